@@ -1,0 +1,48 @@
+# Everything a person does here is one of these targets; `make help` lists them.
+# A machine needs Python 3.12 or newer, and nothing else: uv and all the rest go into .venv.
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3.12 python3.13 python3.14 python3; do "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$p" && break; done)
+BIN := .venv/bin
+UV := $(BIN)/uv
+PACKAGES := contract operator trainer cli
+
+.PHONY: help demo test lint fmt lock cluster bench generate
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: .venv/run ## train a small model on this machine: two processes, real text, about two minutes
+	@$(BIN)/tpujob run examples/quickstart.yaml
+
+test: .venv/dev ## every test, the linters included
+	$(BIN)/python -m pytest
+
+lint: .venv/dev ## ruff, mypy, import arrows, yaml, Dockerfile
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --cache-dir .cache/import-linter
+
+fmt: .venv/dev ## format the code
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+lock: .venv/dev ## resolve the dependencies anew; UPGRADE=--upgrade for newer versions
+	requirements/lock.sh $(UPGRADE)
+
+# Two stamps: what the demo needs, and what the tests need beside it.
+.venv/uv: requirements/build.txt
+	@test -n "$(PYTHON)" || { echo "tpujob needs Python 3.12 or newer; set PYTHON=/path/to/python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt
+	@touch $@
+
+.venv/run: .venv/uv requirements/run.txt $(PACKAGES:=/pyproject.toml)
+	@test -e .venv/dev || $(UV) pip sync --quiet --require-hashes requirements/run.txt
+	@test -e .venv/dev || $(UV) pip install --quiet --no-deps --no-build-isolation $(addprefix --editable ,$(addprefix ./,$(PACKAGES)))
+	@touch $@
+
+.venv/dev: .venv/uv requirements/dev.txt $(PACKAGES:=/pyproject.toml)
+	@$(UV) pip sync --quiet --require-hashes requirements/dev.txt
+	@$(UV) pip install --quiet --no-deps --no-build-isolation $(addprefix --editable ,$(addprefix ./,$(PACKAGES)))
+	@touch $@ .venv/run

@@ -1,0 +1,163 @@
+"""The environment of a process, as the operator writes it and the trainer reads it.
+
+All present: a member of a job. None: one process on its own. Some: an error, for a job that silently becomes
+many single-process jobs wastes days.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Mapping, Optional, Union
+
+from tpujob_contract import ports, process_ids
+
+PREFIX = "TPUJOB_"
+
+NAME = "TPUJOB_NAME"
+NAMESPACE = "TPUJOB_NAMESPACE"
+INCARNATION = "TPUJOB_INCARNATION"
+ATTEMPT = "TPUJOB_ATTEMPT"
+SLICE = "TPUJOB_SLICE"
+HOST = "TPUJOB_HOST"
+HOSTS_PER_SLICE = "TPUJOB_HOSTS_PER_SLICE"
+SLICES = "TPUJOB_SLICES"
+CHIPS_PER_HOST = "TPUJOB_CHIPS_PER_HOST"
+COORDINATOR = "TPUJOB_COORDINATOR"
+CHECKPOINT_DIR = "TPUJOB_CHECKPOINT_DIR"
+CONFIG = "TPUJOB_CONFIG"
+STARTUP_SECONDS = "TPUJOB_STARTUP_SECONDS"
+GRACE_SECONDS = "TPUJOB_GRACE_SECONDS"
+REPORT_PORT = "TPUJOB_REPORT_PORT"
+WORKER = "TPUJOB_WORKER"
+WORKERS = "TPUJOB_WORKERS"
+
+MEGASCALE_COORDINATOR_ADDRESS = "MEGASCALE_COORDINATOR_ADDRESS"
+MEGASCALE_NUM_SLICES = "MEGASCALE_NUM_SLICES"
+MEGASCALE_SLICE_ID = "MEGASCALE_SLICE_ID"
+MEGASCALE_PORT = "MEGASCALE_PORT"
+
+TERMINATION_LOG = "TPUJOB_TERMINATION_LOG"
+"""Where the launcher writes the termination message; unset: /dev/termination-log if it is there."""
+
+RESERVED_PREFIXES = (PREFIX, "MEGASCALE_", "JAX_COORDINATOR", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "TPU_WORKER_")
+"""Variables that belong to the wiring: refused in the environment that a person gives."""
+
+COMMON = (NAME, NAMESPACE, INCARNATION, ATTEMPT, CHIPS_PER_HOST, STARTUP_SECONDS, GRACE_SECONDS)
+DISTRIBUTED = COMMON + (SLICE, HOST, HOSTS_PER_SLICE, SLICES, COORDINATOR)
+INDEPENDENT = COMMON + (WORKER, WORKERS)
+OPTIONAL = (CHECKPOINT_DIR, CONFIG, REPORT_PORT, TERMINATION_LOG)
+
+
+class ContractError(ValueError):
+    """The environment is neither that of a job's process nor free of it."""
+
+
+@dataclass(frozen=True)
+class _Process:
+    name: str
+    """Name of the TpuTrainingJob."""
+    namespace: str
+    incarnation: int
+    """Which JobSet of this job, from 1."""
+    attempt: int
+    """JobSet's restart attempt, from 0. Unchanged by suspend and resume."""
+    chips_per_host: int
+    """TPU chips of this host; for `cpu:` accelerators, CPU devices."""
+    startup_seconds: int
+    """How long to wait for the other processes at start."""
+    grace_seconds: int
+    """Time between being asked to stop and being killed."""
+    checkpoint_dir: Optional[str]
+    config: Optional[str]
+    """The `trainer` block as JSON; None for a command of somebody's own."""
+    report_port: int
+    """HTTP port of /metrics and /report."""
+
+
+@dataclass(frozen=True)
+class DistributedProcess(_Process):
+    """One process of one JAX runtime over `slices` × `hosts_per_slice` hosts."""
+
+    slice_index: int
+    host_index: int
+    hosts_per_slice: int
+    slices: int
+    coordinator: str
+    """host:port of process 0."""
+
+    @property
+    def process_id(self) -> int:
+        """Index of this process, 0 to num_processes − 1."""
+        return process_ids.process_id(
+            slice_index=self.slice_index, host_index=self.host_index, hosts_per_slice=self.hosts_per_slice
+        )
+
+    @property
+    def num_processes(self) -> int:
+        """Number of processes of the job."""
+        return process_ids.num_processes(slices=self.slices, hosts_per_slice=self.hosts_per_slice)
+
+
+@dataclass(frozen=True)
+class IndependentWorker(_Process):
+    """One of `workers` single-host workers that never talk to each other."""
+
+    worker: int
+    workers: int
+
+
+def read_environment(environ: Mapping[str, str]) -> Union[DistributedProcess, IndependentWorker, None]:
+    """The process that this environment describes, or None when it describes none.
+
+    Raises:
+        ContractError: some variables are there and others are not, or a value makes no sense; each is named.
+    """
+    # Optional ones may be set by hand for a process on its own (a port, a place for the termination message).
+    present = {k for k in environ if k.startswith(PREFIX) and k not in OPTIONAL}
+    if not present:
+        return None
+    independent = WORKER in present or WORKERS in present
+    wanted = INDEPENDENT if independent else DISTRIBUTED
+    missing = [k for k in wanted if not environ.get(k)]
+    if missing:
+        raise ContractError(
+            f"the environment has {', '.join(sorted(present))} but lacks {', '.join(missing)}; "
+            "set all of them (the operator and `tpujob run` do) or none"
+        )
+    common = {
+        "name": environ[NAME],
+        "namespace": environ[NAMESPACE],
+        "incarnation": _integer(environ, INCARNATION, 1),
+        "attempt": _integer(environ, ATTEMPT, 0),
+        "chips_per_host": _integer(environ, CHIPS_PER_HOST, 1),
+        "startup_seconds": _integer(environ, STARTUP_SECONDS, 1),
+        "grace_seconds": _integer(environ, GRACE_SECONDS, 1),
+        "checkpoint_dir": environ.get(CHECKPOINT_DIR) or None,
+        "config": environ.get(CONFIG) or None,
+        "report_port": _integer(environ, REPORT_PORT, 0) if environ.get(REPORT_PORT) else ports.REPORT,
+    }
+    if independent:
+        workers = _integer(environ, WORKERS, 1)
+        return IndependentWorker(worker=_integer(environ, WORKER, 0, workers), workers=workers, **common)  # type: ignore[arg-type]
+    slices = _integer(environ, SLICES, 1)
+    hosts = _integer(environ, HOSTS_PER_SLICE, 1)
+    coordinator = environ[COORDINATOR]
+    if not re.fullmatch(r"[^:\s]+:[1-9][0-9]{0,4}", coordinator):
+        raise ContractError(f"{COORDINATOR}={coordinator!r} is not host:port")
+    return DistributedProcess(
+        slice_index=_integer(environ, SLICE, 0, slices),
+        host_index=_integer(environ, HOST, 0, hosts),
+        hosts_per_slice=hosts,
+        slices=slices,
+        coordinator=coordinator,
+        **common,  # type: ignore[arg-type]
+    )
+
+
+def _integer(environ: Mapping[str, str], key: str, least: int, below: Optional[int] = None) -> int:
+    text = environ[key]
+    allowed = f"a whole number from {least}" + (f" to {below - 1}" if below is not None else " up")
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least or (below is not None and int(text) >= below):
+        raise ContractError(f"{key}={text!r} is not {allowed}")
+    return int(text)

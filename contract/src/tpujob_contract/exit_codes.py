@@ -1,0 +1,52 @@
+"""Exit codes of a trainer process. The operator's policies (JobSet failure policy, restart budget) are written in them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a process ended, for programs that decide what happens next."""
+
+    FINISHED = 0
+    STOPPED = 75
+    """Asked to stop; what could be saved is saved. Restarted without charge."""
+    DIVERGED = 76
+    """The loss or the gradient stopped being finite. Never retried."""
+    NOT_FOUND = 77
+    """No permission, or not there: bucket, data set, tokenizer, token. Never retried."""
+    CONFIGURATION = 78
+    """The configuration is wrong. Never retried."""
+    STALLED = 79
+    """No step within the limit; all stacks were dumped. Charged as a crash."""
+    PEERS_MISSING = 80
+    """Not every process arrived at start; each missing one is named."""
+
+
+FATAL = (ExitCode.DIVERGED, ExitCode.NOT_FOUND, ExitCode.CONFIGURATION)
+"""Codes after which another try would end the same way."""
+
+MEANINGS = {
+    ExitCode.FINISHED: "finished",
+    ExitCode.STOPPED: "asked to stop; state saved",
+    ExitCode.DIVERGED: "diverged: non-finite loss",
+    ExitCode.NOT_FOUND: "no permission or not found",
+    ExitCode.CONFIGURATION: "configuration wrong",
+    ExitCode.STALLED: "stalled: no step for the limit",
+    ExitCode.PEERS_MISSING: "peers missing at start",
+}
+
+
+def describe(code: int) -> str:
+    """What an exit code says, in words; signals by name, as in "137, killed by SIGKILL"."""
+    import signal
+
+    if code in MEANINGS:
+        return f"{code}, {MEANINGS[ExitCode(code)]}"
+    number = code - 128 if code > 128 else -code
+    if number > 0:
+        try:
+            return f"{code}, killed by {signal.Signals(number).name}"
+        except ValueError:
+            pass
+    return f"{code}, crashed"
