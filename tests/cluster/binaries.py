@@ -1,0 +1,171 @@
+"""The programs of the control plane, built on first use and kept.
+
+- One Go module per upstream project lies in `tools/`; its go.mod says the version and its go.sum the content.
+- A program is rebuilt when its module, the flags or the Go version change: a stamp beside it holds a hash of these. A machine without Go
+  can use what was built before.
+- The API server's programs are taken from the folder KUBEBUILDER_ASSETS where that is set and has them.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.toolchain import Go, ToolsUnavailable, find_go
+
+logger = logging.getLogger(__name__)
+
+MODULES = Path(__file__).with_name("tools")
+CACHE = Path(__file__).parents[2] / ".cache" / "tools"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program and where it comes from."""
+
+    name: str
+    module: str
+    """The folder in tools/."""
+    package: str
+    """The Go package of its main function."""
+    version_of: str
+    """The Go module whose version it has."""
+    files: str | None = None
+    """A folder of that module which is used with it, such as its Helm chart."""
+
+    @property
+    def version(self) -> str:
+        """The version that go.mod requires, e.g. `v1.35.4`."""
+        match = re.search(rf"^\s*(?:require )?{re.escape(self.version_of)} (v\S+)", self._module_file("go.mod").read_text(), re.MULTILINE)
+        if match is None:
+            raise ValueError(f"{self._module_file('go.mod')} does not require {self.version_of}")
+        return match.group(1)
+
+    @property
+    def build_flags(self) -> list[str]:
+        """Flags of `go build`: reproducible, small, and answering with their version where clients ask for it."""
+        linker_flags = ["-s", "-w"]
+        if self.module == "kubernetes":
+            major, minor, _ = self.version.removeprefix("v").split(".")
+            settings = {"gitVersion": self.version, "gitMajor": major, "gitMinor": minor}
+            linker_flags += [f"-X k8s.io/component-base/version.{key}={value}" for key, value in settings.items()]
+        return ["-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", " ".join(linker_flags)]
+
+    def inputs_hash(self) -> str:
+        """A hash of all that decides what is built, but for the Go version."""
+        digest = hashlib.sha256()
+        for content in (self._module_file("go.mod"), self._module_file("go.sum")):
+            digest.update(content.read_bytes())
+        digest.update(repr((self.package, self.files, self.build_flags)).encode())
+        return digest.hexdigest()
+
+    def _module_file(self, name: str) -> Path:
+        return MODULES / self.module / name
+
+
+PROGRAMS = {
+    program.name: program
+    for program in (
+        Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
+        Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes"),
+        Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", "k8s.io/kubernetes"),
+        Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
+        Program("jobset", "jobset", "sigs.k8s.io/jobset", "sigs.k8s.io/jobset", files="charts/jobset"),
+        Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3"),
+    )
+}
+
+
+def path(name: str) -> Path:
+    """The program of that name, built now if there is none that is current.
+
+    Raises:
+        ToolsUnavailable: There is no Go, or no network to fetch its source.
+        ToolBuildFailed: It does not build.
+    """
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets and (Path(assets) / name).is_file():
+        return Path(assets) / name
+    program = PROGRAMS[name]
+    if not _is_current(program):
+        with _locked():
+            # Another process may have built it while this one waited.
+            if not _is_current(program):
+                _build(program, find_go())
+    return _binary(program)
+
+
+def files(name: str) -> Path:
+    """A copy of the folder that upstream ships with the program (its Helm chart)."""
+    path(name)
+    return _files(PROGRAMS[name])
+
+
+def _binary(program: Program) -> Path:
+    return CACHE / "bin" / program.name
+
+
+def _files(program: Program) -> Path:
+    return CACHE / "share" / program.name
+
+
+def _stamp(program: Program) -> Path:
+    return CACHE / "bin" / f"{program.name}.stamp"
+
+
+def _is_current(program: Program) -> bool:
+    try:
+        inputs_hash, go_version = _stamp(program).read_text().split()
+    except FileNotFoundError:
+        return False
+    if inputs_hash != program.inputs_hash() or not _binary(program).exists():
+        return False
+    try:
+        return go_version == find_go().version
+    except ToolsUnavailable:
+        return True
+
+
+def _build(program: Program, go: Go) -> None:
+    _stamp(program).unlink(missing_ok=True)
+    _binary(program).parent.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    logger.info("Building %s %s (the first time takes minutes)", program.name, program.version)
+    directory = MODULES / program.module
+    # Fetching apart from building: what fails here for want of a network is no fault of the code.
+    go.run(["list", "-mod=readonly", "-deps", "-f", "{{/* nothing */}}", program.package], directory=directory)
+    unfinished = CACHE / "bin" / f"{program.name}.unfinished"
+    go.run(["build", *program.build_flags, "-o", str(unfinished), program.package], directory=directory)
+    if program.files is not None:
+        _copy_files(program, go)
+    unfinished.replace(_binary(program))
+    _stamp(program).write_text(f"{program.inputs_hash()} {go.version}\n")
+    logger.info("Built %s in %.0f s", program.name, time.monotonic() - started)
+
+
+def _copy_files(program: Program, go: Go) -> None:
+    """Copies the folder out of Go's module cache, so that a warm run needs no Go; file modes there are read-only."""
+    source = Path(go.run(["list", "-m", "-f", "{{.Dir}}", program.version_of], directory=MODULES / program.module).strip())
+    target = _files(program)
+    if target.exists():
+        shutil.rmtree(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(source / str(program.files), target, copy_function=shutil.copyfile)
+    for directory in (target, *(child for child in target.rglob("*") if child.is_dir())):
+        directory.chmod(0o755)
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """One build at a time on this checkout; the kernel drops the lock with the process."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,29 @@
+"""Kubeconfig files: how kubectl, Helm, controllers and tests find the API server and who they are there."""
+
+import base64
+import json
+from pathlib import Path
+
+
+def write_kubeconfig(kubeconfig: Path, *, url: str, ca_file: Path, token: str, namespace: str = "default") -> Path:
+    """Writes a kubeconfig that needs no other file, readable by its owner only; returns its path.
+
+    Args:
+        kubeconfig: Where to write it.
+        url: Of the API server.
+        ca_file: The certificate that the API server's is checked against.
+        token: The bearer token of the user.
+        namespace: The default namespace of commands.
+    """
+    certificate_authority = base64.b64encode(ca_file.read_bytes()).decode()
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority-data": certificate_authority}}],
+        "users": [{"name": "test", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
+    }
+    kubeconfig.touch(mode=0o600)
+    kubeconfig.write_text(json.dumps(content, indent=2))  # JSON is YAML
+    return kubeconfig

