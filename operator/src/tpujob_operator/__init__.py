@@ -1,0 +1,1 @@
+"""Turns TpuTrainingJob resources into JobSets on GKE TPU node pools."""

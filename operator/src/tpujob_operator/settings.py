@@ -1,0 +1,97 @@
+"""What the person who installs the operator decides, read from the environment once at start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+
+
+class InvalidSetting(ValueError):  # noqa: N818
+    """A variable of the operator's own environment has a value that cannot work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of the operator; the variable of each is `OPERATOR_` and its name in capitals."""
+
+    trainer_image: str = "tpujob-trainer:latest"
+    """Image of jobs that have a `trainer` block."""
+    operator_image: str = "tpujob-operator:latest"
+    """The operator's own image, whose launcher is carried into images that lack it."""
+    image_pull_policy: str | None = None
+    """For pods whose job says nothing; None leaves it to Kubernetes."""
+    run_as_user: int = 10001
+    """Numeric user of all job pods: `runAsNonRoot` cannot judge the name that an image may use."""
+    namespace: str = "tpujob-system"
+    """Where the operator runs: its Lease is here, and it is let through to /report."""
+    monitoring_namespace: str = "monitoring"
+    """Where Prometheus runs: it is let through to /metrics."""
+    watch_namespaces: tuple[str, ...] = ()
+    """Namespaces that the operator serves, comma-separated in the environment; empty: all."""
+    identity: str = ""
+    """Name of this replica in the Lease; the chart gives the pod's name. Empty: the host's name."""
+    report_interval_seconds: float = 5.0
+    """How often the progress of each running job is read."""
+    resync_seconds: float = 300.0
+    """How often every job is looked at although nothing was heard of it."""
+    health_port: int = 8080
+    """Port of /healthz."""
+    metrics_port: int = 9090
+    """Port of the operator's own /metrics."""
+    log_level: str = "INFO"
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Self:
+        """Settings of this process; variables that are absent or empty keep their defaults.
+
+        Raises:
+            InvalidSetting: a value cannot work, or an `OPERATOR_` variable is unknown.
+        """
+        return cls(**_read(environ))  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        if self.image_pull_policy not in (None, *PULL_POLICIES):
+            raise InvalidSetting(
+                f"OPERATOR_IMAGE_PULL_POLICY={self.image_pull_policy!r} is none of {', '.join(PULL_POLICIES)}"
+            )
+        if self.run_as_user < 1:
+            raise InvalidSetting(f"OPERATOR_RUN_AS_USER={self.run_as_user} is root; give a user id from 1 up")
+        for name in ("report_interval_seconds", "resync_seconds"):
+            if not 0 < getattr(self, name) <= 86400:
+                raise InvalidSetting(f"OPERATOR_{name.upper()}={getattr(self, name)} is not between 0 and 86400")
+        for name in ("health_port", "metrics_port"):
+            if not 0 <= getattr(self, name) <= 65535:
+                raise InvalidSetting(f"OPERATOR_{name.upper()}={getattr(self, name)} is not a port")
+
+
+PREFIX = "OPERATOR_"
+
+
+def _read(environ: Mapping[str, str]) -> dict[str, object]:
+    defaults = Settings.__dataclass_fields__
+    values: dict[str, object] = {}
+    for key, text in environ.items():
+        if not key.startswith(PREFIX) or not text.strip():
+            continue
+        name = key.removeprefix(PREFIX).lower()
+        if name not in defaults:
+            known = ", ".join(PREFIX + field.upper() for field in defaults)
+            raise InvalidSetting(f"{key} is not a setting of the operator; known: {known}")
+        values[name] = _convert(key, text.strip(), defaults[name].default)
+    return values
+
+
+def _convert(key: str, text: str, default: object) -> object:
+    if isinstance(default, tuple):
+        return tuple(word for word in re.split(r"[,\s]+", text) if word)
+    for kind in (int, float):
+        if isinstance(default, kind):
+            try:
+                return kind(text)
+            except ValueError as error:
+                raise InvalidSetting(f"{key}={text!r} is not a number") from error
+    return text
