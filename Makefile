@@ -12,20 +12,34 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: .venv/run ## train a small model on this machine: two processes, real text, about two minutes
+	@$(BIN)/tpujob data from-folder "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
+	  .tpujob/data/python-stdlib --include '*.py' --exclude 'site-packages/*' --exclude 'test/*' --if-missing
 	@$(BIN)/tpujob run examples/quickstart.yaml
 
-test: .venv/dev ## every test, the linters included
+test: lint ## the linters and every test; the first run builds a Kubernetes control plane
 	$(BIN)/python -m pytest
 
-lint: .venv/dev ## ruff, mypy, import arrows, yaml, Dockerfile
+lint: .venv/dev ## ruff, mypy, import arrows, yamllint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir .cache/import-linter
+	$(BIN)/yamllint --strict .
 
 fmt: .venv/dev ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, golden manifests
+	$(BIN)/python -m tpujob_trainer.config_schema
+	$(BIN)/python -m tpujob_operator.crd
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator -k golden
+
+cluster: .venv/dev ## a Kubernetes API with JobSet and the operator's CRD on this machine, until Ctrl-C
+	$(BIN)/python -m tests.cluster up --dir .cache/cluster
+
+bench: .venv/dev ## the benchmarks, as ratios on this machine
+	$(BIN)/python benchmarks/data.py
 
 lock: .venv/dev ## resolve the dependencies anew; UPGRADE=--upgrade for newer versions
 	requirements/lock.sh $(UPGRADE)

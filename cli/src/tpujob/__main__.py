@@ -1,0 +1,3 @@
+from tpujob.main import app
+
+app()

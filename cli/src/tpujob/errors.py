@@ -1,0 +1,14 @@
+"""What goes wrong at the command line, with the exit code that the contract gives it."""
+
+from __future__ import annotations
+
+from tpujob_contract import ExitCode
+
+
+class CommandError(Exception):
+    """Ends the command with one line for every problem and the exit code of the contract."""
+
+    def __init__(self, *problems: str, exit_code: int = ExitCode.CONFIGURATION) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+        self.exit_code = int(exit_code)

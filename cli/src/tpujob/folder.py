@@ -1,0 +1,150 @@
+"""Makes a parquet data set of the text files below a folder: one row a file, columns `text` and `path`.
+
+Rows are in order of path and files are cut by size, so the same folder always gives the same data set. Everything is
+written beside the target and moved there at the end: a data set is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tpujob.errors import CommandError
+from tpujob_contract import ExitCode
+
+ROW_GROUP_BYTES = 1 << 20
+"""Text in a row group: small enough that a data set of a few megabytes still divides among many readers."""
+FILE_BYTES = 8 << 20
+"""Text in a parquet file."""
+LARGEST_TEXT_BYTES = 4 << 20
+"""A longer text file is skipped: it is data, not text that somebody wrote."""
+
+SCHEMA = pa.schema([("text", pa.string()), ("path", pa.string())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderSummary:
+    """What became of a folder."""
+
+    rows: int
+    text_bytes: int
+    files: int
+    skipped: dict[str, int]
+    """Text files left out, by reason."""
+
+
+def folder_to_parquet(
+    source: Path, target: Path, *, include: tuple[str, ...] = ("*",), exclude: tuple[str, ...] = ()
+) -> FolderSummary:
+    """Writes `target`/part-NNNNN.parquet from the text files below `source`.
+
+    Args:
+        source: Folder that is walked; hidden files and folders and symbolic links are left out.
+        target: Folder to make; must not exist.
+        include: Patterns, one of which a file's path below `source` or its name matches.
+        exclude: Patterns, none of which it matches.
+
+    Raises:
+        CommandError: no such folder, target there already, or no text found.
+    """
+    if not source.is_dir():
+        raise CommandError(f"FOLDER: {str(source)!r} is not a folder", exit_code=ExitCode.NOT_FOUND)
+    if target.exists():
+        raise CommandError(f"OUT: {str(target)!r} is there already; remove it or name another folder")
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        skipped: dict[str, int] = {}
+        rows = text_bytes = files = 0
+        for part in _parts(_texts(source, include, exclude, skipped)):
+            with pq.ParquetWriter(partial / f"part-{files:05d}.parquet", SCHEMA, compression="zstd") as writer:
+                for group in part:
+                    writer.write_table(pa.table({"text": [t for _, t in group], "path": [p for p, _ in group]}, SCHEMA))
+                    rows += len(group)
+                    text_bytes += sum(len(t.encode()) for _, t in group)
+            files += 1
+        if rows == 0:
+            reasons = ", ".join(f"{n} {why}" for why, n in sorted(skipped.items())) or "no file matches"
+            raise CommandError(
+                f"FOLDER: no text in {str(source)!r} ({reasons}); see --include", exit_code=ExitCode.NOT_FOUND
+            )
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return FolderSummary(rows=rows, text_bytes=text_bytes, files=files, skipped=skipped)
+
+
+def _texts(
+    source: Path, include: tuple[str, ...], exclude: tuple[str, ...], skipped: dict[str, int]
+) -> Iterator[tuple[str, str]]:
+    """(path, text) of every usable file, in order of path; counts in `skipped` what is not."""
+
+    def skip(why: str) -> None:
+        skipped[why] = skipped.get(why, 0) + 1
+
+    for file in sorted(source.rglob("*")):
+        relative = file.relative_to(source)
+        path = relative.as_posix()
+        if any(p.startswith(".") for p in relative.parts) or file.is_symlink() or not file.is_file():
+            continue
+        if not _matches(path, include) or _matches(path, exclude):
+            continue
+        try:
+            if file.stat().st_size > LARGEST_TEXT_BYTES:
+                skip(f"larger than {LARGEST_TEXT_BYTES >> 20} MiB")
+                continue
+            text = file.read_bytes().decode("utf-8")
+        except UnicodeDecodeError:
+            skip("not UTF-8")
+            continue
+        except OSError:
+            skip("unreadable")
+            continue
+        if not text.strip():
+            skip("empty")
+        elif "\0" in text:
+            skip("binary")
+        else:
+            yield path, text
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(path, p) or fnmatch(path.rsplit("/", 1)[-1], p) for p in patterns)
+
+
+def _parts(texts: Iterator[tuple[str, str]]) -> Iterator[Iterator[list[tuple[str, str]]]]:
+    """Texts in files of row groups, both cut by size. Each file is to be read before the next is asked for."""
+    groups = _groups(texts)
+    for first in groups:
+
+        def part(first: list[tuple[str, str]] = first) -> Iterator[list[tuple[str, str]]]:
+            size = sum(len(t) for _, t in first)
+            yield first
+            while size < FILE_BYTES:
+                group = next(groups, None)
+                if group is None:
+                    return
+                size += sum(len(t) for _, t in group)
+                yield group
+
+        yield part()
+
+
+def _groups(texts: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    group: list[tuple[str, str]] = []
+    size = 0
+    for path, text in texts:
+        group.append((path, text))
+        size += len(text)
+        if size >= ROW_GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -1,0 +1,113 @@
+"""Which processes a JobSet becomes on this machine, and with which environment. Pure.
+
+A process gets what its pod would get, read through the same field references. Four things differ, for there is one
+machine and no pod network: the coordinator is on loopback, each process has its own port for /report, TPUs are
+rehearsed by as many CPU devices, and paths of volumes are folders of the run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpujob_operator.pods import Pod, expand_pods
+
+from tpujob_contract import environment as names
+from tpujob_contract import launch_command
+
+_TPU_RESOURCE = "google.com/tpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalProcess:
+    """One pod of the JobSet, as a process of this machine."""
+
+    index: int
+    """Position among the pods, slice by slice and host by host: the process id."""
+    name: str
+    """Name of the pod without its random suffix."""
+    argv: tuple[str, ...]
+    environ: dict[str, str]
+    report_port: int
+    log: Path
+    """Gets stdout and stderr."""
+    termination_log: Path
+    """Gets exit code and last lines when the process fails."""
+
+
+def plan_processes(
+    jobset: Mapping[str, Any],
+    *,
+    inherited: Mapping[str, str],
+    directory: Path,
+    checkpoint_dir: str,
+    coordinator_port: int,
+    report_ports: Sequence[int],
+) -> list[LocalProcess]:
+    """The processes of a JobSet, in order of process id.
+
+    Args:
+        jobset: As `materialize` returned it.
+        inherited: Environment of this process; what belongs to the wiring is left out of it.
+        directory: Folder of this run, for logs and for what would be volumes.
+        checkpoint_dir: Given to the trainer where the job names none.
+        coordinator_port: Free port of this machine; the JAX coordinator of process 0 takes it.
+        report_ports: A free port for every process.
+    """
+    outside = {k: v for k, v in inherited.items() if not k.startswith((*names.RESERVED_PREFIXES, "JAX_"))}
+    processes = []
+    for index, pod in enumerate(expand_pods(jobset)):
+        container = pod.container
+        log = directory / f"process-{index}.log"
+        termination_log = directory / f"process-{index}.ending"
+        wiring = {
+            names.REPORT_PORT: str(report_ports[index]),
+            names.TERMINATION_LOG: str(termination_log),
+            names.CHECKPOINT_DIR: pod.environ.get(names.CHECKPOINT_DIR) or checkpoint_dir,
+        }
+        if names.COORDINATOR in pod.environ:
+            wiring[names.COORDINATOR] = f"127.0.0.1:{coordinator_port}"
+        chips = container.get("resources", {}).get("limits", {}).get(_TPU_RESOURCE)
+        if chips is not None:
+            wiring |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(chips)}
+        volumes = _volume_folders(pod, directory / f"process-{index}.volumes")
+        processes.append(
+            LocalProcess(
+                index=index,
+                name=pod.name,
+                argv=_local_argv([*container.get("command", []), *container.get("args", [])]),
+                environ={**outside, **{k: _moved(v, volumes) for k, v in pod.environ.items()}, **wiring},
+                report_port=report_ports[index],
+                log=log,
+                termination_log=termination_log,
+            )
+        )
+    return processes
+
+
+def _local_argv(command: Sequence[str]) -> tuple[str, ...]:
+    """The pod's command with this interpreter's launcher in the place of the image's."""
+    for launcher in (launch_command.IN_IMAGE, launch_command.CARRIED):
+        if tuple(command[: len(launcher)]) == launcher:
+            rest = tuple(command[len(launcher) :])
+            # The image's Python is this one: the virtual environment has the trainer that the image would have.
+            rest = (sys.executable, *rest[1:]) if rest[:1] in {("python",), ("python3",)} else rest
+            return (sys.executable, "-m", "tpujob_contract.launch", "--", *rest)
+    return tuple(command)
+
+
+def _volume_folders(pod: Pod, root: Path) -> dict[str, Path]:
+    """Mount path → folder of this run, for every mount of an emptyDir."""
+    empty = {v["name"] for v in pod.spec.get("volumes", []) if "emptyDir" in v}
+    return {m["mountPath"]: root / m["name"] for m in pod.container.get("volumeMounts", []) if m["name"] in empty}
+
+
+def _moved(value: str, volumes: Mapping[str, Path]) -> str:
+    """A value that is a path in a volume, as a path below this run's folder for it."""
+    for mount, folder in volumes.items():
+        if value == mount or value.startswith(mount.rstrip("/") + "/"):
+            return str(folder) + value[len(mount.rstrip("/")) :]
+    return value

@@ -1,0 +1,191 @@
+"""Starts the processes of a job, watches them and sees every one of them end.
+
+The rules are those of the JobSet that they come from: all finish, or the first failure ends all. A person's Ctrl-C asks
+all to stop, which saves; a second one ends them at once. Processes are started in sessions of their own, so that
+Ctrl-C reaches them through here and in order, and they die with this process if it is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from tpujob.local.plan import LocalProcess
+
+PEER_FAILED_GRACE_SECONDS = 10
+"""Time for the others once one process failed: they cannot finish a step any more, only leave."""
+FINISHED_PEERS_LIMIT_SECONDS = 60
+"""How long the others may go on after the first process finished; all finish within the same step."""
+KILL_MARGIN_SECONDS = 3
+"""The launcher ends its child within the grace period by itself; after this much more it is killed."""
+TICK_SECONDS = 0.5
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """How one process ended."""
+
+    process: LocalProcess
+    code: int
+    """As the contract and a shell count: 128 + n for a process killed by signal n."""
+    asked_to_stop: bool
+    """Whether it had been told to stop before it ended."""
+    killed: bool
+    """Whether it had to be killed since it did not leave in time."""
+
+
+class Supervisor:
+    """Runs processes to their end. `run` is called once, from the main thread."""
+
+    def __init__(self, processes: Sequence[LocalProcess], *, grace_seconds: int, on_tick: Callable[[], None]) -> None:
+        self._processes = processes
+        self._grace_seconds = grace_seconds
+        self._on_tick = on_tick
+        self._running: dict[int, tuple[LocalProcess, subprocess.Popen[bytes]]] = {}
+        self._exits: list[Exit] = []
+        self._asked: set[int] = set()
+        self._killed: set[int] = set()
+        self._interrupts = 0
+        self._deadline: float | None = None
+        self.on_started: Callable[[], None] = lambda: None
+        self.on_interrupt: Callable[[int], None] = lambda count: None
+
+    def run(self) -> list[Exit]:
+        """Starts all, returns how each ended, in the order of ending. No process is left when it returns."""
+        with selectors.DefaultSelector() as selector, _Wakeup(self._interrupt) as wakeup:
+            selector.register(wakeup.socket, selectors.EVENT_READ)
+            try:
+                for process in self._processes:
+                    child = _start(process)
+                    pidfd = os.pidfd_open(child.pid)
+                    selector.register(pidfd, selectors.EVENT_READ, data=process.index)
+                    self._running[process.index] = (process, child)
+                self.on_started()
+                while self._running:
+                    for key, _ in selector.select(TICK_SECONDS):
+                        if key.fileobj is wakeup.socket:
+                            wakeup.drain()
+                        else:
+                            selector.unregister(key.fileobj)
+                            os.close(key.fd)
+                            self._ended(key.data)
+                    self._enforce_deadline()
+                    self._on_tick()
+            finally:
+                self._kill_all()
+                for process, child in self._running.values():
+                    child.wait()
+                    self._killed.add(process.index)
+        return self._exits
+
+    def _ended(self, index: int) -> None:
+        process, child = self._running.pop(index)
+        code = child.wait()
+        code = 128 - code if code < 0 else code
+        self._exits.append(
+            Exit(process=process, code=code, asked_to_stop=index in self._asked, killed=index in self._killed)
+        )
+        if self._deadline is not None and code == 0:
+            return
+        if code == 0:
+            self._deadline = time.monotonic() + FINISHED_PEERS_LIMIT_SECONDS
+        elif not self._asked:
+            self._ask_all_to_stop(min(self._grace_seconds, PEER_FAILED_GRACE_SECONDS))
+
+    def _interrupt(self) -> None:
+        self._interrupts += 1
+        if self._interrupts == 1:
+            self._ask_all_to_stop(self._grace_seconds)
+        else:
+            self._kill_all()
+        self.on_interrupt(self._interrupts)
+
+    def _ask_all_to_stop(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds + KILL_MARGIN_SECONDS
+        for index, (_, child) in self._running.items():
+            self._asked.add(index)
+            child.send_signal(signal.SIGTERM)
+
+    def _enforce_deadline(self) -> None:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        """Kills the launchers; the kernel then kills what they started (see tpujob_contract.launch)."""
+        for index, (_, child) in self._running.items():
+            if child.poll() is None:
+                self._killed.add(index)
+                child.kill()
+
+
+def _start(process: LocalProcess) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+
+    def die_with_parent() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    process.log.parent.mkdir(parents=True, exist_ok=True)
+    with process.log.open("wb") as log:
+        return subprocess.Popen(
+            process.argv,
+            env=process.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+
+class _Wakeup:
+    """Turns SIGINT, SIGTERM and SIGHUP into something a selector can wait for."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self, on_signal: Callable[[], None]) -> None:
+        self._on_signal = on_signal
+
+    def __enter__(self) -> _Wakeup:
+        self.socket, self._write = socket.socketpair()
+        self.socket.setblocking(False)
+        self._write.setblocking(False)
+        self._previous = {s: signal.signal(s, self._handle) for s in self.SIGNALS}
+        self._previous_fd = signal.set_wakeup_fd(self._write.fileno())
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        signal.set_wakeup_fd(self._previous_fd)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self.socket.close()
+        self._write.close()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        # The byte in the socket is what wakes the selector; Python needs a handler for it to be written.
+        return
+
+    def drain(self) -> None:
+        for _ in self.socket.recv(64):
+            self._on_signal()
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a text file; none if it is not there."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []

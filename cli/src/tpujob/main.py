@@ -1,0 +1,95 @@
+"""The commands. Each parses, calls one function and says what came of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpujob.errors import CommandError
+
+app = typer.Typer(
+    name="tpujob",
+    help="Train on Cloud TPUs with Kubernetes: run a job here, see what would run there, make data.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Make and look at data sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+JobFile = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="File with one TpuTrainingJob.")]
+
+
+@app.command()
+def run(
+    job_file: JobFile,
+    json_output: Annotated[bool, typer.Option("--json", help="Make the last line of stdout one JSON object.")] = False,
+    directory: Annotated[
+        Path, typer.Option(help="Where logs go, and checkpoints unless the job names a place.")
+    ] = Path(".tpujob"),
+    max_processes: Annotated[int, typer.Option(help="Refuse jobs of more processes than this.", min=1)] = 16,
+) -> None:
+    """Run a job on this machine: its JobSet, with a process for every pod.
+
+    TPU accelerators are rehearsed with as many hosts and as many CPU devices each. Ctrl-C saves and stops; run it
+    again and it goes on. Exit codes: 0 finished, 75 stopped, 76 diverged, 77 something is not there, 78 a wrong field.
+    """
+    from tpujob.local.run import run_job
+
+    with _problems_on_stderr():
+        code = run_job(job_file, directory=directory, json_output=json_output, max_processes=max_processes)
+    raise typer.Exit(code)
+
+
+@app.command()
+def render(job_file: JobFile) -> None:
+    """Print the JobSet that the operator would make of a job."""
+    from ruamel.yaml import YAML
+    from tpujob_operator.jobset import materialize
+
+    from tpujob.job_file import read_job
+    from tpujob_operator.settings import Settings
+
+    with _problems_on_stderr():
+        jobset = materialize(read_job(job_file), Settings())
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.width = 120
+    yaml.dump(jobset, sys.stdout)
+
+
+@data_app.command("from-folder")
+def data_from_folder(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with text files, walked to the bottom.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to make, with parquet files in it.")],
+    include: Annotated[list[str] | None, typer.Option(help="Pattern of names or paths to take, e.g. '*.py'.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="Pattern of names or paths to leave out.")] = None,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if OUT is there already.")] = False,
+) -> None:
+    """Make a parquet data set of the text files below a folder: a row for each, with columns `text` and `path`.
+
+    Then put `data: {path: OUT/*.parquet}` into a job.
+    """
+    from tpujob.folder import folder_to_parquet
+
+    if if_missing and out.is_dir():
+        return
+    with _problems_on_stderr():
+        made = folder_to_parquet(folder, out, include=tuple(include or ["*"]), exclude=tuple(exclude or []))
+    left_out = "".join(f", {count} left out ({why})" for why, count in sorted(made.skipped.items()))
+    typer.echo(f"{out}: {made.rows:,} texts, {made.text_bytes / 1e6:.1f} MB, in {made.files} parquet files{left_out}")
+
+
+class _problems_on_stderr:  # noqa: N801 - reads as a phrase
+    """Turns a CommandError into its lines on stderr and its exit code."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, CommandError):
+            for problem in error.problems:
+                typer.echo(problem, err=True)
+            raise typer.Exit(error.exit_code) from None

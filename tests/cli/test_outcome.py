@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import pytest
+
+from tpujob.local.outcome import judge, summary
+from tpujob.local.plan import LocalProcess
+from tpujob.local.supervisor import Exit
+
+
+def ending(index: int, code: int, *, asked: bool = False) -> Exit:
+    process = LocalProcess(
+        index=index,
+        name=f"job-w-0-{index}",
+        argv=(),
+        environ={},
+        report_port=1,
+        log=Path("log"),
+        termination_log=Path("ending"),
+    )
+    return Exit(process=process, code=code, asked_to_stop=asked, killed=False)
+
+
+@pytest.mark.parametrize(
+    ("exits", "phase", "code", "culprit"),
+    [
+        pytest.param([ending(0, 0), ending(1, 0)], "Succeeded", 0, None, id="all finish"),
+        pytest.param([ending(0, 0), ending(1, 0)], "Succeeded", 0, None, id="finished before it heard Ctrl-C"),
+        pytest.param([ending(0, 75, asked=True), ending(1, 75, asked=True)], "Suspended", 75, None, id="Ctrl-C"),
+        pytest.param([ending(0, 137, asked=True), ending(1, 75, asked=True)], "Suspended", 75, None, id="Ctrl-C twice"),
+        pytest.param(
+            [ending(1, 75), ending(0, 75, asked=True)], "Suspended", 75, None, id="one told to stop from outside"
+        ),
+        pytest.param(
+            [ending(1, 137), ending(0, 1, asked=True)], "Failed", 137, 1, id="the first failure is the culprit"
+        ),
+        pytest.param(
+            [ending(0, 134), ending(1, 77, asked=True)], "Failed", 77, 1, id="a fatal code wins, though later"
+        ),
+        pytest.param([ending(0, 0), ending(1, 1)], "Failed", 1, 1, id="one finished, one crashed"),
+        pytest.param([ending(1, 1), ending(0, 75, asked=True)], "Failed", 1, 1, id="crashed before Ctrl-C"),
+    ],
+)
+def test_endings_make_an_outcome(exits, phase, code, culprit):
+    outcome = judge(exits)
+    assert (outcome.phase, outcome.exit_code) == (phase, code)
+    assert (outcome.culprit.process.index if outcome.culprit else None) == culprit
+
+
+def test_the_reason_names_process_code_and_meaning():
+    assert judge([ending(1, 77)]).reason == ("process 1 (job-w-0-1): exit code 77, no permission or not found")
+
+
+def test_the_summary_has_the_documented_keys():
+    report = {
+        "step": 3,
+        "steps": 9,
+        "loss_first": 5.0,
+        "loss": 2.0,
+        "tokens_per_second": 7,
+        "checkpoint": "d",
+        "restored_from": 1,
+    }
+    made = summary(judge([ending(0, 75, asked=True)]), report, processes=2)
+    wanted = {
+        "phase",
+        "step",
+        "loss_first",
+        "loss_last",
+        "tokens_per_second",
+        "checkpoint",
+        "restored_from",
+        "processes",
+    }
+    assert wanted <= set(made)
+    assert (made["phase"], made["loss_last"], made["processes"], made["exit_code"]) == ("Suspended", 2.0, 2, 75)
