@@ -1,0 +1,153 @@
+"""Words between the processes of a run, through JAX's coordination service: no device, and always a time limit.
+
+The one place that touches `jax._src.distributed`, whose client JAX does not export.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tpujob_trainer import errors
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "tpujob/"
+
+
+class CoordinationError(errors.TrainerError):
+    """A process did not answer within the limit, or the service is gone."""
+
+
+class KeyValues(Protocol):
+    """The part of JAX's client that is used here."""
+
+    def key_value_set(self, key: str, value: str) -> None:
+        """Sets a key that was not set before."""
+
+    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str:
+        """Waits for a key."""
+        ...
+
+    def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int) -> None:
+        """Waits for all processes; each name works once."""
+
+
+class Coordination:
+    """What one process says to the others, and hears from them. Safe to use from any thread.
+
+    Every name may be used once: the service keeps what was said.
+    """
+
+    def __init__(self, client: KeyValues | None, *, process_id: int, num_processes: int) -> None:
+        """`client` is None for a process on its own."""
+        self._client = client
+        self._own: dict[str, str] = {}
+        self.process_id = process_id
+        self.num_processes = num_processes
+
+    def set(self, key: str, value: str) -> None:
+        """Makes a value known to all processes."""
+        if self._client is None:
+            self._own[key] = value
+            return
+        with _named(f"telling {key}"):
+            self._client.key_value_set(PREFIX + key, value)
+
+    def get(self, key: str, *, limit_seconds: float) -> str:
+        """The value of a key, waiting for it.
+
+        Raises:
+            CoordinationError: it was not set within the limit.
+        """
+        if self._client is None:
+            if key not in self._own:
+                raise CoordinationError(f"nobody said {key}")
+            return self._own[key]
+        with _named(f"waiting up to {limit_seconds:g} s for {key}"):
+            return self._client.blocking_key_value_get(PREFIX + key, _milliseconds(limit_seconds))
+
+    def barrier(self, name: str, *, limit_seconds: float) -> None:
+        """Returns when all processes have come here.
+
+        Raises:
+            CoordinationError: somebody did not come within the limit; the message names who.
+        """
+        if self._client is not None:
+            with _named(f"waiting up to {limit_seconds:g} s for all processes at {name}"):
+                self._client.wait_at_barrier(PREFIX + name, _milliseconds(limit_seconds))
+
+    def gather(self, name: str, value: Any, *, limit_seconds: float) -> list[Any]:
+        """What every process said, in order of their ids. Values are JSON.
+
+        Raises:
+            CoordinationError: a process said nothing within the limit; the message names it.
+        """
+        self.set(f"{name}/{self.process_id}", json.dumps(value))
+        deadline = time.monotonic() + limit_seconds
+        answers = []
+        for other in range(self.num_processes):
+            left = max(deadline - time.monotonic(), 0.001)
+            try:
+                answers.append(json.loads(self.get(f"{name}/{other}", limit_seconds=left)))
+            except CoordinationError as error:
+                raise CoordinationError(
+                    f"process {other} said nothing about {name} within {limit_seconds:g} s"
+                ) from error
+        return answers
+
+    def lead_decides(self, name: str, decide: Callable[[], Any], *, limit_seconds: float) -> Any:
+        """What `decide` returns on process 0, on every process; it runs nowhere else. The result is JSON.
+
+        Raises:
+            TrainerError: what `decide` raised on process 0, alike on all processes.
+        """
+        if self.process_id == 0:
+            try:
+                answer: dict[str, Any] = {"result": decide()}
+            except errors.TrainerError as error:
+                self.set(name, json.dumps(errors.to_dict(error)))
+                raise
+            self.set(name, json.dumps(answer))
+        else:
+            answer = json.loads(self.get(name, limit_seconds=limit_seconds))
+            if "error" in answer:
+                raise errors.from_dict(answer)
+        return answer["result"]
+
+
+def alone() -> Coordination:
+    """For one process on its own."""
+    return Coordination(None, process_id=0, num_processes=1)
+
+
+def of_jax(*, process_id: int, num_processes: int) -> Coordination:
+    """Through the client of `jax.distributed.initialize`, which must have run."""
+    from jax._src import distributed
+
+    client = distributed.global_state.client
+    assert client is not None, "jax.distributed.initialize has not run"
+    return Coordination(client, process_id=process_id, num_processes=num_processes)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(int(seconds * 1000), 1)
+
+
+class _named:  # noqa: N801 - reads as a statement
+    """Turns what the service raises into our error, with what was being done."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        # JaxRuntimeError; a plain RuntimeError in older versions.
+        if isinstance(error, RuntimeError):
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise CoordinationError(f"{self._doing}: {first}") from error

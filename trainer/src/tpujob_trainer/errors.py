@@ -1,0 +1,63 @@
+"""What ends a trainer process on purpose: each class is an exit code of the contract, each message one line."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tpujob_contract import ExitCode
+
+
+class TrainerError(Exception):
+    """An ending with a cause; the message says what was found, what is allowed and what to do.
+
+    Raised as itself it is a crash: charged, and tried again.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigurationError(TrainerError):
+    """The configuration is wrong: another try would end the same way."""
+
+    exit_code = ExitCode.CONFIGURATION
+
+
+class NotFoundError(TrainerError):
+    """A bucket, a data set, a file is not there, or may not be read or written."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
+class DivergedError(TrainerError):
+    """The loss or the gradient stopped being finite."""
+
+    exit_code = ExitCode.DIVERGED
+
+
+class StalledError(TrainerError):
+    """No step within the limit."""
+
+    exit_code = ExitCode.STALLED
+
+
+class PeersMissingError(TrainerError):
+    """Not every process arrived at start."""
+
+    exit_code = ExitCode.PEERS_MISSING
+
+
+_BY_NAME: dict[str, type[TrainerError]] = {
+    kind.__name__: kind
+    for kind in (TrainerError, ConfigurationError, NotFoundError, DivergedError, StalledError, PeersMissingError)
+}
+
+
+def to_dict(error: TrainerError) -> dict[str, str]:
+    """The error as JSON values, for the other processes to end with the same words."""
+    kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _BY_NAME)
+    return {"error": kind, "message": str(error)}
+
+
+def from_dict(values: dict[str, str]) -> TrainerError:
+    """The error that `to_dict` described."""
+    return _BY_NAME[values["error"]](values["message"])

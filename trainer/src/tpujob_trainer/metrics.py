@@ -1,0 +1,116 @@
+"""Every Prometheus metric of the trainer, by name. Dashboards and rules are checked against `NAMES`.
+
+Facts that the report knows are read from it at each scrape, so that they cannot disagree with it; the rest is counted
+here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+import prometheus_client
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tpujob_trainer.report import Report
+
+STEP_SECONDS_BUCKETS = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0)
+CHECKPOINT_SECONDS_BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+GAUGES = {
+    "step": ("tpujob_step", "Last finished training step."),
+    "steps": ("tpujob_steps", "Training steps of the whole run."),
+    "loss": ("tpujob_loss", "Training loss of the last step that was read, in nats per token."),
+    "tokens_per_second": ("tpujob_tokens_per_second", "Tokens of all processes per second, over the last interval."),
+    "committed_step": ("tpujob_checkpoint_committed_step", "Step of the last committed checkpoint."),
+    "committed_time": ("tpujob_checkpoint_committed_timestamp_seconds", "When the last checkpoint was committed."),
+    "restored_from": ("tpujob_restored_from_step", "Step of the checkpoint that this attempt went on from."),
+}
+"""Fact of the report → metric. Absent while the fact is not known."""
+
+PHASE = "tpujob_phase"
+PHASE_SECONDS = "tpujob_phase_seconds"
+HEARTBEAT = "tpujob_heartbeat_timestamp_seconds"
+DATA_WAIT = "tpujob_data_wait_seconds"
+
+
+class Metrics:
+    """The counters of one process, and what its report knows, in a registry of their own."""
+
+    def __init__(self, report: Report) -> None:
+        self.registry = prometheus_client.CollectorRegistry()
+        self.tokens = prometheus_client.Counter(
+            "tpujob_tokens", "Tokens trained on by all processes in this attempt.", registry=self.registry
+        )
+        self.step_seconds = prometheus_client.Histogram(
+            "tpujob_step_seconds", "Time of one step.", buckets=STEP_SECONDS_BUCKETS, registry=self.registry
+        )
+        self.checkpoint_blocking_seconds = prometheus_client.Histogram(
+            "tpujob_checkpoint_blocking_seconds",
+            "Time for which a save kept the loop waiting.",
+            buckets=CHECKPOINT_SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+        self.checkpoint_commit_seconds = prometheus_client.Histogram(
+            "tpujob_checkpoint_commit_seconds",
+            "Time from the begin of a save to its commit.",
+            buckets=CHECKPOINT_SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+        self.checkpoint_failures = prometheus_client.Counter(
+            "tpujob_checkpoint_failures", "Saves that did not become a checkpoint.", registry=self.registry
+        )
+        self._heartbeat = prometheus_client.Gauge(HEARTBEAT, "When the loop last turned.", registry=self.registry)
+        self.registry.register(_FromReport(report))
+
+    def heartbeat(self) -> None:
+        """Says that the loop turned."""
+        self._heartbeat.set(time.time())
+
+    def exposition(self) -> bytes:
+        """All metrics as Prometheus reads them."""
+        return prometheus_client.generate_latest(self.registry)
+
+
+class _FromReport(Collector):
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def describe(self) -> Iterable[Metric]:
+        return self._families({"seconds": {}, "phase": None, "data_wait_seconds": 0.0})
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families(self._report.snapshot())
+
+    def _families(self, facts: dict[str, object]) -> Iterator[Metric]:
+        for fact, (name, text) in GAUGES.items():
+            value = facts.get(fact)
+            family = GaugeMetricFamily(name, text)
+            if isinstance(value, int | float):
+                family.add_metric([], float(value))
+            yield family
+        phase = GaugeMetricFamily(PHASE, "1 for the phase that the process is in.", labels=["phase"])
+        if facts["phase"]:
+            phase.add_metric([str(facts["phase"])], 1)
+        yield phase
+        seconds = CounterMetricFamily(PHASE_SECONDS, "Time spent in each phase of this attempt.", labels=["phase"])
+        spent = facts["seconds"]
+        assert isinstance(spent, dict)
+        for name, value in spent.items():
+            seconds.add_metric([name], value)
+        yield seconds
+        waited = facts["data_wait_seconds"]
+        assert isinstance(waited, int | float)
+        yield CounterMetricFamily(DATA_WAIT, "Time for which the loop waited for data.", value=float(waited))
+
+
+def _series(metrics: Metrics) -> Iterator[str]:
+    for family in metrics.registry.collect():
+        yield from (sample.name for sample in family.samples)
+        if not family.samples:
+            yield family.name + ("_total" if family.type == "counter" else "")
+
+
+NAMES = frozenset(name for name in _series(Metrics(Report())) if not name.endswith("_created"))
+"""Names of all series, as a query would write them."""

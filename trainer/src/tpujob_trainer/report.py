@@ -1,0 +1,96 @@
+"""What this process would say about itself: the facts behind /report, the attempt's file and the gauges of /metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+Phase = Literal[
+    "starting", "restoring", "compiling", "training", "saving", "sampling", "finished", "stopping", "failed"
+]
+
+FIELDS: dict[str, Any] = {
+    "phase": "starting",
+    "process_id": 0,
+    "processes": 1,
+    "attempt": None,
+    "step": 0,
+    "steps": None,
+    "loss": None,
+    "loss_first": None,
+    "tokens_per_second": None,
+    "committed_step": None,
+    "committed_time": None,
+    "restored_from": None,
+    "checkpoint": None,
+    "data_wait_seconds": 0.0,
+    "message": None,
+    "sample": None,
+}
+"""Every field with its value before anything is known; `seconds` is added by `snapshot`. Times are Unix seconds."""
+
+
+class Report:
+    """The facts, written by the trainer and read by the HTTP server's threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._facts = copy.deepcopy(FIELDS)
+        self._seconds: dict[str, float] = {}
+        self._since = clock()
+
+    def update(self, **facts: Any) -> None:
+        """Replaces facts by name.
+
+        Raises:
+            KeyError: there is no such fact; `phase` has a method of its own.
+        """
+        unknown = sorted(facts.keys() - FIELDS.keys() | facts.keys() & {"phase"})
+        if unknown:
+            raise KeyError(f"a report has no {', '.join(unknown)}")
+        with self._lock:
+            self._facts.update(facts)
+            if self._facts["loss_first"] is None:
+                self._facts["loss_first"] = self._facts["loss"]
+
+    def enter(self, phase: Phase) -> None:
+        """Begins a phase; the time since the last change belongs to the phase before."""
+        with self._lock:
+            self._account()
+            self._facts["phase"] = phase
+
+    @contextlib.contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """A phase within another one, which goes on afterwards."""
+        with self._lock:
+            before = self._facts["phase"]
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+    @property
+    def phase(self) -> Phase:
+        """The present phase."""
+        with self._lock:
+            phase: Phase = self._facts["phase"]
+            return phase
+
+    def snapshot(self) -> dict[str, Any]:
+        """All facts as JSON values, and the seconds spent in each phase so far."""
+        with self._lock:
+            self._account()
+            seconds = {phase: round(spent, 3) for phase, spent in self._seconds.items()}
+            return copy.deepcopy(self._facts) | {"seconds": seconds}
+
+    def _account(self) -> None:
+        now = self._clock()
+        phase = self._facts["phase"]
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._since
+        self._since = now

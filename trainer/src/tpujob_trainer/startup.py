@@ -1,0 +1,133 @@
+"""The begin of a process: who it is, who else is there, and JAX told so explicitly. Nothing is guessed."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import logging
+import platform
+import secrets
+import socket
+
+import jax
+
+from tpujob_contract import DistributedProcess, IndependentWorker
+from tpujob_trainer import coordination, errors, rendezvous
+
+logger = logging.getLogger(__name__)
+
+PACKAGES = ("tpujob-trainer", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
+"""What must be the same in all processes of a run."""
+INITIALIZATION_SECONDS = 120
+"""Limit of JAX's own start, once everybody is there."""
+SHUTDOWN_SECONDS = 20
+"""How long an ending process waits for the others to end as well."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Runtime:
+    """This process among the others of its run."""
+
+    process_id: int
+    num_processes: int
+    attempt_id: str
+    """Incarnation, attempt and a nonce, the same in all processes, never the same twice: "1.0-9f3a01bc"."""
+    host: str
+    coordination: coordination.Coordination
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether this is process 0, which writes the small files and speaks for the run."""
+        return self.process_id == 0
+
+    def close(self) -> None:
+        """Leaves together with the others: for a run that ends in order. Waits for them up to 20 s."""
+        if jax.distributed.is_initialized():
+            jax.distributed.shutdown()
+
+
+def start(
+    process: DistributedProcess | IndependentWorker | None, *, heartbeat_seconds: int, configuration_hash: str
+) -> Runtime:
+    """The running JAX runtime of this process.
+
+    Args:
+        process: What the environment says, from `tpujob_contract.read_environment`.
+        heartbeat_seconds: Silence after which a process counts as dead and the others end.
+        configuration_hash: Compared between the processes.
+
+    Raises:
+        PeersMissingError: not all came within the contract's `startup_seconds`; each missing one is named.
+        ConfigurationError: the processes do not run the same thing.
+    """
+    host = socket.gethostname()
+    if isinstance(process, DistributedProcess) and process.num_processes > 1:
+        attempt_id = _start_together(process, host, heartbeat_seconds, configuration_hash)
+        talk = coordination.of_jax(process_id=process.process_id, num_processes=process.num_processes)
+        runtime = Runtime(process.process_id, process.num_processes, attempt_id, host, talk)
+    else:
+        if process is None:
+            logger.info("No TPUJOB_ variables in the environment: one process on its own")
+        attempt_id = _attempt_id(process, secrets.token_hex(4))
+        runtime = Runtime(0, 1, attempt_id, host, coordination.alone())
+    if jax.process_count() != runtime.num_processes:
+        raise errors.TrainerError(
+            f"JAX sees {jax.process_count()} processes where the job has {runtime.num_processes}; "
+            "the accelerator's own variables (TPU_*, MEGASCALE_*) disagree with TPUJOB_*"
+        )
+    logger.info(
+        "Process %d of %d on host %s: attempt %s, %d local and %d global %s devices",
+        runtime.process_id,
+        runtime.num_processes,
+        host,
+        attempt_id,
+        jax.local_device_count(),
+        jax.device_count(),
+        jax.default_backend(),
+    )
+    return runtime
+
+
+def _start_together(process: DistributedProcess, host: str, heartbeat_seconds: int, configuration_hash: str) -> str:
+    name, _, port_text = process.coordinator.rpartition(":")
+    port = int(port_text)
+    own = rendezvous.Hello(
+        process_id=process.process_id,
+        run=f"{process.namespace}/{process.name} incarnation {process.incarnation} attempt {process.attempt}",
+        host=host,
+        configuration=configuration_hash,
+        versions=_versions(),
+    )
+    places = [
+        f"slice {i // process.hosts_per_slice}, host {i % process.hosts_per_slice}"
+        for i in range(process.num_processes)
+    ]
+    limit = process.startup_seconds
+    if process.process_id == 0:
+        nonce = rendezvous.receive(own, places, host=name, port=port, limit_seconds=limit)
+    else:
+        nonce = rendezvous.report_to(own, places[0], host=name, port=port, limit_seconds=limit)
+    # JAX's handler would swallow SIGTERM; ours hears it in every phase.
+    jax.config.update("jax_enable_preemption_service", False)
+    # Connections within a job never go through a proxy that happens to be configured: no warning either.
+    jax.config.update("jax_check_proxy_envs", False)
+    bind = rendezvous.bind_host(name)
+    jax.distributed.initialize(
+        coordinator_address=process.coordinator,
+        num_processes=process.num_processes,
+        process_id=process.process_id,
+        cluster_detection_method="deactivate",
+        initialization_timeout=INITIALIZATION_SECONDS,
+        heartbeat_timeout_seconds=heartbeat_seconds,
+        shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+        coordinator_bind_address=f"{bind}:{port}" if bind else None,
+    )
+    return _attempt_id(process, nonce)
+
+
+def _attempt_id(process: DistributedProcess | IndependentWorker | None, nonce: str) -> str:
+    return f"{process.incarnation}.{process.attempt}-{nonce}" if process else f"0.0-{nonce}"
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in PACKAGES}
