@@ -1,4 +1,4 @@
-"""The Kubernetes API as plain JSON, for the harness and for tests that want the object itself rather than a client's model of it."""
+"""The Kubernetes API as plain JSON: the harness and its tests look at objects, not at a client's model of them."""
 
 import json
 import ssl
@@ -67,7 +67,7 @@ class Api:
         """The object, or the list, at a path."""
         return self.request("GET", path)
 
-    def list(self, path: str) -> list[Object]:
+    def items(self, path: str) -> list[Object]:
         """The items at a path."""
         items: list[Object] = self.request("GET", path)["items"]
         return items
@@ -85,7 +85,7 @@ class Api:
         return self.request("DELETE", path, body)
 
     def _open(self, method: str, path: str, body: object, content_type: str) -> Any:
-        request = urllib.request.Request(
+        request = urllib.request.Request(  # noqa: S310 - the address is the control plane's
             self.url + path,
             data=None if body is None else json.dumps(body).encode(),
             method=method,

@@ -1,26 +1,22 @@
 """The programs of the control plane, built on first use and kept.
 
 - One Go module per upstream project lies in `tools/`; its go.mod says the version and its go.sum the content.
-- A program is rebuilt when its module, the flags or the Go version change: a stamp beside it holds a hash of these. A machine without Go
-  can use what was built before.
+- A program is rebuilt when its module, the flags or the Go version change: a stamp beside it holds a hash of these.
+  A machine without Go can use what was built before.
 - The API server's programs are taken from the folder KUBEBUILDER_ASSETS where that is set and has them.
 """
 
 import fcntl
 import hashlib
-import logging
 import os
 import re
 import shutil
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.toolchain import Go, ToolsUnavailable, find_go
-
-logger = logging.getLogger(__name__)
 
 MODULES = Path(__file__).with_name("tools")
 CACHE = Path(__file__).parents[2] / ".cache" / "tools"
@@ -43,7 +39,11 @@ class Program:
     @property
     def version(self) -> str:
         """The version that go.mod requires, e.g. `v1.35.4`."""
-        match = re.search(rf"^\s*(?:require )?{re.escape(self.version_of)} (v\S+)", self._module_file("go.mod").read_text(), re.MULTILINE)
+        match = re.search(
+            rf"^\s*(?:require )?{re.escape(self.version_of)} (v\S+)",
+            self._module_file("go.mod").read_text(),
+            re.MULTILINE,
+        )
         if match is None:
             raise ValueError(f"{self._module_file('go.mod')} does not require {self.version_of}")
         return match.group(1)
@@ -75,7 +75,12 @@ PROGRAMS = {
     for program in (
         Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
         Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes"),
-        Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", "k8s.io/kubernetes"),
+        Program(
+            "kube-controller-manager",
+            "kubernetes",
+            "k8s.io/kubernetes/cmd/kube-controller-manager",
+            "k8s.io/kubernetes",
+        ),
         Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
         Program("jobset", "jobset", "sigs.k8s.io/jobset", "sigs.k8s.io/jobset", files="charts/jobset"),
         Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3"),
@@ -88,24 +93,43 @@ def path(name: str) -> Path:
 
     Raises:
         ToolsUnavailable: There is no Go, or no network to fetch its source.
-        ToolBuildFailed: It does not build.
+        ToolBuildError: It does not build.
     """
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
-    if assets and (Path(assets) / name).is_file():
-        return Path(assets) / name
+    found = _find(name)
+    if found is not None:
+        return found
     program = PROGRAMS[name]
-    if not _is_current(program):
-        with _locked():
-            # Another process may have built it while this one waited.
-            if not _is_current(program):
-                _build(program, find_go())
+    with _locked():
+        # Another process may have built it while this one waited.
+        if not _is_current(program):
+            _build(program, find_go())
     return _binary(program)
+
+
+def build_all(announce: Callable[[str], object]) -> None:
+    """Builds every program that is not there yet, calling `announce` with a line before each.
+
+    Raises:
+        ToolsUnavailable: There is no Go, or no network to fetch their source.
+        ToolBuildError: One does not build.
+    """
+    for name, program in PROGRAMS.items():
+        if _find(name) is None:
+            announce(f"building {name} {program.version} (the first time takes minutes)")
+        path(name)
 
 
 def files(name: str) -> Path:
     """A copy of the folder that upstream ships with the program (its Helm chart)."""
     path(name)
     return _files(PROGRAMS[name])
+
+
+def _find(name: str) -> Path | None:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets and (Path(assets) / name).is_file():
+        return Path(assets) / name
+    return _binary(PROGRAMS[name]) if _is_current(PROGRAMS[name]) else None
 
 
 def _binary(program: Program) -> Path:
@@ -136,8 +160,6 @@ def _is_current(program: Program) -> bool:
 def _build(program: Program, go: Go) -> None:
     _stamp(program).unlink(missing_ok=True)
     _binary(program).parent.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
-    logger.info("Building %s %s (the first time takes minutes)", program.name, program.version)
     directory = MODULES / program.module
     # Fetching apart from building: what fails here for want of a network is no fault of the code.
     go.run(["list", "-mod=readonly", "-deps", "-f", "{{/* nothing */}}", program.package], directory=directory)
@@ -147,12 +169,13 @@ def _build(program: Program, go: Go) -> None:
         _copy_files(program, go)
     unfinished.replace(_binary(program))
     _stamp(program).write_text(f"{program.inputs_hash()} {go.version}\n")
-    logger.info("Built %s in %.0f s", program.name, time.monotonic() - started)
 
 
 def _copy_files(program: Program, go: Go) -> None:
     """Copies the folder out of Go's module cache, so that a warm run needs no Go; file modes there are read-only."""
-    source = Path(go.run(["list", "-m", "-f", "{{.Dir}}", program.version_of], directory=MODULES / program.module).strip())
+    source = Path(
+        go.run(["list", "-m", "-f", "{{.Dir}}", program.version_of], directory=MODULES / program.module).strip()
+    )
     target = _files(program)
     if target.exists():
         shutil.rmtree(target)

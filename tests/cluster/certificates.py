@@ -14,7 +14,7 @@ CLOCK_SKEW = datetime.timedelta(minutes=5)
 
 
 class CertificateAuthority:
-    """Issues the server certificates of one control plane. Its key stays in memory: nothing can be issued after the run."""
+    """Issues the server certificates of one control plane; its key stays in memory and ends with the run."""
 
     def __init__(self, directory: Path) -> None:
         """Makes a new authority whose certificate lies in the directory."""

@@ -1,9 +1,10 @@
 """A Kubernetes control plane without nodes: etcd, kube-apiserver and kube-controller-manager on loopback.
 
 - Everything is one run's: a directory holds keys, data, logs and the audit log; a new run in it starts from nothing.
-- Authentication is by token, authorization by RBAC. The controllers have service accounts of their own, so the audit log tells them apart.
-- Custom resource definitions given here exist before the controller manager starts: its garbage collector looks for new kinds only every
-  30 s, and until then a deleted owner of a new kind keeps its children.
+- Authentication is by token, authorization by RBAC. The controllers have service accounts of their own, so the audit
+  log tells them apart.
+- Custom resource definitions given here exist before the controller manager starts: its garbage collector looks for new
+  kinds only every 30 s, and until then a deleted owner of a new kind keeps its children.
 """
 
 import fcntl
@@ -12,11 +13,11 @@ import secrets
 import shutil
 import subprocess
 import urllib.error
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from tests.cluster import binaries
 from tests.cluster.api import Api, ApiError, Object
@@ -47,7 +48,7 @@ class User:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
 
 
-class CommandFailed(Exception):
+class CommandError(Exception):
     """kubectl, or another command-line tool, exited with an error; the message is what it printed."""
 
 
@@ -85,13 +86,16 @@ class ControlPlane:
         self._keys = self.directory / "keys"
         self.ca_file = self._keys / "ca.crt"
         self._processes: list[Process] = []
+        self._lock: IO[str] | None = None
 
     def __enter__(self) -> Self:
         """Starts the control plane."""
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stops the control plane."""
         self.stop()
 
@@ -100,9 +104,11 @@ class ControlPlane:
 
         Raises:
             ToolsUnavailable: The programs are not there and cannot be built.
-            ProcessFailed: One of them did not start; the message holds its last log lines.
+            ProcessError: One of them did not start; the message holds its last log lines.
         """
-        programs = {name: binaries.path(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")}
+        programs = {
+            name: binaries.path(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+        }
         self._prepare_directory()
         try:
             self._start_etcd(programs["etcd"])
@@ -117,7 +123,8 @@ class ControlPlane:
         """Ends all processes, those that depend on others first. What they wrote stays."""
         while self._processes:
             self._processes.pop().stop()
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     @property
     def pids(self) -> list[int]:
@@ -138,7 +145,7 @@ class ControlPlane:
             kubeconfig: Whose command it is; the admin's by default.
 
         Raises:
-            CommandFailed: It exited with an error.
+            CommandError: It exited with an error.
         """
         return self.run_tool("kubectl", *arguments, stdin=stdin, kubeconfig=kubeconfig)
 
@@ -154,7 +161,7 @@ class ControlPlane:
         command = [binaries.path(name), *arguments]
         result = subprocess.run(command, input=stdin or "", env=environment, capture_output=True, text=True)
         if result.returncode != 0:
-            raise CommandFailed(f"{name} {' '.join(map(str, arguments))}: {result.stderr.strip()}")
+            raise CommandError(f"{name} {' '.join(map(str, arguments))}: {result.stderr.strip()}")
         return result.stdout
 
     def kubeconfig_of_user(self, user: User) -> Path:
@@ -176,12 +183,14 @@ class ControlPlane:
 
     def _prepare_directory(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.directory / "lock").open("w")
+        lock = (self.directory / "lock").open("w")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._lock.close()
-            raise FileExistsError(f"another control plane runs in {self.directory}; stop it or choose another directory") from None
+            lock.close()
+            message = f"another control plane runs in {self.directory}; stop it or choose another directory"
+            raise FileExistsError(message) from None
+        self._lock = lock
         for folder in (self.directory / "etcd", self._keys):
             shutil.rmtree(folder, ignore_errors=True)
         self.audit_log.unlink(missing_ok=True)
@@ -192,7 +201,7 @@ class ControlPlane:
         write_kubeconfig(self.kubeconfig, url=self.url, ca_file=self.ca_file, token=self.admin_token)
 
     def _start(self, name: str, program: Path, flags: dict[str, object]) -> Process:
-        command = [program, *(f"--{flag}={value}" for flag, value in flags.items())]
+        command: list[str | Path] = [program, *(f"--{flag}={value}" for flag, value in flags.items())]
         process = Process(name, command, self.directory / f"{name}.log")
         self._processes.append(process)
         return process
@@ -240,7 +249,7 @@ class ControlPlane:
                 "audit-log-path": self.audit_log,
             },
         )
-        api_server.wait_until_ready("the API server to be ready", self._is_api_server_ready)
+        api_server.wait_until_ready("a ready API server", self._is_api_server_ready)
 
     def _is_api_server_ready(self) -> bool:
         try:
@@ -258,7 +267,7 @@ class ControlPlane:
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         wait_for(
             "the custom resources to be served",
-            lambda: all(_is_established(definition) for definition in self.api.list(definitions)),
+            lambda: all(_is_established(definition) for definition in self.api.items(definitions)),
         )
 
     def _start_controller_manager(self, program: Path) -> None:
@@ -274,15 +283,18 @@ class ControlPlane:
                 "root-ca-file": self.ca_file,
                 "service-account-private-key-file": self._keys / "service-account.key",
                 "use-service-account-credentials": "true",
+                # At the default of 20 a second, making the controllers' service accounts takes most of the start.
+                "kube-api-qps": 500,
+                "kube-api-burst": 1000,
             },
         )
         controller_manager.wait_until_ready(
-            "the controller manager to make the default service account",
+            "the default service account",
             lambda: self.has_default_service_account("default"),
         )
 
     def has_default_service_account(self, namespace: str) -> bool:
-        """Whether pods can be created in the namespace: they need its default service account, which appears a moment after it."""
+        """Whether pods can be created there: they need this account, which appears a moment after its namespace."""
         try:
             self.api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
         except ApiError as error:
@@ -291,9 +303,9 @@ class ControlPlane:
             raise
         return True
 
-    def create_namespace(self, name: str) -> None:
+    def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
         """Creates a namespace and waits until pods can be created in it."""
-        self.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
         wait_for(f"the default service account of namespace {name}", lambda: self.has_default_service_account(name))
 
 

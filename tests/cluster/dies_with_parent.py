@@ -1,7 +1,7 @@
 """Becomes the given command, which the kernel ends when the process that started it is gone.
 
-Run as a script, `python -I -S dies_with_parent.py PARENT_PID COMMAND...`: a `preexec_fn` would do the same, but runs Python between fork and exec,
-which may deadlock in a parent with threads (and Python warns of it).
+Run as a script: `python -I -S dies_with_parent.py PARENT_PID COMMAND...`. A `preexec_fn` would do the same, but
+runs Python between fork and exec, which may deadlock in a parent with threads (and Python warns of it).
 """
 
 import ctypes
@@ -19,7 +19,7 @@ def main(parent_pid: int, command: list[str]) -> None:
         # A parent that died before the line above cannot send the signal any more.
         if os.getppid() != parent_pid:
             sys.exit(1)
-    os.execv(command[0], command)
+    os.execv(command[0], command)  # noqa: S606 - replacing this process is the point
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The JobSet controller beside a control plane: its own chart's rights and webhooks, its process on loopback.
 
-The chart makes a Deployment behind a Service; without nodes there are neither. So the process runs here, as the chart's service account, and
-the webhook configurations point at its address instead of the Service.
+The chart makes a Deployment behind a Service; without nodes there are neither. So the process runs here, as the chart's
+service account, and the webhook configurations point at its address instead of the Service.
 """
 
 import base64
@@ -44,7 +44,9 @@ class JobSetController:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stops the controller."""
         self.stop()
 
@@ -54,11 +56,15 @@ class JobSetController:
         kubeconfig = self._plane.kubeconfig_of_service_account(NAMESPACE, service_account)
         config = self._plane.directory / "jobset-config.yaml"
         config.write_text(json.dumps(self._configuration(), indent=2))
-        command = [binaries.path("jobset"), f"--config={config}", f"--kubeconfig={kubeconfig}"]
+        command: list[str | Path] = [binaries.path("jobset"), f"--config={config}", f"--kubeconfig={kubeconfig}"]
         self._process = Process("jobset", command, self._plane.directory / "jobset.log")
         try:
-            self._process.wait_until_ready("the JobSet controller to be ready", self._is_ready)
-            wait_for("the API server to call JobSet's webhooks", self._are_webhooks_called, explain=self._process.last_log_lines)
+            self._process.wait_until_ready("a ready JobSet controller", self._is_ready)
+            wait_for(
+                "the API server to call JobSet's webhooks",
+                self._are_webhooks_called,
+                explain=self._process.last_log_lines,
+            )
         except BaseException:
             self.stop()
             raise
@@ -76,7 +82,9 @@ class JobSetController:
 
     def _install(self) -> str:
         """Applies the chart without its workload; returns the controller's service account."""
-        rendered = self._plane.run_tool("helm", "template", "jobset", binaries.files("jobset"), f"--namespace={NAMESPACE}")
+        rendered = self._plane.run_tool(
+            "helm", "template", "jobset", binaries.files("jobset"), f"--namespace={NAMESPACE}"
+        )
         objects: list[Object] = [manifest for manifest in yaml.safe_load_all(rendered) if manifest]
         (deployment,) = (manifest for manifest in objects if manifest["kind"] == "Deployment")
         installed = [manifest for manifest in objects if manifest["kind"] in INSTALLED_KINDS]
@@ -124,7 +132,9 @@ class JobSetController:
         try:
             self._plane.api.create(path, _jobset("a" * 63))
         except ApiError as error:
-            return error.status in (400, 403, 422) and "successPolicy" in defaulted["spec"]
+            if "denied the request" not in error.message:
+                raise
+            return "successPolicy" in defaulted["spec"]
         return False
 
 

@@ -1,6 +1,7 @@
-"""Processes of the control plane: each with its own log file and session, ended by its pid, never outliving the process that started it.
+"""Processes with a log file and a session of their own, ended by their pid, never outliving the one that started them.
 
-The kernel ends a process when the *thread* that started it ends (see dies_with_parent): start long-lived ones from the main thread.
+The kernel ends a process when the *thread* that started it ends (see dies_with_parent): start long-lived ones from the
+main thread.
 """
 
 import os
@@ -22,7 +23,7 @@ LAUNCHER = Path(__file__).with_name("dies_with_parent.py")
 FIRST_PORT, LAST_PORT = 20000, 32000
 
 
-class ProcessFailed(Exception):
+class ProcessError(Exception):
     """A process ended, or did not become what was awaited; the message holds its last log lines."""
 
 
@@ -56,19 +57,21 @@ class Process:
         """Waits for a condition that only this process can bring about.
 
         Raises:
-            ProcessFailed: The process ended, or the time ran out.
+            ProcessError: The process ended, or the time ran out.
         """
 
         def ready_or_gone() -> bool:
             exit_code = self._popen.poll()
             if exit_code is not None:
-                raise ProcessFailed(f"{self.name} exited with code {exit_code} before {what}; {self.last_log_lines()}")
+                raise ProcessError(
+                    f"{self.name} exited with code {exit_code} while {what} was awaited; {self.last_log_lines()}"
+                )
             return is_ready()
 
         try:
             wait_for(what, ready_or_gone, timeout_seconds=timeout_seconds, explain=self.last_log_lines)
         except TimeoutError as error:
-            raise ProcessFailed(f"{self.name}: {error}") from error
+            raise ProcessError(f"{self.name}: {error}") from error
 
     def last_log_lines(self) -> str:
         """The end of the log and where the rest is."""

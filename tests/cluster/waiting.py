@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, in one place, so that no test sleeps and every timeout says what was missing."""
+"""Waiting for a condition with a deadline: no test sleeps, and every timeout says what was missing."""
 
 import time
 from collections.abc import Callable
