@@ -1,0 +1,41 @@
+"""Text for training: the same global batches whatever the number of processes, each reading only its share.
+
+tokenizer = load_tokenizer(config)
+manifest = read_manifest(directory, config) or make_manifest(config, batch_size=B)
+plan = plan_lanes(manifest, config, batch_size=B, seed=seed)
+with BatchLoader(manifest, tokenizer, plan, S, rows=rows, state=restored_state) as loader:
+    batch = next(loader)
+"""
+
+from tpujob_trainer.data.config import DataConfig
+from tpujob_trainer.data.footers import DataChangedError
+from tpujob_trainer.data.lane import LanePosition, RowCounts
+from tpujob_trainer.data.loader import BatchLoader, LocalBatch
+from tpujob_trainer.data.manifest import Manifest, make_manifest, verify_unchanged
+from tpujob_trainer.data.manifest_table import read_manifest, write_manifest
+from tpujob_trainer.data.plan import LanePlan, plan_lanes
+from tpujob_trainer.data.state import STATE_COLUMNS, batches_digest, describe_data, require_same_data, state_shape
+from tpujob_trainer.data.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = [
+    "STATE_COLUMNS",
+    "BatchLoader",
+    "DataChangedError",
+    "DataConfig",
+    "LanePlan",
+    "LanePosition",
+    "LocalBatch",
+    "Manifest",
+    "RowCounts",
+    "Tokenizer",
+    "batches_digest",
+    "describe_data",
+    "load_tokenizer",
+    "make_manifest",
+    "plan_lanes",
+    "read_manifest",
+    "require_same_data",
+    "state_shape",
+    "verify_unchanged",
+    "write_manifest",
+]

@@ -1,0 +1,155 @@
+"""The parquet files that a path means, and where they are read from."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import fsspec
+import fsspec.core
+
+from tpujob_trainer.errors import NotFoundError, TrainerError
+
+logger = logging.getLogger(__name__)
+
+PATH = "spec.trainer.data.path"
+_PATTERN_CHARACTERS = "*?["
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of the data set: its path below the root, its size in bytes, and what its storage calls its version."""
+
+    path: str
+    size: int
+    version: str
+    """Object generation, or another tag that changes with the content; empty where the storage has none."""
+
+
+@dataclass(frozen=True)
+class DataRoot:
+    """The folder that the paths of a data set are relative to, on its file system."""
+
+    filesystem: Any
+    folder: str
+
+    @property
+    def url(self) -> str:
+        """The folder with its protocol."""
+        return str(self.filesystem.unstrip_protocol(self.folder))
+
+    def locate(self, path: str) -> str:
+        """The full path of a file, without protocol, as the file system wants it."""
+        return f"{self.folder.rstrip('/')}/{path}"
+
+    def open(self, path: str, size: int) -> Any:
+        """The file, opened for reading bytes; remote reads ask for exactly what is wanted, one request each."""
+        if _is_local(self.filesystem):
+            return self.filesystem.open(self.locate(path), "rb")
+        return self.filesystem.open(self.locate(path), "rb", cache_type="none", size=size)
+
+
+def open_root(url: str) -> DataRoot:
+    """The root at a URL or local path, taken as a folder."""
+    filesystem, folder = fsspec.core.url_to_fs(url)
+    return DataRoot(filesystem, folder)
+
+
+def find_root(path: str) -> DataRoot:
+    """The root of the files that `spec.trainer.data.path` means: the folder named, or the one before any pattern."""
+    with explained(path):
+        filesystem, location = fsspec.core.url_to_fs(path)
+        parts = PurePosixPath(location).parts
+        fixed = next((at for at, part in enumerate(parts) if set(part) & set(_PATTERN_CHARACTERS)), None)
+        if fixed is not None:
+            return DataRoot(filesystem, str(PurePosixPath(*parts[:fixed])))
+        if filesystem.isdir(location):
+            return DataRoot(filesystem, location)
+        return DataRoot(filesystem, str(PurePosixPath(location).parent))
+
+
+def find_files(path: str) -> tuple[DataRoot, list[DataFile]]:
+    """The parquet files that `spec.trainer.data.path` means, sorted by path.
+
+    Raises:
+        NotFoundError: nothing is there, nothing there is parquet, or it may not be read.
+    """
+    root = find_root(path)
+    with explained(path):
+        filesystem, location = fsspec.core.url_to_fs(path)
+        if set(location) & set(_PATTERN_CHARACTERS):
+            listing = filesystem.glob(location, detail=True)
+        else:
+            listing = filesystem.find(location, detail=True)
+    found = [info for info in listing.values() if info["type"] == "file"]
+    files = sorted((_describe(root, info) for info in found), key=lambda file: file.path)
+    parquet = [file for file in files if file.path.endswith((".parquet", ".pq"))]
+    if not PurePosixPath(location).name.startswith((".", "_")):
+        parquet = [file for file in parquet if not _is_hidden(file.path)]
+    if not parquet:
+        if files:
+            raise NotFoundError(
+                f"{PATH}: {path!r} matches {len(files)} files, {files[0].path!r} for one, but none ends with .parquet; "
+                "give parquet files, or make some with `tpujob data from-folder`"
+            )
+        raise NotFoundError(
+            f"{PATH}: {path!r} matches no file; give a parquet file, a folder that has some, or a pattern"
+        )
+    if len(parquet) < len(files):
+        logger.info("Files that are not parquet are left out: count=%d path=%s", len(files) - len(parquet), path)
+    return root, parquet
+
+
+@contextlib.contextmanager
+def explained(what: str, field: str = PATH) -> Iterator[None]:
+    """Turn "not there" and "not allowed", as the storage clients say them, into one line that ends the run."""
+    try:
+        yield
+    except TrainerError:
+        raise
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"{field}: {what!r} is not there; check the spelling, and that this host sees it"
+        ) from error
+    except (ValueError, ImportError) as error:
+        if "protocol" in str(error).lower() or isinstance(error, ImportError):
+            raise NotFoundError(f"{field}: {what!r} is on a storage that is not supported: {_line(error)}") from error
+        raise
+    except Exception as error:
+        if _is_denied(error):
+            raise NotFoundError(
+                f"{field}: no permission to read {what!r}: {_line(error)}; grant the pod's account read access"
+            ) from error
+        raise
+
+
+def _is_denied(error: Exception) -> bool:
+    """Gcsfs says 403 as OSError("Forbidden: …"), 401 as HttpError; no credentials at all is google.auth's own error."""
+    if isinstance(error, PermissionError):
+        return True
+    if type(error).__module__.startswith("google.auth"):
+        return True
+    return getattr(error, "code", None) in (401, 403) or str(error).startswith(("Forbidden", "Anonymous caller"))
+
+
+def _describe(root: DataRoot, info: dict[str, Any]) -> DataFile:
+    relative = PurePosixPath(info["name"]).relative_to(root.folder)
+    version = info.get("generation") or info.get("ETag") or info.get("etag") or info.get("blob_id") or ""
+    return DataFile(str(relative), int(info["size"]), str(version))
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.split("/"))
+
+
+def _is_local(filesystem: Any) -> bool:
+    protocol = filesystem.protocol
+    return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

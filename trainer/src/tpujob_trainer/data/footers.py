@@ -1,0 +1,73 @@
+"""What a parquet file says about itself in its last bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tpujob_trainer.data.files import PATH, DataRoot, explained
+from tpujob_trainer.errors import ConfigurationError
+
+_TAIL_BYTES = 64 << 10
+_MAGIC = b"PAR1"
+
+
+class DataChangedError(ConfigurationError):
+    """A file of the data set is not the one that this run began with."""
+
+
+@dataclass(frozen=True)
+class Footer:
+    """The footer of one file."""
+
+    metadata: Any
+    """pyarrow's FileMetaData."""
+    digest: str
+    """32 hexadecimal digits. The footer holds offsets, sizes and statistics of every column: other content, other
+    digest, but for an edit in place that changes none of these."""
+
+
+def read_footer(root: DataRoot, path: str, size: int) -> Footer:
+    """The footer of a file that is `size` bytes long, with one read in most cases.
+
+    Raises:
+        ConfigurationError: the file is not parquet.
+        DataChangedError: the file has another size.
+        NotFoundError: it is not there, or may not be read.
+    """
+    with explained(root.locate(path)), root.open(path, size) as file:
+        length = file.seek(0, 2) if hasattr(file, "fileno") else size
+        if length != size:
+            raise DataChangedError(changed(path, f"its size was {size} bytes, now {length}"))
+        tail = _read_at(file, max(0, size - _TAIL_BYTES), size)
+        if size < 12 or tail[-4:] != _MAGIC:
+            raise ConfigurationError(f"{PATH}: {root.locate(path)!r} is not a parquet file; leave it out or replace it")
+        wanted = int.from_bytes(tail[-8:-4], "little") + 8
+        if wanted > size:
+            raise ConfigurationError(f"{PATH}: {root.locate(path)!r} is cut off; copy it again or leave it out")
+        if wanted > len(tail):
+            tail = _read_at(file, size - wanted, size)
+    footer = tail[-wanted:]
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigurationError(f"{PATH}: {root.locate(path)!r} has an unreadable footer: {error}") from error
+    return Footer(metadata, hashlib.blake2b(footer, digest_size=16).hexdigest())
+
+
+def changed(path: str, how: str) -> str:
+    """The message about a file that is not the one the run began with."""
+    return (
+        f"{PATH}: {path!r} has changed since this run began: {how}; put the data back as it was, "
+        "or start another run in another checkpointDir"
+    )
+
+
+def _read_at(file: Any, start: int, end: int) -> bytes:
+    file.seek(start)
+    data: bytes = file.read(end - start)
+    return data

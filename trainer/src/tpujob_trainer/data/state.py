@@ -1,0 +1,115 @@
+"""The position of the data as an array that travels in the checkpoint beside the weights.
+
+int32 [batch rows, columns]: row r holds the position of the lane that fills row r of the global batch, so it is sharded
+like the batch itself, and restored whole by any number of processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+from tpujob_trainer.data.lane import LanePosition
+from tpujob_trainer.data.manifest import Manifest
+from tpujob_trainer.data.plan import LanePlan
+from tpujob_trainer.data.tokenizer import Tokenizer
+from tpujob_trainer.errors import ConfigurationError
+
+STATE_COLUMNS = ("identity", "epoch", "unit", "row", "token", "batches", "digest_low", "digest_high")
+
+_PACKING = "concat-and-split/1"
+
+_FIELDS = {
+    "data": "spec.trainer.data.path: the data",
+    "tokenizer": "spec.trainer.data.tokenizer: the tokenizer",
+    "seed": "spec.trainer.seed",
+    "batchSize": "spec.trainer.batchSize",
+    "sequenceLength": "spec.trainer.sequenceLength",
+    "lanes": "spec.trainer.data.lanes",
+    "packing": "the trainer's way of packing documents",
+}
+
+
+def describe_data(
+    manifest: Manifest, tokenizer: Tokenizer, plan: LanePlan, sequence_length: int
+) -> dict[str, str | int]:
+    """All that the sequence of batches depends on, as JSON values; kept with the checkpoint."""
+    return {
+        "data": manifest.fingerprint,
+        "tokenizer": tokenizer.fingerprint,
+        "seed": plan.seed,
+        "batchSize": plan.batch_size,
+        "sequenceLength": sequence_length,
+        "lanes": plan.lanes,
+        "packing": _PACKING,
+    }
+
+
+def require_same_data(stored: Mapping[str, str | int], current: Mapping[str, str | int]) -> None:
+    """Check that a run would continue with the batches it was promised.
+
+    Raises:
+        ConfigurationError: naming the field that was changed, with both values.
+    """
+    for key, field in _FIELDS.items():
+        if stored.get(key) != current[key]:
+            raise ConfigurationError(
+                f"{field} was {stored.get(key)!r} when this run began and is {current[key]!r} now; "
+                "put it back, or start another run in another checkpointDir"
+            )
+
+
+def identity_of(description: Mapping[str, str | int]) -> int:
+    """31 bits of a description, kept in every row of the state so that no other run's state is taken for ours."""
+    text = json.dumps(dict(description), sort_keys=True)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little") & 0x7FFFFFFF
+
+
+def state_shape(plan: LanePlan) -> tuple[int, int]:
+    """The shape of the state of all rows; its dtype is int32."""
+    return plan.batch_size, len(STATE_COLUMNS)
+
+
+def pack_position(identity: int, position: LanePosition) -> np.ndarray:
+    """The state of one row, int32 [columns]."""
+    low, high = position.digest & 0xFFFFFFFF, position.digest >> 32
+    values = (identity, position.epoch, position.unit, position.row, position.token, position.batches)
+    return np.array([*values, low, high], dtype=np.int64).astype(np.uint32).view(np.int32)
+
+
+def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> list[LanePosition]:
+    """The position of each lane, from the state of all rows.
+
+    Raises:
+        ConfigurationError: the state belongs to another run, or is not whole.
+    """
+    state = np.asarray(state, dtype=np.int32)
+    if state.shape != state_shape(plan):
+        raise ConfigurationError(
+            f"The data position in the checkpoint has shape {state.shape}, this run needs {state_shape(plan)}: "
+            "batchSize has changed; put it back, or start another run in another checkpointDir"
+        )
+    if not (state[:, 0] == identity).all():
+        raise ConfigurationError(
+            "The data position in the checkpoint belongs to other data, tokenizer, seed, batchSize, sequenceLength or "
+            "lanes; put them back, or start another run in another checkpointDir"
+        )
+    lanes = state.reshape(plan.lanes, plan.rows_per_lane, -1)
+    if not (lanes == lanes[:, :1]).all() or len(set(state[:, STATE_COLUMNS.index("batches")].tolist())) != 1:
+        raise ConfigurationError("The data position in the checkpoint contradicts itself; restore an older checkpoint")
+    return [_position(row) for row in lanes[:, 0]]
+
+
+def batches_digest(state: np.ndarray) -> str:
+    """16 hexadecimal digits over all tokens delivered to all rows: equal for two runs that saw the same batches."""
+    kept = np.ascontiguousarray(np.asarray(state, dtype="<i4")[:, STATE_COLUMNS.index("batches") :])
+    return hashlib.blake2b(kept, digest_size=8).hexdigest()
+
+
+def _position(row: np.ndarray) -> LanePosition:
+    _, epoch, unit, at, token, batches = (int(value) for value in row[:6])
+    low, high = (int(value) for value in row[6:].view(np.uint32))
+    return LanePosition(epoch, unit, at, token, batches, high << 32 | low)
