@@ -1,0 +1,150 @@
+"""Dataclasses from the mapping that a person wrote.
+
+- A field's type says what is allowed: bool, int, float, str, Literal, another dataclass, `X | None`,
+  and `Annotated[int, Range(...)]` for numbers.
+- YAML and JSON keys are camelCase, fields are snake_case.
+- An error is one line: the field as it was written, the value, what is allowed, what to do.
+- `20e9` arrives as 20000000000.0 from some YAML readers: a number without a fraction is a whole number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import types
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tpujob_trainer.errors import ConfigurationError
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The numbers a field may hold; both ends belong to it."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+
+    def __str__(self) -> str:
+        if self.at_least is not None and self.at_most is not None:
+            return f"from {_number(self.at_least)} to {_number(self.at_most)}"
+        if self.at_least is not None:
+            return f"{_number(self.at_least)} or more"
+        return f"at most {_number(self.at_most)}" if self.at_most is not None else "of any size"
+
+
+def parse[T](kind: type[T], given: Any, path: str) -> T:
+    """The dataclass `kind` that `given` describes.
+
+    Args:
+        kind: a dataclass with keyword-only fields.
+        given: what was written, from JSON or YAML.
+        path: where it was written, as in `spec.trainer`; errors begin with it.
+
+    Raises:
+        ConfigurationError: a key is unknown or missing, or a value has the wrong type or size.
+            A ValueError of the dataclass's own checks is told with the path in front.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"{path}: {_show(given)} is not a block of keys; write its fields below it")
+    hints = get_type_hints(kind, include_extras=True)
+    fields = {camel_case(field.name): field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key in given:
+        if key not in fields:
+            raise ConfigurationError(_unknown(str(key), list(fields), path))
+    values: dict[str, Any] = {}
+    for key, field in fields.items():
+        if given.get(key) is not None:
+            values[field.name] = _value(hints[field.name], given[key], f"{path}.{key}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ConfigurationError(f"{path}.{key}: required, and missing")
+    try:
+        return kind(**values)
+    except ConfigurationError:
+        raise
+    except ValueError as error:
+        raise ConfigurationError(f"{path}.{error}") from error
+
+
+def camel_case(name: str) -> str:
+    """The key in YAML of a field in Python: `sequence_length` is `sequenceLength`."""
+    head, *tail = name.split("_")
+    return head + "".join(word.capitalize() for word in tail)
+
+
+def without_none(hint: Any) -> Any:
+    """The type that a value has when there is one: `int | None` is int."""
+    if get_origin(hint) in (Union, types.UnionType):
+        (kept,) = (argument for argument in get_args(hint) if argument is not types.NoneType)
+        return kept
+    return hint
+
+
+def split_range(hint: Any) -> tuple[Any, Range]:
+    """The bare type and the range of an annotation; the range of everything where none is stated."""
+    if get_origin(hint) is Annotated:
+        bare, *notes = get_args(hint)
+        return bare, next((note for note in notes if isinstance(note, Range)), Range())
+    return hint, Range()
+
+
+def _value(hint: Any, given: Any, path: str) -> Any:
+    bare, allowed = split_range(without_none(hint))
+    bare = without_none(bare)
+    if dataclasses.is_dataclass(bare):
+        return parse(bare, given, path)  # type: ignore[arg-type]
+    if get_origin(bare) is Literal:
+        if given not in get_args(bare):
+            raise ConfigurationError(_not_one_of(given, [str(choice) for choice in get_args(bare)], path))
+        return given
+    if bare is bool:
+        if not isinstance(given, bool):
+            raise ConfigurationError(f"{path}: {_show(given)} is not true or false")
+        return given
+    if bare is str:
+        if not isinstance(given, str):
+            raise ConfigurationError(f"{path}: {_show(given)} is not text; write it in quotes")
+        if not given:
+            raise ConfigurationError(f"{path}: empty; write a text, or leave the key out")
+        return given
+    if bare is int or bare is float:
+        return _number_of(bare, given, allowed, path)
+    raise TypeError(f"{path}: no rule reads {hint}")
+
+
+def _number_of(kind: type, given: Any, allowed: Range, path: str) -> int | float:
+    word = "a whole number" if kind is int else "a number"
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise ConfigurationError(f"{path}: {_show(given)} is not {word} ({allowed})")
+    if kind is int and not float(given).is_integer():
+        raise ConfigurationError(f"{path}: {_show(given)} is not a whole number ({allowed})")
+    if given not in allowed:
+        raise ConfigurationError(f"{path}: {_show(given)} is out of range; it must be {allowed}")
+    return int(given) if kind is int else float(given)
+
+
+def _unknown(key: str, known: list[str], path: str) -> str:
+    near = difflib.get_close_matches(key.lower(), [name.lower() for name in known], n=1, cutoff=0.6)
+    if near:
+        meant = next(name for name in known if name.lower() == near[0])
+        return f"{path}.{key}: unknown key; did you mean {meant}?"
+    return f"{path}.{key}: unknown key; there are {', '.join(known)}"
+
+
+def _not_one_of(given: Any, choices: list[str], path: str) -> str:
+    near = difflib.get_close_matches(str(given), choices, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{path}: {_show(given)} is not one of {', '.join(choices)}{hint}"
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _number(value: float) -> str:
+    return f"{int(value)}" if float(value).is_integer() else f"{value:g}"
