@@ -16,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpujob_trainer.data.permutation import row_order
 from tpujob_trainer.data.plan import LanePlan
-from tpujob_trainer.data.reader import UnitTexts
+from tpujob_trainer.data.rows import RowCounts, UnitRows
 from tpujob_trainer.data.tokenizer import Tokenizer
 from tpujob_trainer.errors import ConfigurationError
 
-StartRead = Callable[[int], Callable[[], UnitTexts]]
-"""Begins to read a unit, and returns the function that waits for it."""
+StartRead = Callable[[int, int, int], Callable[[], UnitRows]]
+"""Begins to read rows of a unit (its number, the epoch, how many of its order to leave out); returns the wait for them."""
 
 _MOST_EMPTY_UNITS = 1000
 
@@ -43,22 +42,6 @@ class LanePosition:
     """Batches delivered."""
     digest: int = 0
     """64 bits over all tokens delivered, in order."""
-
-
-@dataclass
-class RowCounts:
-    """Rows of the data by what became of them, in this process since it started."""
-
-    used: int = 0
-    null: int = 0
-    empty: int = 0
-    invalid: int = 0
-    """Not UTF-8."""
-
-    @property
-    def skipped(self) -> int:
-        """Rows that gave no token."""
-        return self.null + self.empty + self.invalid
 
 
 @dataclass(frozen=True)
@@ -109,11 +92,10 @@ class Lane:
         self._buffer = _Buffer()
         self._drop_tokens = position.token
         self._cursor = (position.epoch, position.unit)
-        self._pending = start_read(self._unit_at(self._cursor))
+        self._pending = start_read(self._unit_at(self._cursor), position.epoch, position.row)
         self._texts: Any = pa.array([], pa.large_string())
         self._rows = np.empty(0, dtype=np.int64)
         self._unit_read = self._cursor
-        self._first_row = position.row
         self._empty_units: list[int] = []
 
     def next_windows(self) -> Windows:
@@ -150,7 +132,6 @@ class Lane:
         origins[:, :2] = self._unit_read
         origins[:, 2] = self._rows[:take]
         self._texts, self._rows = self._texts.slice(take), self._rows[take:]
-        self._counts.used += take
         starts = np.cumsum(lengths) - lengths - self._drop_tokens
         tokens, self._drop_tokens = tokens[self._drop_tokens :], 0
         buffer = self._buffer
@@ -171,21 +152,9 @@ class Lane:
         unit, self._unit_read = self._unit_at(self._cursor), self._cursor
         read = self._pending()
         self._cursor = self._after(self._cursor)
-        self._pending = self._start_read(self._unit_at(self._cursor))
-        epoch, _ = self._unit_read
-        order = row_order(len(read.texts), "rows", self._plan.seed, epoch, unit)
-        rows = np.arange(len(order))[self._first_row :]
-        shuffled = read.texts.take(pa.array(order[self._first_row :]))
-        is_null = shuffled.is_null().to_numpy(zero_copy_only=False)
-        is_invalid = read.is_invalid[order[self._first_row :]]
-        is_empty = pc.fill_null(pc.equal(pc.binary_length(shuffled), 0), False).to_numpy(zero_copy_only=False)
-        usable = ~(is_null | is_empty)
-        self._counts.invalid += int(is_invalid.sum())
-        self._counts.null += int((is_null & ~is_invalid).sum())
-        self._counts.empty += int(is_empty.sum())
-        self._texts = shuffled if usable.all() else shuffled.filter(pa.array(usable))
-        self._rows = rows[usable]
-        self._first_row = 0
+        self._pending = self._start_read(self._unit_at(self._cursor), self._cursor[0], 0)
+        self._texts, self._rows = read.texts, read.numbers
+        self._counts.add(read.counts)
         self._require_text(unit)
 
     def _require_text(self, unit: int) -> None:

@@ -7,10 +7,6 @@
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
-import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -18,14 +14,15 @@ from typing import Self
 
 import numpy as np
 
-from tpujob_trainer.data.lane import Lane, LanePosition, RowCounts, Windows
+from tpujob_trainer.data.lane import Lane, LanePosition, Windows
 from tpujob_trainer.data.manifest import Manifest
+from tpujob_trainer.data.permutation import row_order
 from tpujob_trainer.data.plan import LanePlan
-from tpujob_trainer.data.reader import UnitReader, UnitTexts
+from tpujob_trainer.data.read_ahead import Ahead, ReadPool
+from tpujob_trainer.data.reader import UnitReader
+from tpujob_trainer.data.rows import RowCounts, UnitRows, usable_rows
 from tpujob_trainer.data.state import describe_data, identity_of, pack_position, unpack_state
 from tpujob_trainer.data.tokenizer import Tokenizer
-
-logger = logging.getLogger(__name__)
 
 _READ_THREADS = 8
 
@@ -81,21 +78,15 @@ class BatchLoader(Iterator[LocalBatch]):
             ConfigurationError: the state is not one of this data, tokenizer and plan.
         """
         self.rows = np.asarray(rows, dtype=np.int32)
-        if (
-            not len(self.rows)
-            or (np.diff(self.rows) <= 0).any()
-            or self.rows[0] < 0
-            or self.rows[-1] >= plan.batch_size
-        ):
+        if not len(self.rows) or (np.diff(self.rows, prepend=-1, append=plan.batch_size) <= 0).any():
             raise ValueError(f"rows must ascend within 0…{plan.batch_size - 1}: {self.rows.tolist()}")
         self.counts = RowCounts()
-        self.units_read: list[int] = []
         self.wait_seconds = 0.0
         self._plan = plan
         self._identity = identity_of(describe_data(manifest, tokenizer, plan, sequence_length))
         positions = [LanePosition()] * plan.lanes if state is None else unpack_state(state, plan, self._identity)
         self._reader = reader or UnitReader(manifest)
-        self._pool = concurrent.futures.ThreadPoolExecutor(_READ_THREADS, "read") if prefetch else None
+        self._pool = ReadPool(_READ_THREADS) if prefetch else None
         self._lanes = {
             number: Lane(
                 plan,
@@ -109,7 +100,7 @@ class BatchLoader(Iterator[LocalBatch]):
             for number in plan.lanes_of(self.rows)
         }
         self.state = self._state_of_rows()
-        self._ahead = _Ahead(self._make, prefetch) if prefetch else None
+        self._ahead = Ahead(self._make, prefetch) if prefetch else None
 
     def __next__(self) -> LocalBatch:
         """The next batch; waits for it where it is not made yet."""
@@ -124,7 +115,7 @@ class BatchLoader(Iterator[LocalBatch]):
         if self._ahead:
             self._ahead.close()
         if self._pool:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -147,60 +138,9 @@ class BatchLoader(Iterator[LocalBatch]):
         packed = {number: pack_position(self._identity, lane.position) for number, lane in self._lanes.items()}
         return np.stack([packed[number] for number in (self.rows // self._plan.rows_per_lane).tolist()])
 
-    def _start_read(self, unit: int) -> Callable[[], UnitTexts]:
-        if self._pool is None:
-            return lambda: self._read(unit)
-        return self._pool.submit(self._read, unit).result
+    def _start_read(self, unit: int, epoch: int, first: int) -> Callable[[], UnitRows]:
+        def read() -> UnitRows:
+            column = self._reader.read(unit)
+            return usable_rows(column, row_order(len(column), "rows", self._plan.seed, epoch, unit), first)
 
-    def _read(self, unit: int) -> UnitTexts:
-        texts = self._reader.read(unit)
-        self.units_read.append(unit)
-        return texts
-
-
-class _Ahead:
-    """Runs a function in a thread, over and over, and holds at most so many results."""
-
-    def __init__(self, make: Callable[[], LocalBatch], depth: int) -> None:
-        self._make = make
-        self._depth = depth
-        self._made: collections.deque[LocalBatch] = collections.deque()
-        self._error: BaseException | None = None
-        self._closed = False
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
-        self._thread.start()
-
-    def take(self) -> LocalBatch:
-        with self._changed:
-            self._changed.wait_for(lambda: self._made or self._error or self._closed)
-            if self._made:
-                self._changed.notify_all()
-                return self._made.popleft()
-            if self._error:
-                raise self._error
-            raise ValueError("the loader is closed")
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._made.clear()
-            self._changed.notify_all()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: len(self._made) < self._depth or self._closed)
-                if self._closed:
-                    return
-            try:
-                batch = self._make()
-            except BaseException as error:  # noqa: BLE001 - raised again by take(), in the thread that can act on it
-                with self._changed:
-                    self._error = error
-                    self._changed.notify_all()
-                return
-            with self._changed:
-                if not self._closed:
-                    self._made.append(batch)
-                    self._changed.notify_all()
+        return self._pool.submit(read) if self._pool else read

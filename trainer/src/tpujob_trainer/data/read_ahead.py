@@ -1,0 +1,109 @@
+"""Threads that work ahead of the training loop, and never keep the process from ending.
+
+They are daemon threads: a read that hangs on the network ends with the process, not the other way round.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import queue
+import threading
+from collections.abc import Callable
+
+CLOSE_SECONDS = 1.0
+"""How long close() waits for a thread in the middle of something; it ends by itself after that."""
+
+
+class ReadPool:
+    """Runs functions in a few threads."""
+
+    def __init__(self, threads: int) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads = threads
+        self._closed = False
+        for number in range(threads):
+            threading.Thread(target=self._run, name=f"read-{number}", daemon=True).start()
+
+    def submit[T](self, work: Callable[[], T]) -> Callable[[], T]:
+        """Have the work done; what is returned waits for its result, or raises its error."""
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def task() -> None:
+            if self._closed:
+                future.cancel()
+                return
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+                future.set_exception(error)
+
+        self._tasks.put(task)
+        return future.result
+
+    def close(self) -> None:
+        """Begin nothing new, and end each thread after what it does now."""
+        self._closed = True
+        for _ in range(self._threads):
+            self._tasks.put(None)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+
+
+class Ahead[T]:
+    """Calls a function in a thread, over and over, and holds at most `depth` results."""
+
+    def __init__(self, make: Callable[[], T], depth: int) -> None:
+        self._make = make
+        self._depth = depth
+        self._made: collections.deque[T] = collections.deque()
+        self._error: BaseException | None = None
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
+        self._thread.start()
+
+    def take(self) -> T:
+        """The next result; what went wrong in making it is raised here, after the results before it.
+
+        Raises:
+            ValueError: it was closed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._made or self._error or self._closed)
+            if self._closed:
+                raise ValueError("the loader is closed")
+            if self._made:
+                self._changed.notify_all()
+                return self._made.popleft()
+            assert self._error is not None
+            raise self._error
+
+    def close(self) -> None:
+        """Drop what is made, and end the thread; waiting takers are told."""
+        with self._changed:
+            self._closed = True
+            self._made.clear()
+            self._changed.notify_all()
+        if self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: len(self._made) < self._depth or self._closed)
+                if self._closed:
+                    return
+            try:
+                result = self._make()
+            except BaseException as error:  # noqa: BLE001 - raised again by take(), in the thread that can act on it
+                with self._changed:
+                    self._error = error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                if not self._closed:
+                    self._made.append(result)
+                self._changed.notify_all()
