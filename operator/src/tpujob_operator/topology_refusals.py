@@ -51,13 +51,13 @@ def unknown_generation(text: str, prefix: str) -> str:
 
 def no_such_size(generation: Generation, text: str, size: int) -> str:
     """For a size that no slice has: what it would be, what was perhaps meant, what is next to it."""
-    cores = generation.cores_in_size
+    cores, none = generation.cores_in_size, f"and no {generation.name} slice has that many"
     if size % cores:
         fact = f'"{text}" is half a chip too many ({counts(generation)})'
     elif cores > 1:
-        fact = f'"{text}" would be {chips_of(size // cores)} ({counts(generation)}), and no {generation.name} slice has that many'
+        fact = f'"{text}" would be {chips_of(size // cores)} ({counts(generation)}), {none}'
     else:
-        fact = f'"{text}" would be {chips_of(size)}, and no {generation.name} slice has that many'
+        fact = f'"{text}" would be {chips_of(size)}, {none}'
     if cores > 1 and size * cores in generation.sizes:
         fact += f"; for {chips_of(size)} ask for {generation.name}-{size * cores}"
     return f"{fact}; nearest: {_near(generation, size)}"

@@ -1,0 +1,36 @@
+"""The custom resource: the only place where a manifest becomes a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from tpujob_operator.errors import InvalidJob
+from tpujob_operator.resource_job import Metadata, TpuTrainingJob
+from tpujob_operator.resource_problems import describe_problems
+from tpujob_operator.resource_rules import broken_rules
+from tpujob_operator.resource_spec import Spec
+from tpujob_operator.resource_status import Condition, Failure, Phase, Status
+
+__all__ = ["Condition", "Failure", "Metadata", "Phase", "Spec", "Status", "TpuTrainingJob", "load_job"]
+
+
+def load_job(manifest: Mapping[str, Any]) -> TpuTrainingJob:
+    """The job that a manifest describes.
+
+    Args:
+        manifest: as read from YAML, or from the API server.
+
+    Raises:
+        InvalidJob: with everything that is wrong, one line each.
+    """
+    try:
+        job = TpuTrainingJob.model_validate(dict(manifest))
+    except ValidationError as error:
+        raise InvalidJob(describe_problems(error, TpuTrainingJob)) from error
+    problems = broken_rules(job)
+    if problems:
+        raise InvalidJob(problems)
+    return job

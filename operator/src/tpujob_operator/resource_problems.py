@@ -1,0 +1,127 @@
+"""What the model layer found wrong, as sentences with the field as the user wrote it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+MAX_SHOWN = 60
+"""Characters of a value that a message repeats."""
+
+
+def describe_problems(error: ValidationError, model: type[BaseModel]) -> tuple[str, ...]:
+    """One line for each thing that is wrong: field, value, what is allowed, what to do."""
+    lines: dict[str, None] = {}
+    for detail in error.errors(include_url=False):
+        lines[_line(detail, model)] = None
+    return tuple(lines)
+
+
+def field_path(parts: tuple[int | str, ...]) -> str:
+    """`spec.env[2].name` for ("spec", "env", 2, "name"); keys that are no words stand in quotes."""
+    path = ""
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.replace("_", "").replace("-", "").isalnum():
+            path += f".{part}" if path else part
+        else:
+            path += f'["{part}"]'
+    return path
+
+
+def shown(value: Any) -> str:
+    """A value for a message: JSON, and not too long."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def nearest_key(key: str, known: list[str]) -> str | None:
+    """The known key that was probably meant, whatever its spelling (snake_case, capitals, a letter off)."""
+    flat = {k.replace("_", "").replace("-", "").lower(): k for k in known}
+    plain = key.replace("_", "").replace("-", "").lower()
+    near = difflib.get_close_matches(plain, flat, n=1, cutoff=0.6)
+    return flat[near[0]] if near else None
+
+
+def unknown_field(parent: str, key: str, known: list[str]) -> str:
+    """The line for a key that does not exist."""
+    near = nearest_key(key, known)
+    advice = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+    path = f"{parent}.{key}" if parent else key
+    return f"{path}: there is no such field; {advice}"
+
+
+def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    location = tuple(part for part in detail["loc"] if part != "[key]")
+    if detail["type"] == "extra_forbidden":
+        return unknown_field(field_path(location[:-1]), str(location[-1]), list(_known_keys(model, location[:-1])))
+    location = _without_union_members(location)
+    path = field_path(location) or "the manifest"
+    if detail["type"] == "missing":
+        return f"{path}: is missing"
+    context = detail.get("ctx", {})
+    is_amount = detail["loc"][-1:] in (("str",), ("int",))
+    say = (lambda c: 'is not an amount such as 8, "500m" or "64Gi"') if is_amount else _SENTENCES.get(detail["type"])
+    wanted = say(context) if say else detail["msg"][0].lower() + detail["msg"][1:]
+    given = "the key" if detail["loc"][-1:] == ("[key]",) else shown(detail["input"])
+    return f"{path}: {given} {wanted}"
+
+
+_SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "string_type": lambda c: "is not a string; put it in quotes",
+    "int_type": lambda c: "is not a whole number",
+    "int_from_float": lambda c: "is not a whole number",
+    "bool_type": lambda c: "is neither true nor false",
+    "dict_type": lambda c: "is not a mapping",
+    "model_type": lambda c: "is not a mapping",
+    "model_attributes_type": lambda c: "is not a mapping",
+    "list_type": lambda c: "is not a list",
+    "greater_than_equal": lambda c: f"is too small; at least {c['ge']}",
+    "less_than_equal": lambda c: f"is too large; at most {c['le']}",
+    "string_too_long": lambda c: f"is too long; at most {c['max_length']} characters",
+    "string_too_short": lambda c: "is empty",
+    "too_long": lambda c: f"has {c['actual_length']} entries; at most {c['max_length']}",
+    "too_short": lambda c: f"is empty; at least {c['min_length']} entry",
+    "string_pattern_mismatch": lambda c: f"has characters that are not allowed here; pattern {c['pattern']}",
+    "literal_error": lambda c: f"is not allowed; one of {c['expected']}",
+    "enum": lambda c: f"is not allowed; one of {c['expected']}",
+}
+
+
+def _without_union_members(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    # A quantity is a string or a number, and pydantic appends which of them it tried.
+    return location[:-1] if location and location[-1] in ("str", "int") else location
+
+
+def _known_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> Iterator[str]:
+    """Keys of the part of the resource at this place."""
+    for part in location:
+        if isinstance(part, int):
+            continue
+        fields = {f.alias or name: f for name, f in model.model_fields.items()}
+        if part not in fields:
+            return
+        inner = _model_within(fields[part].annotation)
+        if inner is None:
+            return
+        model = inner
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+
+
+def _model_within(annotation: Any) -> type[BaseModel] | None:
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in typing.get_args(annotation):
+        found = _model_within(argument)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,131 @@
+"""`status` of a TpuTrainingJob: what the operator saw, in the words of `kubectl get`. Written by the operator only."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validator
+from pydantic.alias_generators import to_camel
+
+
+class Phase(StrEnum):
+    """Where a job stands, in one word."""
+
+    INVALID = "Invalid"
+    QUEUED = "Queued"
+    WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    STALLED = "Stalled"
+    RESTARTING = "Restarting"
+    STOPPING = "Stopping"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing but an explicit retry revives the job."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+EDITABLE_PHASES = (Phase.INVALID, Phase.SUSPENDED, Phase.FAILED)
+"""Phases in which every field of the spec may change; the change makes a new incarnation."""
+
+
+class _Part(BaseModel):
+    # Tolerant: an older operator may read what a newer one wrote.
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="ignore",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class Condition(_Part):
+    """One fact about the job, in the usual form."""
+
+    type: Annotated[str, Field(max_length=64)]
+    """What the fact is about."""
+    status: Literal["True", "False", "Unknown"]
+    """True, False or Unknown."""
+    reason: Annotated[str, Field(max_length=64)]
+    """Why, in one CamelCase word."""
+    message: Annotated[str, Field(max_length=4096)] = ""
+    """Why, in plain words, and what to do."""
+    observed_generation: int | None = None
+    """Generation of the spec that this refers to."""
+    last_transition_time: datetime
+    """When the status last changed."""
+
+
+class Failure(_Part):
+    """The first failure of the last attempt that failed."""
+
+    host: Annotated[str, Field(max_length=253)] | None = None
+    """Slice and host, as in slice 0 host 3."""
+    pod: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the pod."""
+    exit_code: int | None = None
+    """Exit code of its process."""
+    message: Annotated[str, Field(max_length=4096)] | None = None
+    """Its last lines."""
+
+
+class Status(_Part):
+    """How the job is doing. Written by the operator; what somebody else writes here is overwritten."""
+
+    phase: Phase | None = None
+    """Where the job stands, in one word."""
+    message: Annotated[str, Field(max_length=4096)] | None = None
+    """The phase in plain words: what is waited for, or what went wrong."""
+    observed_generation: int | None = None
+    """Generation of the spec that this status refers to."""
+    conditions: Annotated[list[Condition], Field(max_length=32)] | None = None
+    """Facts in the usual form, one per type."""
+    job_set: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the JobSet that runs the job."""
+    incarnation: int | None = None
+    """Which JobSet of this job that is, counted from 1."""
+    hosts: int | None = None
+    """Hosts that the job needs in all."""
+    hosts_ready: int | None = None
+    """Hosts whose process runs or has finished."""
+    step: int | None = None
+    """Training step, as of the last report."""
+    steps: int | None = None
+    """Steps of the whole run."""
+    loss: float | None = None
+    """Loss of that step; absent when it is not a finite number."""
+    tokens_per_second: float | None = None
+    """Tokens per second of the whole job."""
+    last_checkpoint_step: int | None = None
+    """Step of the last committed checkpoint."""
+    last_checkpoint_time: datetime | None = None
+    """When it was committed."""
+    start_time: datetime | None = None
+    """When all hosts first ran."""
+    completion_time: datetime | None = None
+    """When the job ended."""
+    failure: Failure | None = None
+    """The first failure of the last attempt that failed."""
+    accelerator_note: Annotated[str, Field(max_length=1024)] | None = None
+    """What the name of the accelerator amounts to, where it can be misread."""
+
+    @field_validator("loss", "tokens_per_second")
+    @classmethod
+    def _finite(cls, value: float | None) -> float | None:
+        # JSON has no NaN, and the API server would refuse the whole status; six digits are what a reader wants.
+        return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def ready(self) -> str | None:
+        """Hosts that have arrived, of all, as in 3/4."""
+        return None if self.hosts is None else f"{self.hosts_ready or 0}/{self.hosts}"
