@@ -1,0 +1,53 @@
+"""What can go wrong between us and the API server. Whether trying again helps is a property of the class."""
+
+from __future__ import annotations
+
+
+class ApiError(Exception):
+    """A request that the API server refused or did not answer: what was asked for, the status, the server's words."""
+
+    def __init__(self, request: str, status: int | None, message: str) -> None:
+        """Keeps the parts.
+
+        Args:
+            request: Verb, kind and namespace/name, e.g. `create jobsets default/llama`.
+            status: The HTTP status; None when there was no answer.
+            message: The server's, or the connection's.
+        """
+        super().__init__(f"{request}: {status or 'no answer'}: {message}")
+        self.request = request
+        self.status = status
+        self.message = message
+
+
+class Unavailable(ApiError):  # noqa: N818
+    """No answer, 401, 429 or 5xx: the same request will work later."""
+
+
+class Forbidden(ApiError):  # noqa: N818
+    """403. Rights are missing, or (during upgrades of the control plane) not known yet."""
+
+
+class NotFound(ApiError):  # noqa: N818
+    """404: no such object, or no such kind."""
+
+
+class AlreadyExists(ApiError):  # noqa: N818
+    """A create found the name taken."""
+
+
+class Conflict(ApiError):  # noqa: N818
+    """A precondition (resource version, uid) does not hold any more: read again, decide again."""
+
+
+class Rejected(ApiError):  # noqa: N818
+    """The object is not acceptable (schema, webhook, quota); the same one never will be, until something changes."""
+
+
+def from_status(request: str, status: int, reason: str, message: str) -> ApiError:
+    """The error for an answer of the API server; `reason` is its own word, such as AlreadyExists."""
+    if reason == "AlreadyExists":
+        return AlreadyExists(request, status, message)
+    by_status = {401: Unavailable, 403: Forbidden, 404: NotFound, 409: Conflict, 429: Unavailable}
+    kind = by_status.get(status, Unavailable if status >= 500 else Rejected)
+    return kind(request, status, message)

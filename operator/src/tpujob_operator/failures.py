@@ -1,0 +1,57 @@
+"""Which host failed first, of those that anybody saw: the job's failure as status shows it.
+
+A lost host shows up as crashes elsewhere, and pods are readable for seconds only. So the answer is written down as soon
+as there is one, and replaced when a better cause of the same attempt, or a later attempt's, is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tpujob_operator.observed import Ended, Observed, format_time, parse_time
+
+MESSAGE_LENGTH = 1500
+
+
+def first_failure(observed: Observed) -> dict[str, Any] | None:
+    """The failure to show: the likeliest first cause of the newest failed attempt, or the recorded one, or None."""
+    recorded = observed.status.get("failure")
+    seen = list(observed.ended)
+    if recorded:
+        seen.append(_from_status(recorded))
+    # What was asked to end (suspend, eviction) is a failure of the job only when the JobSet says that it failed.
+    if observed.jobset is None or observed.jobset.outcome != "Failed":
+        seen = [end for end in seen if not end.is_consequence]
+    if not seen:
+        return dict(recorded) if recorded else None
+    newest = max(end.attempt for end in seen)
+    first = min((end for end in seen if end.attempt == newest), key=lambda end: end.cause_order)
+    if recorded and first.pod == recorded["pod"] and first.attempt == recorded.get("attempt", 0):
+        return dict(recorded)
+    return _to_status(first)
+
+
+def _to_status(end: Ended) -> dict[str, Any]:
+    return {
+        "host": f"slice {end.slice_index} host {end.host_index}",
+        "pod": end.pod,
+        "exitCode": end.exit_code,
+        "message": end.message[-MESSAGE_LENGTH:],
+        "attempt": end.attempt,
+        "time": format_time(end.finished_at),
+    }
+
+
+def _from_status(failure: Mapping[str, Any]) -> Ended:
+    """What was recorded, as evidence beside what is seen now; its position only breaks ties, in its favour."""
+    return Ended(
+        pod=failure["pod"],
+        slice_index=0,
+        host_index=0,
+        attempt=failure.get("attempt", 0),
+        exit_code=failure["exitCode"],
+        message=failure.get("message", ""),
+        finished_at=parse_time(failure.get("time")) or datetime.min.replace(tzinfo=UTC),
+    )

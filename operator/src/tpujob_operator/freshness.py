@@ -1,0 +1,67 @@
+"""Whether the watches still tell what happens: what a list shows must have come through the watch, too, before long.
+
+Nothing has to be written for it, unlike with a canary object, and a cluster in which nothing happens raises no alarm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tpujob_operator import metrics
+
+ALLOWED_SECONDS = 120.0
+"""How long the watch may lag behind a list before it counts as dead."""
+
+type Ref = tuple[str, str, str]
+"""Resource, namespace, name."""
+
+
+class Freshness:
+    """Compares lists with what the watches have shown."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._watched: dict[Ref, str] = {}
+        self._missed: dict[Ref, float] = {}
+        self._listed_at: float | None = None
+
+    def note_watched(self, resource: str, manifest: Mapping[str, Any], *, deleted: bool) -> None:
+        """This came through a watch."""
+        ref = _ref(resource, manifest)
+        # Whatever comes after the list proves that the watch lives, also if it skipped the very version.
+        if self._missed.pop(ref, None) is not None:
+            metrics.WATCH_MISSED.set(len(self._missed))
+        if deleted:
+            self._watched.pop(ref, None)
+        else:
+            self._watched[ref] = manifest["metadata"]["resourceVersion"]
+
+    def note_listed(self, resource: str, manifests: Iterable[Mapping[str, Any]]) -> None:
+        """This is all there is of a resource, by a list made just now."""
+        now = self._clock()
+        self._listed_at = now
+        present = {_ref(resource, manifest): manifest["metadata"]["resourceVersion"] for manifest in manifests}
+        for ref, version in present.items():
+            if self._watched.get(ref) != version:
+                self._missed.setdefault(ref, now)
+        for gone in [ref for ref in (*self._watched, *self._missed) if ref[0] == resource and ref not in present]:
+            # Its deletion may be on the way still; a deletion that was never shown does no harm, since lists tell too.
+            self._watched.pop(gone, None)
+            self._missed.pop(gone, None)
+        metrics.WATCH_MISSED.set(len(self._missed))
+        metrics.LAST_RESYNC.set_to_current_time()
+
+    def seconds_behind(self) -> float:
+        """How long the watches have been failing to show something; 0 when they show everything."""
+        return self._clock() - min(self._missed.values()) if self._missed else 0.0
+
+    def seconds_since_list(self) -> float | None:
+        """Age of the last complete list; None before the first."""
+        return None if self._listed_at is None else self._clock() - self._listed_at
+
+
+def _ref(resource: str, manifest: Mapping[str, Any]) -> Ref:
+    metadata = manifest["metadata"]
+    return resource, metadata["namespace"], metadata["name"]

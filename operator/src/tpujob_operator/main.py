@@ -1,0 +1,97 @@
+"""The operator's process: puts the parts together, and ends when told to.
+
+The main loop reconciles, lists and serves; the watches have a thread. A defect in one of the parts ends the process
+with an error: all state is in the cluster, a start takes about a second, and a process that has lost a part should not
+look alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+
+import aiohttp
+
+from tpujob_contract import labels
+from tpujob_operator.app import Seen, Watches
+from tpujob_operator.evidence import Evidence, Key
+from tpujob_operator.freshness import Freshness
+from tpujob_operator.gather import Gatherer
+from tpujob_operator.health import serving
+from tpujob_operator.phases import PhaseCounts
+from tpujob_operator.reconcile import Reconciler
+from tpujob_operator.report import Reports
+from tpujob_operator.resync import Resync
+from tpujob_operator.settings import InvalidSetting, Settings
+from tpujob_operator.storage import Storage
+from tpujob_operator.work_queue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+
+async def run(settings: Settings) -> None:
+    """Runs the operator until SIGTERM or SIGINT."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    async with (
+        await Storage.connect() as storage,
+        aiohttp.ClientSession(trust_env=False) as session,
+        asyncio.TaskGroup() as tasks,
+    ):
+        freshness, evidence, phases = Freshness(), Evidence(), PhaseCounts()
+        reports = Reports(session, interval=settings.report_interval_seconds)
+        gatherer = Gatherer(storage, evidence, reports)
+        reconciler = Reconciler(storage, gatherer, settings, phases)
+        queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile)
+        resync = Resync(storage, settings, add=queue.add, freshness=freshness, phases=phases)
+
+        def notice(seen: Seen) -> None:
+            key = job_of(seen)
+            if seen.resource == "pods":
+                evidence.note(key, seen.manifest)
+            else:
+                freshness.note_watched(seen.resource, seen.manifest, deleted=seen.deleted)
+            queue.add(key)
+
+        watches = Watches(settings, notice)
+        async with serving(freshness, settings):
+            running = [tasks.create_task(queue.run()), tasks.create_task(resync.run())]
+            watches.start()
+            logger.info("Operator started: namespaces %s", ", ".join(settings.watch_namespaces) or "all")
+            await stopped.wait()
+            logger.info("Operator stops: told to")
+            watches.stop()
+            for task in running:
+                task.cancel()
+
+
+def job_of(seen: Seen) -> Key:
+    """The job that something seen belongs to."""
+    metadata = seen.manifest["metadata"]
+    name = metadata["name"] if seen.resource == labels.PLURAL else metadata["labels"][labels.JOB_NAME]
+    return metadata["namespace"], name
+
+
+def main() -> None:
+    """The command `tpujob-operator`: settings from the environment, exit code 2 when they cannot work."""
+    try:
+        settings = Settings.from_environ(os.environ)
+    except InvalidSetting as error:
+        sys.exit(f"tpujob-operator: {error}")
+    logging.basicConfig(
+        level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    # Kopf reports each handled event; handlers are doors here, and what comes of an event is logged behind them.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(run(settings))
+
+
+if __name__ == "__main__":
+    main()

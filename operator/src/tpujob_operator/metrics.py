@@ -1,0 +1,40 @@
+"""The operator's own metrics, all names in one place. What a job does is in the trainer's metrics, not here."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+PREFIX = "tpujob_operator_"
+
+RECONCILES = Counter(
+    PREFIX + "reconciles_total", "Reconciles by result: ok, conflict, unavailable, refused, crashed.", ["result"]
+)
+RECONCILE_SECONDS = Histogram(
+    PREFIX + "reconcile_seconds",
+    "Time of one reconcile, reads and writes included.",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+)
+QUEUED = Gauge(PREFIX + "queued_jobs", "Jobs that wait for a reconcile now.")
+JOBS = Gauge(PREFIX + "jobs", "TpuTrainingJobs by phase, as of the last resync and the reconciles since.", ["phase"])
+JOBSETS_CREATED = Counter(PREFIX + "jobsets_created_total", "JobSets created.")
+STATUS_WRITES = Counter(PREFIX + "status_writes_total", "Status writes; none while nothing changes.")
+API_REQUESTS = Counter(
+    PREFIX + "api_requests_total",
+    "Requests to the API server, without watches, by HTTP method, resource and status (none: no answer).",
+    ["method", "resource", "status"],
+)
+REPORTS = Counter(
+    PREFIX + "reports_total", "Progress reports asked of process 0, by result: ok, unreachable.", ["result"]
+)
+WATCH_RESTARTS = Counter(
+    PREFIX + "watch_restarts_total",
+    "Times the watching had to be started anew after an error that its library takes as final.",
+)
+WATCH_EVENTS = Counter(
+    PREFIX + "watch_events_total", "Events that came through the watches, by resource.", ["resource"]
+)
+WATCH_LAST_EVENT = Gauge(
+    PREFIX + "watch_last_event_timestamp_seconds", "When the last event came, by resource, in Unix time.", ["resource"]
+)
+WATCH_MISSED = Gauge(PREFIX + "watch_missed_objects", "Objects whose present state a list showed and no watch has yet.")
+LAST_RESYNC = Gauge(PREFIX + "last_resync_timestamp_seconds", "When all jobs were last listed, in Unix time.")

@@ -1,0 +1,86 @@
+"""The one reconcile behind every trigger: look, decide, do, and say when to look again."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from tpujob_operator import api_errors, metrics
+from tpujob_operator.act import act
+from tpujob_operator.conditions import TERMINAL
+from tpujob_operator.decide import decide
+from tpujob_operator.evidence import Key
+from tpujob_operator.gather import Gatherer
+from tpujob_operator.phases import PhaseCounts
+from tpujob_operator.settings import Settings
+from tpujob_operator.storage import Storage
+from tpujob_operator.work_queue import backoff_seconds
+
+logger = logging.getLogger(__name__)
+
+CONFLICT_SECONDS = 0.1
+"""After a conflict: somebody wrote a moment ago, so what is read now is new."""
+LONGEST_UNAVAILABLE_SECONDS = 30.0
+"""Between attempts while the API server is away: soon after it is back, everything should be well."""
+
+
+class Reconciler:
+    """Brings jobs from what they are to what they should be."""
+
+    def __init__(self, storage: Storage, gatherer: Gatherer, settings: Settings, phases: PhaseCounts) -> None:
+        """Keeps the parts.
+
+        Args:
+            storage: For writing.
+            gatherer: For reading.
+            settings: What decisions depend on.
+            phases: Told the phase of each job, for the metrics.
+        """
+        self._storage = storage
+        self._gatherer = gatherer
+        self._settings = settings
+        self._phases = phases
+        self._failures: dict[Key, int] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Makes one pass; returns the seconds until the next is wanted, None when events will tell.
+
+        What the API server refuses or cannot answer is logged and tried again; only defects are raised.
+        """
+        started = time.monotonic()
+        result = "crashed"
+        try:
+            again = await self._pass(key)
+            self._failures.pop(key, None)
+            result = "ok"
+        except api_errors.Conflict as error:
+            result, again = "conflict", CONFLICT_SECONDS
+            logger.debug("Changed meanwhile: %s/%s: %s", *key, error)
+        except api_errors.Unavailable as error:
+            result, again = "unavailable", self._later(key, longest=LONGEST_UNAVAILABLE_SECONDS)
+            logger.warning("API server not available: %s/%s, again in %.1f s: %s", *key, again, error)
+        except api_errors.ApiError as error:
+            result, again = "refused", self._later(key, longest=300)
+            logger.warning("Refused: %s/%s, again in %.1f s: %s", *key, again, error)
+        finally:
+            metrics.RECONCILES.labels(result).inc()
+            metrics.RECONCILE_SECONDS.observe(time.monotonic() - started)
+        return again
+
+    async def _pass(self, key: Key) -> float | None:
+        seen = await self._gatherer.gather(key)
+        if seen is None:
+            self._phases.forget(key)
+            return None
+        observed, jobset = seen
+        decision = decide(observed, self._settings)
+        await act(self._storage, observed, jobset, decision)
+        phase = str(decision.status["phase"])
+        self._phases.note(key, phase)
+        if phase in TERMINAL:
+            self._gatherer.forget(key)
+        return decision.again_seconds
+
+    def _later(self, key: Key, *, longest: float) -> float:
+        self._failures[key] = self._failures.get(key, 0) + 1
+        return backoff_seconds(self._failures[key], longest=longest)

@@ -1,0 +1,112 @@
+"""Which job is looked at when: one at a time per job, many jobs at once.
+
+- Any number of requests for a job while it waits are one run: a run reads everything anew, so it answers all of them.
+- A request that arrives during a run makes another run after it; what the run did not see is not lost.
+- A run that fails is tried again after a growing, jittered delay; a request meanwhile comes sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+import random
+from collections.abc import Awaitable, Callable, Hashable
+
+from tpujob_operator import metrics
+
+logger = logging.getLogger(__name__)
+
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 300.0
+_random = random.SystemRandom()
+
+
+def backoff_seconds(failures: int, *, first: float = FIRST_DELAY, longest: float = LONGEST_DELAY) -> float:
+    """The delay after so many failures in a row: doubling from `first` to `longest`, give or take half of it."""
+    delay = min(longest, first * 2.0 ** min(failures - 1, 30))
+    return delay * _random.uniform(0.5, 1.5)
+
+
+class WorkQueue[Key: Hashable]:
+    """Runs a handler for keys as they become due.
+
+    The handler returns the seconds after which it wants to see the key again, or None. It belongs to one event loop:
+    other threads hand keys over with `loop.call_soon_threadsafe(queue.add, key)`.
+    """
+
+    def __init__(self, handle: Callable[[Key], Awaitable[float | None]], *, workers: int = 8) -> None:
+        """Describes the queue; `run` makes it work.
+
+        Args:
+            handle: Called for a key; what it raises counts as a failure of that key.
+            workers: Most keys handled at once.
+        """
+        self._handle = handle
+        self._workers = asyncio.Semaphore(workers)
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._order = 0
+        self._running: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._changed = asyncio.Event()
+
+    def add(self, key: Key, after: float = 0.0) -> None:
+        """Asks for a run in `after` seconds, unless one is already due sooner."""
+        due = asyncio.get_running_loop().time() + after
+        if self._due.get(key, float("inf")) <= due:
+            return
+        self._due[key] = due
+        self._push(key, due)
+
+    def _push(self, key: Key, due: float) -> None:
+        self._order += 1
+        heapq.heappush(self._heap, (due, self._order, key))
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Handles keys until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._workers.acquire()
+                key = await self._next()
+                self._running.add(key)
+                tasks.create_task(self._run_one(key))
+
+    async def _next(self) -> Key:
+        """Waits for a key that is due and not being handled; removes it from the queue."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            while self._heap and self._heap[0][0] <= loop.time():
+                due, _, key = heapq.heappop(self._heap)
+                # Superseded by an earlier request, or due again when its present run ends.
+                if self._due.get(key) != due or key in self._running:
+                    continue
+                del self._due[key]
+                metrics.QUEUED.set(len(self._due))
+                return key
+            timeout = max(0.0, self._heap[0][0] - loop.time()) if self._heap else None
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), timeout)
+
+    async def _run_one(self, key: Key) -> None:
+        delay: float | None = None
+        try:
+            delay = await self._handle(key)
+            self._failures.pop(key, None)
+        except Exception:
+            # The handler has dealt with what it knows. This is a defect: say all, and keep the other keys going.
+            failures = self._failures.get(key, 0) + 1
+            self._failures[key] = failures
+            delay = backoff_seconds(failures)
+            logger.exception("Handling failed: %s, failure %d in a row, again in %.1f s", key, failures, delay)
+        finally:
+            self._running.discard(key)
+            self._workers.release()
+        if key in self._due:
+            # Its place in the heap may have come up, and been passed over, during the run.
+            self._push(key, self._due[key])
+        if delay is not None:
+            self.add(key, delay)
