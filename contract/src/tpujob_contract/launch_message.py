@@ -1,0 +1,88 @@
+"""The termination message: what `kubectl describe pod` and the operator read about a container that has ended.
+
+It must explain the end by itself, since the pod and its log may be gone seconds later.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+from typing import List, Mapping, Optional, Sequence
+
+from tpujob_contract import environment, exit_codes
+
+logger = logging.getLogger(__name__)
+
+LIMIT_BYTES = 4096
+"""What the kubelet reads of it (kubernetes/kubernetes:pkg/kubelet/container: MaxContainerTerminationMessageLength)."""
+
+DEFAULT_PATH = Path("/dev/termination-log")
+"""The kubelet mounts a file here unless the container names another place."""
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class TerminationMessage:
+    """The file of the message, empty until somebody says why the container ended."""
+
+    def __init__(self, environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> None:
+        """Finds the file and empties it, so that whatever it holds later was said by this container."""
+        self._path = _writable_file(environ.get(environment.TERMINATION_LOG), default_path)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody reads a message."""
+        return self._path is not None
+
+    def write(self, exit_code: int, remarks: Sequence[str] = (), output: bytes = b"") -> None:
+        """Writes the message, unless the program has written one itself: it knows better."""
+        if self._path is None:
+            return
+        try:
+            if self._path.stat().st_size == 0:
+                self._path.write_bytes(compose(exit_code, remarks, output))
+        except OSError as error:
+            logger.warning("no termination message: %s", error)
+
+
+def compose(exit_code: int, remarks: Sequence[str], output: bytes) -> bytes:
+    """The text of a message: the exit code in words, remarks, and as many of the last lines of output as fit.
+
+    Args:
+        exit_code: The exit code of the container.
+        remarks: Lines that say more about the end.
+        output: The end of the program's output, in any encoding, with or without terminal colours.
+    """
+    head = "\n".join([f"exit code {exit_codes.describe(exit_code)}", *remarks]).encode()[:LIMIT_BYTES]
+    lines: List[bytes] = []
+    room = LIMIT_BYTES - len(head)
+    for line in reversed(_printable(output)):
+        encoded = b"\n" + line.encode()
+        if len(encoded) > room:
+            if not lines and room > 1:  # one endless line: its end, from a whole character on
+                lines.append(b"\n" + encoded[1 - room :].decode(errors="ignore").encode())
+            break
+        lines.append(encoded)
+        room -= len(encoded)
+    return head.decode(errors="ignore").encode() + b"".join(reversed(lines))
+
+
+def _printable(output: bytes) -> List[str]:
+    text = _ESCAPES.sub("", output.decode(errors="replace"))
+    lines = (_CONTROL.sub("", line).rstrip() for line in re.split(r"[\r\n]+", text))
+    return [line for line in lines if line]
+
+
+def _writable_file(asked_for: Optional[str], default_path: Path) -> Optional[Path]:
+    if not asked_for and not os.access(default_path, os.W_OK):
+        return None
+    path = Path(asked_for) if asked_for else default_path
+    try:
+        path.write_bytes(b"")
+    except OSError as error:
+        logger.warning("no termination message: %s", error)
+        return None
+    return path

@@ -1,0 +1,102 @@
+"""A child's output: passed on byte for byte as it comes, while its last lines are remembered.
+
+One thread per stream, because only a blocked thread is a true image of what the child would have met: a slow reader
+slows the child, a reader that left breaks its pipe, and neither keeps the launcher from hearing signals.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from typing import Dict, List, Tuple
+
+logger = logging.getLogger(__name__)
+
+STDOUT, STDERR = 1, 2
+_CHUNK = 65536
+
+
+class Tail:
+    """The end of what several streams said."""
+
+    def __init__(self, limit_bytes: int = 3072) -> None:
+        """Remembers this much of each stream; the default leaves room in a termination message for the other one."""
+        self._limit = limit_bytes
+        self._kept: Dict[int, bytes] = {}
+
+    def feed(self, stream: int, data: bytes) -> None:
+        """Takes what came from a stream; each stream has one thread that calls this."""
+        self._kept[stream] = (self._kept.get(stream, b"") + data)[-self._limit :]
+
+    def last_lines(self) -> bytes:
+        """What is remembered: the last lines of stdout, then those of stderr.
+
+        Not in the order of arrival: Python writes a traceback to stderr before it flushes kilobytes of buffered stdout.
+        """
+        return b"\n".join(self._whole_lines(kept) for _, kept in sorted(self._kept.items()) if kept)
+
+    def _whole_lines(self, kept: bytes) -> bytes:
+        _, newline, rest = kept.partition(b"\n")
+        is_cut = newline and rest and len(kept) == self._limit
+        return (rest if is_cut else kept).rstrip(b"\n")
+
+
+class Output:
+    """Pipes for the stdout and stderr of one child, on to our own stdout and stderr."""
+
+    def __init__(self) -> None:
+        self.tail = Tail()
+        self._threads: List[threading.Thread] = []
+        self._pipes: List[Tuple[int, int, int]] = [(*os.pipe(), STDOUT)]
+        # When both lead to the same place, one pipe keeps the order between them.
+        if not os.path.sameopenfile(STDOUT, STDERR):
+            self._pipes.append((*os.pipe(), STDERR))
+        self.stdout = self._pipes[0][1]
+        """The descriptor that the child gets as its stdout."""
+        self.stderr = self._pipes[-1][1]
+
+    def start(self) -> None:
+        """Begins to pass on, and closes our copy of the child's ends: to be called once the child has been started."""
+        for reader, writer, target in self._pipes:
+            os.close(writer)
+            thread = threading.Thread(target=_pass_on, args=(reader, target, self.tail), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def finish(self, seconds: float) -> bool:
+        """Waits until everything is passed on; False when a reader of ours took longer than that."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+
+def _pass_on(source: int, target: int, tail: Tail) -> None:
+    try:
+        while True:
+            chunk = os.read(source, _CHUNK)
+            if not chunk:
+                return
+            tail.feed(target, chunk)
+            _write(target, chunk)
+    except BrokenPipeError:
+        pass  # the reader left: closing our end tells the child just that
+    finally:
+        os.close(source)
+
+
+def _write(target: int, chunk: bytes) -> None:
+    rest = memoryview(chunk)
+    while rest:
+        try:
+            rest = rest[os.write(target, rest) :]
+        except BlockingIOError:  # somebody who shares the descriptor made it non-blocking
+            select.select([], [target], [])
+        except BrokenPipeError:
+            raise
+        except OSError as error:  # a full disk: the log is lost, the training need not be
+            logger.warning("output lost: %d bytes for descriptor %d: %s", len(rest), target, error)
+            return

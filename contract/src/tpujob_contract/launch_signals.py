@@ -1,0 +1,53 @@
+"""Signals as values to wait for: none is lost while something else is done, and no code runs inside a handler."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Dict, List, Optional, Type
+
+STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+"""Signals that ask a program to end: Kubernetes and eviction, Ctrl-C, an image's STOPSIGNAL, a closed terminal."""
+
+FORWARDED = (*STOP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Inbox:
+    """Receives the signals of this process while it is entered; only in the main thread."""
+
+    def __init__(self) -> None:
+        self._previous: Dict[int, Any] = {}
+
+    def __enter__(self) -> Inbox:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._previous_fd = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for number in (*FORWARDED, signal.SIGCHLD):
+            # What nohup made deaf to a hangup stays so. SIGINT is heard even if a shell started us with `&`:
+            # its Ctrl-C is meant for all of the job.
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue
+            self._previous[number] = signal.signal(number, _hear)
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_fd)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def wait(self, seconds: Optional[float]) -> List[int]:
+        """The signals that came since the last call, in order; waits up to `seconds` for the first, None for ever."""
+        if not select.select([self._reader], [], [], seconds)[0]:
+            return []
+        return list(os.read(self._reader, 4096))
+
+
+def _hear(number: int, frame: Optional[FrameType]) -> None:
+    """Does nothing: the interpreter has already written the number to the wake-up descriptor."""
