@@ -76,6 +76,10 @@ class Failure(_Part):
     """Exit code of its process."""
     message: Annotated[str, Field(max_length=4096)] | None = None
     """Its last lines."""
+    attempt: int | None = None
+    """Which attempt that was, counted from 0."""
+    time: datetime | None = None
+    """When its process ended."""
 
 
 class Status(_Part):
@@ -91,12 +95,16 @@ class Status(_Part):
     """Facts in the usual form, one per type."""
     job_set: Annotated[str, Field(max_length=253)] | None = None
     """Name of the JobSet that runs the job."""
+    job_set_uid: Annotated[str, Field(max_length=64)] | None = None
+    """Its uid. Only the JobSet recorded here ever runs, so that there is exactly one."""
     incarnation: int | None = None
     """Which JobSet of this job that is, counted from 1."""
     hosts: int | None = None
     """Hosts that the job needs in all."""
     hosts_ready: int | None = None
     """Hosts whose process runs or has finished."""
+    restarts: int | None = None
+    """How often the JobSet has been restarted."""
     step: int | None = None
     """Training step, as of the last report."""
     steps: int | None = None

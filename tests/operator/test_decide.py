@@ -1,0 +1,302 @@
+"""The chain of verdicts as tables: what was seen, and what must follow."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.operator.building import JOBSET_UID, NOW, condition, ended, host, job, jobset, observed, recorded
+from tpujob_operator.conditions import Reason, Type
+from tpujob_operator.decide import decide
+from tpujob_operator.observed import Observed, Progress, format_time
+from tpujob_operator.resource import Status
+from tpujob_operator.settings import Settings
+from tpujob_operator.status import difference
+from tpujob_operator.verdicts import Step
+
+SETTINGS = Settings()
+BOTH = (host(0), host(1))
+COMPLETED = {"outcome": "Completed", "outcome_at": NOW - timedelta(seconds=3)}
+FAILED = {"outcome": "Failed", "outcome_reason": "FailedJobs", "outcome_message": "first failed job: llama-w-0"}
+
+CASES = {
+    # name: (seen, phase, reason, step)
+    "new": (observed(job()), "Queued", Reason.CREATING, Step.CREATE),
+    "impossible": (observed(job(accelerator="v4-17")), "Invalid", Reason.REJECTED, None),
+    "impossible, made possible": (
+        observed(job(status={"phase": "Invalid", "message": "x"}, generation=2)),
+        "Queued",
+        Reason.CREATING,
+        Step.CREATE,
+    ),
+    "impossible by now, but it runs": (
+        observed(job(accelerator="v4-17", status=recorded()), jobset=jobset(), hosts=BOTH),
+        "Running",
+        Reason.ALL_HOSTS_READY,
+        None,
+    ),
+    "created, not recorded": (observed(job(), jobset=jobset(suspended=True)), "Queued", Reason.CREATING, None),
+    "created, not recorded, deleted by somebody": (
+        observed(job(), jobset=jobset(suspended=True, being_deleted=True)),
+        "Queued",
+        Reason.CREATING,
+        None,
+    ),
+    "name taken": (observed(job(), jobset=jobset(owner_uid=None)), "Queued", Reason.NAME_TAKEN, None),
+    "earlier job's JobSet": (observed(job(), jobset=jobset(owner_uid="old")), "Queued", Reason.LEFTOVER, None),
+    "recorded": (
+        observed(job(status=recorded("Queued")), jobset=jobset(suspended=True)),
+        "Starting",
+        Reason.HOSTS_STARTING,
+        Step.RESUME,
+    ),
+    "recorded, to be suspended": (
+        observed(job(status=recorded("Queued"), suspend=True), jobset=jobset(suspended=True)),
+        "Suspended",
+        Reason.SUSPENDED,
+        None,
+    ),
+    "running, to be suspended": (
+        observed(job(status=recorded(), suspend=True), jobset=jobset(), hosts=BOTH),
+        "Suspended",
+        Reason.SUSPENDED,
+        Step.SUSPEND,
+    ),
+    "in a queue": (
+        observed(job(status=recorded("Queued"), queue="team-a"), jobset=jobset(suspended=True)),
+        "Queued",
+        Reason.IN_QUEUE,
+        None,
+    ),
+    "in a queue, to be suspended": (
+        observed(job(status=recorded(), queue="team-a", suspend=True), jobset=jobset(), hosts=BOTH),
+        "Running",
+        Reason.ALL_HOSTS_READY,
+        None,
+    ),
+    "no pods yet": (observed(job(status=recorded()), jobset=jobset()), "Starting", Reason.HOSTS_STARTING, None),
+    "one of two ready": (
+        observed(job(status=recorded()), jobset=jobset(), hosts=(host(0), host(1, ready=False))),
+        "Starting",
+        Reason.HOSTS_STARTING,
+        None,
+    ),
+    "all ready": (
+        observed(job(status=recorded()), jobset=jobset(), hosts=BOTH),
+        "Running",
+        Reason.ALL_HOSTS_READY,
+        None,
+    ),
+    "one finished": (
+        observed(
+            job(status=recorded()), jobset=jobset(), hosts=(host(0), host(1, ready=False, succeeded=True))
+        ),
+        "Running",
+        Reason.ALL_HOSTS_READY,
+        None,
+    ),
+    "completed": (
+        observed(job(status=recorded()), jobset=jobset(**COMPLETED)),
+        "Succeeded",
+        Reason.FINISHED,
+        None,
+    ),
+    "completed, being deleted": (
+        observed(job(status=recorded()), jobset=jobset(**COMPLETED, being_deleted=True)),
+        "Succeeded",
+        Reason.FINISHED,
+        None,
+    ),
+    "failed, nothing seen": (
+        observed(job(status=recorded()), jobset=jobset(**FAILED)),
+        "Failed",
+        Reason.JOBSET_FAILED,
+        None,
+    ),
+    "failed, host seen": (
+        observed(job(status=recorded()), jobset=jobset(**FAILED), ended=(ended(1, 77),)),
+        "Failed",
+        Reason.HOST_FAILED,
+        None,
+    ),
+    "deleted by somebody": (observed(job(status=recorded())), "Failed", Reason.JOBSET_DELETED, None),
+    "being deleted by somebody": (
+        observed(job(status=recorded()), jobset=jobset(being_deleted=True), hosts=BOTH),
+        "Failed",
+        Reason.JOBSET_DELETED,
+        None,
+    ),
+    "late create": (
+        observed(job(status=recorded()), jobset=jobset(uid="late", suspended=True)),
+        "Failed",
+        Reason.JOBSET_DELETED,
+        Step.DELETE,
+    ),
+    "deleted, name taken": (
+        observed(job(status=recorded()), jobset=jobset(uid="other", owner_uid="other")),
+        "Failed",
+        Reason.JOBSET_DELETED,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "phase", "reason", "step"), CASES.values(), ids=CASES.keys())
+def test_what_follows_from_what_was_seen(seen: Observed, phase: str, reason: Reason, step: Step | None) -> None:
+    decision = decide(seen, SETTINGS)
+    assert (decision.status["phase"], decision.step) == (phase, step)
+    found = {c["reason"] for c in decision.status["conditions"]}
+    assert str(reason) in found
+
+
+@pytest.mark.parametrize("seen", [case[0] for case in CASES.values()], ids=CASES.keys())
+def test_status_fits_the_resource(seen: Observed) -> None:
+    status = decide(seen, SETTINGS).status
+    fields = {(field.alias or name) for name, field in Status.model_fields.items()} | {"ready"}
+    assert set(status) <= fields
+    Status.model_validate(status)
+
+
+@pytest.mark.parametrize("seen", [case[0] for case in CASES.values()], ids=CASES.keys())
+def test_second_look_changes_nothing(seen: Observed) -> None:
+    """At rest nothing is written: the status that was written is the status that is wanted a minute later."""
+    status = dict(decide(seen, SETTINGS).status)
+    later = Observed(
+        manifest={**seen.manifest, "status": status},
+        jobset=seen.jobset,
+        hosts=seen.hosts,
+        ended=seen.ended,
+        now=seen.now + timedelta(minutes=1),
+    )
+    if status.get("jobSetUid") is None or seen.status.get("jobSetUid") is not None:
+        decision = decide(later, SETTINGS)
+        assert difference(status, decision.status) == {}
+        assert decision.note is None
+
+
+OVER = {
+    "succeeded": ("Succeeded", {}, None),
+    "failed": ("Failed", {}, None),
+    "JobSet there": ("Succeeded", {"jobset": jobset(**COMPLETED)}, None),
+    "JobSet runs by somebody's hand": ("Failed", {"jobset": jobset(), "hosts": BOTH}, None),
+    "late create": ("Succeeded", {"jobset": jobset(uid="late", suspended=True)}, Step.DELETE),
+    "somebody else's JobSet": ("Succeeded", {"jobset": jobset(uid="other", owner_uid="other")}, None),
+}
+
+
+@pytest.mark.parametrize(("phase", "fields", "step"), OVER.values(), ids=OVER.keys())
+def test_terminal_is_terminal(phase: str, fields: dict, step: Step | None) -> None:
+    status = recorded(phase, completionTime=format_time(NOW))
+    decision = decide(observed(job(status=status), **fields), SETTINGS)
+    assert (dict(decision.status), decision.step, decision.note) == (status, step, None)
+
+
+def test_terminal_job_notices_a_new_generation_only() -> None:
+    status = recorded("Failed", completionTime=format_time(NOW))
+    decision = decide(observed(job(status=status, generation=2, accelerator="cpu:4x1")), SETTINGS)
+    assert difference(status, decision.status) == {"observedGeneration": 2}
+    assert decision.step is None
+
+
+@pytest.mark.parametrize(
+    ("age", "step", "again"),
+    [(0, None, 60), (59, None, 1), (60, Step.DELETE, None), (3600, Step.DELETE, None)],
+)
+def test_time_to_live_counts_from_the_end(age: float, step: Step | None, again: float | None) -> None:
+    status = recorded("Succeeded", completionTime=format_time(NOW - timedelta(seconds=age)))
+    seen = observed(job(status=status, ttlSecondsAfterFinished=60), jobset=jobset(**COMPLETED))
+    decision = decide(seen, SETTINGS)
+    assert (decision.step, decision.again_seconds) == (step, again)
+
+
+def test_created_jobset_is_inert() -> None:
+    """Suspended, and without a ttl of its own: it can neither run nor vanish before it is recorded."""
+    manifest = decide(observed(job(ttlSecondsAfterFinished=5)), SETTINGS).manifest
+    assert manifest is not None
+    assert manifest["spec"]["suspend"] is True
+    assert "ttlSecondsAfterFinished" not in manifest["spec"]
+    (owner,) = manifest["metadata"]["ownerReferences"]
+    assert (owner["uid"], owner["controller"]) == (observed(job()).uid, True)
+
+
+def test_recording_takes_uid_of_the_live_jobset() -> None:
+    status = decide(observed(job(), jobset=jobset(suspended=True)), SETTINGS).status
+    assert (status["jobSet"], status["jobSetUid"], status["incarnation"]) == ("llama", JOBSET_UID, 1)
+
+
+def test_nothing_is_recorded_while_the_jobset_is_deleted() -> None:
+    status = decide(observed(job(), jobset=jobset(suspended=True, being_deleted=True)), SETTINGS).status
+    assert "jobSetUid" not in status
+
+
+def test_invalid_names_every_problem_once() -> None:
+    decision = decide(observed(job(accelerator="v4-17", slices=2, workers=3)), SETTINGS)
+    assert condition(decision.status, Type.VALID) == ("False", "Rejected")
+    assert decision.status["message"].count("spec.accelerator") == 1
+    assert "spec.workers" in decision.status["message"]
+    assert decision.again_seconds is None
+    assert decision.note is not None
+
+
+BLOCKED = {
+    "quota": ((), "exceeded quota: pods", ("True", "CreationRefused")),
+    "image": (
+        (host(0, ready=False, waiting_reason="ImagePullBackOff", waiting_message="no such image"), host(1)),
+        None,
+        ("True", "CannotStart"),
+    ),
+    "no node": (
+        (host(0, ready=False, unschedulable="0/3 nodes are available"), host(1)),
+        None,
+        ("True", "Unschedulable"),
+    ),
+    "only slow": ((host(0, ready=False), host(1)), None, None),
+}
+
+
+@pytest.mark.parametrize(("hosts", "creation_failure", "expected"), BLOCKED.values(), ids=BLOCKED.keys())
+def test_hindrance_becomes_a_condition(hosts: tuple, creation_failure: str | None, expected: tuple | None) -> None:
+    seen = observed(
+        job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=creation_failure
+    )
+    status = decide(seen, SETTINGS).status
+    assert status["phase"] == "Starting"
+    assert condition(status, Type.BLOCKED) == expected
+
+
+def test_hindrance_goes_when_it_is_over() -> None:
+    blocked = {"type": "Blocked", "status": "True", "reason": "CannotStart", "lastTransitionTime": format_time(NOW)}
+    seen = observed(job(status=recorded("Starting", conditions=[blocked])), jobset=jobset(), hosts=BOTH)
+    assert condition(decide(seen, SETTINGS).status, Type.BLOCKED) == ("False", "Unblocked")
+
+
+def test_progress_is_shown_and_kept() -> None:
+    progress = Progress(phase="training", step=12, steps=100, loss=2.5000004, tokens_per_second=1234.4)
+    first = decide(
+        observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress), SETTINGS
+    ).status
+    assert (first["step"], first["steps"], first["loss"], first["tokensPerSecond"]) == (12, 100, 2.5, 1234)
+    silent = decide(observed(job(status=dict(first)), jobset=jobset(), hosts=BOTH), SETTINGS).status
+    assert difference(first, silent) == {}
+
+
+def test_finished_job_has_made_all_steps() -> None:
+    seen = observed(job(status=recorded(step=96, steps=100)), jobset=jobset(**COMPLETED))
+    status = decide(seen, SETTINGS).status
+    assert status["step"] == 100
+    assert status["completionTime"] == format_time(NOW - timedelta(seconds=3))
+
+
+def test_transition_time_moves_with_the_status_only() -> None:
+    status = dict(decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status)
+    later = NOW + timedelta(minutes=5)
+    seen = Observed(manifest=job(status=status), jobset=jobset(), hosts=(host(0),), now=later)
+    first, second = (
+        next(c for c in found["conditions"] if c["type"] == Type.RUNNING) for found in (status, decide(seen, SETTINGS).status)
+    )
+    assert (first["status"], second["status"]) == ("True", "False")
+    assert (first["lastTransitionTime"], second["lastTransitionTime"]) == (format_time(NOW), format_time(later))
+
+
+def test_unknown_status_fields_are_kept() -> None:
+    seen = observed(job(status=recorded(fromTheFuture={"a": 1})), jobset=jobset(), hosts=BOTH)
+    assert decide(seen, SETTINGS).status["fromTheFuture"] == {"a": 1}
