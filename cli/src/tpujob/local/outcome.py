@@ -41,9 +41,9 @@ def judge(exits: Sequence[Exit]) -> Outcome:
         return Outcome(phase="Succeeded", exit_code=0, culprit=None)
     fatal = [e for e in failures if e.code in FATAL]
     crashed = [e for e in failures if not e.asked_to_stop and e.code != ExitCode.STOPPED]
-    culprit = (fatal or crashed or [None])[0]
-    if culprit is None:
+    if not fatal and not crashed:
         return Outcome(phase="Suspended", exit_code=int(ExitCode.STOPPED), culprit=None)
+    culprit = (fatal or crashed)[0]
     return Outcome(phase="Failed", exit_code=culprit.code, culprit=culprit)
 
 

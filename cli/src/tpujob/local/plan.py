@@ -1,8 +1,8 @@
 """Which processes a JobSet becomes on this machine, and with which environment. Pure.
 
-A process gets what its pod would get, read through the same field references. Four things differ, for there is one
-machine and no pod network: the coordinator is on loopback, each process has its own port for /report, TPUs are
-rehearsed by as many CPU devices, and paths of volumes are folders of the run.
+A process gets what its pod would get, read through the same field references. What differs, for there is one machine
+and no pod network: the coordinator is on loopback, each process has its own port for /report, TPUs are rehearsed by as
+many CPU devices, a home in a volume is the person's own, and what a Secret would give comes from this environment.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob_operator.pods import Pod, expand_pods
-
+from tpujob.errors import CommandError
 from tpujob_contract import environment as names
 from tpujob_contract import launch_command
+from tpujob_operator.pods import Pod, expand_pods
 
 _TPU_RESOURCE = "google.com/tpu"
 
@@ -60,32 +60,62 @@ def plan_processes(
     outside = {k: v for k, v in inherited.items() if not k.startswith((*names.RESERVED_PREFIXES, "JAX_"))}
     processes = []
     for index, pod in enumerate(expand_pods(jobset)):
-        container = pod.container
-        log = directory / f"process-{index}.log"
         termination_log = directory / f"process-{index}.ending"
-        wiring = {
-            names.REPORT_PORT: str(report_ports[index]),
-            names.TERMINATION_LOG: str(termination_log),
-            names.CHECKPOINT_DIR: pod.environ.get(names.CHECKPOINT_DIR) or checkpoint_dir,
-        }
-        if names.COORDINATOR in pod.environ:
-            wiring[names.COORDINATOR] = f"127.0.0.1:{coordinator_port}"
-        chips = container.get("resources", {}).get("limits", {}).get(_TPU_RESOURCE)
-        if chips is not None:
-            wiring |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(chips)}
-        volumes = _volume_folders(pod, directory / f"process-{index}.volumes")
         processes.append(
             LocalProcess(
                 index=index,
                 name=pod.name,
-                argv=_local_argv([*container.get("command", []), *container.get("args", [])]),
-                environ={**outside, **{k: _moved(v, volumes) for k, v in pod.environ.items()}, **wiring},
+                argv=_local_argv(pod.argv),
+                environ={
+                    **outside,
+                    **_given(pod),
+                    **_from_here(pod, inherited),
+                    **_rehearsal(pod),
+                    **(
+                        {names.COORDINATOR: f"127.0.0.1:{coordinator_port}"} if names.COORDINATOR in pod.environ else {}
+                    ),
+                    names.CHECKPOINT_DIR: pod.environ.get(names.CHECKPOINT_DIR) or checkpoint_dir,
+                    names.REPORT_PORT: str(report_ports[index]),
+                    names.TERMINATION_LOG: str(termination_log),
+                },
                 report_port=report_ports[index],
-                log=log,
+                log=directory / f"process-{index}.log",
                 termination_log=termination_log,
             )
         )
     return processes
+
+
+def _given(pod: Pod) -> dict[str, str]:
+    """The pod's variables, without those that are the place of an emptyDir (HOME)."""
+    empty = {v["name"] for v in pod.spec.get("volumes", []) if "emptyDir" in v}
+    mounts = {m["mountPath"] for m in pod.container.get("volumeMounts", []) if m["name"] in empty}
+    return {k: v for k, v in pod.environ.items() if v not in mounts}
+
+
+def _on_loopback(pod: Pod, port: int) -> dict[str, str]:
+    """The coordinator, for pods that have one."""
+    return {names.COORDINATOR: f"127.0.0.1:{port}"} if names.COORDINATOR in pod.environ else {}
+
+
+def _from_here(pod: Pod, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Variables that a Secret or a ConfigMap would give, from this environment.
+
+    Raises:
+        CommandError: one is not set here.
+    """
+    missing = [name for name in pod.from_cluster if name not in inherited]
+    if missing:
+        raise CommandError(
+            f"spec.env: {', '.join(missing)} would come from a Secret or ConfigMap of the cluster; export it here first"
+        )
+    return {name: inherited[name] for name in pod.from_cluster}
+
+
+def _rehearsal(pod: Pod) -> dict[str, str]:
+    """As many CPU devices as the pod would have TPU chips."""
+    chips = pod.container.get("resources", {}).get("limits", {}).get(_TPU_RESOURCE)
+    return {} if chips is None else {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(chips)}
 
 
 def _local_argv(command: Sequence[str]) -> tuple[str, ...]:
@@ -97,17 +127,3 @@ def _local_argv(command: Sequence[str]) -> tuple[str, ...]:
             rest = (sys.executable, *rest[1:]) if rest[:1] in {("python",), ("python3",)} else rest
             return (sys.executable, "-m", "tpujob_contract.launch", "--", *rest)
     return tuple(command)
-
-
-def _volume_folders(pod: Pod, root: Path) -> dict[str, Path]:
-    """Mount path → folder of this run, for every mount of an emptyDir."""
-    empty = {v["name"] for v in pod.spec.get("volumes", []) if "emptyDir" in v}
-    return {m["mountPath"]: root / m["name"] for m in pod.container.get("volumeMounts", []) if m["name"] in empty}
-
-
-def _moved(value: str, volumes: Mapping[str, Path]) -> str:
-    """A value that is a path in a volume, as a path below this run's folder for it."""
-    for mount, folder in volumes.items():
-        if value == mount or value.startswith(mount.rstrip("/") + "/"):
-            return str(folder) + value[len(mount.rstrip("/")) :]
-    return value

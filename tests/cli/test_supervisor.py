@@ -1,0 +1,135 @@
+"""The supervisor with real children: small programs that end in the ways trainers do."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tpujob.local import supervisor as supervisor_module
+from tpujob.local.plan import LocalProcess
+from tpujob.local.supervisor import Supervisor, tail
+
+FINISH = "print('done')"
+CRASH = "raise SystemExit(3)"
+WAIT = "import signal; print('up', flush=True); signal.sigwait([signal.SIGTERM]); raise SystemExit(75)"
+WAIT_BLOCKED = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n" + WAIT
+STUBBORN = (
+    "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\nwhile True: signal.pause()"
+)
+
+
+def make(tmp_path: Path, *programs: str) -> list[LocalProcess]:
+    return [
+        LocalProcess(
+            index=index,
+            name=f"p{index}",
+            argv=(sys.executable, "-c", program),
+            environ=dict(os.environ),
+            report_port=0,
+            log=tmp_path / f"{index}.log",
+            termination_log=tmp_path / f"{index}.ending",
+        )
+        for index, program in enumerate(programs)
+    ]
+
+
+def run(processes: list[LocalProcess], *, when_up: int = 0, interrupts: int = 0, grace_seconds: int = 5):
+    """Runs to the end; sends Ctrl-C to this process once `when_up` children have said that they are up."""
+    sent = 0
+
+    def on_tick() -> None:
+        nonlocal sent
+        up = sum("up" in tail(p.log, 1) for p in processes)
+        if sent < interrupts and up >= when_up:
+            sent += 1
+            os.kill(os.getpid(), signal.SIGINT)
+
+    supervisor = Supervisor(processes, grace_seconds=grace_seconds, on_tick=on_tick)
+    return {e.process.index: e for e in supervisor.run()}
+
+
+def test_all_finish(tmp_path):
+    processes = make(tmp_path, FINISH, FINISH)
+    exits = run(processes)
+    assert [exits[i].code for i in (0, 1)] == [0, 0]
+    assert tail(processes[1].log, 5) == ["done"]
+
+
+def test_the_first_failure_ends_the_others(tmp_path):
+    exits = run(make(tmp_path, WAIT_BLOCKED, CRASH))
+    assert list(exits) == [1, 0]
+    assert (exits[1].code, exits[1].asked_to_stop) == (3, False)
+    assert (exits[0].code, exits[0].asked_to_stop) == (75, True)
+
+
+def test_ctrl_c_asks_all_to_stop(tmp_path):
+    exits = run(make(tmp_path, WAIT_BLOCKED, WAIT_BLOCKED), when_up=2, interrupts=1)
+    assert {(e.code, e.asked_to_stop, e.killed) for e in exits.values()} == {(75, True, False)}
+
+
+def test_a_second_ctrl_c_leaves_at_once(tmp_path):
+    exits = run(make(tmp_path, STUBBORN, STUBBORN), when_up=2, interrupts=2, grace_seconds=3600)
+    assert {(e.code, e.killed) for e in exits.values()} == {(137, True)}
+
+
+def test_who_ignores_the_request_is_killed_after_the_grace_period(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "KILL_MARGIN_SECONDS", 0)
+    exits = run(make(tmp_path, STUBBORN), when_up=1, interrupts=1, grace_seconds=1)
+    assert (exits[0].code, exits[0].killed) == (137, True)
+
+
+def test_a_peer_that_goes_on_after_the_others_finished_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "FINISHED_PEERS_LIMIT_SECONDS", 1)
+    exits = run(make(tmp_path, FINISH, STUBBORN))
+    assert (exits[1].code, exits[1].killed) == (137, True)
+
+
+def test_death_by_a_signal_reads_as_in_a_shell(tmp_path):
+    assert run(make(tmp_path, "import os; os.kill(os.getpid(), 9)"))[0].code == 137
+
+
+def test_handlers_are_given_back(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    run(make(tmp_path, FINISH))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_children_die_with_a_killed_supervisor(tmp_path):
+    script = f"""
+import os, sys
+from pathlib import Path
+from tests.cli.test_supervisor import STUBBORN, make
+from tpujob.local.supervisor import Supervisor
+child = (
+    "import os, signal; open({str(tmp_path / "pid")!r}, 'w').write(str(os.getpid()))\\n"
+    "while True: signal.pause()"
+)
+Supervisor(make(Path({str(tmp_path)!r}), child), grace_seconds=5, on_tick=lambda: None).run()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        pid_file = tmp_path / "pid"
+        wait_for("the child to be up", lambda: pid_file.exists() and pid_file.read_text())
+        child = int(pid_file.read_text())
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_for("the child to be gone", lambda: not _is_alive(child))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(("lines", "expected"), [(1, ["b"]), (5, ["a", "b"])])
+def test_tail_takes_the_last_lines(tmp_path, lines, expected):
+    (tmp_path / "log").write_text("a\nb\n")
+    assert tail(tmp_path / "log", lines) == expected
+    assert tail(tmp_path / "none", lines) == []
