@@ -2,13 +2,14 @@
 
 import os
 import signal
+import subprocess
 import time
 
 import pytest
 
 from tests.cluster.waiting import wait_for
 from tests.contract.conftest import Launch
-from tests.contract.launched import JOB, LEAVES_A_GRANDCHILD, PYTHON, is_alive
+from tests.contract.launched import JOB, LAUNCHER, LEAVES_A_GRANDCHILD, PYTHON, is_alive
 from tpujob_contract.launch_child import margin_seconds
 
 SHORT_GRACE = JOB | {"TPUJOB_GRACE_SECONDS": "1"}
@@ -133,6 +134,38 @@ signal.pause()
     wait_for("the orphan to be reaped", lambda: not _exists(orphan), timeout_seconds=10)
     launched.send(signal.SIGTERM)
     assert launched.wait() == 143
+
+
+@pytest.fixture(scope="module")
+def as_process_1() -> tuple[str, ...]:
+    """The launcher in a PID namespace of its own, as in a container."""
+    namespace = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
+    try:
+        refused = subprocess.run([*namespace, "true"], capture_output=True, text=True).stderr
+    except FileNotFoundError as error:
+        refused = str(error)
+    if refused:
+        pytest.skip(f"no PID namespace can be made here: {refused}")
+    return (*namespace, *LAUNCHER)
+
+
+def test_process_1_leaves_nothing_behind(launch: Launch, as_process_1):
+    program = LEAVES_A_GRANDCHILD + "print('child of', os.getppid())"
+    launched = launch(*PYTHON, program, "setsid,orphan,deaf", "end", environ=SHORT_GRACE, launcher=as_process_1)
+    assert launched.wait() == 0
+    assert launched.stdout.endswith("child of 1\n")
+    assert launched.message[1].startswith(f"left behind and killed: process {launched.grandchild} (")
+
+
+def test_process_1_hears_signals(launch: Launch, as_process_1):
+    """The kernel drops a signal to process 1 for which it has no handler."""
+    program = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+os.kill(1, signal.SIGTERM)
+signal.pause()
+"""
+    assert launch(*PYTHON, program, launcher=as_process_1).wait() == 75
 
 
 def test_killed_launcher_takes_its_program_along(launch: Launch):
