@@ -14,6 +14,8 @@ from typing import Any
 
 from etils import epath
 
+from tpujob_trainer import atomic_files
+
 logger = logging.getLogger(__name__)
 
 FOLDER = "attempts"
@@ -37,7 +39,7 @@ class Attempt:
         text = json.dumps({**report, "exit_code": exit_code}, indent=1) + "\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(text)
+            atomic_files.replace_text(self.path, text)
         except OSError as error:
             logger.warning("Cannot write the attempt's report %s: %s", self.path, error)
 

@@ -49,12 +49,18 @@ def restore(directory: str, abstract: Any, runtime: Runtime) -> tuple[int, Any] 
         bad[step] = "; ".join(against)
         logger.warning("The checkpoint of step %d cannot be used: %s", step, bad[step])
     if bad:
-        raise errors.TrainerError(
-            f"spec.checkpointDir: none of the checkpoints in {directory} can be restored ("
-            + ", ".join(f"step {step}: {why}" for step, why in bad.items())
-            + f"); to begin anew move {checkpoint_steps.STEPS}/ away"
-        )
+        raise _nothing_usable(directory, bad)
     return None
+
+
+def _nothing_usable(directory: str, bad: dict[int, str]) -> errors.TrainerError:
+    error = errors.TrainerError(
+        f"spec.checkpointDir: none of the checkpoints in {directory} can be restored ("
+        + ", ".join(f"step {step}: {why}" for step, why in bad.items())
+        + f"); to begin anew move {checkpoint_steps.STEPS}/ away"
+    )
+    error.is_shared = True
+    return error
 
 
 def _propose(directory: str, abstract: Any) -> list[int]:

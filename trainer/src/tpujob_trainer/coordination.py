@@ -5,6 +5,8 @@ The one place that touches `jax._src.distributed`, whose client JAX does not exp
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import logging
 import time
@@ -16,6 +18,7 @@ from tpujob_trainer import errors
 logger = logging.getLogger(__name__)
 
 PREFIX = "tpujob/"
+FAILURE = "first-failure"
 
 
 class CoordinationError(errors.TrainerError):
@@ -34,6 +37,16 @@ class KeyValues(Protocol):
 
     def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int) -> None:
         """Waits for all processes; each name works once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why a process ended."""
+
+    process: int
+    code: int
+    message: str
+    """Begins with the host's name."""
 
 
 class Coordination:
@@ -110,13 +123,37 @@ class Coordination:
                 answer: dict[str, Any] = {"result": decide()}
             except errors.TrainerError as error:
                 self.set(name, json.dumps(errors.to_dict(error)))
+                error.is_shared = True
                 raise
             self.set(name, json.dumps(answer))
         else:
             answer = json.loads(self.get(name, limit_seconds=limit_seconds))
             if "error" in answer:
-                raise errors.from_dict(answer)
+                shared = errors.from_dict(answer)
+                shared.is_shared = True
+                raise shared
         return answer["result"]
+
+    def announce_failure(self, code: int, message: str) -> None:
+        """Tells all processes why this one ends, unless another one was first."""
+        with contextlib.suppress(CoordinationError):
+            self.set(FAILURE, json.dumps({"process": self.process_id, "code": code, "message": message}))
+
+    def first_failure(self, *, limit_seconds: float) -> Failure | None:
+        """Who failed first, waiting for somebody to; None when nobody has.
+
+        Raises:
+            CoordinationError: the service is gone.
+        """
+        if self._client is None:
+            return None
+        try:
+            said = json.loads(self.get(FAILURE, limit_seconds=limit_seconds))
+        except CoordinationError as error:
+            if "DEADLINE_EXCEEDED" in str(error):
+                return None
+            raise
+        return Failure(**said)
 
 
 def alone() -> Coordination:

@@ -2,6 +2,7 @@
 
 - A wake-up descriptor and a thread hear the signals: a Python handler would sleep through a compile.
 - Whatever happens, the process is gone before the grace period is: one deadline, grace minus a margin.
+- Who fails says so to the others, and they end at once, naming it.
 - It ends by `os._exit`: interpreter shutdown would wait for peers in JAX's barrier, and for threads of libraries.
 """
 
@@ -21,8 +22,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from tpujob_contract import ContractError, DistributedProcess, ExitCode, environment, read_environment
+from tpujob_contract.exit_codes import FATAL
 from tpujob_trainer import errors
-from tpujob_trainer.coordination import CoordinationError
+from tpujob_trainer.coordination import Coordination, CoordinationError, Failure
+from tpujob_trainer.stopping import StopRequest, margin
+
+__all__ = ["StopRequest", "explain", "run_to_exit"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +35,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DEFAULT_GRACE_SECONDS = 30.0
 SAME_REQUEST_SECONDS = 1.0
 """Signals closer together are one request: a terminal's Ctrl-C may come twice, directly and forwarded."""
+LISTEN_SECONDS = 60.0
+"""Length of one question for failures of others; the answer comes at once when there is one."""
+HEARING_SECONDS = 1.0
+"""Time for the others to hear of a failure, and for one that lost a peer to hear which."""
 LAST_WORDS_SECONDS = 5.0
 """Limit for what is done at exit (the attempt's file on a slow bucket)."""
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -37,59 +46,9 @@ TERMINATION_BYTES = 4096
 """Kubernetes reads no more."""
 
 _PEER_LOST = re.compile(
-    r"gloo|connection (closed|reset) by peer|heartbeat timeout|coordination service"
-    r"|unhealthy|broken pipe|preempted task",
+    r"gloo|connection (closed|reset) by peer|heartbeat timeout|coordination service|unhealthy|broken pipe",
     re.IGNORECASE,
 )
-
-AtExit = Callable[[int, str], None]
-"""Called with the exit code and the message, at most for a few seconds."""
-
-
-class StopRequest:
-    """Whether, and since when, this process is asked to stop. Safe to read from any thread."""
-
-    def __init__(self, *, grace_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._deadline: float | None = None
-        self._grace = grace_seconds
-        self._in_loop = threading.Event()
-        self._at_exit: list[AtExit] = []
-
-    @property
-    def requested(self) -> bool:
-        """Whether the process was asked to stop."""
-        return self._deadline is not None
-
-    def seconds_left(self) -> float:
-        """Time until the process ends whatever it is doing; infinite while it is not asked to stop."""
-        return float("inf") if self._deadline is None else max(self._deadline - self._clock(), 0.0)
-
-    def entered_loop(self) -> None:
-        """From here on the loop looks at `requested` and stops in order."""
-        self._in_loop.set()
-
-    def left_loop(self) -> None:
-        """From here on, as before the loop, a request ends the process at once."""
-        self._in_loop.clear()
-
-    @property
-    def is_in_loop(self) -> bool:
-        """Whether the loop looks at `requested`."""
-        return self._in_loop.is_set()
-
-    def at_exit(self, last_words: AtExit) -> None:
-        """Has something done with the exit code and message before the process is gone."""
-        self._at_exit.append(last_words)
-
-    def request(self) -> None:
-        """Asks to stop, as the first signal does."""
-        self._deadline = self._clock() + self._grace - margin(self._grace)
-
-
-def margin(grace_seconds: float) -> float:
-    """Seconds kept between our own end and the kill: a tenth of the grace period, 1 to 10 s."""
-    return min(max(grace_seconds / 10, 1.0), 10.0)
 
 
 def run_to_exit(
@@ -102,68 +61,81 @@ def run_to_exit(
         environ: Where the contract's variables are.
         grace_seconds: Time from being asked to stop to being killed; default from the environment.
     """
-    if grace_seconds is None:
-        grace_seconds = _grace(environ)
-    stop = StopRequest(grace_seconds=grace_seconds)
-    exit_ = _Exit(stop, environ)
-    _listen(stop, exit_)
-    try:
-        code, message = int(main(stop)), ""
-        if code != ExitCode.FINISHED:
-            message = "asked to stop" if code == ExitCode.STOPPED else "ended"
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
-        message = str(error.code) if isinstance(error.code, str) else ""
-    except BaseException as error:  # everything has to end here
-        code, message = explain(error)
-        if not isinstance(error, errors.TrainerError | ContractError):
-            logger.exception("Unexpected")
-    exit_.leave(code, message)
+    _Exit(environ, _grace(environ) if grace_seconds is None else grace_seconds).run(main)
 
 
 def explain(error: BaseException) -> tuple[int, str]:
     """Exit code and one line for what ended the run."""
     text = " ".join(str(error).split()) or type(error).__name__
+    if is_lost_peer(error):
+        return 1, f"lost another process, whose own log has the cause: {text}"
     if isinstance(error, ContractError):
         return ExitCode.CONFIGURATION, text
-    if isinstance(error, CoordinationError):
-        return error.exit_code, f"lost another process: {text}; its own log has the cause"
     if isinstance(error, errors.TrainerError):
         return int(error.exit_code), text
-    if isinstance(error, RuntimeError) and _PEER_LOST.search(text):
-        return 1, f"lost another process: {text}; its own log has the cause"
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.STOPPED, "interrupted"
     return 1, f"{type(error).__name__}: {text}"
 
 
-def _grace(environ: Mapping[str, str]) -> float:
-    text = environ.get(environment.GRACE_SECONDS, "")
-    return float(text) if re.fullmatch(r"[0-9]+", text) else DEFAULT_GRACE_SECONDS
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether the error is the echo of another process's end, in a collective or in the coordination service."""
+    if isinstance(error, CoordinationError):
+        return True
+    # JAX raises a RuntimeError whose text comes from gloo or from the service; both name the peer by address only.
+    return isinstance(error, RuntimeError | ValueError) and bool(_PEER_LOST.search(str(error)))
 
 
-def _who(environ: Mapping[str, str]) -> str:
-    host = socket.gethostname()
-    with contextlib.suppress(ContractError):
-        process = read_environment(environ)
-        if isinstance(process, DistributedProcess):
-            return f"{host}: process {process.process_id} of {process.num_processes}"
-    return host
+def after(failure: Failure) -> tuple[int, str]:
+    """Exit code and message of a process that ends because another one did.
+
+    A code that decides about the next try is everybody's, whichever pod is looked at first; else this is a lost peer.
+    """
+    code = failure.code if failure.code in (*FATAL, ExitCode.STOPPED) else 1
+    return code, f"ended with process {failure.process}, which was first: {failure.message}"
 
 
 class _Exit:
-    """The one way out: the first caller ends the process, later ones wait for that."""
+    """The one way out: the first thread that leaves ends the process, later ones wait for that."""
 
-    def __init__(self, stop: StopRequest, environ: Mapping[str, str]) -> None:
-        self._stop = stop
+    def __init__(self, environ: Mapping[str, str], grace_seconds: float) -> None:
+        self._stop = StopRequest(grace_seconds=grace_seconds, on_joined=self._joined)
         self._environ = environ
-        self._first = threading.Lock()
+        self._leaving = threading.Lock()
+        self._talk: Coordination | None = None
 
-    def leave(self, code: int, message: str) -> NoReturn:
-        if not self._first.acquire(blocking=False):
+    def run(self, main: Callable[[StopRequest], int]) -> NoReturn:
+        self._hear_signals()
+        try:
+            code = int(main(self._stop))
+        except SystemExit as error:
+            if isinstance(error.code, str):
+                self.leave(1, error.code)
+            self.leave(error.code or 0, "ended")
+        except BaseException as error:  # everything has to end here
+            if is_lost_peer(error):
+                # If the other one has said why it ends, the thread that hears it leaves meanwhile.
+                time.sleep(HEARING_SECONDS)
+            elif not isinstance(error, errors.TrainerError | ContractError):
+                logger.exception("Unexpected")
+            self.leave(*explain(error), tell=not getattr(error, "is_shared", False))
+        self._end(code, "asked to stop; what was committed is there" if code == ExitCode.STOPPED else "ended")
+
+    def leave(self, code: int, message: str, *, tell: bool = True) -> NoReturn:
+        """Ends the process out of order; `tell` the others when they do not know yet."""
+        if self._talk is not None and code != ExitCode.FINISHED:
+            if tell:
+                self._talk.announce_failure(code, f"{_host()}: {message}")
+            if self._talk.process_id == 0:
+                # The service ends with this process, and the others would only learn that it is gone.
+                time.sleep(min(HEARING_SECONDS, self._stop.seconds_left()))
+        self._end(code, message)
+
+    def _end(self, code: int, message: str) -> NoReturn:
+        if not self._leaving.acquire(blocking=False):
             threading.Event().wait()
         try:
-            self._last_words(code, message)
+            self._say_last_words(code, message)
             if code != ExitCode.FINISHED:
                 line = f"{_who(self._environ)}: {message}"
                 self._write_termination_message(line)
@@ -175,18 +147,17 @@ class _Exit:
         finally:
             os._exit(code)
 
-    def _last_words(self, code: int, message: str) -> None:
-        def speak() -> None:
-            for word in self._stop._at_exit:  # noqa: SLF001 - two halves of one thing
+    def _say_last_words(self, code: int, message: str) -> None:
+        def say() -> None:
+            for word in self._stop.last_words:
                 try:
                     word(code, message)
                 except Exception as error:  # noqa: BLE001 - nothing may keep the process from ending
                     logger.warning("At exit: %s", error)
 
-        limit = min(LAST_WORDS_SECONDS, self._stop.seconds_left() + margin(self._stop._grace) / 2)  # noqa: SLF001
-        speaker = threading.Thread(target=speak, daemon=True, name="last-words")
+        speaker = threading.Thread(target=say, daemon=True, name="last-words")
         speaker.start()
-        speaker.join(limit)
+        speaker.join(min(LAST_WORDS_SECONDS, self._stop.seconds_left() + margin(self._stop.grace_seconds) / 2))
 
     def _write_termination_message(self, line: str) -> None:
         given = self._environ.get(environment.TERMINATION_LOG)
@@ -198,34 +169,65 @@ class _Exit:
         except OSError as error:
             logger.warning("Cannot write the termination message to %s: %s", path, error)
 
+    def _joined(self, talk: Coordination) -> None:
+        self._talk = talk
+        if talk.num_processes > 1:
+            threading.Thread(target=self._hear_failures, args=(talk,), name="peers", daemon=True).start()
 
-def _listen(stop: StopRequest, exit_: _Exit) -> None:
-    receiver, sender = socket.socketpair()
-    sender.setblocking(False)
-    for number in SIGNALS:
-        # The handler itself does nothing: its presence makes the interpreter write to the descriptor.
-        signal.signal(number, lambda *_: None)
-    signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-    # `sender` lives as long as the thread.
-    threading.Thread(target=_hear, args=(receiver, sender, stop, exit_), daemon=True, name="signals").start()
+    def _hear_failures(self, talk: Coordination) -> None:
+        failure = None
+        while failure is None:
+            try:
+                failure = talk.first_failure(limit_seconds=LISTEN_SECONDS)
+            except CoordinationError:
+                return  # All ended in order, or JAX's own heartbeat ends this process.
+        if failure.process != talk.process_id:
+            self.leave(*after(failure), tell=False)
+
+    def _hear_signals(self) -> None:
+        receiver, sender = socket.socketpair()
+        sender.setblocking(False)
+        for number in SIGNALS:
+            # The handler itself does nothing: its presence makes the interpreter write to the descriptor.
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        # The thread keeps `sender` open as long as it lives.
+        threading.Thread(target=self._obey, args=(receiver, sender), daemon=True, name="signals").start()
+
+    def _obey(self, receiver: socket.socket, sender: socket.socket) -> NoReturn:
+        asked_at = 0.0
+        while True:
+            receiver.settimeout(max(self._stop.seconds_left(), 0.001) if self._stop.requested else None)
+            try:
+                heard = [signal.Signals(number).name for number in receiver.recv(16) if number in SIGNALS]
+            except TimeoutError:
+                self._end(
+                    ExitCode.STOPPED, "asked to stop, and the grace period is over; what was not committed is lost"
+                )
+            if not heard:
+                continue
+            if not self._stop.requested:
+                asked_at = time.monotonic()
+                self._stop.request()
+                logger.info("%s: asked to stop, %.0f s left", heard[0], self._stop.seconds_left())
+                if not self._stop.is_in_loop:
+                    self.leave(ExitCode.STOPPED, f"{heard[0]} outside the training loop: nothing to save")
+            elif time.monotonic() - asked_at > SAME_REQUEST_SECONDS:
+                self._end(ExitCode.STOPPED, f"{heard[0]} again: left at once; what was not committed is lost")
 
 
-def _hear(receiver: socket.socket, sender: socket.socket, stop: StopRequest, exit_: _Exit) -> None:
-    first = 0.0
-    while True:
-        receiver.settimeout(None if not stop.requested else stop.seconds_left() or 0.001)
-        try:
-            numbers = receiver.recv(16)
-        except TimeoutError:
-            exit_.leave(ExitCode.STOPPED, "asked to stop, and the grace period is over; what was not committed is lost")
-        asked = [signal.Signals(n) for n in numbers if n in SIGNALS]
-        if not asked:
-            continue
-        if not stop.requested:
-            first = time.monotonic()
-            stop.request()
-            logger.info("%s: asked to stop, %.0f s left", asked[0].name, stop.seconds_left())
-            if not stop.is_in_loop:
-                exit_.leave(ExitCode.STOPPED, f"{asked[0].name} before or after the training loop: nothing to save")
-        elif time.monotonic() - first > SAME_REQUEST_SECONDS:
-            exit_.leave(ExitCode.STOPPED, f"{asked[0].name} again: left at once; what was not committed is lost")
+def _grace(environ: Mapping[str, str]) -> float:
+    text = environ.get(environment.GRACE_SECONDS, "")
+    return float(text) if re.fullmatch(r"[0-9]+", text) else DEFAULT_GRACE_SECONDS
+
+
+def _host() -> str:
+    return socket.gethostname()
+
+
+def _who(environ: Mapping[str, str]) -> str:
+    with contextlib.suppress(ContractError):
+        process = read_environment(environ)
+        if isinstance(process, DistributedProcess):
+            return f"{_host()}: process {process.process_id} of {process.num_processes}"
+    return _host()

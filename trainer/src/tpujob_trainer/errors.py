@@ -14,6 +14,8 @@ class TrainerError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+    is_shared = False
+    """Whether all processes end with this very error, so that none has to be told."""
 
 
 class ConfigurationError(TrainerError):

@@ -1,0 +1,75 @@
+"""A run with everything but a model: starts, claims, restores, counts and saves.
+
+Configuration: steps, save_every, width (of the arrays), hash, adopt, raise_in (process).
+"""
+
+import json
+import logging
+import os
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from tpujob_contract import ExitCode, read_environment
+from tpujob_trainer import checkpoint, endings, ownership, startup
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 10
+
+
+def main(stop: endings.StopRequest) -> int:
+    process = read_environment(os.environ)
+    assert process is not None
+    assert process.checkpoint_dir is not None
+    config = json.loads(process.config or "{}")
+    runtime = startup.start(
+        process, heartbeat_seconds=HEARTBEAT_SECONDS, configuration_hash=config.get("hash", "the same")
+    )
+    stop.joined(runtime.coordination)
+    directory = process.checkpoint_dir
+    ownership.claim(directory, owner=f"{process.namespace}/{process.name}", adopt=config.get("adopt"), runtime=runtime)
+    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    shardings = {
+        "sharded": NamedSharding(mesh, PartitionSpec("data")),
+        "whole": NamedSharding(mesh, PartitionSpec()),
+    }
+    checkpoints = checkpoint.Checkpoints(directory, keep=3, runtime=runtime)
+    width = config.get("width", 16)
+    abstract = {
+        name: jax.ShapeDtypeStruct((width, 2), np.float32, sharding=sharding) for name, sharding in shardings.items()
+    }
+    count = jax.jit(lambda tree: jax.tree.map(lambda x: x + 1, tree), donate_argnums=0)
+    restored = checkpoints.restore(abstract)
+    step, tree = restored or (
+        0,
+        {
+            name: jax.make_array_from_callback((width, 2), s, lambda index: np.zeros((width, 2), np.float32)[index])
+            for name, s in shardings.items()
+        },
+    )
+    logger.info("restored=%s value=%s", restored and restored[0], tree["whole"].addressable_data(0)[0, 0])
+    if config.get("raise_in") == runtime.process_id:
+        raise ValueError("raised on purpose")
+    total = jax.jit(lambda tree: tree["sharded"].sum(), out_shardings=shardings["whole"])
+    stop.entered_loop()
+    while step < config["steps"]:
+        tree = count(tree)
+        step += 1
+        assert float(total(tree)) == step * width * 2
+        if step % config["save_every"] == 0:
+            checkpoints.save(step, tree)
+        checkpoints.poll()
+    checkpoints.finish(30)
+    stop.left_loop()
+    logger.info("committed=%s", checkpoints.committed_step)
+    checkpoints.close()
+    runtime.close()
+    return ExitCode.FINISHED
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
+    logging.getLogger("absl").setLevel(logging.WARNING)
+    endings.run_to_exit(main)

@@ -1,0 +1,217 @@
+"""Several trainer processes on this machine, wired as the operator wires pods: through the contract's environment.
+
+Each is one JAX process of so many CPU devices, with its own log and termination message. They end with the test: by
+pid, and by the kernel when the test run itself is killed.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from tests.cluster.dies_with_parent import __file__ as dies_with_parent
+from tests.cluster.processes import free_ports
+from tests.cluster.waiting import wait_for
+
+REPOSITORY = Path(__file__).parents[2]
+COMPILE_CACHE = REPOSITORY / ".cache" / "jax-tests"
+TRAINER = ("-m", "tpujob_trainer")
+LOG_LINES_IN_ERRORS = 30
+
+_STEP_LINE = re.compile(r"step=(\d+).* loss=([0-9.einfa+-]+)")
+
+
+@dataclasses.dataclass
+class Member:
+    """One process of a run."""
+
+    index: int
+    popen: subprocess.Popen
+    log_file: Path
+    termination_file: Path
+    report_port: int
+    ended_at: float | None = None
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    @property
+    def termination_message(self) -> str:
+        return self.termination_file.read_text() if self.termination_file.exists() else ""
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """Loss of each step in the log."""
+        return {int(step): float(loss) for step, loss in _STEP_LINE.findall(self.log)}
+
+    def report(self) -> dict[str, Any] | None:
+        """GET /report, or None while nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.report_port}/report", timeout=5) as answer:
+                values: dict[str, Any] = json.load(answer)
+                return values
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return None
+
+    def poll(self) -> int | None:
+        """Exit code as Kubernetes counts it (128 + signal), or None while it runs."""
+        code = self.popen.poll()
+        if code is None:
+            return None
+        self.ended_at = self.ended_at or time.monotonic()
+        return code if code >= 0 else 128 - code
+
+
+class Run:
+    """The processes of one attempt, from start to end."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = members
+
+    def __getitem__(self, index: int) -> Member:
+        return self.members[index]
+
+    def wait(self, *, limit_seconds: float = 120) -> list[int]:
+        """The exit codes of all, once all have ended."""
+        wait_for("all processes to end", self._all_ended, timeout_seconds=limit_seconds, explain=self.explain)
+        return [code for member in self.members if (code := member.poll()) is not None]
+
+    def wait_for_report(
+        self, what: str, condition: "Any", *, index: int = 0, limit_seconds: float = 90
+    ) -> dict[str, Any]:
+        """The first report of a process that fulfils the condition; fails at once when a process ends before."""
+
+        def fulfilled() -> dict[str, Any] | None:
+            report = self.members[index].report()
+            if report is not None and condition(report):
+                return report
+            if any(member.poll() is not None for member in self.members):
+                raise AssertionError(f"a process ended before {what}; {self.explain()}")
+            return None
+
+        return wait_for(what, fulfilled, timeout_seconds=limit_seconds, explain=self.explain)
+
+    def stop(self) -> None:
+        """Ends what is left, by force."""
+        for member in self.members:
+            if member.popen.poll() is None:
+                member.popen.kill()
+            member.popen.wait()
+
+    def explain(self) -> str:
+        """The end of every log."""
+        lines = []
+        for member in self.members:
+            lines.append(f"--- process {member.index}: exit code {member.poll()}, {member.log_file}")
+            lines += member.log.splitlines()[-LOG_LINES_IN_ERRORS:]
+        return "\n".join(lines)
+
+    def _all_ended(self) -> bool:
+        return None not in [member.poll() for member in self.members]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def start(
+    folder: Path,
+    *,
+    processes: int,
+    devices: int,
+    config: Mapping[str, Any],
+    checkpoint_dir: Path | None = None,
+    name: str = "job",
+    attempt: int = 0,
+    startup_seconds: int = 60,
+    grace_seconds: int = 30,
+    program: Sequence[str] = TRAINER,
+    absent: Sequence[int] = (),
+    extra: Mapping[str, str] | None = None,
+) -> Run:
+    """Starts the processes of one attempt.
+
+    Args:
+        folder: For logs and termination messages; made if need be, new for each attempt.
+        processes: How many, as hosts of one slice.
+        devices: CPU devices of each.
+        config: The `trainer` block.
+        checkpoint_dir: Default: `checkpoints` beside `folder`.
+        name: Of the job, in namespace "test".
+        attempt: As JobSet counts it.
+        startup_seconds: How long they wait for each other.
+        grace_seconds: From SIGTERM to the end.
+        program: Arguments of Python.
+        absent: Processes that never come.
+        extra: More environment.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    coordinator, *report_ports = free_ports(processes + 1)
+    members = []
+    for index in range(processes):
+        if index in absent:
+            continue
+        log_file, termination_file = folder / f"{index}.log", folder / f"{index}.termination"
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(folder),
+            "JAX_PLATFORMS": "cpu",
+            "JAX_NUM_CPU_DEVICES": str(devices),
+            "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "TPUJOB_NAME": name,
+            "TPUJOB_NAMESPACE": "test",
+            "TPUJOB_INCARNATION": "1",
+            "TPUJOB_ATTEMPT": str(attempt),
+            "TPUJOB_SLICE": "0",
+            "TPUJOB_HOST": str(index),
+            "TPUJOB_HOSTS_PER_SLICE": str(processes),
+            "TPUJOB_SLICES": "1",
+            "TPUJOB_CHIPS_PER_HOST": str(devices),
+            "TPUJOB_COORDINATOR": f"127.0.0.1:{coordinator}",
+            "TPUJOB_STARTUP_SECONDS": str(startup_seconds),
+            "TPUJOB_GRACE_SECONDS": str(grace_seconds),
+            "TPUJOB_CHECKPOINT_DIR": str(checkpoint_dir or folder.parent / "checkpoints"),
+            "TPUJOB_CONFIG": json.dumps(config),
+            "TPUJOB_REPORT_PORT": str(report_ports[index]),
+            "TPUJOB_TERMINATION_LOG": str(termination_file),
+            **(extra or {}),
+        }
+        command = [sys.executable, "-I", "-S", str(dies_with_parent), str(os.getpid()), sys.executable, *program]
+        with log_file.open("wb") as log:
+            popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=REPOSITORY,
+                start_new_session=True,
+            )
+        members.append(Member(index, popen, log_file, termination_file, report_ports[index]))
+    return Run(members)
+
+
+def kill(member: Member, number: signal.Signals = signal.SIGKILL) -> None:
+    """Sends a signal to one process."""
+    os.kill(member.popen.pid, number)
+
+
+@contextlib.contextmanager
+def ended(run: Run, *, limit_seconds: float = 120) -> Iterator[list[int]]:
+    """Exit codes of a run that is left to end by itself."""
+    with run:
+        yield run.wait(limit_seconds=limit_seconds)

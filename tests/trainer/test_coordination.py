@@ -1,0 +1,49 @@
+"""One process on its own; several are in tests/multiprocess."""
+
+import pytest
+
+from tpujob_trainer import coordination, errors
+
+
+def test_alone_hears_itself():
+    talk = coordination.alone()
+    talk.set("key", "value")
+    assert talk.get("key", limit_seconds=0) == "value"
+    assert talk.gather("vote", {"ok": True}, limit_seconds=0) == [{"ok": True}]
+    assert talk.lead_decides("step", lambda: [3, 2], limit_seconds=0) == [3, 2]
+    talk.barrier("end", limit_seconds=0)
+
+
+def test_alone_does_not_wait_for_ever():
+    with pytest.raises(coordination.CoordinationError, match="nobody said key"):
+        coordination.alone().get("key", limit_seconds=60)
+
+
+def test_error_of_the_lead_is_marked_as_everybodys():
+    def fail():
+        raise errors.NotFoundError("no bucket")
+
+    with pytest.raises(errors.NotFoundError, match="no bucket") as caught:
+        coordination.alone().lead_decides("claim", fail, limit_seconds=0)
+    assert caught.value.is_shared
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.TrainerError("a"),
+        errors.ConfigurationError("b"),
+        errors.NotFoundError("c"),
+        errors.DivergedError("d"),
+        errors.PeersMissingError("e"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_error_survives_the_way(error):
+    back = errors.from_dict(errors.to_dict(error))
+    assert (type(back), str(back), back.exit_code) == (type(error), str(error), error.exit_code)
+
+
+def test_error_of_a_subclass_becomes_its_public_kind():
+    back = errors.from_dict(errors.to_dict(coordination.CoordinationError("gone")))
+    assert (type(back), back.exit_code) == (errors.TrainerError, 1)

@@ -1,0 +1,231 @@
+"""Real processes: `run_to_exit` ends the one it runs in. The module imports no JAX, so each takes
+a quarter of a second.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from tpujob_trainer import endings, errors
+from tpujob_trainer.coordination import CoordinationError, Failure
+
+PREAMBLE = """
+import hashlib, logging, sys, threading
+from tpujob_contract import ContractError, ExitCode
+from tpujob_trainer import endings, errors
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+def ready():
+    print("ready", flush=True)
+def compile_for_a_minute():
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000_000)  # one C call, without the interpreter's lock
+def main(stop):
+"""
+
+
+class Child:
+    """A Python process that runs a body of `main(stop)`."""
+
+    def __init__(self, body, tmp_path, *, grace_seconds=30):
+        self.termination_log = tmp_path / "termination"
+        source = PREAMBLE + textwrap.indent(textwrap.dedent(body), "    ") + "\nendings.run_to_exit(main)\n"
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "TPUJOB_TERMINATION_LOG": str(self.termination_log),
+        }
+        # The rest of the contract is absent: the grace period comes as an argument.
+        source = source.replace("run_to_exit(main)", f"run_to_exit(main, grace_seconds={grace_seconds})")
+        self.popen = subprocess.Popen(
+            [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+        )
+
+    def line(self):
+        assert self.popen.stdout is not None
+        return self.popen.stdout.readline()
+
+    def signal(self, number):
+        assert self.line() == "ready\n"
+        self.popen.send_signal(number)
+
+    def end(self):
+        """Exit code, standard error and termination message."""
+        try:
+            _, log = self.popen.communicate(timeout=20)
+        finally:
+            self.popen.kill()
+        message = self.termination_log.read_text() if self.termination_log.is_file() else ""
+        return self.popen.returncode, log, message
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "message"),
+    [
+        ("return 0", 0, ""),
+        ("return ExitCode.STOPPED", 75, "asked to stop; what was committed is there"),
+        ("raise errors.ConfigurationError('spec.x: 1 is not 2')", 78, "spec.x: 1 is not 2"),
+        ("raise errors.NotFoundError('no bucket')", 77, "no bucket"),
+        ("raise ContractError('lacks TPUJOB_SLICE')", 78, "lacks TPUJOB_SLICE"),
+        ("raise ValueError('two\\n  lines')", 1, "ValueError: two lines"),
+        ("sys.exit(3)", 3, "ended"),
+        ("sys.exit('in words')", 1, "in words"),
+        ("raise KeyboardInterrupt", 75, "interrupted"),
+        # A thread of a library must not keep the process from ending.
+        ("threading.Thread(target=threading.Event().wait).start(); return 0", 0, ""),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_ending_says_its_cause(body, code, message, tmp_path):
+    found, log, termination = Child(body, tmp_path).end()
+    assert found == code, log
+    if message:
+        host, _, cause = termination.partition(": ")
+        assert (host, cause) == (os.uname().nodename, message)
+        assert log.splitlines()[-1].endswith(termination)
+    else:
+        assert termination == ""
+
+
+def test_unexpected_error_is_logged_with_traceback(tmp_path):
+    _, log, _ = Child("raise ValueError('here')", tmp_path).end()
+    assert "Traceback" in log
+
+
+def test_user_error_is_one_line(tmp_path):
+    _, log, _ = Child("raise errors.ConfigurationError('spec.x: 1 is not 2')", tmp_path).end()
+    assert len(log.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_is_heard_during_a_compile(number, tmp_path):
+    child = Child("ready(); compile_for_a_minute(); return 0", tmp_path)
+    child.signal(number)
+    begun = time.monotonic()
+    code, _, message = child.end()
+    assert code == 75
+    assert f"{number.name} outside the training loop" in message
+    assert time.monotonic() - begun < 5
+
+
+def test_signal_in_the_loop_is_left_to_the_loop(tmp_path):
+    child = Child(
+        """
+        stop.entered_loop()
+        assert stop.seconds_left() == float("inf")
+        ready()
+        while not stop.requested:
+            threading.Event().wait(0.01)
+        assert 25 < stop.seconds_left() <= 27
+        print("saved", flush=True)
+        return ExitCode.STOPPED
+        """,
+        tmp_path,
+    )
+    child.signal(signal.SIGTERM)
+    assert child.line() == "saved\n"
+    assert child.end()[0] == 75
+
+
+def test_signal_after_the_loop_ends_at_once(tmp_path):
+    child = Child("stop.entered_loop(); stop.left_loop(); ready(); compile_for_a_minute()", tmp_path)
+    child.signal(signal.SIGTERM)
+    assert child.end()[0] == 75
+
+
+def test_grace_period_ends_a_process_that_does_not_stop(tmp_path):
+    child = Child("stop.entered_loop(); ready(); compile_for_a_minute()", tmp_path, grace_seconds=2)
+    child.signal(signal.SIGTERM)
+    begun = time.monotonic()
+    code, _, message = child.end()
+    assert code == 75
+    assert "the grace period is over" in message
+    assert 0.9 < time.monotonic() - begun < 2
+
+
+def test_second_signal_ends_at_once(tmp_path):
+    body = """
+        stop.entered_loop()
+        ready()
+        while not stop.requested:
+            threading.Event().wait(0.01)
+        threading.Event().wait(1.2)  # the same request may come twice within a second
+        ready()
+        compile_for_a_minute()
+        """
+    child = Child(body, tmp_path)
+    child.signal(signal.SIGTERM)
+    child.signal(signal.SIGTERM)
+    code, _, message = child.end()
+    assert code == 75
+    assert "again" in message
+
+
+def test_signal_that_comes_twice_at_once_is_one_request(tmp_path):
+    body = """
+        stop.entered_loop()
+        ready()
+        while not stop.requested:
+            threading.Event().wait(0.01)
+        ready()
+        threading.Event().wait(0.5)
+        return ExitCode.STOPPED
+        """
+    child = Child(body, tmp_path)
+    child.signal(signal.SIGTERM)
+    child.signal(signal.SIGTERM)
+    assert child.end()[2].endswith("asked to stop; what was committed is there")
+
+
+def test_last_words_are_said_before_the_end(tmp_path):
+    body = """
+        stop.at_exit(lambda code, message: print(code, message, flush=True))
+        stop.at_exit(lambda code, message: 1 / 0)
+        stop.at_exit(lambda code, message: print("and more", flush=True))
+        raise errors.DivergedError("loss is nan at step 3")
+        """
+    child = Child(body, tmp_path)
+    assert child.line() == "76 loss is nan at step 3\n"
+    assert child.line() == "and more\n"
+    assert child.end()[0] == 76
+
+
+def test_termination_message_that_cannot_be_written_is_no_crash(tmp_path):
+    (tmp_path / "termination").mkdir()
+    code, log, _ = Child("raise errors.StalledError('no step')", tmp_path).end()
+    assert code == 79
+    assert "Cannot write the termination message" in log
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("INTERNAL: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]"),
+        RuntimeError("UNAVAILABLE: Task 1 heartbeat timeout. This indicates that the remote task has failed"),
+        ValueError("UNKNOWN: Gloo all-reduce failed: Read error [::1]:1: Connection reset by peer"),
+        CoordinationError("process 1 said nothing about restore within 5 s"),
+    ],
+    ids=lambda error: str(error)[:20],
+)
+def test_lost_peer_is_not_blamed_on_this_process(error):
+    code, message = endings.explain(error)
+    assert code == 1
+    assert message.startswith("lost another process, whose own log has the cause: ")
+
+
+def test_own_fault_is_not_blamed_on_a_peer():
+    assert endings.explain(RuntimeError("RESOURCE_EXHAUSTED: out of memory")) == (
+        1,
+        "RuntimeError: RESOURCE_EXHAUSTED: out of memory",
+    )
+    assert endings.explain(errors.NotFoundError("gs://b: broken pipe")) == (77, "gs://b: broken pipe")
+
+
+@pytest.mark.parametrize(("first", "own"), [(78, 78), (77, 77), (76, 76), (75, 75), (79, 1), (80, 1), (1, 1), (137, 1)])
+def test_code_after_another_process_failed(first, own):
+    code, message = endings.after(Failure(process=2, code=first, message="host-b: no bucket"))
+    assert code == own
+    assert message == "ended with process 2, which was first: host-b: no bucket"

@@ -1,0 +1,75 @@
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tpujob_trainer.metrics import NAMES, Metrics
+from tpujob_trainer.report import Report
+
+
+def samples(metrics):
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for sample in family.samples
+    }
+
+
+def test_facts_of_the_report_are_gauges():
+    report = Report()
+    report.update(step=7, loss=2.5, committed_step=5, committed_time=1700000000.0, data_wait_seconds=1.5)
+    report.enter("training")
+    found = samples(Metrics(report))
+    assert found["tpujob_step",] == 7
+    assert found["tpujob_loss",] == 2.5
+    assert found["tpujob_checkpoint_committed_step",] == 5
+    assert found["tpujob_checkpoint_committed_timestamp_seconds",] == 1700000000.0
+    assert found["tpujob_data_wait_seconds_total",] == 1.5
+    assert found["tpujob_phase", "training"] == 1
+
+
+def test_unknown_fact_is_absent():
+    found = samples(Metrics(Report()))
+    assert ("tpujob_loss",) not in found
+    assert ("tpujob_checkpoint_committed_step",) not in found
+
+
+def test_counters_count():
+    metrics = Metrics(Report())
+    metrics.tokens.inc(4096)
+    metrics.step_seconds.observe(0.5)
+    metrics.checkpoint_failures.inc()
+    metrics.heartbeat()
+    found = samples(metrics)
+    assert found["tpujob_tokens_total",] == 4096
+    assert found["tpujob_step_seconds_count",] == 1
+    assert found["tpujob_checkpoint_failures_total",] == 1
+    assert found["tpujob_heartbeat_timestamp_seconds",] > 1.7e9
+
+
+def test_seconds_of_each_phase_are_counters():
+    report = Report()
+    report.enter("compiling")
+    report.enter("training")
+    found = samples(Metrics(report))
+    assert {"starting", "compiling", "training"} <= {key[1] for key in found if key[0] == "tpujob_phase_seconds_total"}
+
+
+def test_two_of_a_process_do_not_collide():
+    Metrics(Report())
+    Metrics(Report())
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_name_follows_the_rules(name):
+    assert re.fullmatch(r"tpujob_[a-z_]+", name)
+    assert not re.search(r"_(ms|millis|minutes|kb|mb)(_|$)", name)
+
+
+def test_list_of_names_is_complete():
+    report = Report()
+    report.update(step=1, steps=2, loss=1.0, tokens_per_second=1.0, committed_step=1, committed_time=1.0)
+    report.update(restored_from=0)
+    metrics = Metrics(report)
+    names = {name for name, *_ in samples(metrics) if not name.endswith("_created")}
+    assert names == NAMES

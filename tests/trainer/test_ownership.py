@@ -1,0 +1,96 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tpujob_trainer import coordination, errors, ownership
+from tpujob_trainer.startup import Runtime
+
+
+@pytest.fixture
+def runtime():
+    return Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=coordination.alone())
+
+
+def claim(directory, runtime, owner="default/a", adopt=None):
+    return ownership.claim(str(directory), owner=owner, adopt=adopt, runtime=runtime)
+
+
+def owner_of(directory):
+    return json.loads((directory / "owner.json").read_text())["owner"]
+
+
+def test_new_directory_belongs_to_who_came_first(tmp_path, runtime):
+    claim(tmp_path / "deep" / "new", runtime).close()
+    assert owner_of(tmp_path / "deep" / "new") == "default/a"
+
+
+def test_own_directory_is_found_again(tmp_path, runtime):
+    claim(tmp_path, runtime).close()
+    claim(tmp_path, runtime).close()
+    assert owner_of(tmp_path) == "default/a"
+
+
+def test_directory_of_another_job_is_refused(tmp_path, runtime):
+    claim(tmp_path, runtime).close()
+    with pytest.raises(errors.ConfigurationError) as caught:
+        claim(tmp_path, runtime, owner="default/b")
+    assert str(caught.value) == (
+        f"spec.checkpointDir: {tmp_path} belongs to default/a, and this job is default/b; use another directory, "
+        "or set spec.trainer.checkpoint.adopt: default/a to take it over"
+    )
+    assert owner_of(tmp_path) == "default/a"
+
+
+def test_directory_may_be_adopted_by_name(tmp_path, runtime):
+    claim(tmp_path, runtime).close()
+    claim(tmp_path, runtime, owner="default/b", adopt="default/a").close()
+    assert owner_of(tmp_path) == "default/b"
+
+
+def test_adopting_a_third_job_is_refused(tmp_path, runtime):
+    claim(tmp_path, runtime).close()
+    with pytest.raises(errors.ConfigurationError, match="belongs to default/a"):
+        claim(tmp_path, runtime, owner="default/b", adopt="default/c")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"name": "a"}'])
+def test_damaged_owner_is_refused(text, tmp_path, runtime):
+    (tmp_path / "owner.json").write_text(text)
+    with pytest.raises(errors.ConfigurationError, match="does not say whose directory it is"):
+        claim(tmp_path, runtime)
+
+
+def test_second_live_run_is_refused_by_pid(tmp_path, runtime):
+    held = claim(tmp_path, runtime)
+    with pytest.raises(errors.ConfigurationError, match=f"another run is writing to .*: pid {os.getpid()} on host"):
+        claim(tmp_path, runtime)
+    held.close()
+    claim(tmp_path, runtime).close()
+
+
+def test_lock_ends_with_its_process(tmp_path, runtime):
+    script = (
+        "import os, sys; from pathlib import Path; from tpujob_trainer import ownership; "
+        "ownership._lock(Path(sys.argv[1])); print('held', flush=True); os.kill(os.getpid(), 9)"
+    )
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert (done.stdout, done.returncode) == ("held\n", -9)
+    claim(tmp_path, runtime).close()
+
+
+@pytest.mark.parametrize("under", ["file", "file/below"])
+def test_file_in_the_way_is_a_configuration_error(under, tmp_path, runtime):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.ConfigurationError, match=r"spec.checkpointDir: .*file.* is not a directory"):
+        claim(tmp_path / under, runtime)
+
+
+def test_place_that_cannot_be_written_is_not_found(runtime):
+    with pytest.raises(errors.NotFoundError, match=r"spec.checkpointDir: /proc/nowhere cannot be read and written"):
+        claim("/proc/nowhere", runtime)
