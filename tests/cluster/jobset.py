@@ -23,6 +23,7 @@ from tests.cluster.waiting import wait_for
 NAMESPACE = "jobset-system"
 WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 INSTALLED_KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", *WEBHOOK_KINDS)
+POD_SPEC: Object = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
 
 
 def jobset_custom_resources() -> Path:
@@ -125,25 +126,37 @@ class JobSetController:
             return False
 
     def _are_webhooks_called(self) -> bool:
-        """Whether both webhooks act: the API server learns of their configurations a moment after it stored them."""
-        path = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets?dryRun=All"
-        defaulted = self._plane.api.create(path, _jobset("webhook-probe"))
-        # Too long a name for the pods made of it, which the schema cannot know.
+        """Whether all webhooks act.
+
+        The API server learns of their configurations a moment after it has stored them, and the controller calls itself
+        ready a moment before it serves the last of their paths.
+        """
+        api = self._plane.api
+        jobsets = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets?dryRun=All"
+        labels = {"jobset.sigs.k8s.io/jobset-name": "webhook-probe"}
         try:
-            self._plane.api.create(path, _jobset("a" * 63))
+            defaulted = api.create(jobsets, _jobset("webhook-probe"))
+            api.create("/api/v1/namespaces/default/pods?dryRun=All", _pod("webhook-probe", labels))
+            # A name too long for the pods made of it, which the schema cannot know.
+            api.create(jobsets, _jobset("a" * 63))
         except ApiError as error:
-            if "denied the request" not in error.message:
-                raise
-            return "successPolicy" in defaulted["spec"]
+            if "failed calling webhook" in error.message:
+                return False
+            if "denied the request" in error.message:
+                return "successPolicy" in defaulted["spec"]
+            raise
         return False
 
 
 def _jobset(name: str) -> Object:
-    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
-    job = {"template": {"spec": {"template": {"spec": pod}}}, "name": "w"}
+    job = {"template": {"spec": {"template": {"spec": POD_SPEC}}}, "name": "w"}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {"name": name},
         "spec": {"replicatedJobs": [job]},
     }
+
+
+def _pod(name: str, labels: dict[str, str]) -> Object:
+    return {"metadata": {"name": name, "labels": labels}, "spec": POD_SPEC}

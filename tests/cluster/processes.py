@@ -63,9 +63,8 @@ class Process:
         def ready_or_gone() -> bool:
             exit_code = self._popen.poll()
             if exit_code is not None:
-                raise ProcessError(
-                    f"{self.name} exited with code {exit_code} while {what} was awaited; {self.last_log_lines()}"
-                )
+                ending = f"exited with code {exit_code} while {what} was awaited"
+                raise ProcessError(f"{self.name} {ending}; {self.last_log_lines()}")
             return is_ready()
 
         try:

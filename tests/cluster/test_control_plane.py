@@ -82,7 +82,9 @@ def test_extra_user_is_known_by_its_token(tmp_path: Path, control_plane: Control
 def test_no_process_outlives_the_command(tmp_path: Path, control_plane: ControlPlane, end: signal.Signals) -> None:
     with command_line("up", "--dir", tmp_path) as command:
         assert command.stdout is not None
-        assert command.stdout.readline() == f"export KUBECONFIG={tmp_path}/kubeconfig\n"
+        assert command.stderr is not None
+        line = command.stdout.readline()
+        assert line == f"export KUBECONFIG={tmp_path}/kubeconfig\n", command.stderr.read()
         assert len(processes_of(tmp_path)) == 5  # the command itself and its four children
 
         command.send_signal(end)

@@ -23,10 +23,8 @@ def test_failure_shows_the_log_and_its_path(tmp_path: Path) -> None:
         process.wait_until_ready("its readiness", lambda: False)
 
     process.stop()
-    assert (
-        str(failure.value)
-        == f"broken exited with code 3 while its readiness was awaited; the log {log} ends with:\nport in use"
-    )
+    ending = "broken exited with code 3 while its readiness was awaited"
+    assert str(failure.value) == f"{ending}; the log {log} ends with:\nport in use"
 
 
 def test_waiting_in_vain_shows_the_log(tmp_path: Path) -> None:
