@@ -22,7 +22,7 @@ from tpujob_trainer.data.tokenizer import Tokenizer
 from tpujob_trainer.errors import ConfigurationError
 
 StartRead = Callable[[int, int, int], Callable[[], UnitRows]]
-"""Begins to read rows of a unit (its number, the epoch, how many of its order to leave out); returns the wait for them."""
+"""Begins to read rows of a unit (its number, the epoch, how many of its order to leave out); returns the wait."""
 
 _MOST_EMPTY_UNITS = 1000
 
@@ -189,7 +189,6 @@ def cut_windows(tokens: np.ndarray, starts: np.ndarray, count: int, length: int)
     """
     begins = np.zeros(len(tokens), dtype=bool)
     begins[starts[(starts > 0) & (starts < len(tokens))]] = True
-    begins = begins[: count * length + 1]
     document = np.cumsum(begins, dtype=np.int32)
     inside = document[:-1].reshape(count, length)
     index = np.arange(length, dtype=np.int32)

@@ -106,8 +106,12 @@ class Manifest:
         return {path: number for number, path in enumerate(self.paths)}
 
 
-def make_manifest(config: DataConfig, *, batch_size: int = 1) -> Manifest:
+def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manifest:
     """The manifest of what `config.path` means now, cut into enough units for the lanes of a global batch.
+
+    Args:
+        config: where the data is, and how large a unit may be.
+        batch_size: rows of the global batch; None to cut by size alone.
 
     Raises:
         NotFoundError: no such file, or no permission.
@@ -117,7 +121,7 @@ def make_manifest(config: DataConfig, *, batch_size: int = 1) -> Manifest:
     logger.info("Reading the footers of %d parquet files: root=%s", len(files), root.url)
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "footer") as pool:
         scans = list(pool.map(lambda file: _scan(root, file, config.text_column), files))
-    minimum = UNITS_PER_LANE * (config.lanes or batch_size)
+    minimum = UNITS_PER_LANE * (config.lanes or batch_size) if batch_size else 1
     numbered = (scan.row_groups(number) for number, scan in enumerate(scans))
     row_groups = [np.concatenate(column) for column in zip(*numbered, strict=True)]
     columns = cut_units(*row_groups, unit_bytes=config.unit_bytes, minimum=minimum)

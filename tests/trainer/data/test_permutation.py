@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpujob_trainer.data.permutation import Permutation, row_order
+
+KEYS = st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 1000))
+
+
+@settings(deadline=None, max_examples=60)
+@given(size=st.integers(1, 700), key=KEYS)
+def test_each_index_comes_once(size, key):
+    order = Permutation(size, *key)
+
+    assert sorted(order[index] for index in range(size)) == list(range(size))
+
+
+@settings(deadline=None, max_examples=60)
+@given(size=st.integers(0, 700), key=KEYS)
+def test_each_row_comes_once(size, key):
+    assert sorted(row_order(size, *key).tolist()) == list(range(size))
+
+
+@pytest.mark.parametrize("other", [(8, 0), (7, 1)], ids=["seed", "epoch"])
+def test_another_key_is_another_order(other):
+    one, two = Permutation(1000, 7, 0), Permutation(1000, *other)
+
+    same = sum(one[index] == two[index] for index in range(1000))
+
+    assert same < 10  # one place in a thousand is expected to agree by chance
+    assert (row_order(1000, 7, 0) == row_order(1000, *other)).sum() < 10
+
+
+def test_orders_never_change_between_versions():
+    assert [Permutation(10, "units", 3, 0)[index] for index in range(10)] == [2, 0, 3, 1, 6, 9, 5, 8, 4, 7]
+    assert row_order(10, "rows", 3, 0, 5).tolist() == [8, 9, 7, 1, 3, 4, 5, 0, 2, 6]
+
+
+def test_neighbours_are_torn_apart():
+    order = [Permutation(100_000, 1, 2)[index] for index in range(2000)]
+
+    correlation = np.corrcoef(np.arange(2000), order)[0, 1]
+
+    assert abs(correlation) < 0.1  # 4.5 standard deviations of 1/sqrt(2000)
+
+
+def test_many_units_cost_no_memory():
+    order = Permutation(2**40, 1)
+
+    assert 0 <= order[2**40 - 1] < 2**40
+
+
+@pytest.mark.parametrize("index", [-1, 5], ids=["negative", "the size"])
+def test_index_outside_is_refused(index):
+    with pytest.raises(IndexError, match="outside 0…4"):
+        Permutation(5, 1)[index]

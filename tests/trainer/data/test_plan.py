@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpujob_trainer.data import DataConfig, LanePlan, Manifest, plan_lanes
+from tpujob_trainer.errors import ConfigurationError
+
+MEBIBYTE = 1 << 20
+
+
+def sized(num_units: int, largest_unit_bytes: int = 8 * MEBIBYTE) -> Manifest:
+    """What a plan wants to know of a manifest."""
+    return cast("Manifest", SimpleNamespace(num_units=num_units, largest_unit_bytes=largest_unit_bytes))
+
+
+def lanes_for(num_units: int, batch_size: int, **config: Any) -> int:
+    return plan_lanes(sized(num_units), DataConfig(path="p", **config), batch_size=batch_size, seed=0).lanes
+
+
+@settings(deadline=None, max_examples=60)
+@given(units=st.integers(1, 300), lanes=st.integers(1, 40), epoch=st.integers(0, 5), seed=st.integers(0, 99))
+def test_lanes_share_out_each_epoch(units, lanes, epoch, seed):
+    lanes = min(lanes, units)
+    plan = LanePlan(units, lanes * 2, lanes, seed)
+
+    read = [plan.unit(lane, epoch, index) for lane in range(lanes) for index in range(plan.units_in(lane))]
+
+    assert sorted(read) == list(range(units))
+    assert all(plan.units_in(lane) >= 1 for lane in range(lanes))
+
+
+@given(batch=st.sampled_from([1, 6, 8, 60]), data=st.data())
+def test_each_row_has_one_lane(batch, data):
+    lanes = data.draw(st.sampled_from([number for number in range(1, batch + 1) if batch % number == 0]))
+    plan = LanePlan(1000, batch, lanes, 0)
+
+    assert [row for lane in range(lanes) for row in plan.rows_of(lane)] == list(range(batch))
+    assert all(plan.lanes_of([row]) == [lane] for lane in range(lanes) for row in plan.rows_of(lane))
+
+
+@pytest.mark.parametrize(
+    ("units", "batch", "config", "expected"),
+    [
+        pytest.param(1000, 32, {}, 32, id="one for each row"),
+        pytest.param(1000, 32, {"lanes": 4}, 4, id="as many as asked for"),
+        pytest.param(1000, 32, {"buffer_bytes": 160 * MEBIBYTE}, 8, id="a divisor within the budget of 10"),
+        pytest.param(1000, 32, {"buffer_bytes": 1}, 1, id="at least one"),
+        pytest.param(5, 32, {}, 4, id="never more than units"),
+        pytest.param(1, 1, {}, 1, id="one of everything"),
+    ],
+)
+def test_number_of_lanes(units, batch, config, expected):
+    assert lanes_for(units, batch, **config) == expected
+
+
+def test_batch_without_good_divisor_is_told(caplog):
+    with caplog.at_level(logging.WARNING):
+        assert lanes_for(1000, 2 * 37, buffer_bytes=16 * 32 * MEBIBYTE) == 2
+
+    assert "batchSize 64 or 96 would have 32 lanes" in caplog.text
+
+
+def test_few_units_are_told(caplog):
+    with caplog.at_level(logging.WARNING):
+        lanes_for(5, 32)
+
+    assert "only 5 units for batchSize 32: 4 lanes fill 8 rows each" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("units", "batch", "lanes", "message"),
+    [
+        pytest.param(100, 12, 5, "5 does not divide batchSize 12; these do: 1, 2, 3, 4, 6, 12", id="no divisor"),
+        pytest.param(5, 12, 6, "6 is more than the 5 units of the data; these work: 1, 2, 3, 4", id="too few units"),
+    ],
+)
+def test_lanes_that_cannot_be_are_refused(units, batch, lanes, message):
+    with pytest.raises(ConfigurationError, match=r"^spec\.trainer\.data\.lanes: ") as refused:
+        lanes_for(units, batch, lanes=lanes)
+
+    assert message in str(refused.value)
