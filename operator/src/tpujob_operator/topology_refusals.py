@@ -60,7 +60,7 @@ def no_such_size(generation: Generation, text: str, size: int) -> str:
         fact = f'"{text}" would be {chips_of(size)}, {none}'
     if cores > 1 and size * cores in generation.sizes:
         fact += f"; for {chips_of(size)} ask for {generation.name}-{size * cores}"
-    return f"{fact}; nearest: {_near(generation, size)}"
+    return f"{fact}; nearest: {nearest(generation, size)}"
 
 
 def no_such_shape(generation: Generation, text: str, shape: Shape) -> str:
@@ -82,7 +82,7 @@ def no_such_shape(generation: Generation, text: str, shape: Shape) -> str:
         fact = f'"{text}" is no {name} shape: {small}, or from 4x4x4 up every dimension a multiple of 4'
     else:
         return f'"{text}" is no {name} shape; shapes: {", ".join(_text(s) for s in generation.shapes)}'
-    return f"{fact}; nearest: {_near(generation, chips * generation.cores_in_size, as_shapes=True)}"
+    return f"{fact}; nearest: {nearest(generation, chips * generation.cores_in_size, as_shapes=True)}"
 
 
 def cores_note(generation: Generation, text: str, shape: Shape) -> str:
@@ -116,11 +116,8 @@ def chips_of(chips: int) -> str:
     return f"{chips} chip" if chips == 1 else f"{chips} chips"
 
 
-def _amount(chips: int, hosts: int) -> str:
-    return f"{chips_of(chips)} on {hosts} host{'s' if hosts > 1 else ''}"
-
-
-def _near(generation: Generation, size: int, *, as_shapes: bool = False) -> str:
+def nearest(generation: Generation, size: int, *, as_shapes: bool = False) -> str:
+    """The slices just below and above a size that does not exist."""
     below = [n for n in generation.sizes if n < size]
     above = [n for n in generation.sizes if n >= size]
     names = []
@@ -129,6 +126,10 @@ def _near(generation: Generation, size: int, *, as_shapes: bool = False) -> str:
         name = f"{generation.name}:{_text(shape)}" if as_shapes else f"{generation.name}-{n}"
         names.append(f"{name} ({_amount(prod(shape), prod(shape) // generation.chips_per_host(shape))})")
     return ", ".join(names)
+
+
+def _amount(chips: int, hosts: int) -> str:
+    return f"{chips_of(chips)} on {hosts} host{'s' if hosts > 1 else ''}"
 
 
 def _reordered(generation: Generation, shape: Shape) -> Shape | None:

@@ -1,0 +1,107 @@
+"""From JSON Schema to the structural schema that Kubernetes accepts.
+
+What differs: no references and no definitions, no null (absent is absent), no titles, no defaults (they live in
+code), no `additionalProperties: false` (Kubernetes prunes, and kubectl refuses, what is not listed), and a cap on
+everything that may grow, without which the cost of the CEL rules cannot be bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+type Schema = dict[str, Any]
+
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING = "x-kubernetes-int-or-string"
+MAX_LENGTH = 8192
+MAX_ITEMS = 1024
+
+_KEPT = (
+    "type",
+    "format",
+    "description",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "required",
+)
+
+
+def structural(schema: Mapping[str, Any], *, keep_unknown: bool = False) -> Schema:
+    """A structural schema that accepts what this JSON Schema accepts, null aside.
+
+    Args:
+        schema: JSON Schema, definitions under `$defs`.
+        keep_unknown: whether fields that are not listed are kept in objects, for somebody else to object to.
+    """
+    return _convert(schema, schema.get("$defs", {}), keep_unknown=keep_unknown)
+
+
+def _convert(schema: Mapping[str, Any], definitions: Mapping[str, Any], *, keep_unknown: bool) -> Schema:
+    schema = _resolved(schema, definitions)
+    if schema.get(INT_OR_STRING):
+        return {k: schema[k] for k in ("description", INT_OR_STRING, "pattern", "maxLength") if k in schema}
+    result: Schema = {key: schema[key] for key in _KEPT if key in schema}
+    if "const" in schema:
+        result["enum"] = [schema["const"]]
+    match result.get("type"):
+        case "object":
+            _convert_object(schema, result, definitions, keep_unknown=keep_unknown)
+        case "array":
+            result["items"] = _convert(schema["items"], definitions, keep_unknown=keep_unknown)
+            result.setdefault("maxItems", MAX_ITEMS)
+        case "string" if "enum" not in result and "format" not in result:
+            result.setdefault("maxLength", MAX_LENGTH)
+        case "integer":
+            result["format"] = "int64"
+        case None:
+            # Anything: only somebody else knows.
+            result[PRESERVE] = True
+    return result
+
+
+def _convert_object(
+    schema: Mapping[str, Any], result: Schema, definitions: Mapping[str, Any], *, keep_unknown: bool
+) -> None:
+    properties = schema.get("properties")
+    if properties is not None:
+        result["properties"] = {
+            name: _convert(inner, definitions, keep_unknown=keep_unknown) for name, inner in properties.items()
+        }
+        if keep_unknown:
+            result[PRESERVE] = True
+    elif isinstance(values := _values(schema), Mapping):
+        result["additionalProperties"] = _convert(values, definitions, keep_unknown=keep_unknown)
+    else:
+        result[PRESERVE] = True
+
+
+def _values(schema: Mapping[str, Any]) -> Any:
+    """What the values of a map look like. Patterns of its keys cannot be said structurally."""
+    patterns = list(schema.get("patternProperties", {}).values())
+    return patterns[0] if len(patterns) == 1 else schema.get("additionalProperties")
+
+
+def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with its reference followed and the alternative to null taken; what stands beside them wins."""
+    resolved = dict(schema)
+    while True:
+        if "$ref" in resolved:
+            name = resolved.pop("$ref").rsplit("/", 1)[-1]
+            resolved = {**definitions[name], **resolved}
+        elif "anyOf" in resolved and not resolved.get(INT_OR_STRING):
+            options = [option for option in resolved.pop("anyOf") if option.get("type") != "null"]
+            if len(options) != 1:
+                kinds = ", ".join(str(option.get("type")) for option in options)
+                raise ValueError(f"no structural schema has the alternatives {kinds}")
+            resolved = {**options[0], **resolved}
+        else:
+            return resolved
