@@ -59,6 +59,12 @@ def test_number_of_lanes(units, batch, config, expected):
     assert lanes_for(units, batch, **config) == expected
 
 
+def test_run_that_goes_on_keeps_its_lanes():
+    config = DataConfig(path="p", buffer_bytes=1)
+
+    assert plan_lanes(sized(1000), config, batch_size=32, seed=0, begun_with=16).lanes == 16
+
+
 def test_batch_without_good_divisor_is_told(caplog):
     with caplog.at_level(logging.WARNING):
         assert lanes_for(1000, 2 * 37, buffer_bytes=16 * 32 * MEBIBYTE) == 2

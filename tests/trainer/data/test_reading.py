@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -208,6 +209,35 @@ def test_file_gone_under_the_run_is_named(tmp_path, prefetch):
 
     with pytest.raises(NotFoundError, match=r"part-0001\.parquet' is not there"):
         take(manifest, LanePlan(2, 2, 2, 0), 1, prefetch=prefetch)
+
+
+@pytest.fixture
+def bucket(tmp_path):
+    """Data in storage that is not a disk: fsspec's memory, and the same on disk."""
+    write_numbered(tmp_path, [[30], [30, 20]])
+    storage = fsspec.filesystem("memory")
+    storage.put(f"{tmp_path}/", "/bucket/data/", recursive=True)
+    yield tmp_path, storage
+    storage.rm("/bucket", recursive=True)
+
+
+def test_remote_data_is_the_same_data(bucket):
+    folder, _ = bucket
+    remote = make_manifest(DataConfig(path="memory://bucket/data/*.parquet"))
+    local = manifest_of(folder)
+
+    assert remote.fingerprint == local.fingerprint
+    assert remote.root == "memory:///bucket/data"
+    assert raw(take(remote, LanePlan(3, 3, 3, 0), 20, prefetch=2)) == raw(take(local, LanePlan(3, 3, 3, 0), 20))
+
+
+def test_remote_file_changed_under_the_run_is_named(bucket):
+    _, storage = bucket
+    manifest = make_manifest(DataConfig(path="memory://bucket/data"))
+    storage.pipe_file("/bucket/data/part-0000.parquet", b"PAR1 and something else PAR1")
+
+    with pytest.raises(DataChangedError, match=r"'part-0000\.parquet' has changed .* its size was \d+ bytes, now 28"):
+        take(manifest, LanePlan(3, 3, 3, 0), 1)
 
 
 def test_single_file_trains_a_wide_batch(tmp_path):

@@ -46,11 +46,17 @@ class DataRoot:
         """The full path of a file, without protocol, as the file system wants it."""
         return f"{self.folder.rstrip('/')}/{path}"
 
-    def open(self, path: str, size: int) -> Any:
-        """The file, opened for reading bytes; remote reads ask for exactly what is wanted, one request each."""
+    def open(self, path: str, size: int | None = None) -> Any:
+        """The file, opened for reading bytes; remote reads ask for exactly what is wanted, one request each.
+
+        Args:
+            path: below the root.
+            size: bytes, where known: saves remote storage the question.
+        """
         if _is_local(self.filesystem):
             return self.filesystem.open(self.locate(path), "rb")
-        return self.filesystem.open(self.locate(path), "rb", cache_type="none", size=size)
+        known = {} if size is None else {"size": size}
+        return self.filesystem.open(self.locate(path), "rb", cache_type="none", **known)
 
 
 def open_root(url: str) -> DataRoot:

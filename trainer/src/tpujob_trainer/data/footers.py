@@ -31,16 +31,22 @@ class Footer:
     digest, but for an edit in place that changes none of these."""
 
 
-def read_footer(root: DataRoot, path: str, size: int) -> Footer:
+def read_footer(root: DataRoot, path: str, size: int, *, is_listed: bool) -> Footer:
     """The footer of a file that is `size` bytes long, with one read in most cases.
+
+    Args:
+        root: of the data.
+        path: below the root.
+        size: bytes the file should have.
+        is_listed: the size was just read from the storage; else the storage is asked.
 
     Raises:
         ConfigurationError: the file is not parquet.
         DataChangedError: the file has another size.
         NotFoundError: it is not there, or may not be read.
     """
-    with explained(root.locate(path)), root.open(path, size) as file:
-        length = file.seek(0, 2) if hasattr(file, "fileno") else size
+    with explained(root.locate(path)), root.open(path, size if is_listed else None) as file:
+        length = file.seek(0, 2)
         if length != size:
             raise DataChangedError(changed(path, f"its size was {size} bytes, now {length}"))
         tail = _read_at(file, max(0, size - _TAIL_BYTES), size)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -23,6 +24,8 @@ from tpujob_trainer.data.reader import UnitReader
 from tpujob_trainer.data.rows import RowCounts, UnitRows, usable_rows
 from tpujob_trainer.data.state import describe_data, identity_of, pack_position, unpack_state
 from tpujob_trainer.data.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 _READ_THREADS = 8
 
@@ -99,6 +102,11 @@ class BatchLoader(Iterator[LocalBatch]):
             )
             for number in plan.lanes_of(self.rows)
         }
+        logger.info(
+            "Reading data: root=%s lanes=%d/%d rows=%d/%d epoch=%d batches=%d",
+            manifest.root, len(self._lanes), plan.lanes, len(self.rows), plan.batch_size,
+            min(position.epoch for position in positions), positions[0].batches,
+        )  # fmt: skip
         self.state = self._state_of_rows()
         self._ahead = Ahead(self._make, prefetch) if prefetch else None
 

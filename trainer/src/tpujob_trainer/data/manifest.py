@@ -10,6 +10,8 @@ import concurrent.futures
 import functools
 import hashlib
 import logging
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,7 @@ UNITS_PER_LANE = 8
 epoch as the others; with eight for each, an eighth longer."""
 
 _THREADS = 32
+_TELL_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
     root, files = find_files(config.path)
     logger.info("Reading the footers of %d parquet files: root=%s", len(files), root.url)
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "footer") as pool:
-        scans = list(pool.map(lambda file: _scan(root, file, config.text_column), files))
+        scans = list(_told(pool.map(lambda file: _scan(root, file, config.text_column), files), len(files)))
     minimum = UNITS_PER_LANE * (config.lanes or batch_size) if batch_size else 1
     numbered = (scan.row_groups(number) for number, scan in enumerate(scans))
     row_groups = [np.concatenate(column) for column in zip(*numbered, strict=True)]
@@ -199,7 +202,7 @@ def verify_unchanged(manifest: Manifest, config: DataConfig) -> None:
             raise DataChangedError(changed(file.path, f"its size was {manifest.sizes[number]} bytes, now {file.size}"))
         if file.version and file.version == manifest.versions[number]:
             return
-        require_footer(manifest, number, read_footer(root, file.path, file.size))
+        require_footer(manifest, number, read_footer(root, file.path, file.size, is_listed=True))
 
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "footer") as pool:
         for _ in pool.map(check, range(len(manifest.paths))):
@@ -227,8 +230,18 @@ class _Scan:
         return np.full(count, file, dtype=np.int64), np.arange(count, dtype=np.int64), self.rows, self.size
 
 
+def _told(scans: Iterator[_Scan], total: int) -> Iterator[_Scan]:
+    """The same scans, with a line in the log now and then."""
+    told = time.monotonic()
+    for done, scan in enumerate(scans, 1):
+        if time.monotonic() - told > _TELL_SECONDS:
+            told = time.monotonic()
+            logger.info("Footers read: %d of %d", done, total)
+        yield scan
+
+
 def _scan(root: DataRoot, file: DataFile, text_column: str) -> _Scan:
-    footer = read_footer(root, file.path, file.size)
+    footer = read_footer(root, file.path, file.size, is_listed=True)
     column = _column_number(footer.metadata, root.locate(file.path), text_column)
     rows, sizes = [], []
     for number in range(footer.metadata.num_row_groups):

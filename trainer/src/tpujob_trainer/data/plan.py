@@ -65,15 +65,25 @@ class LanePlan:
         return _order(self.num_units, self.seed, epoch)[lane + index * self.lanes]
 
 
-def plan_lanes(manifest: Manifest, config: DataConfig, *, batch_size: int, seed: int) -> LanePlan:
+def plan_lanes(
+    manifest: Manifest, config: DataConfig, *, batch_size: int, seed: int, begun_with: int | None = None
+) -> LanePlan:
     """The plan for a run: as many lanes as the configuration says, else as many as units, memory and divisors allow.
+
+    Args:
+        manifest: the data.
+        config: may say how many lanes, or how much memory they may take.
+        batch_size: rows of the global batch.
+        seed: of the order.
+        begun_with: lanes of the run that is continued (`lanes` of `describe_data`); None for a new run.
 
     Raises:
         ConfigurationError: the lanes asked for do not divide the batch, or are more than the units.
     """
     num_units = manifest.num_units
-    if config.lanes is not None:
-        return LanePlan(num_units, batch_size, config.lanes, seed)
+    fixed = config.lanes if config.lanes is not None else begun_with
+    if fixed is not None:
+        return LanePlan(num_units, batch_size, fixed, seed)
     if batch_size < 1:
         raise ConfigurationError(f"spec.trainer.batchSize: {batch_size} is less than 1")
     affordable = max(1, config.buffer_bytes // (2 * max(1, manifest.largest_unit_bytes)))

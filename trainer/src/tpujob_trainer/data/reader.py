@@ -101,7 +101,7 @@ class UnitReader:
             if file in self._footers:
                 self._footers.move_to_end(file)
                 return self._footers[file]
-        footer = read_footer(self._root, self._manifest.paths[file], int(self._manifest.sizes[file]))
+        footer = read_footer(self._root, self._manifest.paths[file], int(self._manifest.sizes[file]), is_listed=False)
         require_footer(self._manifest, file, footer)
         with self._lock:
             self._footers[file] = footer
