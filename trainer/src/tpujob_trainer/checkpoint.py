@@ -9,6 +9,7 @@ Saved asynchronously by all processes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -164,6 +165,9 @@ class Checkpoints:
             self._last = pending.commit
             self._listener.committed(pending.commit, pending.seconds)
             return True
+        # The manager raises a failure once in each thread; hear it here, or the next save would raise it again.
+        with contextlib.suppress(Exception):
+            self._open().wait_until_finished()
         self._failures_in_a_row += 1
         self._listener.failed(pending.step, pending.problem)
         logger.error("The checkpoint of step %d failed: %s", pending.step, pending.problem)
@@ -226,7 +230,7 @@ class _Pending:
                 checkpoint_steps.write_latest(self._directory, commit)
             self.commit = commit
         except Exception as error:  # noqa: BLE001 - told to the loop, whatever it is
-            self.problem = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+            self.problem = errors.brief(error)
         finally:
             self.seconds = time.monotonic() - self._begun
             self._over.set()

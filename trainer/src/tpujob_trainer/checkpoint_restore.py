@@ -72,7 +72,7 @@ def _propose(directory: str, abstract: Any) -> list[int]:
         try:
             stored = ocp.StandardCheckpointHandler().metadata(_item(directory, step))
         except (OSError, ValueError, KeyError) as error:
-            logger.warning("The checkpoint of step %d has unreadable metadata: %s", step, error)
+            logger.warning("The checkpoint of step %d has unreadable metadata: %s", step, errors.brief(error))
             continue
         if found := differences(abstract, stored.tree):
             raise errors.ConfigurationError(
@@ -117,7 +117,7 @@ def _try(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[An
         return jax.block_until_ready(tree), None
     except Exception as error:  # whatever a damaged file makes a library raise is a vote against it
         logger.debug("Restoring step %d failed", step, exc_info=True)
-        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return None, errors.brief(error)
 
 
 def _item(directory: str, step: int) -> epath.Path:

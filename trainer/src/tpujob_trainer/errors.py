@@ -54,6 +54,12 @@ _BY_NAME: dict[str, type[TrainerError]] = {
 }
 
 
+def brief(error: BaseException) -> str:
+    """One line of at most 300 characters about what a library raised, without TensorStore's dump of settings."""
+    text = " ".join(str(error).split(" [tensorstore_spec=")[0].split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+
+
 def to_dict(error: TrainerError) -> dict[str, str]:
     """The error as JSON values, for the other processes to end with the same words."""
     kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__name__ in _BY_NAME)

@@ -1,0 +1,244 @@
+"""One process with one device and real files; several processes are in tests/multiprocess."""
+
+import json
+import resource
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tpujob_trainer import checkpoint, checkpoint_restore, checkpoint_steps, coordination, errors
+from tpujob_trainer.startup import Runtime
+
+LIMIT_SECONDS = 30.0
+# TensorStore's reads outlive the event loop in which one of them failed, and complain on a thread of theirs.
+after_failed_reads = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
+
+
+@pytest.fixture
+def runtime():
+    return new_runtime()
+
+
+def new_runtime():
+    """Of a new attempt: what was said in the coordination service before is gone."""
+    return Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=coordination.alone())
+
+
+def tree(value, width=4):
+    parameters = {
+        "layers": [{"w": jnp.full((width, 2), value, jnp.float32)}],
+        "norm": jnp.full((), value, jnp.bfloat16),
+    }
+    return {
+        "model": parameters,
+        "optimizer": OPTIMIZER.init(parameters),
+        "step": jnp.int32(value),
+        "data": np.arange(6, dtype=np.int64).reshape(2, 3) + value,
+    }
+
+
+def abstract(width=4):
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree(0, width))
+
+
+class Told(checkpoint.Listener):
+    """What the listener heard, in order."""
+
+    def __init__(self):
+        self.lines: list[tuple] = []
+        super().__init__(
+            saved=lambda step, seconds: self.lines.append(("saved", step)),
+            committed=lambda commit, seconds: self.lines.append(("committed", commit.step)),
+            failed=lambda step, why: self.lines.append(("failed", step)),
+        )
+
+
+def run(directory, *, steps=(), keep=3, width=4, told=None):
+    """One attempt that saves at the given steps; what it restored before."""
+    checkpoints = checkpoint.Checkpoints(str(directory), keep=keep, runtime=new_runtime(), listener=told)
+    restored = checkpoints.restore(abstract(width))
+    for step in steps:
+        assert checkpoints.save(step, tree(step, width))
+    assert checkpoints.finish(LIMIT_SECONDS)
+    checkpoints.close()
+    return restored
+
+
+def damage(directory, step):
+    for file in (directory / "steps" / str(step) / "state").rglob("*"):
+        if file.is_file() and file.parent.name == "d":
+            file.write_bytes(b"")
+
+
+def test_nothing_there_is_none(tmp_path):
+    assert run(tmp_path) is None
+
+
+def test_what_was_saved_is_restored(tmp_path):
+    run(tmp_path, steps=[7])
+    step, found = run(tmp_path)
+    assert step == 7
+    jax.tree.map(np.testing.assert_array_equal, found, tree(7))
+    assert jax.tree.map(lambda x: x.dtype, found) == jax.tree.map(lambda x: jnp.asarray(x).dtype, tree(7))
+
+
+def test_newest_is_restored_and_old_ones_go(tmp_path):
+    run(tmp_path, steps=[1, 2, 10, 30], keep=2)
+    assert checkpoint_steps.committed(tmp_path) == [30, 10]
+    restored = run(tmp_path)
+    assert restored is not None
+    assert restored[0] == 30
+
+
+def test_commit_is_noticed_without_waiting(tmp_path, runtime):
+    told = Told()
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep=3, runtime=runtime, listener=told)
+    assert checkpoints.committed_step is None
+    begun = time.time()
+    checkpoints.save(5, tree(5))
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while checkpoints.committed_step is None and time.monotonic() < deadline:
+        checkpoints.poll()
+    assert checkpoints.committed_step == 5
+    assert checkpoints.committed_time is not None
+    assert begun <= checkpoints.committed_time <= time.time()
+    assert told.lines == [("saved", 5), ("committed", 5)]
+    checkpoints.close()
+
+
+def test_hint_names_the_newest_commit(tmp_path):
+    run(tmp_path, steps=[3, 6])
+    hint = json.loads((tmp_path / "latest.json").read_text())
+    assert (hint["step"], hint["path"]) == (6, str(tmp_path / "steps" / "6"))
+    assert abs(hint["time"] - time.time()) < 60
+
+
+def test_restored_commit_is_known_with_its_time(tmp_path, runtime):
+    begun = time.time()
+    run(tmp_path, steps=[3])
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep=3, runtime=runtime)
+    checkpoints.restore(abstract())
+    assert checkpoints.committed_step == 3
+    assert begun - 1 <= (checkpoints.committed_time or 0) <= time.time()
+    checkpoints.close()
+
+
+def test_step_that_is_saved_already_is_left_alone(tmp_path, runtime):
+    run(tmp_path, steps=[3])
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep=3, runtime=runtime)
+    checkpoints.restore(abstract())
+    assert not checkpoints.save(3, tree(4))
+    assert checkpoints.finish(0)
+    checkpoints.close()
+
+
+def test_step_without_marker_is_no_checkpoint(tmp_path):
+    run(tmp_path, steps=[3, 6])
+    (tmp_path / "steps" / "6" / "commit_success.txt").unlink()
+    restored = run(tmp_path)
+    assert restored is not None
+    assert restored[0] == 3
+
+
+@after_failed_reads
+def test_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, caplog):
+    run(tmp_path, steps=[3, 6, 9])
+    damage(tmp_path, 9)
+    step, found = run(tmp_path, steps=[9])
+    assert step == 6
+    assert int(found["step"]) == 6
+    assert "The checkpoint of step 9 cannot be used: process 0: " in caplog.text
+    (aside,) = (tmp_path / "unusable").iterdir()
+    assert json.loads((aside / "unusable.json").read_text())["step"] == 9
+    # Saved anew in the same place.
+    again = run(tmp_path)
+    assert again is not None
+    assert (again[0], int(again[1]["step"])) == (9, 9)
+
+
+@after_failed_reads
+def test_nothing_is_begun_anew_when_no_checkpoint_can_be_read(tmp_path):
+    run(tmp_path, steps=[3, 6])
+    damage(tmp_path, 3)
+    damage(tmp_path, 6)
+    with pytest.raises(errors.TrainerError, match=r"none of the checkpoints in .*step 6: .*step 3: .*move steps/"):
+        run(tmp_path)
+    assert checkpoint_steps.committed(tmp_path) == [6, 3]
+
+
+def test_checkpoint_of_another_model_is_refused_by_name(tmp_path):
+    run(tmp_path, steps=[3], width=4)
+    with pytest.raises(errors.ConfigurationError) as caught:
+        run(tmp_path, width=8)
+    assert "model/layers/0/w has shape (4, 2) in it, (8, 2) is configured" in str(caught.value)
+    assert "spec.trainer: the checkpoint of step 3" in str(caught.value)
+    assert checkpoint_steps.committed(tmp_path) == [3]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stored", "lines"),
+    [
+        ({"a": (2,)}, {"a": (2,)}, []),
+        ({"a": (2,)}, {"a": (3,)}, ["a has shape (3,) in it, (2,) is configured"]),
+        ({"a": (2,), "b": ()}, {"a": (2,)}, ["b is not in it"]),
+        ({"a": (2,)}, {"a": (2,), "b": ()}, ["b is only in it"]),
+        (
+            {str(i): (1,) for i in range(5)},
+            {str(i): (2,) for i in range(5)},
+            [f"{i} has shape (2,) in it, (1,) is configured" for i in range(3)] + ["and 2 more"],
+        ),
+    ],
+    ids=["equal", "shape", "missing", "surplus", "many"],
+)
+def test_differences_are_named(wanted, stored, lines):
+    def leaves(shapes):
+        return {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
+
+    assert checkpoint_restore.differences(leaves(wanted), leaves(stored)) == lines
+
+
+class FullDisk:
+    """Files of this process may not grow beyond a size: writing fails as on a full disk, for the superuser too."""
+
+    def __enter__(self):
+        self.before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, self.before[1]))
+
+    def __exit__(self, *_):
+        resource.setrlimit(resource.RLIMIT_FSIZE, self.before)
+
+
+def test_failed_save_is_noticed_and_tried_again(tmp_path, runtime, caplog):
+    told = Told()
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep=3, runtime=runtime, listener=told)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+    checkpoints.save(1, noise)
+    assert checkpoints.finish(LIMIT_SECONDS)
+    with FullDisk():
+        checkpoints.save(2, noise)
+        assert not checkpoints.finish(LIMIT_SECONDS)
+    assert "The checkpoint of step 2 failed" in caplog.text
+    assert checkpoints.committed_step == 1
+    assert checkpoints.save(3, noise)
+    assert checkpoints.finish(LIMIT_SECONDS)
+    assert told.lines == [("saved", 1), ("committed", 1), ("saved", 2), ("failed", 2), ("saved", 3), ("committed", 3)]
+    checkpoints.close()
+    assert checkpoint_steps.committed(tmp_path) == [3, 1]
+
+
+def test_saves_that_keep_failing_end_the_run(tmp_path, runtime):
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep=3, runtime=runtime)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+    checkpoints.restore(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), noise))
+    with FullDisk(), pytest.raises(errors.TrainerError, match=r"spec.checkpointDir: 3 saves in a row to .* failed"):
+        for step in range(1, 5):
+            checkpoints.save(step, noise)
+            checkpoints.finish(LIMIT_SECONDS)
+    checkpoints.close()
