@@ -1,0 +1,5 @@
+"""`python -m tpujob_trainer`."""
+
+from tpujob_trainer.main import main
+
+main()

@@ -1,0 +1,172 @@
+"""The training loop.
+
+Its order is a promise:
+
+1. Save with the present state, before a batch is taken: what is saved has consumed exactly the batches it says.
+2. Take the next batch, and start the step on it; the host goes on while the devices work.
+3. Read the metrics of the step before, which is over by then: the host never waits for the step it has just started.
+
+A state is saved only after its own step's metrics were read and found finite. What depends on a clock or a signal
+(save now, stop now) travels in the batch and comes back with the metrics, so that all processes do it at the same step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tpujob_trainer.batches import Feed
+from tpujob_trainer.config import CheckpointConfig
+from tpujob_trainer.endings import StopRequest
+from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.progress import Finding, Progress, read
+from tpujob_trainer.report import Report
+from tpujob_trainer.saving import SaveClock, fits, is_due_by_steps
+from tpujob_trainer.signals import Signals
+from tpujob_trainer.train_step import StepMetrics, TrainState, TrainStep
+
+logger = logging.getLogger(__name__)
+
+COMMIT_LIMIT_SECONDS = 600.0
+
+
+class Saver(Protocol):
+    """Where states go; `checkpoint.Checkpoints` is one."""
+
+    @property
+    def committed_step(self) -> int | None: ...
+    def save(self, step: int, tree: Any) -> bool: ...
+    def poll(self) -> None: ...
+    def finish(self, limit_seconds: float) -> bool: ...
+
+
+Unread = tuple[int, StepMetrics] | None
+"""Metrics that are still on the devices, and the steps done with them."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the loop ended."""
+
+    state: TrainState
+    step: int
+    was_stopped: bool
+    """Asked to stop before the last step."""
+
+
+class Loop:
+    """Trains from a state to the last step, or until asked to stop."""
+
+    def __init__(
+        self,
+        *,
+        train_step: TrainStep,
+        feed: Feed,
+        saver: Saver | None,
+        config: CheckpointConfig,
+        clock: SaveClock,
+        progress: Progress,
+        report: Report,
+        stop: StopRequest,
+        save_seconds: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Put together; nothing runs yet.
+
+        Args:
+            train_step: the jitted step.
+            feed: the batches, at the position of the state that `run` is given.
+            saver: where states go; None where there is no checkpoint directory.
+            config: when to save.
+            clock: process 0's.
+            progress: is told of every step.
+            report: of this process.
+            stop: whether this process is asked to stop.
+            save_seconds: what the last save took until its commit; 0 while none is measured.
+        """
+        self._train_step = train_step
+        self._feed = feed
+        self._saver = saver
+        self._config = config
+        self._clock = clock
+        self._progress = progress
+        self._report = report
+        self._stop = stop
+        self._save_seconds = save_seconds
+
+    def run(self, state: TrainState, *, first: int, steps: int) -> Ending:
+        """The state after `steps` steps in all, `first` of which are done; committed if there is a saver.
+
+        Raises:
+            DivergedError: the loss or the gradient is not finite.
+            TrainerError: the last state could not be committed.
+        """
+        unread: Unread = None
+        said = Signals()
+        for step in range(first, steps):
+            if said.save or is_due_by_steps(step, every=self._config.every_steps, begun_at=first):
+                self._record(unread)
+                unread = None
+                self._save(step, state)
+            batch = self._feed.take(self._signals())
+            state, metrics = self._train_step(state, batch)
+            finding, unread = self._record(unread), (step + 1, metrics)
+            said = finding.signals if finding else Signals()
+            if self._saver:
+                self._saver.poll()
+            if said.stop:
+                self._record(unread)
+                self._save_last(step + 1, state, said)
+                return Ending(state, step + 1, was_stopped=step + 1 < steps)
+        self._record(unread)
+        self._save_last(steps, state, Signals())
+        return Ending(state, steps, was_stopped=False)
+
+    def _signals(self) -> Signals:
+        return Signals(
+            stop=self._stop.requested,
+            seconds_left=self._stop.seconds_left(),
+            save=self._clock.asks(),
+            save_seconds=self._save_seconds(),
+        )
+
+    def _record(self, unread: Unread) -> Finding | None:
+        if unread is None:
+            return None
+        finding = read(*unread)
+        self._progress.record(finding, data_wait_seconds=self._feed.wait_seconds)
+        return finding
+
+    def _save(self, step: int, state: TrainState) -> None:
+        if self._saver is None:
+            return
+        with self._report.during("saving"):
+            self._saver.save(step, checkpoint_tree(state, self._feed.position()))
+        self._clock.saved()
+
+    def _save_last(self, step: int, state: TrainState, said: Signals) -> None:
+        if self._saver is None:
+            logger.info("Step %d: nothing is saved, there is no spec.checkpointDir", step)
+            return
+        if said.stop and not fits(seconds_left=said.seconds_left, save_seconds=said.save_seconds):
+            logger.warning(
+                "Step %d: not saved, %.0f s are left and the last save took %.0f s; the newest checkpoint is step %s",
+                step,
+                said.seconds_left,
+                said.save_seconds,
+                self._saver.committed_step,
+            )
+            return
+        self._save(step, state)
+        with self._report.during("saving"):
+            self._saver.finish(min(self._stop.seconds_left(), COMMIT_LIMIT_SECONDS))
+        if self._saver.committed_step != step:
+            raise TrainerError(
+                f"step {step} was saved but not committed; the newest checkpoint is step {self._saver.committed_step}"
+            )
+
+
+def checkpoint_tree(state: TrainState, position: Any) -> dict[str, Any]:
+    """What a checkpoint holds: the state, and the data position after the batches that made it."""
+    return {"step": state.step, "weights": state.weights, "optimizer": state.optimizer, "data": position}

@@ -1,0 +1,40 @@
+"""The trainer process: reads its environment, runs its task, and ends with an exit code of the contract."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+from tpujob_contract import IndependentWorker, environment, read_environment
+from tpujob_trainer import endings
+from tpujob_trainer.config import BLOCK, load_config
+from tpujob_trainer.errors import ConfigurationError
+
+LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+
+
+def main() -> NoReturn:
+    """Trains as the environment says, and ends the process."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    endings.run_to_exit(lambda stop: run(os.environ, stop))
+
+
+def run(environ: Mapping[str, str], stop: endings.StopRequest) -> int:
+    """The exit code of the task that the environment asks for.
+
+    Raises:
+        ContractError: the environment describes a process in part only.
+        ConfigurationError: a field of the `trainer` block is wrong.
+    """
+    process = read_environment(environ)
+    text = environ.get(environment.CONFIG)
+    config = load_config(text)
+    if isinstance(process, IndependentWorker):
+        raise ConfigurationError(f"{BLOCK}: pretraining needs one job of several hosts; leave out spec.workers")
+    # Here and not above: a wrong configuration is told in a moment, jax takes seconds to import.
+    from tpujob_trainer.tasks import pretrain
+
+    return pretrain.run(process, config, environ, stop)

@@ -1,0 +1,62 @@
+"""The mesh: all devices of the run on the axes `data` and `fsdp`.
+
+Weights are divided over `fsdp`, within a slice, where the links are fast; slices are replicas along `data`, over the
+data-centre network, which carries the gradients alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.experimental import mesh_utils
+from jax.sharding import AxisType, Mesh
+
+from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.model.partitioning import DATA, FSDP
+
+DEVICES_PER_CHIP = {"TPU v2": 2, "TPU v3": 2, "TPU7x": 2}
+"""Chips that JAX shows as two devices, by device kind; others are one (v4 and v5p as megacore).
+Cloud TPU documentation, "System architecture" of each generation."""
+
+
+def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """The mesh of a run of `slices` slices; `devices` are all of the run unless given.
+
+    Raises:
+        TrainerError: the devices do not divide over the slices.
+    """
+    devices = jax.devices() if devices is None else list(devices)
+    if len(devices) % slices:
+        raise TrainerError(f"JAX sees {len(devices)} devices, which do not divide over {slices} slices")
+    mesh = Mesh(_arranged(devices, slices), (DATA, FSDP), axis_types=(AxisType.Auto, AxisType.Auto))
+    assert math.prod(mesh.shape.values()) == len(devices)
+    return mesh
+
+
+def require_devices(*, num_processes: int, chips_per_host: int, devices: Sequence[jax.Device]) -> None:
+    """Returns if JAX sees what was asked for.
+
+    Raises:
+        TrainerError: it sees more or fewer devices: a host without its chips, or chips that were not asked for.
+    """
+    kind = devices[0].device_kind
+    wanted = num_processes * chips_per_host * DEVICES_PER_CHIP.get(kind, 1)
+    if len(devices) != wanted:
+        raise TrainerError(
+            f"JAX sees {len(devices)} devices ({kind}) where spec.accelerator asks for {wanted}: "
+            f"{num_processes} hosts of {chips_per_host} chips; is a chip missing, or held by another process?"
+        )
+
+
+def _arranged(devices: Sequence[jax.Device], slices: int) -> np.ndarray:
+    per_slice = len(devices) // slices
+    if slices == 1:
+        return mesh_utils.create_device_mesh((1, per_slice), devices=devices)
+    if hasattr(devices[0], "slice_index") and len({device.slice_index for device in devices}) == slices:
+        return mesh_utils.create_hybrid_device_mesh((1, per_slice), (slices, 1), devices=devices)
+    # Devices that know no slices (CPU): processes are counted slice by slice, so their order is that of the slices.
+    ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
+    return np.array(ordered).reshape(slices, per_slice)

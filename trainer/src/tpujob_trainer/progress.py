@@ -1,0 +1,111 @@
+"""What the loop has to tell: the report, the metrics and, on process 0, a line in the log."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpujob_trainer.errors import DivergedError
+from tpujob_trainer.metrics import Metrics
+from tpujob_trainer.report import Report
+from tpujob_trainer.signals import Signals, unpack
+from tpujob_trainer.train_step import StepMetrics
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The metrics of one step as numbers of the host."""
+
+    step: int
+    """Steps done when it was over."""
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    tokens: int
+    signals: Signals
+
+
+def read(step: int, metrics: StepMetrics) -> Finding:
+    """The numbers of a step; waits until the devices have done it.
+
+    Raises:
+        DivergedError: the loss or the gradient is not finite.
+    """
+    finding = Finding(
+        step=step,
+        loss=float(np.asarray(metrics.loss)),
+        gradient_norm=float(np.asarray(metrics.gradient_norm)),
+        learning_rate=float(np.asarray(metrics.learning_rate)),
+        tokens=int(np.asarray(metrics.tokens)),
+        signals=unpack(np.asarray(metrics.signals)),
+    )
+    if not (math.isfinite(finding.loss) and math.isfinite(finding.gradient_norm)):
+        raise DivergedError(
+            f"step {step}: the loss is {finding.loss:g} and the gradient's norm {finding.gradient_norm:g}; nothing was "
+            "saved since. Lower spec.trainer.optimizer.learningRate or clipNorm, or look at the data of these steps"
+        )
+    return finding
+
+
+class Progress:
+    """Tells of each step, and of the speed since the last line in the log."""
+
+    def __init__(
+        self,
+        report: Report,
+        metrics: Metrics,
+        *,
+        steps: int,
+        log_every_steps: int,
+        is_lead: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._report = report
+        self._metrics = metrics
+        self._steps = steps
+        self._every = log_every_steps
+        self._is_lead = is_lead
+        self._clock = clock
+        self._last = self._window_began = clock()
+        self._window_tokens = 0
+        self._is_first = True
+
+    def record(self, finding: Finding, *, data_wait_seconds: float) -> None:
+        """Tells of a step. The first one of an attempt is not timed: it holds the compile."""
+        now = self._clock()
+        self._metrics.heartbeat()
+        self._metrics.tokens.inc(finding.tokens)
+        self._report.update(step=finding.step, loss=finding.loss, data_wait_seconds=data_wait_seconds)
+        if self._is_first:
+            self._report.enter("training")
+            self._window_began = now
+        else:
+            self._metrics.step_seconds.observe(now - self._last)
+            self._window_tokens += finding.tokens
+        self._last = now
+        if finding.step % self._every == 0 or finding.step == self._steps or self._is_first:
+            self._tell(finding, now)
+        self._is_first = False
+
+    def _tell(self, finding: Finding, now: float) -> None:
+        seconds = now - self._window_began
+        if self._window_tokens and seconds > 0:
+            self._report.update(tokens_per_second=self._window_tokens / seconds)
+        if self._is_lead:
+            logger.info(
+                "Step %d of %d: loss %.4f, gradient norm %.3f, learning rate %.3g, %.0f tokens/s",
+                finding.step,
+                self._steps,
+                finding.loss,
+                finding.gradient_norm,
+                finding.learning_rate,
+                self._window_tokens / seconds if seconds > 0 else 0.0,
+            )
+        self._window_began, self._window_tokens = now, 0
