@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tpujob_trainer import endings, errors
-from tpujob_trainer.coordination import CoordinationError, Failure
+from tpujob_trainer.coordination import Coordination, CoordinationError, Failure
 
 PREAMBLE = """
 import hashlib, logging, sys, threading
@@ -213,7 +213,7 @@ def test_termination_message_that_cannot_be_written_is_no_crash(tmp_path):
 def test_lost_peer_is_not_blamed_on_this_process(error):
     code, message = endings.explain(error)
     assert code == 1
-    assert message.startswith("lost another process, whose own log has the cause: ")
+    assert message.startswith("lost another process, whose own log has the cause; seen here: ")
 
 
 def test_own_fault_is_not_blamed_on_a_peer():
@@ -226,6 +226,18 @@ def test_own_fault_is_not_blamed_on_a_peer():
 
 @pytest.mark.parametrize(("first", "own"), [(78, 78), (77, 77), (76, 76), (75, 75), (79, 1), (80, 1), (1, 1), (137, 1)])
 def test_code_after_another_process_failed(first, own):
-    code, message = endings.after(Failure(process=2, code=first, message="host-b: no bucket"))
+    code, message = endings.after(Failure(process=2, code=first, message="no bucket"), talk(), [])
     assert code == own
-    assert message == "ended with process 2, which was first: host-b: no bucket"
+    assert message == "ended with process 2 on host c, which was first: no bucket"
+
+
+@pytest.mark.parametrize(
+    ("silent", "message"), [([1, 2], "lost process 1 on host b, process 2 on host c"), ([], "lost another process")]
+)
+def test_silent_processes_are_the_lost_ones(silent, message):
+    echo = Failure(process=0, code=1, message="gloo", is_echo=True)
+    assert endings.after(echo, talk(), silent) == (1, f"{message}, whose own log has the cause; seen here: gloo")
+
+
+def talk():
+    return Coordination(None, process_id=0, hosts=["a", "b", "c"])

@@ -47,10 +47,11 @@ class Meeting:
                 assert time.monotonic() < deadline
 
 
-def test_all_get_one_nonce():
-    nonces = Meeting(4).all_of(*(hello(i) for i in range(4)))
-    assert len(set(nonces)) == 1
-    assert len(nonces[0]) == 8
+def test_all_get_one_nonce_and_the_hosts():
+    found = Meeting(4).all_of(*(hello(i) for i in range(4)))
+    assert len(set(found)) == 1
+    assert len(found[0].nonce) == 8
+    assert found[0].hosts == ("host-0", "host-1", "host-2", "host-3")
 
 
 def test_nonce_is_new_each_time():
@@ -77,10 +78,11 @@ def test_port_is_free_at_once():
 
 def test_missing_processes_are_named_to_everybody_present():
     found = Meeting(4, limit_seconds=1).all_of(hello(0), hello(2))
-    assert [str(error) for error in found] == [
+    words = (
         "2 of 4 processes did not come within 1 s: process 1 (slice 0, host 1), process 3 (slice 0, host 3); "
         "see whether their pods are scheduled, and whether their logs end before this"
-    ] * 2
+    )
+    assert [str(error) for error in found] == [words, words]
     assert {type(error) for error in found} == {errors.PeersMissingError}
 
 
@@ -93,10 +95,11 @@ def test_missing_lead_is_named():
 
 def test_different_configurations_are_named_by_host():
     found = Meeting(2).all_of(hello(0), hello(1, configuration="decaf"))
-    assert [str(error) for error in found] == [
+    words = (
         "process 1 on host host-1 and process 0 on host host-0 have different configurations (decaf and c0ffee); "
         "all processes of a run must be given the same TPUJOB_CONFIG"
-    ] * 2
+    )
+    assert [str(error) for error in found] == [words, words]
     assert {type(error) for error in found} == {errors.ConfigurationError}
 
 

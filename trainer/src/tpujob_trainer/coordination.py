@@ -9,8 +9,9 @@ import contextlib
 import dataclasses
 import json
 import logging
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tpujob_trainer import errors
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "tpujob/"
 FAILURE = "first-failure"
+ANSWER_SECONDS = 30.0
+"""Time for process 0's word to arrive, on top of what it waits for."""
 
 
 class CoordinationError(errors.TrainerError):
@@ -46,7 +49,8 @@ class Failure:
     process: int
     code: int
     message: str
-    """Begins with the host's name."""
+    is_echo: bool = False
+    """Whether it ended because another process did: which one, it cannot tell alone."""
 
 
 class Coordination:
@@ -55,12 +59,17 @@ class Coordination:
     Every name may be used once: the service keeps what was said.
     """
 
-    def __init__(self, client: KeyValues | None, *, process_id: int, num_processes: int) -> None:
-        """`client` is None for a process on its own."""
+    def __init__(self, client: KeyValues | None, *, process_id: int, hosts: Sequence[str]) -> None:
+        """`hosts` has the host name of each process; `client` is None for a process on its own."""
         self._client = client
         self._own: dict[str, str] = {}
+        self._hosts = hosts
         self.process_id = process_id
-        self.num_processes = num_processes
+        self.num_processes = len(hosts)
+
+    def name(self, process_id: int) -> str:
+        """A process as people look for it: "process 3 on host h"."""
+        return f"process {process_id} on host {self._hosts[process_id]}"
 
     def set(self, key: str, value: str) -> None:
         """Makes a value known to all processes."""
@@ -100,16 +109,31 @@ class Coordination:
             CoordinationError: a process said nothing within the limit; the message names it.
         """
         self.set(f"{name}/{self.process_id}", json.dumps(value))
+
+        def collect() -> list[Any]:
+            answers = self._answers(name, limit_seconds)
+            if silent := [self.name(i) for i in range(self.num_processes) if i not in answers]:
+                raise CoordinationError(f"{', '.join(silent)} said nothing about {name} within {limit_seconds:g} s")
+            return [answers[i] for i in range(self.num_processes)]
+
+        # Process 0 collects and tells: with n processes that is 2n questions to the service instead of n².
+        everything: list[Any] = self.lead_decides(f"{name}/all", collect, limit_seconds=limit_seconds + ANSWER_SECONDS)
+        return everything
+
+    def absent(self, *, limit_seconds: float) -> list[int]:
+        """Who does not answer any more, asked by all who still do at about the same time, once."""
+        with contextlib.suppress(CoordinationError):
+            self.set(f"present/{self.process_id}", "true")
+        present = self._answers("present", limit_seconds)
+        return [i for i in range(self.num_processes) if i not in present]
+
+    def _answers(self, name: str, limit_seconds: float) -> dict[int, Any]:
         deadline = time.monotonic() + limit_seconds
-        answers = []
+        answers = {}
         for other in range(self.num_processes):
-            left = max(deadline - time.monotonic(), 0.001)
-            try:
-                answers.append(json.loads(self.get(f"{name}/{other}", limit_seconds=left)))
-            except CoordinationError as error:
-                raise CoordinationError(
-                    f"process {other} said nothing about {name} within {limit_seconds:g} s"
-                ) from error
+            with contextlib.suppress(CoordinationError):
+                left = max(deadline - time.monotonic(), 0.01)
+                answers[other] = json.loads(self.get(f"{name}/{other}", limit_seconds=left))
         return answers
 
     def lead_decides(self, name: str, decide: Callable[[], Any], *, limit_seconds: float) -> Any:
@@ -134,10 +158,11 @@ class Coordination:
                 raise shared
         return answer["result"]
 
-    def announce_failure(self, code: int, message: str) -> None:
+    def announce_failure(self, code: int, message: str, *, is_echo: bool = False) -> None:
         """Tells all processes why this one ends, unless another one was first."""
+        failure = Failure(self.process_id, code, message, is_echo)
         with contextlib.suppress(CoordinationError):
-            self.set(FAILURE, json.dumps({"process": self.process_id, "code": code, "message": message}))
+            self.set(FAILURE, json.dumps(dataclasses.asdict(failure)))
 
     def first_failure(self, *, limit_seconds: float) -> Failure | None:
         """Who failed first, waiting for somebody to; None when nobody has.
@@ -158,16 +183,16 @@ class Coordination:
 
 def alone() -> Coordination:
     """For one process on its own."""
-    return Coordination(None, process_id=0, num_processes=1)
+    return Coordination(None, process_id=0, hosts=[socket.gethostname()])
 
 
-def of_jax(*, process_id: int, num_processes: int) -> Coordination:
+def of_jax(process_id: int, hosts: Sequence[str]) -> Coordination:
     """Through the client of `jax.distributed.initialize`, which must have run."""
     from jax._src import distributed
 
     client = distributed.global_state.client
     assert client is not None, "jax.distributed.initialize has not run"
-    return Coordination(client, process_id=process_id, num_processes=num_processes)
+    return Coordination(client, process_id=process_id, hosts=hosts)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -66,9 +66,9 @@ def run_to_exit(
 
 def explain(error: BaseException) -> tuple[int, str]:
     """Exit code and one line for what ended the run."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = _one_line(error)
     if is_lost_peer(error):
-        return 1, f"lost another process, whose own log has the cause: {text}"
+        return 1, _lost("another process", text)
     if isinstance(error, ContractError):
         return ExitCode.CONFIGURATION, text
     if isinstance(error, errors.TrainerError):
@@ -86,13 +86,20 @@ def is_lost_peer(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | ValueError) and bool(_PEER_LOST.search(str(error)))
 
 
-def after(failure: Failure) -> tuple[int, str]:
+def after(failure: Failure, talk: Coordination, silent: Sequence[int]) -> tuple[int, str]:
     """Exit code and message of a process that ends because another one did.
 
     A code that decides about the next try is everybody's, whichever pod is looked at first; else this is a lost peer.
+
+    Args:
+        failure: The first that was told of.
+        talk: Knows the hosts.
+        silent: Who no longer answers: the lost ones, when the failure is an echo of theirs.
     """
+    if failure.is_echo:
+        return 1, _lost(", ".join(map(talk.name, silent)) or "another process", failure.message)
     code = failure.code if failure.code in (*FATAL, ExitCode.STOPPED) else 1
-    return code, f"ended with process {failure.process}, which was first: {failure.message}"
+    return code, f"ended with {talk.name(failure.process)}, which was first: {failure.message}"
 
 
 class _Exit:
@@ -113,10 +120,9 @@ class _Exit:
                 self.leave(1, error.code)
             self.leave(error.code or 0, "ended")
         except BaseException as error:  # everything has to end here
-            if is_lost_peer(error):
-                # If the other one has said why it ends, the thread that hears it leaves meanwhile.
-                time.sleep(HEARING_SECONDS)
-            elif not isinstance(error, errors.TrainerError | ContractError):
+            if is_lost_peer(error) and self._talk is not None:
+                self._leave_after_loss(self._talk, error)
+            if not isinstance(error, errors.TrainerError | ContractError):
                 logger.exception("Unexpected")
             self.leave(*explain(error), tell=not getattr(error, "is_shared", False))
         self._end(code, "asked to stop; what was committed is there" if code == ExitCode.STOPPED else "ended")
@@ -125,7 +131,7 @@ class _Exit:
         """Ends the process out of order; `tell` the others when they do not know yet."""
         if self._talk is not None and code != ExitCode.FINISHED:
             if tell:
-                self._talk.announce_failure(code, f"{_host()}: {message}")
+                self._talk.announce_failure(code, message)
             if self._talk.process_id == 0:
                 # The service ends with this process, and the others would only learn that it is gone.
                 time.sleep(min(HEARING_SECONDS, self._stop.seconds_left()))
@@ -182,7 +188,15 @@ class _Exit:
             except CoordinationError:
                 return  # All ended in order, or JAX's own heartbeat ends this process.
         if failure.process != talk.process_id:
-            self.leave(*after(failure), tell=False)
+            silent = talk.absent(limit_seconds=HEARING_SECONDS) if failure.is_echo else []
+            self.leave(*after(failure, talk, silent), tell=False)
+
+    def _leave_after_loss(self, talk: Coordination, error: BaseException) -> NoReturn:
+        """Finds out who is lost. If somebody has said why it ends, the thread that hears it leaves meanwhile."""
+        echo = Failure(talk.process_id, 1, _one_line(error), is_echo=True)
+        talk.announce_failure(echo.code, echo.message, is_echo=True)
+        silent = talk.absent(limit_seconds=HEARING_SECONDS)
+        self.leave(*after(echo, talk, silent), tell=False)
 
     def _hear_signals(self) -> None:
         receiver, sender = socket.socketpair()
@@ -214,6 +228,14 @@ class _Exit:
                     self.leave(ExitCode.STOPPED, f"{heard[0]} outside the training loop: nothing to save")
             elif time.monotonic() - asked_at > SAME_REQUEST_SECONDS:
                 self._end(ExitCode.STOPPED, f"{heard[0]} again: left at once; what was not committed is lost")
+
+
+def _lost(who: str, text: str) -> str:
+    return f"lost {who}, whose own log has the cause; seen here: {text}"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _grace(environ: Mapping[str, str]) -> float:

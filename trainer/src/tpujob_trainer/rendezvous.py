@@ -25,6 +25,8 @@ from tpujob_trainer import errors
 logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 16 * 1024
+MAX_ANSWER_BYTES = 1024 * 1024
+"""Of process 0: it names all hosts."""
 MAX_STRANGERS = 64
 """Connections that have not said who they are, kept at once."""
 STRANGER_SECONDS = 10.0
@@ -48,6 +50,7 @@ class Hello:
     """Hash of the configuration that it was given."""
     versions: Mapping[str, str]
     nonce: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
+    """Tells apart two processes that give the same id."""
 
     @classmethod
     def parse(cls, line: bytes) -> Hello:
@@ -69,6 +72,16 @@ class Hello:
         if type(values["process_id"]) is not int:
             raise ValueError("not a hello")
         return cls(**values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Meeting:
+    """What everybody goes on with."""
+
+    nonce: str
+    """Eight hexadecimal digits, new each time."""
+    hosts: tuple[str, ...]
+    """Host name of each process."""
 
 
 def missing(places: Sequence[str], arrived: Mapping[int, Hello], limit_seconds: float) -> errors.PeersMissingError:
@@ -113,8 +126,8 @@ def bind_host(coordinator_host: str) -> str | None:
     return None
 
 
-def receive(own: Hello, places: Sequence[str], *, host: str, port: int, limit_seconds: float) -> str:
-    """Waits, as process 0, for all others and lets everyone go on; returns the nonce that all are given.
+def receive(own: Hello, places: Sequence[str], *, host: str, port: int, limit_seconds: float) -> Meeting:
+    """Waits, as process 0, for all others, and lets everyone go on.
 
     Raises:
         PeersMissingError: somebody did not come; everybody present ends with the same words.
@@ -126,8 +139,8 @@ def receive(own: Hello, places: Sequence[str], *, host: str, port: int, limit_se
         return reception.wait(deadline, limit_seconds)
 
 
-def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_seconds: float) -> str:
-    """Reports to process 0 and waits for its word; returns the nonce that all are given.
+def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_seconds: float) -> Meeting:
+    """Reports to process 0, and goes on when everybody is there.
 
     Raises:
         PeersMissingError: process 0 did not answer, or somebody else did not come.
@@ -140,12 +153,12 @@ def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_sec
             with socket.create_connection((host, port), timeout=SILENCE_SECONDS) as connection:
                 connection.sendall(_line(dataclasses.asdict(own)))
                 with connection.makefile("rb") as lines:
-                    while line := lines.readline(MAX_LINE_BYTES):
+                    while line := lines.readline(MAX_ANSWER_BYTES):
                         said = json.loads(line)
                         if "error" in said:
                             raise errors.from_dict(said)
                         if "nonce" in said:
-                            return str(said["nonce"])
+                            return Meeting(str(said["nonce"]), tuple(map(str, said["hosts"])))
                         if "refused" in said:
                             problem = str(said["refused"])
                             break
@@ -211,7 +224,7 @@ class _Reception:
             self._drop(guest)
         self._selector.close()
 
-    def wait(self, deadline: float, limit_seconds: float) -> str:
+    def wait(self, deadline: float, limit_seconds: float) -> Meeting:
         next_alive = time.monotonic()
         said = -1
         while True:
@@ -220,7 +233,7 @@ class _Reception:
                 if problem := disagreement(arrived):
                     raise problem
                 if len(arrived) == len(self._places):
-                    return self._let_go()
+                    return self._let_go(arrived)
                 if time.monotonic() >= deadline:
                     raise missing(self._places, arrived, limit_seconds)
             except errors.TrainerError as error:
@@ -239,11 +252,11 @@ class _Reception:
     def _arrived(self) -> dict[int, Hello]:
         return {0: self._own} | {g.hello.process_id: g.hello for g in self._guests.values() if g.hello}
 
-    def _let_go(self) -> str:
-        nonce = secrets.token_hex(4)
-        self._tell({"nonce": nonce})
+    def _let_go(self, arrived: Mapping[int, Hello]) -> Meeting:
+        meeting = Meeting(secrets.token_hex(4), tuple(arrived[i].host for i in range(len(self._places))))
+        self._tell(dataclasses.asdict(meeting))
         self._see_off()
-        return nonce
+        return meeting
 
     def _tell(self, values: Mapping[str, Any]) -> None:
         for guest in [g for g in self._guests.values() if g.hello]:

@@ -62,8 +62,9 @@ def start(
     """
     host = socket.gethostname()
     if isinstance(process, DistributedProcess) and process.num_processes > 1:
-        attempt_id = _start_together(process, host, heartbeat_seconds, configuration_hash)
-        talk = coordination.of_jax(process_id=process.process_id, num_processes=process.num_processes)
+        meeting = _start_together(process, host, heartbeat_seconds, configuration_hash)
+        attempt_id = _attempt_id(process, meeting.nonce)
+        talk = coordination.of_jax(process.process_id, meeting.hosts)
         runtime = Runtime(process.process_id, process.num_processes, attempt_id, host, talk)
     else:
         if process is None:
@@ -88,7 +89,9 @@ def start(
     return runtime
 
 
-def _start_together(process: DistributedProcess, host: str, heartbeat_seconds: int, configuration_hash: str) -> str:
+def _start_together(
+    process: DistributedProcess, host: str, heartbeat_seconds: int, configuration_hash: str
+) -> rendezvous.Meeting:
     name, _, port_text = process.coordinator.rpartition(":")
     port = int(port_text)
     own = rendezvous.Hello(
@@ -104,9 +107,9 @@ def _start_together(process: DistributedProcess, host: str, heartbeat_seconds: i
     ]
     limit = process.startup_seconds
     if process.process_id == 0:
-        nonce = rendezvous.receive(own, places, host=name, port=port, limit_seconds=limit)
+        meeting = rendezvous.receive(own, places, host=name, port=port, limit_seconds=limit)
     else:
-        nonce = rendezvous.report_to(own, places[0], host=name, port=port, limit_seconds=limit)
+        meeting = rendezvous.report_to(own, places[0], host=name, port=port, limit_seconds=limit)
     # JAX's handler would swallow SIGTERM; ours hears it in every phase.
     jax.config.update("jax_enable_preemption_service", False)
     # Connections within a job never go through a proxy that happens to be configured: no warning either.
@@ -122,7 +125,7 @@ def _start_together(process: DistributedProcess, host: str, heartbeat_seconds: i
         shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         coordinator_bind_address=f"{bind}:{port}" if bind else None,
     )
-    return _attempt_id(process, nonce)
+    return meeting
 
 
 def _attempt_id(process: DistributedProcess | IndependentWorker | None, nonce: str) -> str:
