@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.cluster import binaries
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import CommandError, ControlPlane
 from tests.cluster.jobset import JobSetController, jobset_custom_resources
 from tests.cluster.processes import ProcessError
 from tests.cluster.toolchain import ToolBuildError, ToolsUnavailable
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
             print_tools()
         else:
             up(options.dir, options.crds)
-    except (ToolsUnavailable, ToolBuildError, ProcessError, FileExistsError) as error:
+    except (ToolsUnavailable, ToolBuildError, ProcessError, CommandError, FileExistsError, TimeoutError) as error:
         sys.exit(f"error: {error}")
 
 

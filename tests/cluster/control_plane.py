@@ -9,6 +9,7 @@
 
 import fcntl
 import json
+import os
 import secrets
 import shutil
 import subprocess
@@ -155,7 +156,7 @@ class ControlPlane:
         """What one of our programs (kubectl, helm) prints when it is pointed at this control plane."""
         environment = {
             "HOME": str(self.directory),
-            "PATH": "/usr/bin:/bin",
+            "PATH": os.defpath,
             "KUBECONFIG": str(kubeconfig or self.kubeconfig),
         }
         command = [binaries.path(name), *arguments]

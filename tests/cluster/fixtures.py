@@ -15,7 +15,7 @@ from tests.cluster import binaries
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.jobset import JobSetController, jobset_custom_resources
-from tests.cluster.toolchain import ToolsUnavailable
+from tests.cluster.toolchain import ToolBuildError, ToolsUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if needs_control_plane and not session.config.option.collectonly:
         try:
             binaries.build_all(_line_writer(session))
-        except ToolsUnavailable:
-            return  # the fixture skips with the reason
+        except (ToolsUnavailable, ToolBuildError):
+            return  # the fixture says it, to the tests that need it and no others
 
 
 def _line_writer(session: pytest.Session) -> Callable[[str], None]:

@@ -62,11 +62,11 @@ class Go:
         )
         if result.returncode == 0:
             return result.stdout
-        tail = "\n".join(result.stderr.splitlines()[-15:])
-        message = f"`go {' '.join(arguments)}` in {directory} failed:\n{tail}"
+        lines = result.stderr.splitlines()[-15:]
         if NETWORK_FAILURES.search(result.stderr):
-            raise ToolsUnavailable(f"a Go module could not be downloaded: {message}")
-        raise ToolBuildError(message)
+            # One line, because it becomes the reason of a skipped test.
+            raise ToolsUnavailable(f"a Go module of {directory.name} could not be downloaded: {lines[-1]}")
+        raise ToolBuildError("\n".join([f"`go {' '.join(arguments)}` in {directory} failed:", *lines]))
 
 
 @functools.cache
