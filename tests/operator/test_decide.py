@@ -87,9 +87,7 @@ CASES = {
         None,
     ),
     "one finished": (
-        observed(
-            job(status=recorded()), jobset=jobset(), hosts=(host(0), host(1, ready=False, succeeded=True))
-        ),
+        observed(job(status=recorded()), jobset=jobset(), hosts=(host(0), host(1, ready=False, succeeded=True))),
         "Running",
         Reason.ALL_HOSTS_READY,
         None,
@@ -255,9 +253,7 @@ BLOCKED = {
 
 @pytest.mark.parametrize(("hosts", "creation_failure", "expected"), BLOCKED.values(), ids=BLOCKED.keys())
 def test_hindrance_becomes_a_condition(hosts: tuple, creation_failure: str | None, expected: tuple | None) -> None:
-    seen = observed(
-        job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=creation_failure
-    )
+    seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=creation_failure)
     status = decide(seen, SETTINGS).status
     assert status["phase"] == "Starting"
     assert condition(status, Type.BLOCKED) == expected
@@ -271,9 +267,7 @@ def test_hindrance_goes_when_it_is_over() -> None:
 
 def test_progress_is_shown_and_kept() -> None:
     progress = Progress(phase="training", step=12, steps=100, loss=2.5000004, tokens_per_second=1234.4)
-    first = decide(
-        observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress), SETTINGS
-    ).status
+    first = decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress), SETTINGS).status
     assert (first["step"], first["steps"], first["loss"], first["tokensPerSecond"]) == (12, 100, 2.5, 1234)
     silent = decide(observed(job(status=dict(first)), jobset=jobset(), hosts=BOTH), SETTINGS).status
     assert difference(first, silent) == {}
@@ -291,7 +285,8 @@ def test_transition_time_moves_with_the_status_only() -> None:
     later = NOW + timedelta(minutes=5)
     seen = Observed(manifest=job(status=status), jobset=jobset(), hosts=(host(0),), now=later)
     first, second = (
-        next(c for c in found["conditions"] if c["type"] == Type.RUNNING) for found in (status, decide(seen, SETTINGS).status)
+        next(c for c in found["conditions"] if c["type"] == Type.RUNNING)
+        for found in (status, decide(seen, SETTINGS).status)
     )
     assert (first["status"], second["status"]) == ("True", "False")
     assert (first["lastTransitionTime"], second["lastTransitionTime"]) == (format_time(NOW), format_time(later))

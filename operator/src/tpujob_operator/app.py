@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 LASTED_SECONDS = 60.0
 """A watch that lived this long was well; the next start is not delayed for its end."""
+LONGEST_RESTART_SECONDS = 15.0
+"""Between starts of the watching: it costs a few lists, and until then only resyncs tell what happens."""
 STOP_SECONDS = 5.0
 
 
@@ -97,7 +99,7 @@ class Watches:
             if self._stopping.is_set():
                 return
             failures = 1 if time.monotonic() - started > LASTED_SECONDS else failures + 1
-            delay = backoff_seconds(failures, longest=60)
+            delay = backoff_seconds(failures, longest=LONGEST_RESTART_SECONDS)
             metrics.WATCH_RESTARTS.inc()
             logger.error("Watching starts again in %.1f s: %s", delay, cause)
             self._stopping.wait(delay)
@@ -107,14 +109,18 @@ class Watches:
         if self._stopping.is_set():
             return
         namespaces = self._settings.watch_namespaces
-        await kopf.operator(
-            registry=self._registry(),
-            settings=_kopf_settings(self._settings),
-            standalone=True,
-            clusterwide=not namespaces,
-            namespaces=list(namespaces),
-            stop_flag=self._kopf_stop,
-        )
+        try:
+            await kopf.operator(
+                registry=self._registry(),
+                settings=_kopf_settings(self._settings),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=list(namespaces),
+                stop_flag=self._kopf_stop,
+            )
+        finally:
+            # Connections that were closed a moment ago need a turn of the loop to go.
+            await asyncio.sleep(0.05)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()

@@ -89,6 +89,8 @@ def main() -> None:
     )
     # Kopf reports each handled event; handlers are doors here, and what comes of an event is logged behind them.
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    # It warns that it does not handle signals in its thread; they are handled above.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(run(settings))
 

@@ -1,0 +1,47 @@
+"""The operator against a real API server: its resource defined, its rights granted, its process started."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.operator.jobs import Jobs
+from tests.operator.operator_process import OperatorProcess, grant_rights
+from tpujob_operator.crd import custom_resource_definition
+
+
+@pytest.fixture(scope="session")
+def installed(control_plane: ControlPlane) -> ControlPlane:
+    """The control plane with our resource, and the operator's service account with its rights."""
+    control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(custom_resource_definition()))
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tputrainingjobs.tpujob.dev"
+
+    def is_served() -> bool:
+        conditions = control_plane.api.get(path).get("status", {}).get("conditions") or []
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    wait_for("the resource to be served", is_served)
+    grant_rights(control_plane)
+    return control_plane
+
+
+@pytest.fixture(scope="module")
+def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """An operator for all namespaces, one for each file of tests."""
+    with OperatorProcess(installed, tmp_path_factory.mktemp("operator")) as process:
+        yield process
+
+
+@pytest.fixture
+def jobs(installed: ControlPlane, namespace: str) -> Jobs:
+    """The jobs of a fresh namespace."""
+    return Jobs(installed, namespace)
+
+
+@pytest.fixture
+def operator_directory(tmp_path: Path) -> Path:
+    """For an operator of a test's own."""
+    return tmp_path / "operator"

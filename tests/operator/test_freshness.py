@@ -1,0 +1,109 @@
+"""Whether a watch that has gone silent is noticed, and a quiet cluster is not taken for one."""
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tpujob_operator.freshness import ALLOWED_SECONDS, Freshness
+from tpujob_operator.health import SLACK_SECONDS, health_app
+
+JOBS = "tputrainingjobs"
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def job(version: int, name: str = "llama") -> dict:
+    return {"metadata": {"namespace": "team", "name": name, "resourceVersion": str(version)}}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def freshness(clock: Clock) -> Freshness:
+    return Freshness(clock)
+
+
+def test_quiet_cluster_is_fresh(freshness: Freshness, clock: Clock) -> None:
+    freshness.note_watched(JOBS, job(1), deleted=False)
+    for _ in range(5):
+        clock.now += 300
+        freshness.note_listed(JOBS, [job(1)])
+    assert freshness.seconds_behind() == 0
+
+
+def test_change_that_was_not_shown_is_counted_from_the_list(freshness: Freshness, clock: Clock) -> None:
+    freshness.note_watched(JOBS, job(1), deleted=False)
+    freshness.note_listed(JOBS, [job(2)])
+    clock.now += 50
+    freshness.note_listed(JOBS, [job(3)])
+    clock.now += 50
+    assert freshness.seconds_behind() == 100
+
+
+@pytest.mark.parametrize("version", [2, 3], ids=["the listed one", "a later one"])
+def test_anything_shown_later_proves_the_watch(freshness: Freshness, clock: Clock, version: int) -> None:
+    freshness.note_listed(JOBS, [job(2)])
+    clock.now += 50
+    freshness.note_watched(JOBS, job(version), deleted=False)
+    assert freshness.seconds_behind() == 0
+
+
+def test_deleted_objects_are_forgotten(freshness: Freshness, clock: Clock) -> None:
+    freshness.note_listed(JOBS, [job(2)])
+    freshness.note_listed(JOBS, [])
+    clock.now += 50
+    assert freshness.seconds_behind() == 0
+
+
+def test_other_resources_are_not_touched(freshness: Freshness, clock: Clock) -> None:
+    freshness.note_listed(JOBS, [job(2)])
+    freshness.note_listed("jobsets", [])
+    clock.now += 50
+    assert freshness.seconds_behind() == 50
+
+
+async def probe(freshness: Freshness, path: str) -> tuple[int, str]:
+    runner = web.AppRunner(health_app(freshness, resync_seconds=300))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return answer.status, await answer.text()
+    finally:
+        await runner.cleanup()
+
+
+async def test_not_ready_before_the_first_list(freshness: Freshness) -> None:
+    assert await probe(freshness, "/readyz") == (503, "nothing listed yet\n")
+    assert (await probe(freshness, "/healthz"))[0] == 200
+
+
+async def test_not_ready_when_the_lists_are_old(freshness: Freshness, clock: Clock) -> None:
+    freshness.note_listed(JOBS, [])
+    assert (await probe(freshness, "/readyz"))[0] == 200
+    clock.now += 600 + SLACK_SECONDS + 1
+    assert (await probe(freshness, "/readyz"))[0] == 503
+    # The API server is away; a restart of ours would not bring it back.
+    assert (await probe(freshness, "/healthz"))[0] == 200
+
+
+async def test_dead_watch_fails_liveness(freshness: Freshness, clock: Clock) -> None:
+    freshness.note_listed(JOBS, [job(1)])
+    clock.now += ALLOWED_SECONDS
+    assert (await probe(freshness, "/healthz"))[0] == 200
+    clock.now += 1
+    status, text = await probe(freshness, "/healthz")
+    assert status == 503
+    assert "behind" in text

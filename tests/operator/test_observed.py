@@ -1,0 +1,143 @@
+"""What is read off pods and JobSets."""
+
+from typing import Any
+
+import pytest
+
+from tests.operator.building import JOBSET_UID, NOW, pod, terminated
+from tpujob_operator.evidence import MOST_PER_JOB, Evidence
+from tpujob_operator.observed import ended_from_pod, host_from_pod, jobset_state
+
+KEY = ("team", "llama")
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+HOSTS = {
+    # name: (pod, expected fields)
+    "ready": (pod(), {"ready": True, "succeeded": False, "waiting_reason": None}),
+    "running, not ready": (pod(ready=False), {"ready": False}),
+    "finished": (pod(ready=False, phase="Succeeded", state=terminated(0)), {"succeeded": True}),
+    "being created": (pod(ready=False, state=waiting("ContainerCreating")), {"waiting_reason": None}),
+    "no image": (
+        pod(ready=False, state=waiting("ImagePullBackOff", "back-off")),
+        {"waiting_reason": "ImagePullBackOff", "waiting_message": "back-off"},
+    ),
+    "no image for the init container": (
+        pod(
+            ready=False,
+            state=waiting("PodInitializing"),
+            initContainerStatuses=[{"name": "launcher", "state": waiting("ErrImagePull", "denied")}],
+        ),
+        {"waiting_reason": None},
+    ),
+    "before any container": (
+        pod(
+            ready=False,
+            containerStatuses=[],
+            initContainerStatuses=[{"name": "launcher", "state": waiting("ErrImagePull", "denied")}],
+        ),
+        {"waiting_reason": "ErrImagePull", "waiting_message": "denied"},
+    ),
+    "no node": (
+        pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}]),
+        {"ready": False, "unschedulable": "0/3"},
+    ),
+    "position": (pod(1, attempt=3, podIP="10.0.0.1"), {"host_index": 1, "attempt": 3, "ip": "10.0.0.1"}),
+}
+
+
+@pytest.mark.parametrize(("found", "expected"), HOSTS.values(), ids=HOSTS.keys())
+def test_host_is_read_off_its_pod(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    host = host_from_pod(found)
+    assert {name: getattr(host, name) for name in expected} == expected
+
+
+ENDS = {
+    # name: (pod, exit code and was_asked; None: no failure)
+    "runs": (pod(), None),
+    "finished": (pod(state=terminated(0)), None),
+    "crashed": (pod(state=terminated(1)), (1, False)),
+    "crashed, deleted later": (pod(state=terminated(1, after=0), deleted_after=3), (1, False)),
+    "deleted, then ended": (pod(state=terminated(143, after=5), deleted_after=3), (143, True)),
+    "deleted, and killed at the end of its grace": (pod(state=terminated(137, after=33), deleted_after=3), (137, True)),
+    "preempted": (
+        pod(state=terminated(143), conditions=[{"type": "DisruptionTarget", "status": "True"}]),
+        (143, True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "expected"), ENDS.values(), ids=ENDS.keys())
+def test_end_is_read_off_its_pod(found: dict[str, Any], expected: tuple[int, bool] | None) -> None:
+    end = ended_from_pod(found)
+    assert (None if end is None else (end.exit_code, end.was_asked)) == expected
+
+
+def test_reason_stands_for_a_missing_message() -> None:
+    end = ended_from_pod(pod(state={"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": None}}))
+    assert end is not None
+    assert end.message == "OOMKilled"
+
+
+def manifest(*, conditions: list[dict[str, Any]] | None = None, owner: str | None = "TpuTrainingJob") -> dict[str, Any]:
+    owners = [{"kind": owner, "uid": "job-uid", "controller": True}] if owner else []
+    jobs = [{"name": "w", "replicas": 3, "template": {"spec": {"parallelism": 4}}}]
+    return {
+        "metadata": {"name": "llama", "uid": JOBSET_UID, "ownerReferences": owners},
+        "spec": {"suspend": True, "replicatedJobs": jobs},
+        "status": {"conditions": conditions or [], "restarts": 2},
+    }
+
+
+def test_jobset_is_read() -> None:
+    state = jobset_state(manifest())
+    assert (state.owner_uid, state.suspended, state.outcome) == ("job-uid", True, None)
+    assert (state.restarts, state.hosts) == (2, 12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "outcome"),
+    [
+        ("Completed", "True", "Completed"),
+        ("Failed", "True", "Failed"),
+        ("Failed", "False", None),
+        ("Suspended", "True", None),
+    ],
+)
+def test_outcome_is_a_true_condition(kind: str, status: str, outcome: str | None) -> None:
+    state = jobset_state(manifest(conditions=[{"type": kind, "status": status, "reason": "x"}]))
+    assert state.outcome == outcome
+
+
+def test_other_owners_do_not_count() -> None:
+    assert jobset_state(manifest(owner="Workflow")).owner_uid is None
+
+
+def test_evidence_outlives_the_pod_and_knows_its_jobset() -> None:
+    evidence = Evidence()
+    assert evidence.note(KEY, pod(0, state=terminated(1)))
+    assert not evidence.note(KEY, pod(1))
+    evidence.note(KEY, pod(1, state=terminated(77), jobset_uid="earlier"))
+    (end,) = evidence.of(KEY, JOBSET_UID)
+    assert (end.host_index, end.exit_code, end.finished_at) == (0, 1, NOW)
+    evidence.forget(KEY)
+    assert evidence.of(KEY, JOBSET_UID) == ()
+
+
+def test_first_word_about_an_end_counts() -> None:
+    evidence = Evidence()
+    assert evidence.note(KEY, pod(0, state=terminated(1)))
+    assert not evidence.note(KEY, pod(0, state=terminated(1), deleted_after=-1))
+    (end,) = evidence.of(KEY, JOBSET_UID)
+    assert not end.was_asked
+
+
+def test_evidence_is_bounded() -> None:
+    evidence = Evidence()
+    for attempt in range(MOST_PER_JOB + 3):
+        evidence.note(KEY, pod(0, state=terminated(1), attempt=attempt))
+    attempts = [end.attempt for end in evidence.of(KEY, JOBSET_UID)]
+    assert (len(attempts), attempts[0], attempts[-1]) == (MOST_PER_JOB, 3, MOST_PER_JOB + 2)

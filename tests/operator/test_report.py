@@ -1,0 +1,143 @@
+"""Reports are asked for over real HTTP, seldom, and believed in no further than they make sense."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.operator.building import host
+from tpujob_operator.observed import Host, Progress
+from tpujob_operator.report import Reports, progress_from_report, report_url
+
+KEY = ("team", "llama")
+
+
+class Server:
+    """Answers as it is told, and counts."""
+
+    def __init__(self) -> None:
+        self.answer: Any = {"phase": "training", "step": 3}
+        self.asked = 0
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        if isinstance(self.answer, web.Response):
+            return self.answer
+        return web.json_response(self.answer)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    served = Server()
+    app = web.Application()
+    app.router.add_get("/report", served.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    served.url = f"http://127.0.0.1:{port}/report"
+    yield served
+    await runner.cleanup()
+
+
+async def ask(server: Server, *, interval: float = 60, times: int = 1) -> Progress | None:
+    async with aiohttp.ClientSession() as session:
+        reports = Reports(session, interval=interval, url=lambda _: server.url)
+        progress = None
+        for _ in range(times):
+            progress = await reports.of(KEY, host(0))
+        return progress
+
+
+async def test_report_is_read(server: Server) -> None:
+    assert await ask(server) == Progress(phase="training", step=3)
+
+
+async def test_within_the_interval_it_is_asked_once(server: Server) -> None:
+    assert await ask(server, times=5) == Progress(phase="training", step=3)
+    assert server.asked == 1
+
+
+async def test_after_the_interval_it_is_asked_again(server: Server) -> None:
+    await ask(server, interval=0, times=3)
+    assert server.asked == 3
+
+
+UNUSABLE = {
+    "not JSON": web.Response(text="<html>"),
+    "no object": [1, 2],
+    "error": web.Response(status=500),
+    "elsewhere": web.Response(status=302, headers={"Location": "/report"}),
+    "endless": {"phase": "x" * 100_000},
+}
+
+
+@pytest.mark.parametrize("answer", UNUSABLE.values(), ids=UNUSABLE.keys())
+async def test_unusable_answer_is_no_report(server: Server, answer: Any) -> None:
+    server.answer = answer
+    assert await ask(server) is None
+    assert server.asked == 1
+
+
+async def test_silent_host_is_no_report() -> None:
+    server = Server()
+    server.url = "http://127.0.0.1:1/report"
+    assert await ask(server) is None
+
+
+async def test_host_without_address_is_not_asked() -> None:
+    async with aiohttp.ClientSession() as session:
+        assert await Reports(session, interval=1).of(KEY, host(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "url"),
+    [
+        (host(0), None),
+        (host(0, ip="10.1.2.3"), "http://10.1.2.3:9432/report"),
+        (host(0, ip="fd00::1"), "http://[fd00::1]:9432/report"),
+    ],
+)
+def test_address_becomes_a_url(found: Host, url: str | None) -> None:
+    assert report_url(found) == url
+
+
+SENSE = {
+    "whole": (
+        {
+            "phase": "saving",
+            "step": 5,
+            "steps": 10,
+            "loss": 1.5,
+            "tokens_per_second": 99.5,
+            "committed_step": 4,
+            "committed_time": 1.7e9,
+            "message": "m",
+        },
+        Progress(
+            phase="saving",
+            step=5,
+            steps=10,
+            loss=1.5,
+            tokens_per_second=99.5,
+            committed_step=4,
+            committed_at=datetime.fromtimestamp(1.7e9, UTC),
+            message="m",
+        ),
+    ),
+    "empty": ({}, Progress(phase="")),
+    "nothing yet": ({"phase": "starting", "step": None, "loss": None}, Progress(phase="starting")),
+    "not finite": ({"loss": float("nan"), "tokens_per_second": float("inf")}, Progress(phase="")),
+    "wrong types": ({"step": "5", "steps": True, "loss": [1], "committed_time": "now"}, Progress(phase="")),
+    "out of range": ({"step": -1, "steps": 1e300, "committed_time": 1e18}, Progress(phase="")),
+}
+
+
+@pytest.mark.parametrize(("report", "progress"), SENSE.values(), ids=SENSE.keys())
+def test_only_what_makes_sense_is_taken(report: dict, progress: Progress) -> None:
+    assert progress_from_report(report) == progress
