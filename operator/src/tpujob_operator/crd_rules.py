@@ -36,9 +36,11 @@ def accelerator_rules() -> list[Rule]:
         names = "|".join(g.name for g in generations)
         sized = "|".join(name for g in generations for name in (g.name, *g.aliases))
         forms += [f"({sized})-[1-9][0-9]{{0,4}}", f"({names}):{_DIMENSION}(x{_DIMENSION}){{{count}}}"]
-    allowed = _text(f" is not an accelerator; allowed: {topology_refusals.FORMS}")
     return [
-        _rule(f"self.matches({_text('^(' + '|'.join(forms) + ')$')})", expression=f"'\"' + self + '\"' + {allowed}"),
+        _rule(
+            f"self.matches({_text('^(' + '|'.join(forms) + ')$')})",
+            f"not an accelerator; allowed: {topology_refusals.FORMS}",
+        ),
         *(_size_rule(g) for g in GENERATIONS.values()),
         *(_flat_shape_rule(g) for g in flat),
         *(_solid_shape_rule(g) for g in solid),
@@ -52,7 +54,7 @@ def _size_rule(generation: Generation) -> Rule:
     return _rule(
         f"!self.matches('^{prefix}-[1-9][0-9]{{0,4}}$') || {size} in {sizes}",
         expression=(
-            f"'\"' + self + '\": no {generation.name} slice has that size ({counted}); nearest: '"
+            f"'no {generation.name} slice has that size ({counted}); nearest: '"
             f" + {_nearest(generation, size, list(generation.sizes))}"
         ),
     )
@@ -71,7 +73,7 @@ def _flat_shape_rule(generation: Generation) -> Rule:
     shapes = [_shape(s) for s in generation.shapes]
     return _rule(
         f"!self.startsWith('{generation.name}:') || self.split(':')[1] in {_texts(shapes)}",
-        expression=f"'\"' + self + '\" is no {generation.name} shape; shapes: {', '.join(shapes)}'",
+        f"no {generation.name} shape; shapes: {', '.join(shapes)}",
     )
 
 
@@ -87,10 +89,8 @@ def _solid_shape_rule(generation: Generation) -> Rule:
     return _rule(
         f"!self.matches('^{generation.name}:{_DIMENSION}(x{_DIMENSION}){{2}}$')"
         f" || self.split(':')[1] in {_texts(small)} || ({' && '.join(conditions)})",
-        expression=(
-            f"'\"' + self + '\" is no {generation.name} shape: {', '.join(small)}, "
-            f"or up to {most} chips with every dimension a multiple of 4{order}'"
-        ),
+        f"no {generation.name} shape; shapes: {', '.join(small)}, "
+        f"or up to {most} chips with every dimension a multiple of 4{order}",
     )
 
 
@@ -149,7 +149,7 @@ def checkpoint_dir_rules() -> list[Rule]:
     return [
         _rule(
             f"self.matches({_text(CHECKPOINT_DIR_PATTERN)})",
-            expression="'\"' + self + '\" is neither gs://BUCKET/PATH nor an absolute path'",
+            "neither gs://BUCKET/PATH nor an absolute path",
         )
     ]
 

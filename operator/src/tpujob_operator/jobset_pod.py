@@ -15,7 +15,6 @@ TPU_RESOURCE = "google.com/tpu"
 TRAINER = ("python", "-m", "tpujob_trainer")
 _SPOT = "cloud.google.com/gke-spot"
 _FLEX_START = "cloud.google.com/gke-flex-start"
-_CONTAINER_SECURITY: Object = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def pod_template(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:
@@ -64,7 +63,7 @@ def _build_main(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
         "resources": _resources(job),
         # Without a message of the launcher's (a kill, a foreign image) the last lines of the log take its place.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {**_CONTAINER_SECURITY, "readOnlyRootFilesystem": spec.trainer is not None},
+        "securityContext": _build_container_security(read_only=spec.trainer is not None),
         "volumeMounts": [
             {"name": name, "mountPath": path, **({"readOnly": True} if name == "launcher" else {})}
             for name, path in _mounts(job).items()
@@ -83,8 +82,17 @@ def _build_carrier(settings: Settings) -> Object:
         "command": list(launch_command.CARRY),
         **policy,
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {**_CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+        "securityContext": _build_container_security(read_only=True),
         "volumeMounts": [{"name": "launcher", "mountPath": launch_command.CARRIED_DIRECTORY}],
+    }
+
+
+def _build_container_security(*, read_only: bool) -> Object:
+    """The restricted profile, and our own images' root file system closed; foreign ones may write where they please."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": read_only,
     }
 
 

@@ -1,0 +1,39 @@
+import pytest
+
+from tpujob_operator.settings import InvalidSetting, Settings
+
+
+def test_nothing_set_means_defaults() -> None:
+    assert Settings.from_environ({"PATH": "/bin", "OPERATOR_LOG_LEVEL": " "}) == Settings()
+
+
+def test_variables_are_read_by_their_names() -> None:
+    found = Settings.from_environ(
+        {
+            "OPERATOR_TRAINER_IMAGE": "trainer:1",
+            "OPERATOR_IMAGE_PULL_POLICY": "Never",
+            "OPERATOR_WATCH_NAMESPACES": "a, b",
+            "OPERATOR_REPORT_INTERVAL_SECONDS": "0.5",
+            "OPERATOR_RUN_AS_USER": "1234",
+        }
+    )
+    assert (found.trainer_image, found.image_pull_policy) == ("trainer:1", "Never")
+    assert found.watch_namespaces == ("a", "b")
+    assert (found.report_interval_seconds, found.run_as_user) == (0.5, 1234)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("OPERATOR_TRAINER_IMGE", "x", "is not a setting"),
+        ("OPERATOR_RUN_AS_USER", "nobody", "is not a number"),
+        ("OPERATOR_RUN_AS_USER", "0", "is root"),
+        ("OPERATOR_IMAGE_PULL_POLICY", "never", "none of Always, IfNotPresent, Never"),
+        ("OPERATOR_METRICS_PORT", "99999", "is not a port"),
+        ("OPERATOR_RESYNC_SECONDS", "0", "not between"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(key: str, value: str, words: str) -> None:
+    with pytest.raises(InvalidSetting, match=words) as refusal:
+        Settings.from_environ({key: value})
+    assert key in str(refusal.value)
