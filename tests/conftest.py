@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest_plugins = ["tests.cluster.fixtures"]
+
+
+@pytest.fixture(scope="session")
+def custom_resources() -> list[Path]:
+    """What the control plane of the tests knows beside JobSet's resources."""
+    return [Path(__file__).parents[1] / "charts" / "tpujob-operator" / "crd"]
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,0 +1,182 @@
+"""`tpujob run` as a person uses it: real processes, real text, and the last line of stdout."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.cluster.waiting import wait_for
+from tpujob.folder import folder_to_parquet
+
+pytestmark = pytest.mark.processes
+
+TRAINER = {
+    "model": {"preset": "tiny", "layers": 1, "embedDim": 32, "heads": 2, "kvHeads": 1, "headDim": 16, "mlpDim": 64},
+    "sequenceLength": 32,
+    "batchSize": 8,
+    "steps": 6,
+    "logEverySteps": 1,
+    "checkpoint": {"everySteps": 3},
+    "sample": {"prompt": "def ", "tokens": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    folder_to_parquet(Path(os.__file__).parent / "json", folder / "text", include=("*.py",))
+    return folder / "text" / "*.parquet"
+
+
+class Desk:
+    """A folder in which a person runs one job."""
+
+    def __init__(self, folder: Path, data: Path) -> None:
+        self.folder = folder
+        self.spec = {
+            "accelerator": "cpu:2x2",
+            "trainer": {**TRAINER, "data": {"path": str(data), "tokenizer": "bytes"}},
+        }
+
+    def start(self, *options: str, **changes: object) -> subprocess.Popen[str]:
+        spec = {**self.spec, **{k: v for k, v in changes.items() if k not in TRAINER and k != "data"}}
+        spec["trainer"] = {**spec["trainer"], **{k: v for k, v in changes.items() if k in TRAINER or k == "data"}}
+        job = {
+            "apiVersion": "tpujob.dev/v1alpha1",
+            "kind": "TpuTrainingJob",
+            "metadata": {"name": "desk"},
+            "spec": spec,
+        }
+        YAML().dump(job, self.folder / "job.yaml")
+        return subprocess.Popen(
+            [sys.executable, "-m", "tpujob", "run", "job.yaml", *options],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # One cache for all: what is shown here is not the time to compile.
+            env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(self.folder.parent / "compile-cache")},
+        )
+
+    def run(self, *options: str, **changes: object) -> subprocess.CompletedProcess[str]:
+        process = self.start(*options, **changes)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / ".tpujob" / "default" / "desk" / "checkpoints"
+
+
+@pytest.fixture
+def desk(tmp_path_factory, data) -> Desk:
+    return Desk(tmp_path_factory.mktemp("desk"), data)
+
+
+def summary(done: subprocess.CompletedProcess[str]) -> dict:
+    assert done.stdout.strip(), done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def processes_below(folder: Path) -> list[str]:
+    """Command lines of live processes that work on this folder."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if str(folder).encode() in environ.read_bytes():
+                found.append((environ.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return [line for line in found if "tpujob_trainer" in line]
+
+
+def test_a_job_trains_to_its_end_and_says_so_in_one_json_line(desk):
+    done = desk.run("--json")
+    assert done.returncode == 0, done.stderr
+    result = summary(done)
+    assert (result["phase"], result["step"], result["processes"]) == ("Succeeded", 6, 2)
+    assert result["restored_from"] is None
+    assert result["loss_last"] < result["loss_first"]
+    assert result["tokens_per_second"] > 0
+    assert result["checkpoint"] == str(desk.checkpoints)
+
+    again = desk.run("--json")
+    assert again.returncode == 0
+    assert "complete" in again.stderr
+    assert summary(again)["step"] == 6
+
+    longer = summary(desk.run("--json", steps=8))
+    assert (longer["phase"], longer["step"], longer["restored_from"]) == ("Succeeded", 8, 6)
+
+
+def test_ctrl_c_saves_says_where_and_the_next_run_goes_on(desk):
+    running = desk.start("--json", steps=100_000)
+    wait_for("a committed step", lambda: list(desk.checkpoints.glob("latest.json")), timeout_seconds=60)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 75, err
+    stopped = json.loads(out.splitlines()[-1])
+    assert stopped["phase"] == "Suspended"
+    assert f"saved at step {stopped['committed_step']}" in err
+    assert processes_below(desk.folder) == []
+
+    resumed = summary(desk.run("--json", steps=stopped["committed_step"] + 2))
+    assert resumed["restored_from"] == stopped["committed_step"]
+    assert resumed["step"] == stopped["committed_step"] + 2
+
+
+def test_a_second_run_in_the_same_directory_is_refused_by_name(desk):
+    first = desk.start(steps=100_000)
+    try:
+        wait_for("a committed step", lambda: list(desk.checkpoints.glob("latest.json")), timeout_seconds=60)
+        second = desk.run(steps=100_000)
+        assert second.returncode == 78, second.stdout
+        assert "spec.checkpointDir" in second.stdout
+        assert str(desk.checkpoints) in second.stdout
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=60)
+    assert first.returncode == 75
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "fragments"),
+    [
+        pytest.param({"acelerator": "v4-8"}, 78, ["spec.acelerator", "did you mean accelerator"], id="unknown field"),
+        pytest.param(
+            {"data": {"pth": "x", "path": "x"}},
+            78,
+            ["spec.trainer.data.pth", "did you mean path"],
+            id="unknown trainer field",
+        ),
+        pytest.param({"accelerator": "v4-12"}, 78, ["spec.accelerator", "v4-12", "v4-16"], id="impossible topology"),
+        pytest.param(
+            {"accelerator": "v5e-256"}, 78, ["spec.accelerator", "64", "--max-processes"], id="too large to rehearse"
+        ),
+        pytest.param(
+            {"data": {"path": "nowhere/*.parquet"}},
+            77,
+            ["spec.trainer.data.path", "nowhere/*.parquet"],
+            id="missing data path",
+        ),
+        pytest.param(
+            {"checkpointDir": "/dev/null/here"},
+            78,
+            ["spec.checkpointDir", "/dev/null/here"],
+            id="unreadable checkpoint directory",
+        ),
+        pytest.param({"batchSize": 7}, 78, ["spec.trainer.batchSize", "7"], id="batch that does not divide"),
+    ],
+)
+def test_bad_input_is_named_with_its_exit_code(desk, changes, code, fragments):
+    done = desk.run(**changes)
+    output = done.stdout + done.stderr
+    assert done.returncode == code, output
+    for fragment in fragments:
+        assert fragment in output
+    assert "Traceback" not in output

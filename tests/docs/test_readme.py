@@ -1,0 +1,79 @@
+"""What the README and the examples say is true of the code."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from tpujob_contract import ExitCode
+from tpujob_contract.exit_codes import MEANINGS
+from tpujob_operator.jobset import materialize
+from tpujob_operator.resource import load_job
+from tpujob_operator.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def manifests() -> list[tuple[str, str]]:
+    blocks = re.findall(r"```yaml\n(apiVersion: tpujob\.dev.*?)```", README, re.DOTALL)
+    return [(f"README block {i}", b) for i, b in enumerate(blocks)] + [
+        (p.name, p.read_text()) for p in sorted((ROOT / "examples").glob("*.yaml"))
+    ]
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in manifests()])
+def test_every_job_shown_is_accepted(text):
+    job = load_job(YAML(typ="safe", pure=True).load(text))
+    assert materialize(job, Settings())["kind"] == "JobSet"
+
+
+def test_the_first_example_is_256_chips_in_two_slices():
+    jobset = materialize(load_job(YAML(typ="safe", pure=True).load(manifests()[0][1])), Settings())
+    (workers,) = jobset["spec"]["replicatedJobs"]
+    assert (workers["replicas"], workers["template"]["spec"]["parallelism"]) == (2, 64)
+
+
+def test_the_exit_codes_are_the_contract_s():
+    shown = {
+        int(c): m.split(":")[0].split(",")[0] for c, m in re.findall(r"^\| (\d+) \| ([^|]+?) \|", README, re.MULTILINE)
+    }
+    assert set(shown) == {int(c) for c in ExitCode}
+    for code, meaning in shown.items():
+        assert MEANINGS[ExitCode(code)].startswith(meaning.split(" in ")[0][:12])
+
+
+def test_every_make_target_named_is_there():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document in ("README.md", "CONTRIBUTING.md"):
+        named = re.findall(r"(?:^ {4}|`)make ([a-z-]+)", (ROOT / document).read_text(), re.MULTILINE)
+        assert named
+        assert set(named) <= targets
+
+
+def test_make_help_lists_the_targets():
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("help", "demo", "test", "lint", "fmt", "cluster", "bench"):
+        assert re.search(rf"^  make {target}\b", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [["run"], ["render"], ["data", "from-folder"]])
+def test_the_commands_shown_explain_themselves(command):
+    shown = subprocess.run(
+        [sys.executable, "-m", "tpujob", *command, "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "Usage:" in shown
+
+
+def test_render_prints_the_jobset():
+    shown = subprocess.run(
+        [sys.executable, "-m", "tpujob", "render", "examples/quickstart.yaml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert YAML(typ="safe", pure=True).load(shown)["metadata"]["name"] == "quickstart"
