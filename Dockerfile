@@ -1,0 +1,82 @@
+# Images of the product, without a network in their last stages.
+#
+#   sources          wheels of our own distributions, in /wheels
+#   operator-wheels  and the locked dependencies of the operator
+#   trainer-wheels   and the locked dependencies of the trainer, libtpu included
+#   operator         docker build --target operator --tag tpujob-operator:0.1.0 .
+#   trainer          docker build --target trainer --tag tpujob-trainer:0.1.0 .
+#
+# The folder /wheels of a middle stage is the offline bundle of its image.
+# A base of one's own, by digest: --build-arg BASE_IMAGE=python@sha256:… (any Python 3.12 or newer with pip and glibc).
+ARG BASE_IMAGE=python:3.12-slim-bookworm
+
+FROM ${BASE_IMAGE} AS sources
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_ROOT_USER_ACTION=ignore
+WORKDIR /src
+COPY requirements/build.txt requirements/
+# Into a virtual environment: the base may forbid to install beside what its distribution manages.
+RUN python3 -m venv /build \
+    && /build/bin/pip install --only-binary :all: --require-hashes --requirement requirements/build.txt
+COPY contract contract
+COPY operator operator
+COPY trainer trainer
+COPY cli cli
+RUN /build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /wheels ./contract ./operator ./trainer ./cli
+
+FROM sources AS operator-wheels
+COPY requirements/operator.txt /wheels/requirements.txt
+# Wheels only: a source distribution would run its own code here. The hashes make a changed file an error.
+RUN /build/bin/pip download --no-deps --only-binary :all: --require-hashes --requirement /wheels/requirements.txt --dest /wheels
+
+FROM sources AS trainer-wheels
+COPY requirements/trainer-tpu.txt /wheels/requirements.txt
+RUN /build/bin/pip download --no-deps --only-binary :all: --require-hashes --requirement /wheels/requirements.txt --dest /wheels
+
+# What both images have in common: a virtual environment, a user without rights, nothing that is written at run time.
+FROM ${BASE_IMAGE} AS base
+# pip compiles what it installs: the file system is read-only where this runs, so byte code is written here or never.
+ENV PATH=/opt/tpujob/bin:$PATH \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    HOME=/home/tpujob
+RUN python3 -m venv /opt/tpujob \
+    && useradd --uid 10001 --user-group --create-home --home-dir /home/tpujob --shell /usr/sbin/nologin tpujob
+
+FROM base AS operator
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="tpujob operator" \
+      org.opencontainers.image.description="Turns TpuTrainingJob resources into JobSets on GKE TPU node pools" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+RUN --mount=type=bind,from=operator-wheels,source=/wheels,target=/wheels \
+    pip install --no-index --find-links /wheels --no-deps --require-hashes --requirement /wheels/requirements.txt \
+    && pip install --no-index --no-deps /wheels/tpujob_contract-*.whl /wheels/tpujob_operator-*.whl \
+    && pip check \
+    && pip uninstall --yes pip
+USER 10001:10001
+WORKDIR /
+ENTRYPOINT ["tpujob-operator"]
+
+FROM base AS trainer
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="tpujob trainer" \
+      org.opencontainers.image.description="Trains language models with JAX over the hosts of TPU slices" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+RUN --mount=type=bind,from=trainer-wheels,source=/wheels,target=/wheels \
+    pip install --no-index --find-links /wheels --no-deps --require-hashes --requirement /wheels/requirements.txt \
+    && pip install --no-index --no-deps /wheels/tpujob_contract-*.whl /wheels/tpujob_trainer-*.whl \
+    && pip check \
+    && pip uninstall --yes pip
+USER 10001:10001
+WORKDIR /
+ENTRYPOINT ["python", "-m", "tpujob_contract.launch", "--"]
+CMD ["python", "-m", "tpujob_trainer"]

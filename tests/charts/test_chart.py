@@ -1,0 +1,306 @@
+"""What is installed: every switch, the rights, the security profile, the seams to the operator."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.charts.rendered import CHART, NAMESPACE, RELEASE, of_kind, pod_template, render, render_text, run_helm
+from tests.operator.operator_process import NAME, RULES
+from tpujob_operator.crd import custom_resource_definition
+from tpujob_operator.settings import Settings
+
+MONITORED = {"metrics": {"podMonitor": {"enabled": True}}}
+
+
+def kinds(values) -> set[str]:
+    return {document["kind"] for document in render(values)}
+
+
+DEFAULT_KINDS = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "Deployment",
+    "NetworkPolicy",
+    "Service",
+    "ServiceAccount",
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "without", "plus"),
+    [
+        ({}, set(), set()),
+        ({"crds": {"enabled": False}}, {"CustomResourceDefinition"}, set()),
+        ({"rbac": {"create": False, "aggregateToUserRoles": False}}, {"ClusterRole", "ClusterRoleBinding"}, set()),
+        ({"serviceAccount": {"create": False, "name": "mine"}}, {"ServiceAccount"}, set()),
+        ({"metrics": {"service": False}}, {"Service"}, set()),
+        (MONITORED, set(), {"PodMonitor"}),
+        ({"networkPolicy": {"enabled": False}}, {"NetworkPolicy"}, set()),
+        ({"watchNamespaces": ["a", "b"]}, {"ClusterRoleBinding"}, {"Role", "RoleBinding"}),
+        (
+            {"watchNamespaces": ["a"], "rbac": {"create": False, "aggregateToUserRoles": False}},
+            {"ClusterRole", "ClusterRoleBinding"},
+            set(),
+        ),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_switch_decides_what_is_installed(values, without, plus):
+    assert kinds(values) == DEFAULT_KINDS - without | plus
+
+
+def test_chart_lints():
+    run_helm("lint", "--strict", CHART)
+
+
+def test_rendered_yaml_lints():
+    config = "{extends: default, rules: {line-length: disable, indentation: {indent-sequences: whatever}}}"
+    result = subprocess.run(
+        [Path(sys.executable).with_name("yamllint"), "--strict", "-d", config, "-"],
+        input=render_text({**MONITORED, "watchNamespaces": ["a", "b"], "commonLabels": {"team": "a"}}),
+        capture_output=True,
+        text=True,
+    )
+    assert result.stdout == ""
+    assert result.returncode == 0
+
+
+def test_pod_satisfies_the_restricted_profile():
+    pod = pod_template()["spec"]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "runAsGroup": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    for container in pod["containers"] + pod.get("initContainers", []):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+    assert [volume.keys() for volume in pod["volumes"]] == [{"name", "emptyDir"}]
+    assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+
+
+def granted(role) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+CALLED = granted({"rules": RULES})
+"""What the operator's tests on a real API server run with: whatever is missing there fails one of them with a 403."""
+
+
+def test_operator_has_the_rights_that_it_uses_and_no_others():
+    [role] = [r for r in of_kind("ClusterRole") if r["metadata"]["name"] == NAME]
+    assert granted(role) == CALLED
+
+
+def test_rights_stay_in_the_watched_namespaces():
+    values = {"watchNamespaces": ["a", "b"], "rbac": {"aggregateToUserRoles": False}}
+    assert not kinds(values) & {"ClusterRole", "ClusterRoleBinding"}
+    roles = of_kind("Role", values)
+    assert [role["metadata"]["namespace"] for role in roles] == ["a", "b"]
+    for role in roles:
+        # Definitions have no namespace; kopf is told not to look for them.
+        assert granted(role) == {right for right in CALLED if right[1] != "customresourcedefinitions"}
+    for binding in of_kind("RoleBinding", values):
+        assert binding["roleRef"]["kind"] == "Role"
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}]
+
+
+@pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["a"]}], ids=str)
+def test_no_right_is_dangerous(values):
+    rights = {right for role in of_kind("ClusterRole", values) + of_kind("Role", values) for right in granted(role)}
+    assert rights
+    for _, resource, verb in rights:
+        assert "*" not in resource + verb
+        assert resource not in ("secrets", "pods/exec", "serviceaccounts", "serviceaccounts/token")
+        assert verb not in ("escalate", "bind", "impersonate")
+        assert resource != "pods" or verb in ("get", "list", "watch")
+
+
+def test_users_of_a_namespace_get_rights_by_their_own_roles():
+    by_name = {role["metadata"]["name"]: role for role in of_kind("ClusterRole")}
+    edit, view = by_name[f"{NAME}-edit"], by_name[f"{NAME}-view"]
+    assert {verb for *_, verb in granted(edit)} == {"create", "update", "patch", "delete", "deletecollection"}
+    assert {verb for *_, verb in granted(view)} == {"get", "list", "watch"}
+    for role, aggregated in ((edit, {"edit", "admin"}), (view, {"view", "edit", "admin"})):
+        prefix = "rbac.authorization.k8s.io/aggregate-to-"
+        assert {k.removeprefix(prefix) for k in role["metadata"]["labels"] if k.startswith(prefix)} == aggregated
+        assert {group for group, *_ in granted(role)} == {"tpujob.dev"}
+
+
+def environment(values) -> dict[str, str]:
+    """The variables of the container, the references filled in as Kubernetes would."""
+    fields = {"metadata.namespace": NAMESPACE, "metadata.name": "tpujob-operator-5d9c-x2x"}
+    [container] = pod_template(values)["spec"]["containers"]
+    return {
+        variable["name"]: variable["value"]
+        if "value" in variable
+        else fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        for variable in container["env"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param({}, {}, id="defaults"),
+        pytest.param(
+            {
+                "image": {"repository": "r/o", "tag": "1", "pullPolicy": "Always"},
+                "trainerImage": {"repository": "r/t", "digest": f"sha256:{'0' * 64}"},
+                "watchNamespaces": ["a", "b"],
+                "monitoringNamespace": "prom",
+                "jobs": {"runAsUser": 2000000000},
+                "reportIntervalSeconds": 0.5,
+                "resyncSeconds": 60,
+                "logLevel": "DEBUG",
+            },
+            {
+                "operator_image": "r/o:1",
+                "trainer_image": f"r/t@sha256:{'0' * 64}",
+                "image_pull_policy": "Always",
+                "watch_namespaces": ("a", "b"),
+                "monitoring_namespace": "prom",
+                "run_as_user": 2000000000,
+                "report_interval_seconds": 0.5,
+                "resync_seconds": 60.0,
+                "log_level": "DEBUG",
+            },
+            id="everything",
+        ),
+    ],
+)
+def test_operator_reads_its_settings_from_the_values(values, expected):
+    defaults = {
+        "trainer_image": "tpujob-trainer:0.1.0",
+        "operator_image": "tpujob-operator:0.1.0",
+        "image_pull_policy": "IfNotPresent",
+        "namespace": NAMESPACE,
+        "identity": "tpujob-operator-5d9c-x2x",
+    }
+    assert Settings.from_environ(environment(values)) == Settings(**{**defaults, **expected})
+
+
+def test_every_setting_of_the_operator_is_set():
+    assert {name.removeprefix("OPERATOR_").lower() for name in environment({})} == set(Settings.__dataclass_fields__)
+
+
+def test_ports_and_probes_agree_with_the_operator():
+    [container] = pod_template()["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    settings = Settings.from_environ(environment({}))
+    assert ports == {"health": settings.health_port, "metrics": settings.metrics_port}
+    paths = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("liveness", "readiness", "startup")}
+    assert paths == {
+        "liveness": {"path": "/healthz", "port": "health"},
+        "readiness": {"path": "/readyz", "port": "health"},
+        "startup": {"path": "/healthz", "port": "health"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ({}, "tpujob-operator:0.1.0"),
+        ({"repository": "host:5000/a/b"}, "host:5000/a/b:0.1.0"),
+        ({"tag": "v1"}, "tpujob-operator:v1"),
+        ({"tag": "v1", "digest": f"sha256:{'a' * 64}"}, f"tpujob-operator@sha256:{'a' * 64}"),
+    ],
+    ids=str,
+)
+def test_image_by_tag_or_digest(image, expected):
+    [container] = pod_template({"image": image})["spec"]["containers"]
+    assert container["image"] == expected
+
+
+def test_one_replica_and_never_two():
+    [deployment] = of_kind("Deployment")
+    assert deployment["spec"]["replicas"] == 1
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_selectors_find_the_pod():
+    labels = pod_template(MONITORED)["metadata"]["labels"]
+    selectors = [
+        *(d["spec"]["selector"]["matchLabels"] for d in of_kind("Deployment", MONITORED)),
+        *(d["spec"]["selector"] for d in of_kind("Service", MONITORED)),
+        *(d["spec"]["selector"]["matchLabels"] for d in of_kind("PodMonitor", MONITORED)),
+        *(d["spec"]["podSelector"]["matchLabels"] for d in of_kind("NetworkPolicy", MONITORED)),
+    ]
+    assert len(selectors) == 4
+    for selector in selectors:
+        assert selector.items() <= labels.items()
+        assert selector.keys() == {"app.kubernetes.io/name", "app.kubernetes.io/instance"}
+
+
+def test_labels_of_values_do_not_replace_ours():
+    ours = {"app.kubernetes.io/name": "mine", "app.kubernetes.io/instance": "mine"}
+    labels = pod_template({"podLabels": ours, "commonLabels": {**ours, "team": "a"}})["metadata"]["labels"]
+    assert labels["app.kubernetes.io/name"] == "tpujob-operator"
+    assert labels["app.kubernetes.io/instance"] == RELEASE
+    assert labels["team"] == "a"
+
+
+def test_every_object_has_the_standard_labels():
+    standard = {"name", "instance", "version", "component", "part-of", "managed-by"}
+    for document in render({**MONITORED, "watchNamespaces": ["a"]}):
+        labels = document["metadata"]["labels"]
+        assert {f"app.kubernetes.io/{label}" for label in standard} <= labels.keys(), document["kind"]
+        assert all(isinstance(value, str) for value in labels.values())
+
+
+def test_only_the_monitoring_namespace_reaches_the_metrics():
+    [policy] = of_kind("NetworkPolicy", {"monitoringNamespace": "prom"})
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [
+        {
+            "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "prom"}}}],
+            "ports": [{"port": "metrics", "protocol": "TCP"}],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "name"),
+    [
+        ("tpujob-operator", {}, "tpujob-operator"),
+        ("prod", {}, "prod-tpujob-operator"),
+        ("r" * 53, {}, f"{'r' * 53}-tpujob-op"),
+        ("prod", {"fullnameOverride": "tpujob"}, "tpujob"),
+    ],
+)
+def test_names_follow_the_release_and_stay_within_63_characters(release, values, name):
+    [deployment] = of_kind("Deployment", values, release=release)
+    assert deployment["metadata"]["name"] == name
+    limited = [
+        d for d in render(values, release=release) if d["kind"] not in ("ClusterRole", "CustomResourceDefinition")
+    ]
+    assert all(len(document["metadata"]["name"]) <= 63 for document in limited)
+
+
+def test_definition_is_the_generated_one():
+    [rendered] = of_kind("CustomResourceDefinition")
+    generated = custom_resource_definition()
+    assert rendered["spec"] == generated["spec"]
+    assert rendered["metadata"]["name"] == generated["metadata"]["name"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_definition_is_kept_at_uninstall_unless_told_otherwise(keep):
+    [rendered] = of_kind("CustomResourceDefinition", {"crds": {"keep": keep}})
+    annotations = rendered["metadata"].get("annotations", {})
+    assert annotations == ({"helm.sh/resource-policy": "keep"} if keep else {})

@@ -1,0 +1,114 @@
+"""The images: linted, without rights, started by the launcher; and the wheels that they install are whole."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.charts.rendered import CHART, of_kind
+from tpujob_contract import launch_command
+from tpujob_operator.jobset_pod import TRAINER
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+INSTRUCTIONS = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE))
+FINAL = ["operator", "trainer"]
+
+
+def stage(name: str) -> list[tuple[str, str]]:
+    """Instructions of a stage, those of the stages that it is built on first."""
+    parts = re.split(r"^FROM (\S+) AS (\S+)\n", INSTRUCTIONS, flags=re.MULTILINE)
+    stages = {parts[i + 1]: (parts[i], parts[i + 2]) for i in range(1, len(parts), 3)}
+    parent, body = stages[name]
+    own = [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in body.splitlines() if line.strip()]
+    return (stage(parent) if parent in stages else []) + own
+
+
+def values(name: str, instruction: str) -> list[str]:
+    return [rest.strip() for word, rest in stage(name) if word == instruction]
+
+
+def test_dockerfile_lints():
+    hadolint = Path(sys.executable).with_name("hadolint")
+    result = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, text=True)
+    assert result.stdout + result.stderr == ""
+    assert result.returncode == 0
+
+
+def test_trainer_is_started_by_the_launcher():
+    assert json.loads(values("trainer", "ENTRYPOINT")[-1]) == list(launch_command.IN_IMAGE)
+    assert json.loads(values("trainer", "CMD")[-1]) == list(TRAINER)
+
+
+def test_operator_starts_the_command_that_it_installs():
+    scripts = tomllib.loads((ROOT / "operator" / "pyproject.toml").read_text())["project"]["scripts"]
+    [command] = json.loads(values("operator", "ENTRYPOINT")[-1])
+    assert command in scripts
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_user_of_the_image_is_the_pods(name):
+    user = values(name, "USER")[-1]
+    assert user == "10001:10001"
+    [deployment] = of_kind("Deployment")
+    assert deployment["spec"]["template"]["spec"]["securityContext"]["runAsUser"] == 10001
+    # Whatever is run is run as this user.
+    assert [word for word, _ in stage(name)].index("USER") > max(
+        i for i, (word, _) in enumerate(stage(name)) if word == "RUN"
+    )
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_last_stage_installs_wheels_only_and_without_an_index(name):
+    runs = [part.strip() for run in values(name, "RUN") for part in run.split("&&")]
+    installs = [part for part in runs if "pip install" in part]
+    assert len(installs) == 2
+    assert all("--no-index" in part for part in installs)
+    assert not [part for part in runs if re.search(r"\b(apt|apt-get|curl|wget|git|gcc)\b", part)]
+    assert not values(name, "ADD")
+    assert not values(name, "COPY")
+
+
+@pytest.mark.parametrize("name", ["operator-wheels", "trainer-wheels"])
+def test_downloads_are_wheels_with_known_hashes(name):
+    downloads = [run for run in values(name, "RUN") if "pip download" in run or "pip install" in run]
+    assert len(downloads) == 2
+    for run in downloads:
+        assert "--require-hashes" in run
+        assert "--only-binary :all:" in run
+
+
+def test_version_is_the_charts():
+    versions = set(re.findall(r"ARG VERSION=(\S+)", DOCKERFILE))
+    assert versions == {re.search(r"^appVersion: (\S+)", (CHART / "Chart.yaml").read_text(), re.MULTILINE)[1]}  # type: ignore[index]
+    for part in ("contract", "operator", "trainer", "cli"):
+        versions.add(tomllib.loads((ROOT / part / "pyproject.toml").read_text())["project"]["version"])
+    assert len(versions) == 1
+
+
+def test_everything_that_is_copied_is_let_in():
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {rest.split()[0].split("/")[0] for rest in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE)}
+    assert copied == allowed
+    assert all((ROOT / source).exists() for source in copied)
+
+
+def test_wheels_hold_what_the_code_reads(tmp_path):
+    parts = ["contract", "operator", "trainer", "cli"]
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path]
+    builds = [subprocess.Popen(command, cwd=ROOT / part, stdout=subprocess.DEVNULL) for part in parts]
+    assert [build.wait() for build in builds] == [0, 0, 0, 0]
+    files = {name for wheel in tmp_path.glob("*.whl") for name in zipfile.ZipFile(wheel).namelist()}
+    sources = {
+        str(path.relative_to(ROOT / part / "src"))
+        for part in parts
+        for path in (ROOT / part / "src").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert len(sources) > 40
+    assert sources <= files

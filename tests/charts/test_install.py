@@ -1,0 +1,50 @@
+"""A real API server takes all that the chart renders, and the operator's pod fits into a restricted namespace."""
+
+import pytest
+
+from tests.charts.rendered import CHART, NAMESPACE, RELEASE, pod_template, render_text
+from tests.cluster.api import ApiError
+from tests.cluster.control_plane import ControlPlane
+
+pytestmark = pytest.mark.control_plane
+
+
+@pytest.mark.parametrize("restrict", [False, True], ids=["all namespaces", "one namespace"])
+def test_api_server_accepts_every_object(control_plane: ControlPlane, namespace: str, restrict: bool):
+    values = {"watchNamespaces": [namespace]} if restrict else {}
+    # The objects name the release's namespace; for this test that is a fresh one.
+    manifest = render_text(values).replace(f'namespace: "{NAMESPACE}"', f'namespace: "{namespace}"')
+    accepted = control_plane.kubectl(
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--dry-run=server",
+        "--validate=strict",
+        "-f",
+        "-",
+        stdin=manifest,
+    )
+    assert accepted.count("serverside-applied") == manifest.count("\nkind: ")
+
+
+def test_pod_fits_into_a_restricted_namespace(control_plane: ControlPlane, namespace: str):
+    api = control_plane.api
+    api.patch(
+        f"/api/v1/namespaces/{namespace}",
+        {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}},
+    )
+    spec = {**pod_template()["spec"], "serviceAccountName": "default"}
+    pod = {"metadata": {"name": "operator"}, "spec": spec}
+    api.create(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+    # That the namespace refuses what is less than that.
+    spec["securityContext"].pop("runAsNonRoot")
+    with pytest.raises(ApiError, match="runAsNonRoot"):
+        api.create(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+
+
+def test_notes_tell_what_is_served_and_what_is_missing(control_plane: ControlPlane, namespace: str):
+    options = ["--dry-run=server", "--set", "watchNamespaces={a,b}", "--set", "crds.enabled=false"]
+    notes = control_plane.run_tool("helm", "install", RELEASE, CHART, "--namespace", namespace, *options)
+    assert "The operator serves TpuTrainingJobs in a, b." in notes
+    assert "crds.enabled is off" in notes
+    assert "JobSet is not installed" not in notes
