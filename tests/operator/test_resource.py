@@ -5,7 +5,9 @@ import pytest
 from tests.operator.manifests import TRAINER, container_manifest, manifest
 from tpujob_operator.errors import InvalidJob
 from tpujob_operator.resource import load_job
+from tpujob_operator.resource_spec import Spec
 
+KNOWN = [field.alias or name for name, field in Spec.model_fields.items()]
 ENV = {"name": "A", "value": "1"}
 
 GOOD = {
@@ -83,6 +85,16 @@ BAD = {
     "lower-case policy": (
         manifest(imagePullPolicy="always"),
         ["spec.imagePullPolicy: \"always\" is not allowed; one of 'Always', 'IfNotPresent' or 'Never'"],
+    ),
+    "keys that are no words": (
+        manifest("llama", **{"a\nb": 1, "nodeSelector": {"c\nd": "x"}}),
+        [
+            (
+                'spec.nodeSelector["c\\nd"]: the key has characters that are not allowed here; '
+                "pattern ^([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+            ),
+            'spec["a\\nb"]: there is no such field; known: ' + ", ".join(KNOWN),
+        ],
     ),
     "two things at once": (
         manifest(slices=0, queue="A!"),
@@ -214,8 +226,8 @@ BAD = {
         manifest(trainer={**TRAINER, "seed": float("nan")}),
         [
             (
-                "spec.trainer: holds something that JSON does not have (Out of range float values are not JSON compliant: "
-                "nan); use strings, numbers, lists, mappings"
+                "spec.trainer: holds something that JSON does not have (Out of range float values are not "
+                "JSON compliant: nan); use strings, numbers, lists, mappings"
             )
         ],
     ),

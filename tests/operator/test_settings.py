@@ -22,6 +22,16 @@ def test_variables_are_read_by_their_names() -> None:
     assert (found.report_interval_seconds, found.run_as_user) == (0.5, 1234)
 
 
+def test_links_to_services_are_not_settings() -> None:
+    links = {
+        "OPERATOR_METRICS_SERVICE_HOST": "10.0.0.1",
+        "OPERATOR_METRICS_SERVICE_PORT_HTTP": "80",
+        "OPERATOR_METRICS_PORT": "tcp://10.0.0.1:80",
+        "OPERATOR_METRICS_PORT_80_TCP_ADDR": "10.0.0.1",
+    }
+    assert Settings.from_environ(links) == Settings()
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]  # comes with kopf
+import yaml  # comes with kopf
 
 from tpujob_contract import labels
 from tpujob_operator import crd_rules

@@ -39,15 +39,15 @@ def materialize(job: TpuTrainingJob, settings: Settings, *, incarnation: int = 1
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": _build_metadata(job, settings, incarnation),
+        "metadata": _build_metadata(job, incarnation),
         "spec": _build_spec(job, settings, incarnation),
     }
 
 
-def spec_hash(job: TpuTrainingJob, settings: Settings) -> str:
+def spec_hash(job: TpuTrainingJob) -> str:
     """What a JobSet was made from, as 16 hexadecimal digits; fields that change in place are left out.
 
-    Settings count where they reach the JobSet, except images: a new release of the operator must not end running jobs.
+    Settings do not count: a new release of the operator, with new images, must not end running jobs.
     """
     spec = job.spec.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
     made_from = {key: value for key, value in spec.items() if key not in IN_PLACE}
@@ -81,8 +81,8 @@ def owner_references(job: TpuTrainingJob) -> list[Object]:
     ]
 
 
-def _build_metadata(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:
-    annotations = {labels.SPEC_HASH: spec_hash(job, settings)}
+def _build_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
+    annotations = {labels.SPEC_HASH: spec_hash(job)}
     # Kueue places pods by topology itself, and the two ways do not go together.
     if job.accelerator.is_tpu and job.accelerator.is_multi_host and job.spec.queue is None:
         annotations[labels.EXCLUSIVE_TOPOLOGY] = NODE_POOL_LABEL

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import re
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -30,11 +31,15 @@ def field_path(parts: tuple[int | str, ...]) -> str:
     for part in parts:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif part.replace("_", "").replace("-", "").isalnum():
+        elif _is_word(part):
             path += f".{part}" if path else part
         else:
-            path += f'["{part}"]'
+            path += f"[{json.dumps(part)}]"
     return path
+
+
+def _is_word(key: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9_-]+", key) is not None
 
 
 def shown(value: Any) -> str:
@@ -55,7 +60,7 @@ def unknown_field(parent: str, key: str, known: list[str]) -> str:
     """The line for a key that does not exist."""
     near = nearest_key(key, known)
     advice = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
-    path = f"{parent}.{key}" if parent else key
+    path = parent + field_path((key,)) if key and not _is_word(key) else f"{parent}.{key}" if parent else key
     return f"{path}: there is no such field; {advice}"
 
 

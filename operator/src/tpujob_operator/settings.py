@@ -69,13 +69,15 @@ class Settings:
 
 
 PREFIX = "OPERATOR_"
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_[0-9]+_")
+"""What Kubernetes adds for a Service that happens to be called `operator…`; its OPERATOR_…_PORT is a tcp:// URL."""
 
 
 def _read(environ: Mapping[str, str]) -> dict[str, object]:
     defaults = Settings.__dataclass_fields__
     values: dict[str, object] = {}
     for key, text in environ.items():
-        if not key.startswith(PREFIX) or not text.strip():
+        if not key.startswith(PREFIX) or not text.strip() or _SERVICE_LINK.search(key) or "://" in text:
             continue
         name = key.removeprefix(PREFIX).lower()
         if name not in defaults:
