@@ -19,12 +19,12 @@ from typing import Any, Protocol
 
 from tpujob_trainer.batches import Feed
 from tpujob_trainer.config import CheckpointConfig
-from tpujob_trainer.endings import StopRequest
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.progress import Finding, Progress, read
 from tpujob_trainer.report import Report
 from tpujob_trainer.saving import SaveClock, fits, is_due_by_steps
 from tpujob_trainer.signals import Signals
+from tpujob_trainer.stopping import StopRequest
 from tpujob_trainer.train_step import StepMetrics, TrainState, TrainStep
 
 logger = logging.getLogger(__name__)

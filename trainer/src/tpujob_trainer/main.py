@@ -12,6 +12,7 @@ from tpujob_contract import IndependentWorker, environment, read_environment
 from tpujob_trainer import endings
 from tpujob_trainer.config import BLOCK, load_config
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.stopping import StopRequest
 
 LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 
@@ -19,10 +20,12 @@ LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 def main() -> NoReturn:
     """Trains as the environment says, and ends the process."""
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    # Orbax tells each save in forty lines; what matters of it is in ours.
+    logging.getLogger("absl").setLevel(logging.WARNING)
     endings.run_to_exit(lambda stop: run(os.environ, stop))
 
 
-def run(environ: Mapping[str, str], stop: endings.StopRequest) -> int:
+def run(environ: Mapping[str, str], stop: StopRequest) -> int:
     """The exit code of the task that the environment asks for.
 
     Raises:

@@ -1,4 +1,4 @@
-"""AdamW with a linear warm-up, a cosine decay and clipped gradients, on the plain tree of weights."""
+"""AdamW with a linear warm-up and a cosine decay, on the plain tree of weights."""
 
 from __future__ import annotations
 
@@ -29,17 +29,14 @@ def make_schedule(config: OptimizerConfig, *, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    """The optimizer; norms (`scale`) are not decayed."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.clip_norm),
-        optax.adamw(
-            schedule,
-            b1=config.beta1,
-            b2=config.beta2,
-            eps=config.epsilon,
-            weight_decay=config.weight_decay,
-            mask=is_decayed,
-        ),
+    """The optimizer; norms (`scale`) are not decayed. Gradients are clipped before, in the step."""
+    return optax.adamw(
+        schedule,
+        b1=config.beta1,
+        b2=config.beta2,
+        eps=config.epsilon,
+        weight_decay=config.weight_decay,
+        mask=is_decayed,
     )
 
 

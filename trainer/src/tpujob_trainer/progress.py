@@ -47,10 +47,12 @@ def read(step: int, metrics: StepMetrics) -> Finding:
         signals=unpack(np.asarray(metrics.signals)),
     )
     if not (math.isfinite(finding.loss) and math.isfinite(finding.gradient_norm)):
-        raise DivergedError(
+        error = DivergedError(
             f"step {step}: the loss is {finding.loss:g} and the gradient's norm {finding.gradient_norm:g}; nothing was "
             "saved since. Lower spec.trainer.optimizer.learningRate or clipNorm, or look at the data of these steps"
         )
+        error.is_shared = True  # all processes read the same numbers
+        raise error
     return finding
 
 

@@ -1,4 +1,8 @@
-"""The train step: a pure function of (state, batch). No clock, no process, no input or output."""
+"""The train step: a pure function of (state, batch). No clock, no process, no input or output.
+
+Each device computes the gradient of its own rows' loss (`shard_map`). Exchanged are: the weights of one layer at a
+time, their gradients, one vector of sums, the norm, and the signals.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.loss import cross_entropy, num_chunks
-from tpujob_trainer.model.partitioning import REPLICATED, ROWS, over_rows, sharding_like
+from tpujob_trainer.model.partitioning import DATA, FSDP, REPLICATED, ROWS, WHOLE, sum_over_devices
 
 
 @jax.tree_util.register_dataclass
@@ -62,30 +66,53 @@ class StepMetrics:
     """int32 [4]: the greatest of each column over all rows."""
 
 
-def abstract_state(model: Model, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
-    """Shape, type and place of every array of the state."""
-    shardings = state_shardings(model, optimizer, mesh)
-    shapes = jax.eval_shape(lambda: init_state(model, optimizer, 0))
-    return jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
+def state_specs(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+    """How every array of the state is divided: moments as their weights, counters not at all."""
+    structure = jax.tree.structure(model.abstract_weights)
+
+    def is_like_weights(node: Any) -> bool:
+        return jax.tree.structure(node) == structure
+
+    moments = jax.eval_shape(optimizer.init, model.abstract_weights)
+    return TrainState(
+        step=REPLICATED,
+        weights=model.specs,
+        optimizer=jax.tree.map(
+            lambda node: model.specs if is_like_weights(node) else REPLICATED, moments, is_leaf=is_like_weights
+        ),
     )
 
 
-def state_shardings(model: Model, optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
-    """Where every array of the state lies: moments where their weights do, counters everywhere."""
-    weights = model.shardings(mesh)
-    moments = jax.eval_shape(optimizer.init, model.abstract_weights)
-    return TrainState(
-        step=NamedSharding(mesh, REPLICATED),
-        weights=weights,
-        optimizer=sharding_like(moments, model.abstract_weights, weights, mesh),
+def state_shardings(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+    """Where every array of the state lies."""
+    return jax.tree.map(lambda spec: NamedSharding(model.mesh, spec), state_specs(model, optimizer))
+
+
+def abstract_state(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+    """Shape, type and place of every array of the state."""
+    shapes = TrainState(
+        step=jax.ShapeDtypeStruct((), jnp.int32),
+        weights=model.abstract_weights,
+        optimizer=jax.eval_shape(optimizer.init, model.abstract_weights),
+    )
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        shapes,
+        state_shardings(model, optimizer),
     )
 
 
 def init_state(model: Model, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
-    """A fresh state. Jit it with `state_shardings` as output, so that it is made in place."""
-    weights = model.init(seed)
-    return TrainState(step=jnp.zeros((), jnp.int32), weights=weights, optimizer=optimizer.init(weights))
+    """A fresh state, made on the devices that keep it."""
+
+    def make() -> TrainState:
+        weights = model.init(seed)
+        return TrainState(step=jnp.zeros((), jnp.int32), weights=weights, optimizer=optimizer.init(weights))
+
+    # Random numbers take LLVM many seconds to optimise, and run once.
+    quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    state: TrainState = jax.jit(make, out_shardings=state_shardings(model, optimizer), compiler_options=quick)()
+    return state
 
 
 TrainStep = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
@@ -96,73 +123,93 @@ def make_train_step(
     optimizer: optax.GradientTransformation,
     schedule: optax.Schedule,
     *,
-    mesh: Mesh,
+    clip_norm: float,
     gradient_accumulation: int = 1,
 ) -> TrainStep:
     """The jitted step. It takes the memory of the state it is given, which must not be used again.
 
     Args:
         model: whose weights are trained.
-        optimizer: made with the same schedule.
-        schedule: learning rate by step, for the metrics.
-        mesh: the devices; set as jax's mesh while the step is traced.
+        optimizer: of one device's parts: it must not look at more than one number at a time.
+        schedule: learning rate by step, for the metrics; the same as in the optimizer.
+        clip_norm: gradients of a larger global norm are scaled down to it.
         gradient_accumulation: in how many parts, one after the other, the gradient of a batch is computed.
     """
 
-    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        tokens = jnp.sum(batch.loss_mask, dtype=jnp.int32)
-        total, gradients = _gradients(model, state.weights, batch, gradient_accumulation, mesh.size)
-        scale = 1.0 / jnp.maximum(tokens, 1).astype(jnp.float32)
-        gradients = jax.tree.map(lambda gradient: gradient * scale, gradients)
+    def on_device(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        loss, gradients = _gradients(model, state.weights, batch, gradient_accumulation)
+        count = jnp.sum(batch.loss_mask).astype(jnp.float32)
+        loss, count, gradients = _summed(model, loss, count, gradients)
+        scale = 1.0 / jnp.maximum(count, 1.0)
+        norm = _global_norm(model, gradients) * scale
+        scale_clipped = scale * jnp.minimum(1.0, clip_norm / jnp.maximum(norm, 1e-30))
+        gradients = jax.tree.map(lambda gradient: gradient * scale_clipped, gradients)
         updates, moments = optimizer.update(gradients, state.optimizer, state.weights)
         metrics = StepMetrics(
-            loss=total * scale,
-            gradient_norm=optax.global_norm(gradients),
+            loss=loss * scale,
+            gradient_norm=norm,
             learning_rate=jnp.asarray(schedule(state.step), jnp.float32),
-            tokens=tokens,
-            signals=jnp.max(batch.signals, axis=0),
+            tokens=count.astype(jnp.int32),
+            signals=jax.lax.pmax(jnp.max(batch.signals, axis=0), (DATA, FSDP)),
         )
         return TrainState(state.step + 1, optax.apply_updates(state.weights, updates), moments), metrics
 
-    whole = NamedSharding(mesh, REPLICATED)
-    shardings = state_shardings(model, optimizer, mesh)
-    jitted = jax.jit(
-        train_step,
-        donate_argnums=0,
-        in_shardings=(shardings, NamedSharding(mesh, ROWS)),
-        out_shardings=(shardings, whole),
+    specs = state_specs(model, optimizer)
+    sharded = jax.shard_map(
+        on_device,
+        mesh=model.mesh,
+        in_specs=(specs, ROWS),
+        out_specs=(specs, REPLICATED),
+        check_vma=False,  # sums over devices are written out here, none is to be added
     )
-
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        with jax.set_mesh(mesh):
-            return jitted(state, batch)
-
+    step: TrainStep = jax.jit(sharded, donate_argnums=0)
     return step
 
 
-def loss_sum(model: Model, weights: Weights, batch: Batch, num_devices: int) -> jax.Array:
-    """The sum of the loss over the positions that count, float32."""
+def loss_sum(model: Model, weights: Weights, batch: Batch) -> jax.Array:
+    """The sum of the loss over the positions of this device that count, float32; inside `shard_map` only."""
     rows, length = batch.inputs.shape
-    decoder = model.bind(weights)
-    hidden = decoder(batch.inputs, batch.positions, batch.segment_ids)
-    chunks = num_chunks(-(-rows // num_devices), length, model.shape.vocab_size)
-    return cross_entropy(hidden, decoder.output_weights(), batch.targets, batch.loss_mask, chunks=chunks)
+    hidden, output = model.hidden(weights, batch.inputs, batch.positions, batch.segment_ids)
+    chunks = num_chunks(rows, length, model.shape.vocab_size)
+    return cross_entropy(hidden, output, batch.targets, batch.loss_mask, chunks=chunks)
 
 
-def _gradients(model: Model, weights: Weights, batch: Batch, parts: int, num_devices: int) -> tuple[jax.Array, Weights]:
-    value_and_grad = jax.value_and_grad(lambda weights, batch: loss_sum(model, weights, batch, num_devices))
+def _gradients(model: Model, weights: Weights, batch: Batch, parts: int) -> tuple[jax.Array, Weights]:
+    """Sum of the loss over this device's rows, and its gradient: of divided weights already summed over `fsdp`."""
+    value_and_grad = jax.value_and_grad(lambda weights, batch: loss_sum(model, weights, batch))
     if parts == 1:
-        total, gradients = value_and_grad(weights, batch)
-        return total, gradients
-
-    def split(x: jax.Array) -> jax.Array:
-        # Every device splits its own rows. reshape(parts, rows) would send rows from device to device.
-        return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+        loss, gradients = value_and_grad(weights, batch)
+        return loss, gradients
 
     def add(carry: tuple[jax.Array, Weights], part: Batch) -> tuple[tuple[jax.Array, Weights], None]:
-        found = value_and_grad(weights, jax.tree.map(over_rows, part))
-        return jax.tree.map(jnp.add, carry, found), None
+        return jax.tree.map(jnp.add, carry, value_and_grad(weights, part)), None
 
     zero = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, weights))
-    (total, gradients), _ = jax.lax.scan(add, zero, jax.tree.map(split, batch))
-    return total, gradients
+    # Rows stay on their device: each one cuts what it holds.
+    split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
+    (loss, gradients), _ = jax.lax.scan(add, zero, split)
+    return loss, gradients
+
+
+def _summed(
+    model: Model, loss: jax.Array, count: jax.Array, gradients: Weights
+) -> tuple[jax.Array, jax.Array, Weights]:
+    """All of them summed over all devices; the count is exact up to 2^24."""
+    leaves, structure = jax.tree.flatten(gradients)
+    dims = structure.flatten_up_to(model.divided)
+    whole = [i for i, dim in enumerate(dims) if dim == WHOLE]
+    loss, count, *sums = sum_over_devices([loss, count, *(leaves[i] for i in whole)])
+    if model.mesh.shape[DATA] > 1:
+        leaves = [leaf if dim == WHOLE else jax.lax.psum(leaf, DATA) for leaf, dim in zip(leaves, dims, strict=True)]
+    for i, leaf in zip(whole, sums, strict=True):
+        leaves[i] = leaf
+    return loss, count, jax.tree.unflatten(structure, leaves)
+
+
+def _global_norm(model: Model, gradients: Weights) -> jax.Array:
+    leaves, structure = jax.tree.flatten(gradients)
+    dims = structure.flatten_up_to(model.divided)
+    squares = [jnp.sum(jnp.square(leaf)) for leaf in leaves]
+    divided = sum((square for square, dim in zip(squares, dims, strict=True) if dim != WHOLE), jnp.zeros(()))
+    whole = sum((square for square, dim in zip(squares, dims, strict=True) if dim == WHOLE), jnp.zeros(()))
+    return jnp.sqrt(jax.lax.psum(divided, FSDP) + whole)

@@ -1,8 +1,7 @@
 """The decoder: embedding, layers, norm, output projection.
 
-- The layers are one module whose weights are stacked, gone through by `lax.scan`: compile time does not grow
-  with depth.
-- Outside of a step the model is a nested dictionary of weights; the modules' structure is kept apart, as a constant.
+- Outside of the modules the model is a nested dictionary of arrays: what is trained, saved and divided over devices.
+- The layers' weights are stacked, and one layer is gone through by `lax.scan`: compile time does not grow with depth.
 """
 
 from __future__ import annotations
@@ -14,12 +13,14 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
-from tpujob_trainer.model.layers import INIT_STD, Layer, RMSNorm, attention_mask, rotary_angles, used, weight
-from tpujob_trainer.model.partitioning import FSDP, over_rows, weight_spec
+from tpujob_trainer.model.layers import INIT_STD, Layer, RMSNorm, attention_mask, rotary_angles, weight
+from tpujob_trainer.model.partitioning import FSDP, divided_dim, gather, spec_of
 from tpujob_trainer.model.shape import ModelShape
 
 Weights = dict[str, Any]
 """Nested, by the names of modules; arrays at the leaves."""
+
+LAYERS = "layers"
 
 REMAT_POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -28,90 +29,89 @@ REMAT_POLICIES = {
 
 
 class Decoder(nnx.Module):
-    """A Llama-like decoder. Call it on weights through `Model`."""
+    """All modules, with the layers' weights stacked along a first dimension."""
 
     def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
-        self.shape = shape
+        @nnx.split_rngs(splits=shape.layers)
+        @nnx.vmap(in_axes=0, out_axes=0)
+        def stacked(rngs: nnx.Rngs) -> Layer:
+            return Layer(shape, rngs=rngs)
+
         self.embedding = weight(rngs, INIT_STD, vocab=shape.vocab_size, embed=shape.embed_dim)
-        self.layers = _stacked_layers(shape, rngs)
+        self.layers = stacked(rngs)
         self.norm = RMSNorm(shape)
         if not shape.tie_embeddings:
             self.output = weight(rngs, INIT_STD, embed=shape.embed_dim, vocab=shape.vocab_size)
 
-    def __call__(self, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array) -> jax.Array:
-        """The last hidden states `[B, S, D]`, normalised, in the type of computation.
+
+class Model:
+    """A decoder without its weights: it makes them, says where they lie, and computes with them."""
+
+    def __init__(self, shape: ModelShape, mesh: Mesh) -> None:
+        self.shape = shape
+        self.mesh = mesh
+        decoder = nnx.eval_shape(lambda: Decoder(shape, rngs=nnx.Rngs(0)))
+        self._layer, self._norm = nnx.split(decoder.layers), nnx.split(decoder.norm)
+        parameters = nnx.state(decoder)
+        self.abstract_weights: Weights = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), nnx.to_pure_dict(parameters)
+        )
+        self.divided: Weights = nnx.traversals.unflatten_mapping(
+            {path: self._divided_dim(path, parameter) for path, parameter in nnx.to_flat_state(parameters)}
+        )
+        """The same nesting as the weights: which dimension of each is divided over `fsdp`."""
+        self.specs: Weights = jax.tree.map(spec_of, self.divided)
+        self.shardings: Weights = jax.tree.map(lambda dim: NamedSharding(mesh, spec_of(dim)), self.divided)
+
+    def init(self, seed: int) -> Weights:
+        """Fresh float32 weights. Jit it with `shardings` as output, and no host ever holds them whole."""
+        weights: Weights = nnx.to_pure_dict(nnx.state(Decoder(self.shape, rngs=nnx.Rngs(seed))))
+        return weights
+
+    def hidden(
+        self, weights: Weights, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The last hidden states `[B, S, D]`, normalised, and the output projection `[D, V]`; inside `shard_map` only.
+
+        Logits are their product. Both are in the type of computation.
 
         Args:
-            tokens: int32 `[B, S]`.
+            weights: the parts of this device.
+            tokens: int32 `[B, S]`, the rows of this device.
             positions: int32 `[B, S]`, from 0 in each document.
             segment_ids: int32 `[B, S]`, one number for each document of a row.
         """
         dtype = jnp.dtype(self.shape.compute_dtype)
-        x = over_rows(used(self.embedding, jnp.empty((), dtype))[tokens])
+        outer = gather(_without_layers(weights), _without_layers(self.divided), dtype)
         angles = rotary_angles(positions, head_dim=self.shape.head_dim, theta=self.shape.rope_theta)
         mask = attention_mask(segment_ids)
-        structure, stacked = nnx.split(self.layers)
+        # Within a layer, dimensions count without the stack.
+        dims = jax.tree.map(lambda dim: max(dim - 1, -1), self.divided[LAYERS])
 
-        def step(x: jax.Array, one: nnx.State) -> tuple[jax.Array, None]:
-            return nnx.merge(structure, one)(x, angles, mask), None
+        def layer(x: jax.Array, parts: Weights) -> tuple[jax.Array, None]:
+            return _bound(self._layer, gather(parts, dims, dtype))(x, angles, mask), None
 
         if self.shape.remat != "none":
             # Inside of a scan XLA cannot merge the two computations anyway.
-            step = jax.checkpoint(step, policy=REMAT_POLICIES[self.shape.remat], prevent_cse=False)
-        x, _ = jax.lax.scan(step, x, stacked)
-        return self.norm(x)
+            layer = jax.checkpoint(layer, policy=REMAT_POLICIES[self.shape.remat], prevent_cse=False)
+        x, _ = jax.lax.scan(layer, outer["embedding"][tokens], weights[LAYERS])
+        output = outer["embedding"].T if self.shape.tie_embeddings else outer["output"]
+        return _bound(self._norm, outer["norm"])(x), output
 
-    def output_weights(self) -> jax.Array:
-        """`[D, V]` in the type of computation: logits are hidden @ this."""
-        like = jnp.empty((), jnp.dtype(self.shape.compute_dtype))
-        if self.shape.tie_embeddings:
-            return used(self.embedding, like).T
-        return used(self.output, like)
-
-
-class Model:
-    """A decoder's structure without its weights: it makes them, says where they lie, and computes with them."""
-
-    def __init__(self, shape: ModelShape) -> None:
-        self.shape = shape
-        abstract = nnx.eval_shape(lambda: Decoder(shape, rngs=nnx.Rngs(0)))
-        self._structure, self._abstract = nnx.split(abstract)
-        self.abstract_weights: Weights = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), nnx.to_pure_dict(self._abstract)
-        )
-
-    def init(self, seed: int) -> Weights:
-        """Fresh weights. Jit it with `shardings` as output, and no host ever holds them whole."""
-        weights: Weights = nnx.to_pure_dict(nnx.state(Decoder(self.shape, rngs=nnx.Rngs(seed))))
-        return weights
-
-    def bind(self, weights: Weights) -> Decoder:
-        """The decoder with these weights; inside of a jitted function this costs nothing at run time."""
-        state = jax.tree.map(lambda leaf: leaf, self._abstract)
-        nnx.replace_by_pure_dict(state, weights)
-        decoder: Decoder = nnx.merge(self._structure, state)
-        return decoder
-
-    def shardings(self, mesh: Mesh) -> Weights:
-        """Where each weight lies on the mesh; the same nesting as the weights."""
-        fsdp = mesh.shape[FSDP]
-
-        def of(path: tuple[Any, ...], parameter: nnx.Param) -> NamedSharding:
-            axes = parameter.get_metadata()["axes"]
-            if path[0] == "layers":
-                axes = ("layers", *axes)
-            return NamedSharding(mesh, weight_spec(axes, parameter.shape, fsdp))
-
-        flat = {path: of(path, parameter) for path, parameter in nnx.to_flat_state(self._abstract)}
-        shardings: Weights = nnx.traversals.unflatten_mapping(flat)
-        return shardings
+    def _divided_dim(self, path: tuple[Any, ...], parameter: nnx.Param) -> int:
+        axes = parameter.get_metadata()["axes"]
+        if path[0] == LAYERS:
+            axes = (LAYERS, *axes)
+        return divided_dim(axes, parameter.shape, self.mesh.shape[FSDP])
 
 
-def _stacked_layers(shape: ModelShape, rngs: nnx.Rngs) -> Layer:
-    @nnx.split_rngs(splits=shape.layers)
-    @nnx.vmap(in_axes=0, out_axes=0)
-    def make(rngs: nnx.Rngs) -> Layer:
-        return Layer(shape, rngs=rngs)
+def _bound(parts: tuple[nnx.GraphDef, nnx.State], weights: Weights) -> Any:
+    """A module with these weights; in a jitted function that costs nothing at run time."""
+    structure, abstract = parts
+    state = jax.tree.map(lambda leaf: leaf, abstract)
+    nnx.replace_by_pure_dict(state, weights)
+    return nnx.merge(structure, state)
 
-    layers: Layer = make(rngs)
-    return layers
+
+def _without_layers(tree: Weights) -> Weights:
+    return {name: value for name, value in tree.items() if name != LAYERS}

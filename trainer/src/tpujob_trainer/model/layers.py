@@ -1,6 +1,6 @@
 """The parts of a decoder layer. Arrays: B rows, S positions, D embed, N query heads, K key heads, H head width, F mlp.
 
-Weights are float32; each is cast to the type of computation where it is used.
+The modules get their matrices in the type of computation, and whole.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tpujob_trainer.model.partitioning import over_rows, whole
 from tpujob_trainer.model.shape import ModelShape
 
 INIT_STD = 0.02
@@ -25,11 +24,6 @@ def weight(rngs: nnx.Rngs, std: float, **axes: int) -> nnx.Param:
     return nnx.Param(value, axes=tuple(axes))
 
 
-def used(parameter: nnx.Param, like: jax.Array) -> jax.Array:
-    """A weight's value for computing with `like`: its type, and whole."""
-    return whole(parameter[...].astype(like.dtype))
-
-
 class RMSNorm(nnx.Module):
     """x / rms(x) · scale, computed in float32 (Zhang and Sennrich 2019)."""
 
@@ -41,7 +35,7 @@ class RMSNorm(nnx.Module):
         """The normalised input, of the same shape and type."""
         wide = x.astype(jnp.float32)
         normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + self.eps)
-        return (normed * whole(self.scale[...])).astype(x.dtype)
+        return (normed * self.scale[...]).astype(x.dtype)
 
 
 def rotary_angles(positions: jax.Array, *, head_dim: int, theta: float) -> tuple[jax.Array, jax.Array]:
@@ -74,11 +68,11 @@ class Attention(nnx.Module):
 
     def __call__(self, x: jax.Array, angles: tuple[jax.Array, jax.Array], mask: jax.Array) -> jax.Array:
         """What is added to the residual stream `x` `[B, S, D]`; `mask` `[B, 1, S, S]` is True where S may see T."""
-        query = rotate(jnp.einsum("BSD,DNH->BSNH", x, used(self.query, x)), angles)
-        key = rotate(jnp.einsum("BSD,DKH->BSKH", x, used(self.key, x)), angles)
-        value = jnp.einsum("BSD,DKH->BSKH", x, used(self.value, x))
+        query = rotate(jnp.einsum("BSD,DNH->BSNH", x, self.query[...]), angles)
+        key = rotate(jnp.einsum("BSD,DKH->BSKH", x, self.key[...]), angles)
+        value = jnp.einsum("BSD,DKH->BSKH", x, self.value[...])
         seen = jax.nn.dot_product_attention(query, key, value, mask=mask)
-        return jnp.einsum("BSNH,NHD->BSD", seen, used(self.out, x))
+        return jnp.einsum("BSNH,NHD->BSD", seen, self.out[...])
 
 
 class MLP(nnx.Module):
@@ -91,8 +85,8 @@ class MLP(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """What is added to the residual stream `x` `[B, S, D]`."""
-        hidden = jax.nn.silu(x @ used(self.gate, x)) * (x @ used(self.up, x))
-        return hidden @ used(self.down, x)
+        hidden = jax.nn.silu(x @ self.gate[...]) * (x @ self.up[...])
+        return hidden @ self.down[...]
 
 
 class Layer(nnx.Module):
@@ -106,8 +100,8 @@ class Layer(nnx.Module):
 
     def __call__(self, x: jax.Array, angles: Any, mask: jax.Array) -> jax.Array:
         """The residual stream `[B, S, D]` after this layer."""
-        x = over_rows(x + self.attention(self.attention_norm(x), angles, mask))
-        return over_rows(x + self.mlp(self.mlp_norm(x)))
+        x = x + self.attention(self.attention_norm(x), angles, mask)
+        return x + self.mlp(self.mlp_norm(x))
 
 
 def attention_mask(segment_ids: jax.Array) -> jax.Array:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from tpujob_trainer.model.partitioning import over_rows
-
 CHUNK_BYTES = 256 * 2**20
 """Logits of one chunk on one device."""
 
 
-def num_chunks(rows_per_device: int, length: int, vocab_size: int) -> int:
-    """In how many chunks of positions the logits of a device stay within CHUNK_BYTES."""
-    return min(length, -(-rows_per_device * length * vocab_size * 4 // CHUNK_BYTES))
+def num_chunks(rows: int, length: int, vocab_size: int) -> int:
+    """In how many chunks of positions the logits of a device's rows stay within CHUNK_BYTES."""
+    return min(length, -(-rows * length * vocab_size * 4 // CHUNK_BYTES))
 
 
 def cross_entropy(
@@ -42,7 +40,7 @@ def cross_entropy(
 
     @jax.checkpoint
     def one(hidden: jax.Array, targets: jax.Array, mask: jax.Array) -> jax.Array:
-        return _sum(over_rows(hidden), output_weights, targets, mask)
+        return _sum(hidden, output_weights, targets, mask)
 
     def step(total: jax.Array, chunk: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         return total + one(*chunk), None

@@ -1,15 +1,22 @@
-"""How arrays lie on the mesh: rows over all devices, weights over the axis `fsdp`.
+"""How arrays lie on the mesh, and how a device gets what it needs.
 
-Legend for axes of weights: layers, vocab, embed, heads, kv_heads, head_dim, mlp. Each weight names its own, so that a
-rule about an axis is written once, here.
+- Rows of a batch are divided over all devices; each device computes on its own rows only.
+- Each weight has one dimension divided over the axis `fsdp`. A layer's weights are gathered when the layer is
+  computed; in the backward pass that becomes the scattering of the summed gradient (Zhao and others 2023, PyTorch
+  FSDP).
+- This is written out (`shard_map`) and not left to the compiler: the same exchanges happen whatever the model's size.
+
+Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 DATA = "data"
 FSDP = "fsdp"
@@ -22,54 +29,75 @@ REPLICATED = PartitionSpec()
 PREFERENCE = ("embed", "mlp", "vocab", "heads", "kv_heads")
 """Which axis of a weight is divided over `fsdp`: the first of these whose size it divides."""
 
+WHOLE = -1
+"""Instead of a dimension: the weight is kept whole by every device."""
 
-def weight_spec(axes: tuple[str, ...], dims: tuple[int, ...], fsdp: int) -> PartitionSpec:
-    """Where a weight lies: one of its axes divided over `fsdp`; whole everywhere if none can be.
+PACKED_BYTES = 4 * 2**20
+"""Weights of a layer that are smaller are gathered as one: below this an exchange costs its latency, not its bytes."""
+
+
+def divided_dim(axes: tuple[str, ...], dims: tuple[int, ...], fsdp: int) -> int:
+    """Which dimension of a weight is divided over `fsdp`; WHOLE for vectors, and where none can be.
 
     Args:
         axes: name of each dimension of the weight.
         dims: size of each dimension.
         fsdp: number of devices along the axis `fsdp`.
     """
-    sizes = dict(zip(axes, dims, strict=True))
-    for axis in PREFERENCE:
-        if axis in sizes and sizes[axis] % fsdp == 0:
-            return PartitionSpec(*(FSDP if name == axis else None for name in axes))
-    return REPLICATED
+    if len([axis for axis in axes if axis != "layers"]) > 1:
+        for axis in PREFERENCE:
+            if axis in axes and dims[axes.index(axis)] % fsdp == 0:
+                return axes.index(axis)
+    return WHOLE
 
 
-def sharding_like(tree: Any, weights: Any, shardings: Any, mesh: jax.sharding.Mesh) -> Any:
-    """The shardings of a tree in which some subtrees are shaped like the weights, as an optimizer's moments are.
+def spec_of(dim: int) -> PartitionSpec:
+    """The partition of a weight whose dimension `dim` is divided."""
+    return REPLICATED if dim == WHOLE else PartitionSpec(*(None,) * dim, FSDP)
 
-    Everything else (counters) is whole on each device.
+
+def gather(parts: Any, dims: Any, dtype: Any) -> Any:
+    """The weights of which each device along `fsdp` holds a part; inside `shard_map` only.
+
+    Args:
+        parts: a tree of weights, as this device holds them.
+        dims: the same tree, of the dimension that is divided; WHOLE ones are returned as they are.
+        dtype: of the result. They are cast before they travel.
     """
-    structure = jax.tree.structure(weights)
-
-    def is_like_weights(node: Any) -> bool:
-        return jax.tree.structure(node) == structure
-
-    return jax.tree.map(
-        lambda node: shardings if is_like_weights(node) else NamedSharding(mesh, REPLICATED),
-        tree,
-        is_leaf=is_like_weights,
-    )
-
-
-def over_rows(x: jax.Array) -> jax.Array:
-    """An activation `[rows, ...]`, told to lie as the batch does.
-
-    Without this XLA may choose to compute rows of other devices and exchange them ("involuntary full
-    rematerialization"). Outside of a mesh it is the array itself.
-    """
-    return _constrained(x, ROWS)
-
-
-def whole(x: jax.Array) -> jax.Array:
-    """A weight in use, gathered from the devices that keep its parts."""
-    return _constrained(x, REPLICATED)
+    leaves, structure = jax.tree.flatten(parts)
+    where = structure.flatten_up_to(dims)
+    devices = jax.lax.axis_size(FSDP)
+    result = list(leaves)
+    packed = []
+    for i, (leaf, dim) in enumerate(zip(leaves, where, strict=True)):
+        if dim == WHOLE:
+            continue
+        if leaf.size * devices * jnp.dtype(dtype).itemsize < PACKED_BYTES:
+            packed.append(i)
+        else:
+            result[i] = jax.lax.all_gather(leaf.astype(dtype), FSDP, axis=dim, tiled=True)
+    if packed:
+        flat = jnp.concatenate([leaves[i].astype(dtype).ravel() for i in packed])
+        rows = jax.lax.all_gather(flat, FSDP)
+        start = 0
+        for i in packed:
+            end = start + leaves[i].size
+            result[i] = _joined(rows[:, start:end].reshape(devices, *leaves[i].shape), where[i])
+            start = end
+    return jax.tree.unflatten(structure, result)
 
 
-def _constrained(x: jax.Array, spec: PartitionSpec) -> jax.Array:
-    if jax.sharding.get_abstract_mesh().empty:
-        return x
-    return jax.lax.with_sharding_constraint(x, spec)
+def sum_over_devices(numbers: list[jax.Array]) -> list[jax.Array]:
+    """Each float32 array summed over all devices, in one exchange; inside `shard_map` only."""
+    flat = jax.lax.psum(jnp.concatenate([array.ravel() for array in numbers]), (DATA, FSDP))
+    ends = [0]
+    for array in numbers:
+        ends.append(ends[-1] + array.size)
+    return [flat[ends[i] : ends[i + 1]].reshape(array.shape) for i, array in enumerate(numbers)]
+
+
+def _joined(parts: jax.Array, dim: int) -> jax.Array:
+    """`[devices, ...]` put together along `dim` of what follows."""
+    moved = jnp.moveaxis(parts, 0, dim)
+    shape = moved.shape
+    return moved.reshape(*shape[:dim], math.prod(shape[dim : dim + 2]), *shape[dim + 2 :])

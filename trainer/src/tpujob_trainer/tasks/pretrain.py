@@ -21,7 +21,6 @@ from tpujob_trainer.checkpoint import Checkpoints, Listener
 from tpujob_trainer.checkpoint_steps import Commit
 from tpujob_trainer.config import TrainerConfig, configuration_hash
 from tpujob_trainer.config_resolved import ResolvedConfig, resolve
-from tpujob_trainer.endings import StopRequest
 from tpujob_trainer.flops import training_flops_per_token
 from tpujob_trainer.loop import Loop, checkpoint_tree
 from tpujob_trainer.mesh import build_mesh, require_devices
@@ -34,7 +33,8 @@ from tpujob_trainer.report import Phase, Report
 from tpujob_trainer.sampling import generate, prompt_tokens
 from tpujob_trainer.saving import SaveClock
 from tpujob_trainer.startup import Runtime
-from tpujob_trainer.train_step import TrainState, abstract_state, init_state, make_train_step, state_shardings
+from tpujob_trainer.stopping import StopRequest
+from tpujob_trainer.train_step import TrainState, abstract_state, init_state, make_train_step
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +85,7 @@ class _Pretraining:
             heartbeat_seconds=config.heartbeat_seconds,
             configuration_hash=configuration_hash(environ[environment.CONFIG]),
         )
+        stop.joined(runtime.coordination)
         if process:
             require_devices(
                 num_processes=process.num_processes, chips_per_host=process.chips_per_host, devices=jax.devices()
@@ -120,15 +121,19 @@ class _Pretraining:
         prompt = resolved.sample and prompt_tokens(resolved.sample, tokenizer, sequence_length=resolved.sequence_length)
         manifest = self._manifest(resolved)
         plan = data.plan_lanes(manifest, resolved.data, batch_size=resolved.batch_size, seed=resolved.seed)
-        model = Model(resolved.model)
+        model = Model(resolved.model, mesh)
         schedule = make_schedule(resolved.optimizer, steps=resolved.steps)
         optimizer = make_optimizer(resolved.optimizer, schedule)
         train_step = make_train_step(
-            model, optimizer, schedule, mesh=mesh, gradient_accumulation=resolved.gradient_accumulation
+            model,
+            optimizer,
+            schedule,
+            clip_norm=resolved.optimizer.clip_norm,
+            gradient_accumulation=resolved.gradient_accumulation,
         )
         described = data.describe_data(manifest, tokenizer, plan, resolved.sequence_length)
         saver = self._checkpoints(resolved, described)
-        state, position = _restore_or_init(saver, model, optimizer, plan, mesh, resolved.seed, self.report)
+        state, position = _restore_or_init(saver, model, optimizer, plan, resolved.seed, self.report)
         first = int(np.asarray(state.step))
         if first >= resolved.steps:
             return self._already_complete(first, resolved.steps)
@@ -162,7 +167,7 @@ class _Pretraining:
             return ExitCode.STOPPED
         if resolved.sample and prompt:
             with self.report.during("sampling"):
-                self._write_sample(model, ending.state.weights, prompt, resolved, tokenizer, mesh)
+                self._write_sample(model, ending.state.weights, prompt, resolved, tokenizer)
         if saver:
             saver.close()
         logger.info("Finished: %d steps, %d tokens", ending.step, ending.step * resolved.tokens_per_step)
@@ -260,12 +265,9 @@ class _Pretraining:
         prompt: list[int],
         resolved: ResolvedConfig,
         tokenizer: data.Tokenizer,
-        mesh: Mesh,
     ) -> None:
         assert resolved.sample is not None
-        tokens = generate(
-            model, weights, prompt=prompt, config=resolved.sample, seed=resolved.seed, eos=tokenizer.eos, mesh=mesh
-        )
+        tokens = generate(model, weights, prompt=prompt, config=resolved.sample, seed=resolved.seed, eos=tokenizer.eos)
         text = resolved.sample.prompt + tokenizer.decode(tokens)
         self.report.update(sample=text)
         if self.runtime.is_lead:
@@ -277,7 +279,6 @@ def _restore_or_init(
     model: Model,
     optimizer: optax.GradientTransformation,
     plan: data.LanePlan,
-    mesh: Mesh,
     seed: int,
     report: Report,
 ) -> tuple[TrainState, np.ndarray | None]:
@@ -288,8 +289,10 @@ def _restore_or_init(
     """
     if saver:
         report.enter("restoring")
-        position = jax.ShapeDtypeStruct(data.state_shape(plan), np.int32, sharding=NamedSharding(mesh, REPLICATED))
-        restored = saver.restore(checkpoint_tree(abstract_state(model, optimizer, mesh), position))
+        position = jax.ShapeDtypeStruct(
+            data.state_shape(plan), np.int32, sharding=NamedSharding(model.mesh, REPLICATED)
+        )
+        restored = saver.restore(checkpoint_tree(abstract_state(model, optimizer), position))
         if restored is not None:
             step, tree = restored
             report.update(step=step, restored_from=step, committed_step=step, committed_time=saver.committed_time)
@@ -297,5 +300,4 @@ def _restore_or_init(
             state = TrainState(step=tree["step"], weights=tree["weights"], optimizer=tree["optimizer"])
             return state, np.asarray(tree["data"])
     report.enter("compiling")
-    make = jax.jit(lambda: init_state(model, optimizer, seed), out_shardings=state_shardings(model, optimizer, mesh))
-    return make(), None
+    return init_state(model, optimizer, seed), None
