@@ -24,6 +24,7 @@ from tests.trainer.data.parquet_files import (
     write_numbered,
 )
 from tpujob_trainer.data import (
+    STATE_COLUMNS,
     BatchLoader,
     LanePlan,
     batches_digest,
@@ -179,11 +180,24 @@ def test_state_is_small_and_belongs_to_its_batch(data):
 
     with BatchLoader(manifest, BYTES, plan, 16, rows=range(8), prefetch=4) as loader:
         assert loader.state.shape == state_shape(plan)
-        read_ahead = [next(loader).state for _ in range(6)]
+        read_ahead = []
+        for _ in range(6):
+            read_ahead.append(next(loader).state)
+            assert loader.state is read_ahead[-1]
 
     assert [state.tolist() for state in read_ahead] == [state.tolist() for state in expected]
     assert expected[0].dtype == np.int32
     assert expected[0][0].nbytes <= 64
+
+
+def test_position_at_a_boundary_is_the_next_document(tmp_path):
+    """Else a restart would read a document, or a whole unit, only to drop it."""
+    write_groups(tmp_path / "a.parquet", [["x" * 14] * 10] * 5)
+    manifest = manifest_of(tmp_path)
+
+    batches = take(manifest, LanePlan(5, 1, 1, 0), 40, length=16)
+
+    assert {batch.state[0, STATE_COLUMNS.index("token")] for batch in batches} == {0}
 
 
 def test_digest_notices_one_other_token(tmp_path):

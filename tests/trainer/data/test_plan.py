@@ -35,6 +35,15 @@ def test_lanes_share_out_each_epoch(units, lanes, epoch, seed):
     assert all(plan.units_in(lane) >= 1 for lane in range(lanes))
 
 
+@pytest.mark.parametrize(("seed", "epoch"), [(1, 0), (0, 1)], ids=["seed", "epoch"])
+def test_units_come_in_another_order(seed, epoch):
+    first, other = LanePlan(500, 1, 1, 0), LanePlan(500, 1, 1, seed)
+
+    same = sum(first.unit(0, 0, index) == other.unit(0, epoch, index) for index in range(500))
+
+    assert same < 10  # one in five hundred is expected to agree by chance
+
+
 @given(batch=st.sampled_from([1, 6, 8, 60]), data=st.data())
 def test_each_row_has_one_lane(batch, data):
     lanes = data.draw(st.sampled_from([number for number in range(1, batch + 1) if batch % number == 0]))

@@ -192,12 +192,16 @@ def test_document_longer_than_many_windows(tmp_path):
     assert BYTES.decode(tokens) == text[: 6 * 16_384 - 1]
 
 
-def test_file_changed_under_the_run_is_named(tmp_path):
-    write_numbered(tmp_path, [[30], [30]])
+@pytest.mark.parametrize(
+    ("now", "how"), [("much longer", "its size was"), ("eno", "its footer is another one")], ids=["size", "content"]
+)
+def test_file_changed_under_the_run_is_named(tmp_path, now, how):
+    for number in range(2):
+        write_groups(tmp_path / f"{number}.parquet", [["one"] * 30])
     manifest = manifest_of(tmp_path)
-    write_groups(tmp_path / "part-0001.parquet", [["other"] * 30])
+    write_groups(tmp_path / "1.parquet", [[now] * 30])
 
-    with pytest.raises(DataChangedError, match=r"'part-0001\.parquet' has changed"):
+    with pytest.raises(DataChangedError, match=rf"'1\.parquet' has changed since this run began: {how}"):
         take(manifest, LanePlan(2, 2, 2, 0), 1)
 
 
