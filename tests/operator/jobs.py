@@ -22,8 +22,9 @@ class Jobs:
         self.path = f"/apis/tpujob.dev/v1alpha1/namespaces/{namespace}/tputrainingjobs"
 
     def create(self, name: str, **spec: Any) -> Object:
-        """Creates a job of two hosts; keywords are spec fields by their YAML names."""
+        """Creates a job of two hosts; keywords are spec fields by their YAML names, None removes one."""
         fields = {"accelerator": "cpu:2x1", "image": "example.com/image", "command": ["train"], **spec}
+        fields = {key: value for key, value in fields.items() if value is not None}
         return self.api.create(self.path, {**self._kind(), "metadata": {"name": name}, "spec": fields})
 
     def get(self, name: str) -> Object:

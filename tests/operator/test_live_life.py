@@ -2,10 +2,11 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,10 @@ from tests.operator.requests_made import jobsets_created, requests_made
 from tpujob_contract import ports
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
+
+# More than the schema of the resource can know.
+TRAINER = {"model": {"preset": "tiny"}, "data": {"path": "/data"}, "steps": 9}
+MISSPELT: dict[str, Any] = {"image": None, "command": None, "trainer": {**TRAINER, "modle": TRAINER["model"]}}
 
 REPORT_ADDRESS = "127.77.0.1"  # loopback is 127.0.0.0/8: an address of its own for the pod
 
@@ -115,31 +120,32 @@ def test_failure_is_recorded_while_the_pod_vanishes(jobs: Jobs) -> None:
     assert "failure" not in jobs.wait_phase("llama", "Succeeded")
 
 
-def test_impossible_spec_is_said_within_a_second(jobs: Jobs) -> None:
-    # More than the schema can know: the name is well-formed, the sum does not work out.
-    answer = jobs.create("llama", accelerator="v4-24")
+def test_impossible_spec_is_said_at_once(jobs: Jobs, record_property: Callable[[str, object], None]) -> None:
+    answer = jobs.create("llama", **MISSPELT)
     status = jobs.wait_phase("llama", "Invalid")
 
     job = jobs.get("llama")
     written = next(e for e in job["metadata"]["managedFields"] if e.get("subresource") == "status")
     created = datetime.fromisoformat(answer["metadata"]["creationTimestamp"])
-    # Both stamps are cut to whole seconds: less than a second apart reads as 0 or 1.
-    assert (datetime.fromisoformat(written["time"]) - created).total_seconds() <= 1
+    # By the API server's own stamps, cut to whole seconds. An idle machine shows 0; a busy one gets more time.
+    seconds = (datetime.fromisoformat(written["time"]) - created).total_seconds()
+    record_property("seconds_until_invalid", seconds)
+    assert seconds <= 5
     (valid,) = (c for c in status["conditions"] if c["type"] == "Valid")
     assert (valid["status"], valid["reason"], valid["observedGeneration"]) == ("False", "Rejected", 1)
     assert status["observedGeneration"] == 1
-    assert "spec.accelerator" in valid["message"]
+    assert "spec.trainer.modle: there is no such field; did you mean model?" in valid["message"]
     wait_for("the event", lambda: len(jobs.events("llama")) == 1)
     assert jobs.jobset("llama") is None
 
-    jobs.patch("llama", accelerator="cpu:2x1")
+    jobs.patch("llama", trainer={**TRAINER, "modle": None})
 
     jobs.wait_phase("llama", "Starting")
     assert len(jobs.events("llama")) == 1
 
 
 def test_nothing_is_written_at_rest(jobs: Jobs, operator: OperatorProcess) -> None:
-    jobs.create("invalid", accelerator="v4-24")
+    jobs.create("invalid", **MISSPELT)
     jobs.create("suspended", suspend=True)
     jobs.create("running")
     jobs.create("over")
@@ -158,14 +164,14 @@ def test_nothing_is_written_at_rest(jobs: Jobs, operator: OperatorProcess) -> No
         return sum(r.resource == "tputrainingjobs" and r.name == "running" and r.verb == "get" for r in later)
 
     # The first looks may still write what the last events brought; from then on, nothing.
-    wait_for("the operator to have settled", lambda: looks(0) >= 8)
+    wait_for("the operator to have settled", lambda: looks(0) >= 8, timeout_seconds=60)
     settled = len(requests_made(log, jobs.namespace))
-    wait_for("more looks at the running job", lambda: looks(settled) >= 4)
+    wait_for("more looks at the running job", lambda: looks(settled) >= 4, timeout_seconds=60)
     # Something that concerns all of them, and changes nothing.
     for name in ("invalid", "suspended", "running", "over"):
         jobs.api.patch(f"{jobs.path}/{name}", {"metadata": {"annotations": {"note": "touched"}}})
     touched = len(requests_made(log, jobs.namespace))
-    wait_for("more looks after the touch", lambda: looks(touched) >= 2)
+    wait_for("more looks after the touch", lambda: looks(touched) >= 2, timeout_seconds=60)
     later = requests_made(log, jobs.namespace)[settled:]
     assert {r.name for r in later if r.verb == "get" and r.resource == "tputrainingjobs"} >= {
         "invalid",

@@ -61,7 +61,15 @@ async def _write_status(storage: Storage, job: Object, observed: Observed, decis
         )
     if decision.note is not None:
         # After the status: a crash in between costs an Event, never doubles one.
-        await storage.create_event(event(job, decision.note, datetime.now(UTC)))
+        await _tell(storage, job, decision.note)
+
+
+async def _tell(storage: Storage, job: Object, note: Note) -> None:
+    try:
+        await storage.create_event(event(job, note, datetime.now(UTC)))
+    except api_errors.ApiError as error:
+        # The status has it all; a namespace that is being deleted, for one, takes no events.
+        logger.warning("Event not written: %s", error)
 
 
 async def _create(storage: Storage, manifest: Object) -> None:

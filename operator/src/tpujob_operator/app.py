@@ -17,7 +17,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,9 @@ LASTED_SECONDS = 60.0
 """A watch that lived this long was well; the next start is not delayed for its end."""
 LONGEST_RESTART_SECONDS = 15.0
 """Between starts of the watching: it costs a few lists, and until then only resyncs tell what happens."""
-STOP_SECONDS = 5.0
+KOPF_END_SECONDS = 3.0
+"""Given to kopf for tidying up after one of its tasks has ended."""
+STOP_SECONDS = 6.0
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,8 @@ class Watches:
             started = time.monotonic()
             cause: object = "it ended without an error"
             try:
-                asyncio.run(self._watch())
-            except Exception as error:
-                logger.exception("Watching ended with an error")
+                _run_to_the_first_end(self._watch())
+            except Exception as error:  # noqa: BLE001 — any has the same cure, and is logged below
                 cause = f"{type(error).__name__}: {error}"
             if self._stopping.is_set():
                 return
@@ -109,18 +110,19 @@ class Watches:
         if self._stopping.is_set():
             return
         namespaces = self._settings.watch_namespaces
-        try:
-            await kopf.operator(
-                registry=self._registry(),
-                settings=_kopf_settings(self._settings),
-                standalone=True,
-                clusterwide=not namespaces,
-                namespaces=list(namespaces),
-                stop_flag=self._kopf_stop,
-            )
-        finally:
-            # Connections that were closed a moment ago need a turn of the loop to go.
-            await asyncio.sleep(0.05)
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry(),
+            settings=_kopf_settings(self._settings),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=list(namespaces),
+            stop_flag=self._kopf_stop,
+        )
+        # None of them ends by itself; the first that does has failed, or was told to stop.
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([asyncio.create_task(kopf.run_tasks(tasks))], timeout=KOPF_END_SECONDS)
+        for task in done:
+            task.result()
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -148,6 +150,25 @@ class Watches:
         metrics.WATCH_EVENTS.labels(resource).inc()
         metrics.WATCH_LAST_EVENT.labels(resource).set_to_current_time()
         self._loop.call_soon_threadsafe(self._notice, seen)
+
+
+def _run_to_the_first_end(main: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine in a new event loop, like asyncio.run, but does not wait for tasks that refuse to end.
+
+    Kopf leaves such tasks behind when its credentials are refused (they wait for new ones, for ever).
+    """
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _, context: logger.debug("Left behind by the watching: %s", context))
+    try:
+        loop.run_until_complete(main)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        # Also when nothing is left: connections that were closed a moment ago need a turn of the loop to go.
+        loop.run_until_complete(asyncio.wait(left, timeout=1) if left else asyncio.sleep(0.05, []))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
