@@ -1,0 +1,61 @@
+"""What is wrong ends all processes, with its exit code and one line that names the field."""
+
+import pytest
+
+from tests.multiprocess import processes
+
+pytestmark = pytest.mark.processes
+
+
+def fail(folder, block, count=2, **more):
+    """The processes of a run that ends by itself."""
+    with processes.start(folder / "logs", processes=count, devices=1, config=block, **more) as run:
+        run.wait(limit_seconds=120)
+    return run
+
+
+def codes(run):
+    return [member.poll() for member in run.members]
+
+
+@pytest.fixture
+def block(trainer_block):
+    return trainer_block(steps=4, every_steps=2)
+
+
+def test_unknown_field(tmp_path, block):
+    run = fail(tmp_path, {**block, "sequenceLenght": 32}, count=1)
+    assert codes(run) == [78]
+    assert "spec.trainer.sequenceLenght" in run[0].termination_message
+    assert "sequenceLength" in run[0].termination_message
+
+
+def test_missing_data(tmp_path, block):
+    run = fail(tmp_path, {**block, "data": {"path": str(tmp_path / "nowhere" / "*.parquet")}})
+    assert codes(run) == [77, 77], run.explain()
+    for member in run.members:
+        assert "spec.trainer.data.path" in member.termination_message
+        assert "nowhere" in member.termination_message
+
+
+def test_checkpoint_directory_that_is_a_file(tmp_path, block):
+    (tmp_path / "file").write_text("")
+    run = fail(tmp_path, block, checkpoint_dir=tmp_path / "file")
+    assert codes(run) == [78, 78], run.explain()
+    for member in run.members:
+        assert f"spec.checkpointDir: {tmp_path / 'file'} is not a directory" in member.termination_message
+
+
+def test_missing_processes(tmp_path, block):
+    run = fail(tmp_path, block, count=4, absent=(1, 3), startup_seconds=5)
+    assert codes(run) == [80, 80], run.explain()
+    for member in run.members:
+        assert "process 1 (slice 0, host 1), process 3 (slice 0, host 3)" in member.termination_message
+
+
+def test_every_message_is_one_line(tmp_path, block):
+    run = fail(tmp_path, block, checkpoint_dir="/proc/nowhere")
+    assert codes(run) == [77, 77], run.explain()
+    for member in run.members:
+        assert len(member.termination_message.splitlines()) == 1
+        assert member.log.splitlines()[-1].endswith(member.termination_message)

@@ -1,0 +1,97 @@
+"""Start, restore and endings of several processes, with a run that counts in place of a model."""
+
+import signal
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.multiprocess import processes
+
+pytestmark = pytest.mark.processes
+
+COUNTING = ("-m", "tests.multiprocess.counting_run")
+
+
+@pytest.fixture
+def start(tmp_path):
+    """A function that starts counting runs, one after the other, in one checkpoint directory."""
+    number = iter(range(100))
+
+    def start(count, devices, steps=4, *, more=None, **arguments):
+        return processes.start(
+            tmp_path / f"run-{next(number)}",
+            processes=count,
+            devices=devices,
+            config={"steps": steps, "save_every": 2, **(more or {})},
+            program=COUNTING,
+            **arguments,
+        )
+
+    return start
+
+
+def finish(run):
+    with run:
+        return run.wait(limit_seconds=120)
+
+
+def damage(checkpoints, step):
+    for file in (checkpoints / "steps" / str(step) / "state" / "d").iterdir():
+        file.write_bytes(b"")
+
+
+def test_any_number_of_processes_restores_any_other(start):
+    for count, devices, steps in ((2, 2, 4), (4, 1, 6), (1, 4, 8)):
+        run = start(count, devices, steps)
+        assert finish(run) == [0] * count, run.explain()
+        if steps > 4:
+            assert all(f"restored={steps - 2} value={steps - 2}.0" in member.log for member in run.members)
+
+
+def test_damaged_checkpoint_is_left_by_all_together(start, tmp_path):
+    assert finish(start(2, 1)) == [0, 0]
+    damage(tmp_path / "checkpoints", 4)
+    run = start(2, 1, 6)
+    assert finish(run) == [0, 0], run.explain()
+    for member in run.members:
+        assert "The checkpoint of step 4 cannot be used: process 0: " in member.log
+        assert "restored=2 value=2.0" in member.log
+
+
+def test_failure_of_one_is_told_to_the_others(start):
+    run = start(3, 1, more={"raise_in": 1, "width": 12})
+    assert finish(run) == [1, 1, 1], run.explain()
+    assert run[1].termination_message.endswith("process 1 of 3: ValueError: raised on purpose")
+    for index in (0, 2):
+        assert "which was first: ValueError: raised on purpose" in run[index].termination_message
+        assert "ended with process 1 on host" in run[index].termination_message
+
+
+@pytest.mark.parametrize("victim", [1, 2])
+def test_killed_process_is_named_by_the_others(victim, start, tmp_path):
+    with start(3, 1, 100_000, more={"save_every": 500, "width": 12}) as run:
+        latest = tmp_path / "checkpoints" / "latest.json"
+        wait_for("a commit", latest.exists, timeout_seconds=60, explain=run.explain)
+        processes.kill(run[victim])
+        codes = run.wait(limit_seconds=30)
+    assert sorted(codes) == [1, 1, 137], run.explain()
+    for member in run.members:
+        if member.index != victim:
+            assert f"lost process {victim} on host" in member.termination_message
+
+
+def test_request_to_stop_is_heard_while_waiting_for_others(start):
+    with start(2, 1, absent=(1,), startup_seconds=60) as run:
+        wait_for("the meeting", lambda: "Waiting for processes" in run[0].log, explain=run.explain)
+        processes.kill(run[0], signal.SIGTERM)
+        assert run.wait(limit_seconds=5) == [75]
+    assert "SIGTERM outside the training loop" in run[0].termination_message
+
+
+def test_directory_of_another_job_is_refused_to_all(start):
+    assert finish(start(1, 1)) == [0]
+    run = start(2, 1, name="other")
+    assert finish(run) == [78, 78], run.explain()
+    assert all("belongs to test/job, and this job is test/other" in m.termination_message for m in run.members)
+    run = start(2, 1, 6, name="other", more={"adopt": "test/job"})
+    assert finish(run) == [0, 0], run.explain()
