@@ -42,6 +42,7 @@ class Proxy:
     Attributes:
         answered: Called when the API server has answered a request, before the answer is passed on.
         refuse: A status with which every new request is answered instead; None passes them on.
+        silent: Whether new watches are accepted, and then show nothing.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -50,6 +51,7 @@ class Proxy:
         self._tls = ssl.create_default_context(cafile=str(plane.ca_file))
         self.answered: Callable[[Passing], None] = lambda passing: None
         self.refuse: int | None = None
+        self.silent = False
         self._streams: set[Any] = set()
         self._lock = threading.Lock()
         proxy = self
@@ -141,8 +143,10 @@ class Proxy:
         with self._lock:
             self._streams.add((handler, upstream))
         try:
+            silent = self.silent
             while data := answer.read1(65536):
-                _write_chunk(handler, data)
+                if not silent:
+                    _write_chunk(handler, data)
             _write_chunk(handler, b"")
         finally:
             with self._lock:

@@ -21,6 +21,12 @@ FAILED = {"outcome": "Failed", "outcome_reason": "FailedJobs", "outcome_message"
 CASES = {
     # name: (seen, phase, reason, step)
     "new": (observed(job()), "Queued", Reason.CREATING, Step.CREATE),
+    "new, refused before": (
+        observed(job(), jobset_refusal="exceeded quota"),
+        "Queued",
+        Reason.JOBSET_REFUSED,
+        Step.CREATE,
+    ),
     "impossible": (observed(job(accelerator="v4-17")), "Invalid", Reason.REJECTED, None),
     "impossible, made possible": (
         observed(job(status={"phase": "Invalid", "message": "x"}, generation=2)),
@@ -163,6 +169,7 @@ def test_second_look_changes_nothing(seen: Observed) -> None:
         jobset=seen.jobset,
         hosts=seen.hosts,
         ended=seen.ended,
+        jobset_refusal=seen.jobset_refusal,
         now=seen.now + timedelta(minutes=1),
     )
     if status.get("jobSetUid") is None or seen.status.get("jobSetUid") is not None:

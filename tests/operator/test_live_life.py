@@ -212,6 +212,22 @@ def test_pods_that_cannot_be_created_are_explained(jobs: Jobs) -> None:
     assert "exceeded quota" in blocked["message"]
 
 
+def test_jobset_that_cannot_be_created_is_explained(jobs: Jobs) -> None:
+    quotas = f"/api/v1/namespaces/{jobs.namespace}/resourcequotas"
+    none = {"hard": {"count/jobsets.jobset.x-k8s.io": "0"}}
+    jobs.api.create(quotas, {"metadata": {"name": "none"}, "spec": none})
+    wait_for("the quota to count", lambda: jobs.api.get(f"{quotas}/none").get("status", {}).get("hard"))
+
+    jobs.create("llama")
+
+    status = jobs.wait("llama", "the refusal", lambda s: "exceeded quota" in s.get("message", ""))
+    (blocked,) = (c for c in status["conditions"] if c["type"] == "Blocked")
+    assert (status["phase"], blocked["status"], blocked["reason"]) == ("Queued", "True", "JobSetRefused")
+    jobs.api.delete(f"{quotas}/none")
+    jobs.wait_phase("llama", "Starting")
+    assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama"]
+
+
 def test_ended_job_survives_its_jobset(jobs: Jobs) -> None:
     jobs.create("llama", ttlSecondsAfterFinished=0)
     jobs.run("llama")

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import threading
@@ -167,7 +168,8 @@ def _run_to_the_first_end(main: Coroutine[Any, Any, None]) -> None:
             task.cancel()
         # Also when nothing is left: connections that were closed a moment ago need a turn of the loop to go.
         loop.run_until_complete(asyncio.wait(left, timeout=1) if left else asyncio.sleep(0.05, []))
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        with contextlib.suppress(TimeoutError):
+            loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), timeout=1))
         loop.close()
 
 

@@ -47,6 +47,7 @@ class Reason(StrEnum):
     ALL_HOSTS_READY = "AllHostsReady"
     ENDED = "Ended"
 
+    JOBSET_REFUSED = "JobSetRefused"
     CREATION_REFUSED = "CreationRefused"
     CANNOT_START = "CannotStart"
     UNSCHEDULABLE = "Unschedulable"
@@ -69,6 +70,7 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.HOSTS_STARTING: "{ready} of {hosts} hosts are ready.",
     Reason.ALL_HOSTS_READY: "All {hosts} hosts are ready.",
     Reason.ENDED: "The job has ended.",
+    Reason.JOBSET_REFUSED: "The JobSet cannot be created: {detail}",
     Reason.CREATION_REFUSED: "Pods cannot be created: {detail}",
     Reason.CANNOT_START: "Pod {pod} cannot start: {detail}",
     Reason.UNSCHEDULABLE: "Pod {pod} has no node yet: {detail}",

@@ -23,6 +23,13 @@ class Gatherer:
         self._storage = storage
         self._evidence = evidence
         self._reports = reports
+        self._refusals: dict[Key, str] = {}
+
+    def note_refusal(self, key: Key, message: str) -> bool:
+        """Keeps why a JobSet could not be created, until there is one; whether that is news."""
+        is_news = self._refusals.get(key) != message
+        self._refusals[key] = message
+        return is_news
 
     async def gather(self, key: Key) -> tuple[Observed, Object | None] | None:
         """What there is of a job, and its JobSet as read, for the preconditions of a write; None when the job is gone.
@@ -38,7 +45,8 @@ class Gatherer:
         # The name follows from the job's, so the JobSet is found whether it was ever recorded or not.
         jobset = await self._storage.get_jobset(namespace, (job.get("status") or {}).get("jobSet") or name)
         if jobset is None:
-            return Observed(manifest=job), None
+            return Observed(manifest=job, jobset_refusal=self._refusals.get(key)), None
+        self._refusals.pop(key, None)
         state = jobset_state(jobset)
         if _needs_no_pods(job, state):
             return Observed(manifest=job, jobset=state), jobset
@@ -59,6 +67,7 @@ class Gatherer:
         """Drops what was kept of a job that is gone or over."""
         self._evidence.forget(key)
         self._reports.forget(key)
+        self._refusals.pop(key, None)
 
     async def _progress(self, key: Key, jobset: JobSetState, hosts: Iterable[Host]) -> Any:
         if jobset.suspended or jobset.outcome is not None:

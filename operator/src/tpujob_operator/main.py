@@ -53,6 +53,8 @@ async def run(settings: Settings) -> None:
 
         def notice(seen: Seen) -> None:
             key = job_of(seen)
+            if key is None:
+                return
             if seen.resource == "pods":
                 evidence.note(key, seen.manifest)
             else:
@@ -71,15 +73,15 @@ async def run(settings: Settings) -> None:
                 task.cancel()
 
 
-def job_of(seen: Seen) -> Key:
-    """The job that something seen belongs to."""
+def job_of(seen: Seen) -> Key | None:
+    """The job that something seen belongs to; None for a child that has lost its label."""
     metadata = seen.manifest["metadata"]
-    name = metadata["name"] if seen.resource == labels.PLURAL else metadata["labels"][labels.JOB_NAME]
-    return metadata["namespace"], name
+    name = metadata["name"] if seen.resource == labels.PLURAL else (metadata.get("labels") or {}).get(labels.JOB_NAME)
+    return (metadata["namespace"], name) if name else None
 
 
 def main() -> None:
-    """The command `tpujob-operator`: settings from the environment, exit code 2 when they cannot work."""
+    """The command `tpujob-operator`: settings from the environment; exits with 1 when they cannot work."""
     try:
         settings = Settings.from_environ(os.environ)
     except InvalidSetting as error:

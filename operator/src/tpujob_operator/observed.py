@@ -114,6 +114,8 @@ class Observed:
     """Failures of containers, read from pods now or seen by the watch before."""
     creation_failure: str | None = None
     """Why pods cannot be created (quota, pod security, an admission webhook), in the API server's words."""
+    jobset_refusal: str | None = None
+    """Why the JobSet could not be created when that was last tried, in the API server's words."""
     progress: Progress | None = None
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 

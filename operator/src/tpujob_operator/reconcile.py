@@ -14,12 +14,17 @@ from tpujob_operator.gather import Gatherer
 from tpujob_operator.phases import PhaseCounts
 from tpujob_operator.settings import Settings
 from tpujob_operator.storage import Storage
+from tpujob_operator.verdicts import Step
 from tpujob_operator.work_queue import backoff_seconds
 
 logger = logging.getLogger(__name__)
 
 CONFLICT_SECONDS = 0.1
 """After a conflict: somebody wrote a moment ago, so what is read now is new."""
+REFUSAL_SECONDS = 0.1
+"""After a refusal to create the JobSet for a new reason: the next pass writes it into the status."""
+LONGEST_REFUSED_SECONDS = 60.0
+"""Between attempts at what was refused: somebody may have granted a right or a quota, and is waiting."""
 LONGEST_UNAVAILABLE_SECONDS = 30.0
 """Between attempts while the API server is away: soon after it is back, everything should be well."""
 
@@ -60,7 +65,7 @@ class Reconciler:
             result, again = "unavailable", self._later(key, longest=LONGEST_UNAVAILABLE_SECONDS)
             logger.warning("API server not available: %s/%s, again in %.1f s: %s", *key, again, error)
         except api_errors.ApiError as error:
-            result, again = "refused", self._later(key, longest=300)
+            result, again = "refused", self._later(key, longest=LONGEST_REFUSED_SECONDS)
             logger.warning("Refused: %s/%s, again in %.1f s: %s", *key, again, error)
         finally:
             metrics.RECONCILES.labels(result).inc()
@@ -74,7 +79,12 @@ class Reconciler:
             return None
         observed, jobset = seen
         decision = decide(observed, self._settings)
-        await act(self._storage, observed, jobset, decision)
+        try:
+            await act(self._storage, observed, jobset, decision)
+        except (api_errors.Rejected, api_errors.Forbidden, api_errors.NotFound) as error:
+            if decision.step is Step.CREATE and self._gatherer.note_refusal(key, _words(error)):
+                return REFUSAL_SECONDS
+            raise
         phase = str(decision.status["phase"])
         self._phases.note(key, phase)
         if phase in TERMINAL:
@@ -84,3 +94,9 @@ class Reconciler:
     def _later(self, key: Key, *, longest: float) -> float:
         self._failures[key] = self._failures.get(key, 0) + 1
         return backoff_seconds(self._failures[key], longest=longest)
+
+
+def _words(error: api_errors.ApiError) -> str:
+    if isinstance(error, api_errors.NotFound):
+        return f"{error.message}; is JobSet installed (jobset.x-k8s.io/v1alpha2)?"
+    return error.message

@@ -1,7 +1,7 @@
 """The API server, as the rest of the operator knows it: the one module that talks to it and catches client exceptions.
 
 - Objects are plain JSON, not the client's models: what we do not know passes through unharmed, and reading is cheap.
-- Reads are quorum reads, never the API server's cache: a decision to create may rest on them.
+- Reads name no resource version and so are never stale: a decision to create may rest on them.
 - Every write carries a precondition (name free, resource version, uid), so that a replayed or late one fails instead of
   harming.
 """
@@ -113,7 +113,7 @@ class Storage:
         """The JobSet with the new `spec.suspend`; Conflict when it has changed since it was read."""
         metadata = jobset["metadata"]
         patch = {
-            "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
             "spec": {"suspend": suspended},
         }
         return await self._request(
@@ -133,7 +133,7 @@ class Storage:
         """The TpuTrainingJob with this merge patch on its status; Conflict when it has changed since it was read."""
         metadata = job["metadata"]
         body = {
-            "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
             "status": dict(patch),
         }
         return await self._request(

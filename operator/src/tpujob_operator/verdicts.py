@@ -127,10 +127,16 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
     # Inert until recorded, and there until its end is: see `decide` and `over`.
     spec = {key: value for key, value in manifest["spec"].items() if key != "ttlSecondsAfterFinished"}
     manifest = {**manifest, "spec": {**spec, "suspend": True}}
+    reason, message, blocked = Reason.CREATING, sentence(Reason.CREATING), None
+    if observed.jobset_refusal:
+        # Tried again all the same: a quota may have grown, JobSet may have been installed.
+        reason, message = Reason.JOBSET_REFUSED, sentence(Reason.JOBSET_REFUSED, detail=observed.jobset_refusal)
+        blocked = (reason, message)
     return Verdict(
         phase=Phase.QUEUED,
-        reason=Reason.CREATING,
-        message=sentence(Reason.CREATING),
+        reason=reason,
+        message=message,
+        blocked=blocked,
         step=Step.CREATE,
         manifest=manifest,
         hosts=hosts_of(manifest),

@@ -1,0 +1,188 @@
+"""Preconditions hold and errors have their class, on the real API server; late and stale decisions do no harm."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import load_kube_config
+
+from tests.cluster import pods
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.operator.jobs import Jobs
+from tests.operator.operator_process import OperatorProcess
+from tests.operator.proxy import Proxy
+from tpujob_operator import api_errors, storage
+from tpujob_operator.act import act
+from tpujob_operator.decide import decide
+from tpujob_operator.evidence import Evidence
+from tpujob_operator.gather import Gatherer
+from tpujob_operator.report import Reports
+from tpujob_operator.settings import Settings
+from tpujob_operator.storage import Storage
+from tpujob_operator.verdicts import Step
+
+pytestmark = pytest.mark.control_plane
+
+SETTINGS = Settings()
+
+
+async def connect(kubeconfig: Path) -> Storage:
+    configuration = Configuration()
+    await load_kube_config(config_file=str(kubeconfig), client_configuration=configuration, persist_config=False)
+    return Storage(ApiClient(configuration))
+
+
+@pytest.fixture
+async def store(installed: ControlPlane, operator_directory: Path) -> AsyncIterator[Storage]:
+    """The operator's storage, with the operator's rights."""
+    async with await connect(OperatorProcess(installed, operator_directory).kubeconfig) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def gatherer(store: Storage) -> AsyncIterator[Gatherer]:
+    async with aiohttp.ClientSession() as session:
+        yield Gatherer(store, Evidence(), Reports(session, interval=1))
+
+
+async def one_pass(store: Storage, gatherer: Gatherer, jobs: Jobs, name: str) -> Step | None:
+    seen = await gatherer.gather((jobs.namespace, name))
+    assert seen is not None
+    decision = decide(seen[0], SETTINGS)
+    await act(store, *seen, decision)
+    return decision.step
+
+
+async def manifest_of(gatherer: Gatherer, jobs: Jobs, name: str) -> dict[str, Any]:
+    seen = await gatherer.gather((jobs.namespace, name))
+    assert seen is not None
+    manifest = decide(seen[0], SETTINGS).manifest
+    assert manifest is not None
+    return manifest
+
+
+async def test_absent_is_none(store: Storage, jobs: Jobs) -> None:
+    assert await store.get_job(jobs.namespace, "absent") is None
+    assert await store.get_jobset(jobs.namespace, "absent") is None
+    assert await store.list_pods(jobs.namespace, "absent") == []
+
+
+async def test_second_create_finds_the_name_taken(store: Storage, gatherer: Gatherer, jobs: Jobs) -> None:
+    jobs.create("llama")
+    manifest = await manifest_of(gatherer, jobs, "llama")
+    created = await store.create_jobset(manifest)
+    with pytest.raises(api_errors.AlreadyExists, match=r"jobsets .*/llama"):
+        await store.create_jobset(manifest)
+    found = await store.get_jobset(jobs.namespace, "llama")
+    assert found is not None
+    assert found["metadata"]["uid"] == created["metadata"]["uid"]
+
+
+async def test_stale_status_is_refused(store: Storage, jobs: Jobs) -> None:
+    job = jobs.create("llama")
+    jobs.patch("llama", suspend=True)
+    with pytest.raises(api_errors.Conflict):
+        await store.patch_status(job, {"phase": "Queued"})
+    assert "status" not in jobs.get("llama")
+
+
+async def test_status_of_an_earlier_job_of_the_name_is_refused(store: Storage, jobs: Jobs) -> None:
+    earlier = jobs.create("llama")
+    jobs.api.delete(f"{jobs.path}/llama")
+    jobs.create("llama")
+    with pytest.raises(api_errors.Conflict):
+        await store.patch_status(earlier, {"phase": "Queued"})
+    assert "status" not in jobs.get("llama")
+
+
+async def test_stale_or_foreign_jobset_is_left_alone(store: Storage, gatherer: Gatherer, jobs: Jobs) -> None:
+    jobs.create("llama")
+    created = await store.create_jobset(await manifest_of(gatherer, jobs, "llama"))
+    resumed = await store.set_jobset_suspended(created, suspended=False)
+    assert resumed["spec"]["suspend"] is False
+    with pytest.raises(api_errors.Conflict):
+        await store.set_jobset_suspended(created, suspended=True)
+    with pytest.raises(api_errors.Conflict):
+        await store.delete_jobset({"metadata": {**created["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}})
+    await store.delete_jobset(resumed)
+    wait_for("the JobSet to go", lambda: jobs.jobset("llama") is None)
+    await store.delete_jobset(resumed)
+
+
+async def test_lists_of_many_pages_are_whole(store: Storage, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"job-{index}" for index in range(5)]
+    for name in names:
+        jobs.create(name, suspend=True)
+    monkeypatch.setattr(storage, "PAGE", 2)
+    found = await store.list_jobs([jobs.namespace])
+    assert sorted(job["metadata"]["name"] for job in found) == names
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, api_errors.Unavailable),
+        (403, api_errors.Forbidden),
+        (404, None),
+        (429, api_errors.Unavailable),
+        (500, api_errors.Unavailable),
+        (503, api_errors.Unavailable),
+    ],
+)
+async def test_answer_has_its_class(
+    installed: ControlPlane, operator_directory: Path, status: int, error: type[Exception] | None
+) -> None:
+    with Proxy(installed).serving() as proxy:
+        proxy.refuse = status
+        kubeconfig = OperatorProcess(installed, operator_directory, url=proxy.url).kubeconfig
+        async with await connect(kubeconfig) as store:
+            if error is None:
+                assert await store.get_job("default", "llama") is None
+            else:
+                with pytest.raises(error, match=f"get tputrainingjobs default/llama: {status}: by the test"):
+                    await store.get_job("default", "llama")
+
+
+async def test_silence_is_unavailable(installed: ControlPlane, operator_directory: Path) -> None:
+    kubeconfig = OperatorProcess(installed, operator_directory, url="http://127.0.0.1:1").kubeconfig
+    async with await connect(kubeconfig) as store:
+        with pytest.raises(api_errors.Unavailable, match="no answer"):
+            await store.list_jobs()
+
+
+async def test_stale_decision_does_nothing(store: Storage, gatherer: Gatherer, jobs: Jobs) -> None:
+    """A second operator that decided on an older state, and acts on it now."""
+    jobs.create("llama")
+    seen = await gatherer.gather((jobs.namespace, "llama"))
+    assert seen is not None
+    jobs.patch("llama", suspend=True)
+    with pytest.raises(api_errors.Conflict):
+        await act(store, *seen, decide(seen[0], SETTINGS))
+    assert jobs.jobset("llama") is None
+
+
+async def test_two_operators_make_one_jobset_run(store: Storage, gatherer: Gatherer, jobs: Jobs) -> None:
+    """One stops between its decision to create and the create; the job runs, ends, and is cleaned up meanwhile."""
+    jobs.create("llama", ttlSecondsAfterFinished=0)
+    late = await manifest_of(gatherer, jobs, "llama")
+    for expected in (Step.CREATE, None, Step.RESUME):
+        assert await one_pass(store, gatherer, jobs, "llama") is expected
+    for pod in jobs.wait_pods("llama"):
+        pods.set_succeeded(jobs.api, pod)
+    wait_for("the JobSet to complete", lambda: (jobs.jobset("llama") or {}).get("status", {}).get("terminalState"))
+    assert await one_pass(store, gatherer, jobs, "llama") is None
+    assert jobs.get("llama")["status"]["phase"] == "Succeeded"
+    assert await one_pass(store, gatherer, jobs, "llama") is Step.DELETE
+    wait_for("the JobSet to go", lambda: jobs.jobset("llama") is None)
+
+    await store.create_jobset(late)
+
+    assert await one_pass(store, gatherer, jobs, "llama") is Step.DELETE
+    assert jobs.get("llama")["status"]["phase"] == "Succeeded"
+    wait_for("the late JobSet to go", lambda: jobs.jobset("llama") is None)
+    ran = jobs.api.items(f"/api/v1/namespaces/{jobs.namespace}/pods")
+    assert all(pod["status"]["phase"] == "Succeeded" for pod in ran)
