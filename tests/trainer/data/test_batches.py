@@ -83,6 +83,23 @@ def test_rows_need_not_be_neighbours(data):
         assert np.array_equal(all_rows.state[rows], few_rows.state)
 
 
+def resumed_twice(manifest, plan, steps, length):
+    """Batches of a run that goes on with other numbers of processes after two interruptions."""
+    batches, state = [], None
+    for processes, count in zip((4, 8, 2), steps, strict=True):
+        batches += take_in_parts(manifest, plan, count, processes=processes, state=state, length=length)
+        state = batches[-1].state
+    return batches
+
+
+@pytest.mark.parametrize("lanes", [8, 2, 1])
+def test_two_interruptions_change_nothing(data, lanes):
+    manifest, _ = data
+    plan = LanePlan(manifest.num_units, 8, lanes, seed=5)
+
+    assert raw(resumed_twice(manifest, plan, (5, 7, 6), 33)) == raw(take(manifest, plan, 18, length=33))
+
+
 @settings(deadline=None, max_examples=25)
 @given(
     layout=LAYOUTS,
@@ -99,10 +116,7 @@ def test_interrupted_run_equals_an_undisturbed_one(layout, lanes, steps, length,
         plan = LanePlan(manifest.num_units, 8, lanes if lanes <= manifest.num_units else 1, seed)
 
         undisturbed = take(manifest, plan, sum(steps), length=length)
-        resumed, state = [], None
-        for processes, count in zip((4, 8, 2), steps, strict=True):
-            resumed += take_in_parts(manifest, plan, count, processes=processes, state=state, length=length)
-            state = resumed[-1].state
+        resumed = resumed_twice(manifest, plan, steps, length)
 
     assert raw(resumed) == raw(undisturbed)
     assert batches_digest(resumed[-1].state) == batches_digest(undisturbed[-1].state)
