@@ -8,7 +8,7 @@ import pytest
 
 SEQUENCE_LENGTH = 32
 BATCH_SIZE = 8
-DOCUMENTS = tuple(f"{number:03d} is one document of thirty" for number in range(64))
+DOCUMENTS = tuple(f"{number:03d} is one document of thirty." for number in range(64))
 """Thirty bytes each: with a token before and after, one document fills one row, and eight batches are one epoch."""
 
 
