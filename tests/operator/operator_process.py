@@ -53,16 +53,13 @@ def grant_rights(plane: ControlPlane) -> None:
 class OperatorProcess:
     """An operator that runs within a `with` block, or between `start` and `stop` or `kill`."""
 
-    def __init__(
-        self, plane: ControlPlane, directory: Path, *, url: str | None = None, namespaces: str = "", **settings: str
-    ) -> None:
+    def __init__(self, plane: ControlPlane, directory: Path, *, url: str | None = None, **settings: str) -> None:
         """Describes the operator.
 
         Args:
             plane: Whose jobs it serves.
             directory: For its log and kubeconfig.
             url: Of the API server, where it is not to be reached directly.
-            namespaces: That it serves, comma-separated; all by default.
             settings: More of its environment.
         """
         self._plane = plane
@@ -79,7 +76,6 @@ class OperatorProcess:
             "KUBECONFIG": str(self.kubeconfig),
             "OPERATOR_HEALTH_PORT": str(self._health_port),
             "OPERATOR_METRICS_PORT": str(self._metrics_port),
-            "OPERATOR_WATCH_NAMESPACES": namespaces,
             "OPERATOR_REPORT_INTERVAL_SECONDS": "0.5",
             **settings,
         }
@@ -106,8 +102,6 @@ class OperatorProcess:
             "/usr/bin/env",
             *environment,
             sys.executable,
-            "-W",
-            "error::ResourceWarning",
             "-m",
             "tpujob_operator",
         ]

@@ -62,7 +62,9 @@ class Killer:
 
 def test_killed_between_any_two_calls(installed: ControlPlane, jobs: Jobs, operator_directory: Path) -> None:
     with Proxy(installed).serving() as proxy:
-        operator = OperatorProcess(installed, operator_directory, url=proxy.url, namespaces=jobs.namespace)
+        operator = OperatorProcess(
+            installed, operator_directory, url=proxy.url, OPERATOR_WATCH_NAMESPACES=jobs.namespace
+        )
         killer = Killer(operator)
         proxy.answered = killer.answered
         names: list[str] = []

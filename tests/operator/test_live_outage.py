@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -74,37 +73,3 @@ def test_error_in_a_watch_does_not_end_the_process(jobs: Jobs, operator: Operato
     )
     assert sorted(jobsets_created(jobs.plane.audit_log, jobs.namespace)) == ["after", "before"]
     assert operator.get("/healthz")[0] == 200
-
-
-def test_silent_watches_lose_nothing(
-    installed: ControlPlane, jobs: Jobs, proxy: Proxy, operator_directory: Path
-) -> None:
-    """A watch that stays open and shows nothing more: lists tell what it does not."""
-    proxy.silent = True
-    settings = {"OPERATOR_RESYNC_SECONDS": "0.5"}
-    try:
-        with OperatorProcess(
-            installed, operator_directory, url=proxy.url, namespaces=jobs.namespace, **settings
-        ) as operator:
-            jobs.create("llama")
-            jobs.run("llama")
-            jobs.wait_phase("llama", "Running")
-            jobs.finish("llama")
-            jobs.wait_phase("llama", "Succeeded")
-            assert operator.metric("tpujob_operator_watch_events_total") == 0
-            assert operator.metric("tpujob_operator_watch_missed_objects") > 0
-    finally:
-        proxy.silent = False
-    assert jobsets_created(installed.audit_log, jobs.namespace) == ["llama"]
-
-
-def test_sigterm_ends_it_soon_and_well(installed: ControlPlane, jobs: Jobs, operator_directory: Path) -> None:
-    operator = OperatorProcess(installed, operator_directory, namespaces=jobs.namespace)
-    with operator:
-        jobs.create("llama")
-        jobs.wait_phase("llama", "Starting")
-        assert operator.process is not None
-        operator.process._popen.terminate()
-        assert operator.process._popen.wait(10) == 0
-    assert "Traceback" not in operator.log()
-    assert "never closed" not in operator.log()

@@ -166,8 +166,10 @@ def _run_to_the_first_end(main: Coroutine[Any, Any, None]) -> None:
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
-        # Also when nothing is left: connections that were closed a moment ago need a turn of the loop to go.
-        loop.run_until_complete(asyncio.wait(left, timeout=1) if left else asyncio.sleep(0.05, []))
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=1))
+        # Connections that were closed a moment ago need a turn of the loop to go.
+        loop.run_until_complete(asyncio.sleep(0.05))
         with contextlib.suppress(TimeoutError):
             loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), timeout=1))
         loop.close()
