@@ -10,22 +10,20 @@ import pytest
 from tests.cluster.waiting import wait_for
 from tests.contract.conftest import Launch
 from tests.contract.launched import JOB, LAUNCHER, LEAVES_A_GRANDCHILD, PYTHON, is_alive
-from tpujob_contract.launch_child import margin_seconds
+from tpujob_contract.launch_child import LEFTOVER_SECONDS, margin_seconds
 
 SHORT_GRACE = JOB | {"TPUJOB_GRACE_SECONDS": "1"}
 
+# Not with handlers: one that runs inside `print` must not print.
 SAYS_EVERY_SIGNAL = """
 import signal
-ended = []
-def hear(number, frame):
-    print(signal.Signals(number).name, flush=True)
-    if number == signal.SIGUSR2:
-        ended.append(number)
-for name in ("TERM", "INT", "QUIT", "HUP", "USR1", "USR2"):
-    signal.signal(getattr(signal, "SIG" + name), hear)
+numbers = {getattr(signal, "SIG" + name) for name in ("TERM", "INT", "QUIT", "HUP", "USR1", "USR2")}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 print("ready", flush=True)
-while not ended:
-    signal.pause()
+number = None
+while number != signal.SIGUSR2:
+    number = signal.sigwait(numbers)
+    print(signal.Signals(number).name, flush=True)
 """
 
 
@@ -95,7 +93,7 @@ def test_program_deaf_to_sigterm_is_killed_within_the_grace_period(launch: Launc
     start = time.monotonic()
     launched.send(signal.SIGTERM)
     assert launched.wait() == 137
-    assert time.monotonic() - start < 1.5
+    assert time.monotonic() - start < LEFTOVER_SECONDS
     assert launched.message[:2] == ["exit code 137, killed by SIGKILL", "still running 1 s after SIGTERM: killed"]
 
 
@@ -108,7 +106,8 @@ def test_no_grandchild_survives(launch: Launch, how, then):
         launched.send(signal.SIGTERM)
     start = time.monotonic()
     assert launched.wait() == (75 if then == "wait" else 0)
-    assert time.monotonic() - start < 1.5
+    # The grace period of a second is the limit here, not what a leftover may have elsewhere; a busy machine adds to it.
+    assert time.monotonic() - start < LEFTOVER_SECONDS
     assert not is_alive(launched.grandchild)
     named = any("left behind and killed" in line for line in launched.message)
     assert named == ("deaf" in how)

@@ -85,12 +85,14 @@ except BrokenPipeError:
     os._exit(5)
 """
     with subprocess.Popen(
-        [*LAUNCHER, "--", *PYTHON, program], env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [*LAUNCHER, "--", *PYTHON, program], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         process.stdout.read(1)
         process.stdout.close()
         assert process.wait(20) == 5
+        assert b"Traceback" not in process.stderr.read()
 
 
 def test_order_of_stdout_and_stderr_is_kept_when_both_go_to_one_place(environ):
