@@ -132,7 +132,7 @@ def start(
     processes: int,
     devices: int,
     config: Mapping[str, Any],
-    checkpoint_dir: Path | None = None,
+    checkpoint_dir: Path | str | None = None,
     name: str = "job",
     attempt: int = 0,
     startup_seconds: int = 60,

@@ -14,9 +14,6 @@ from tpujob_trainer import checkpoint, checkpoint_restore, checkpoint_steps, coo
 from tpujob_trainer.startup import Runtime
 
 LIMIT_SECONDS = 30.0
-# TensorStore's reads outlive the event loop in which one of them failed, and complain on a thread of theirs.
-after_failed_reads = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
 
 
@@ -72,9 +69,11 @@ def run(directory, *, steps=(), keep=3, width=4, told=None):
 
 
 def damage(directory, step):
-    for file in (directory / "steps" / str(step) / "state").rglob("*"):
-        if file.is_file() and file.parent.name == "d":
-            file.write_bytes(b"")
+    """Takes away the list of leaves. Lost bytes of leaves are in tests/multiprocess.
+
+    TensorStore's reads outlive the event loop in which one of them failed, and complain in whatever test runs then.
+    """
+    (directory / "steps" / str(step) / "state" / "_METADATA").unlink()
 
 
 def test_nothing_there_is_none(tmp_path):
@@ -146,7 +145,6 @@ def test_step_without_marker_is_no_checkpoint(tmp_path):
     assert restored[0] == 3
 
 
-@after_failed_reads
 def test_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, caplog):
     run(tmp_path, steps=[3, 6, 9])
     damage(tmp_path, 9)
@@ -162,7 +160,6 @@ def test_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, caplog):
     assert (again[0], int(again[1]["step"])) == (9, 9)
 
 
-@after_failed_reads
 def test_nothing_is_begun_anew_when_no_checkpoint_can_be_read(tmp_path):
     run(tmp_path, steps=[3, 6])
     damage(tmp_path, 3)

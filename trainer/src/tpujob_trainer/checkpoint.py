@@ -181,8 +181,9 @@ class Checkpoints:
     def _open(self) -> ocp.CheckpointManager:
         if self._manager is None:
             _use_coordination_service_for_barriers()
-            # Orbax tells forty lines about each save, in each process.
-            logging.getLogger("absl").setLevel(logging.WARNING)
+            # Orbax tells forty lines about each save in each process, and fsspec one for each file of a bucket.
+            for talkative in ("absl", "fsspec"):
+                logging.getLogger(talkative).setLevel(logging.WARNING)
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=self._keep,
                 cleanup_tmp_directories=True,

@@ -70,7 +70,8 @@ def claim(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) ->
 
 def unusable(directory: str, error: Exception) -> errors.TrainerError:
     """What to say when the directory cannot be read or written."""
-    cause = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split()) or type(error).__name__
+    # What comes from a bucket has no error number, and often no more text than an address.
+    cause = error.strerror if isinstance(error, OSError) and error.strerror else errors.brief(error)
     if isinstance(error, FileExistsError | NotADirectoryError):
         return errors.ConfigurationError(
             f"spec.checkpointDir: {directory} is not a directory ({cause}); give a directory or a gs:// address"

@@ -1,0 +1,69 @@
+"""Checkpoints on gs://, where a marker is the commit and nothing can be renamed."""
+
+import itertools
+import json
+
+import pytest
+
+from tests.multiprocess import processes
+
+pytestmark = pytest.mark.processes
+
+COUNTING = ("-m", "tests.multiprocess.counting_run")
+
+
+@pytest.fixture(scope="module")
+def run(bucket, tmp_path_factory):
+    """A function that lets a counting run of two processes end by itself."""
+    folder = tmp_path_factory.mktemp("runs")
+    number = itertools.count()
+
+    def run(where, steps, **arguments):
+        with processes.start(
+            folder / str(next(number)),
+            processes=2,
+            devices=1,
+            config={"steps": steps, "save_every": 2},
+            checkpoint_dir=where,
+            program=COUNTING,
+            extra=bucket.environment,
+            **arguments,
+        ) as found:
+            found.wait(limit_seconds=120)
+        return found
+
+    return run
+
+
+def codes(run):
+    return [member.poll() for member in run.members]
+
+
+def test_bucket_is_a_checkpoint_directory(run, bucket):
+    first = run(f"gs://{bucket.name}/run", 4)
+    assert codes(first) == [0, 0], first.explain()
+    assert json.loads(bucket.read("run/owner.json")) == {"owner": "test/job"}
+    assert json.loads(bucket.read("run/latest.json"))["step"] == 4
+    assert "run/steps/4/commit_success.txt" in bucket.objects("run/steps/4/")
+
+    # Bytes that are lost make the step before the newest one; the bad one is saved anew in its place.
+    for name in bucket.objects("run/steps/4/state/d/"):
+        bucket.write(name, b"")
+    second = run(f"gs://{bucket.name}/run", 6)
+    assert codes(second) == [0, 0], second.explain()
+    for member in second.members:
+        assert "The checkpoint of step 4 cannot be used" in member.log
+        assert "restored=2 value=2.0" in member.log
+    assert "run/steps/4/unusable.json" not in bucket.objects("run/steps/4/")
+    assert "run/steps/4/commit_success.txt" in bucket.objects("run/steps/4/")
+
+    other = run(f"gs://{bucket.name}/run", 8, name="other")
+    assert codes(other) == [78, 78], other.explain()
+    assert "belongs to test/job, and this job is test/other" in other[1].termination_message
+
+
+def test_bucket_that_is_not_there_is_named(run):
+    found = run("gs://nowhere/run", 4)
+    assert codes(found) == [77, 77], found.explain()
+    for member in found.members:
+        assert "spec.checkpointDir: gs://nowhere/run cannot be read and written" in member.termination_message
