@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
@@ -71,13 +71,13 @@ class Feed:
         self.wait_seconds = 0.0
         """Time spent waiting for the loader so far."""
 
-    def take(self, signals: Signals) -> Batch:
-        """The next batch, with what this process has to say; waits for the loader."""
+    def take(self, say: Callable[[], Signals]) -> Batch:
+        """The next batch, with what this process has to say once it is there; waits for the loader."""
         began = time.monotonic()
         local = next(self._loader)
         self.wait_seconds += time.monotonic() - began
         self._position = local.state
-        return self._assembler.batch(local, signals)
+        return self._assembler.batch(local, say())
 
     def position(self) -> jax.Array:
         """int32 [batch, columns], rows over all devices: belongs into the checkpoint of the present state."""

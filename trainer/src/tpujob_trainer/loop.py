@@ -52,8 +52,8 @@ class Ending:
 
     state: TrainState
     step: int
-    was_stopped: bool
-    """Asked to stop before the last step."""
+    has_finished: bool
+    """All steps are done, and the last one is committed if there is a saver; else the run was asked to stop before."""
 
 
 class Loop:
@@ -109,7 +109,7 @@ class Loop:
                 self._record(unread)
                 unread = None
                 self._save(step, state)
-            batch = self._feed.take(self._signals())
+            batch = self._feed.take(self._signals)
             state, metrics = self._train_step(state, batch)
             finding, unread = self._record(unread), (step + 1, metrics)
             said = finding.signals if finding else Signals()
@@ -117,11 +117,11 @@ class Loop:
                 self._saver.poll()
             if said.stop:
                 self._record(unread)
-                self._save_last(step + 1, state, said)
-                return Ending(state, step + 1, was_stopped=step + 1 < steps)
+                is_kept = self._save_to_stop(step + 1, state, said)
+                return Ending(state, step + 1, has_finished=is_kept and step + 1 == steps)
         self._record(unread)
-        self._save_last(steps, state, Signals())
-        return Ending(state, steps, was_stopped=False)
+        self._save_to_finish(steps, state)
+        return Ending(state, steps, has_finished=True)
 
     def _signals(self) -> Signals:
         return Signals(
@@ -145,11 +145,11 @@ class Loop:
             self._saver.save(step, checkpoint_tree(state, self._feed.position()))
         self._clock.saved()
 
-    def _save_last(self, step: int, state: TrainState, said: Signals) -> None:
+    def _save_to_stop(self, step: int, state: TrainState, said: Signals) -> bool:
+        """Saves if that still fits; whether nothing is lost."""
         if self._saver is None:
-            logger.info("Step %d: nothing is saved, there is no spec.checkpointDir", step)
-            return
-        if said.stop and not fits(seconds_left=said.seconds_left, save_seconds=said.save_seconds):
+            return True
+        if not fits(seconds_left=said.seconds_left, save_seconds=said.save_seconds):
             logger.warning(
                 "Step %d: not saved, %.0f s are left and the last save took %.0f s; the newest checkpoint is step %s",
                 step,
@@ -157,14 +157,21 @@ class Loop:
                 said.save_seconds,
                 self._saver.committed_step,
             )
-            return
-        self._save(step, state)
-        with self._report.during("saving"):
-            self._saver.finish(min(self._stop.seconds_left(), COMMIT_LIMIT_SECONDS))
-        if self._saver.committed_step != step:
+            return False
+        return self._save_and_wait(step, state)
+
+    def _save_to_finish(self, step: int, state: TrainState) -> None:
+        if self._saver is not None and not self._save_and_wait(step, state):
             raise TrainerError(
                 f"step {step} was saved but not committed; the newest checkpoint is step {self._saver.committed_step}"
             )
+
+    def _save_and_wait(self, step: int, state: TrainState) -> bool:
+        assert self._saver is not None
+        self._save(step, state)
+        with self._report.during("saving"):
+            self._saver.finish(min(self._stop.seconds_left(), COMMIT_LIMIT_SECONDS))
+        return self._saver.committed_step == step
 
 
 def checkpoint_tree(state: TrainState, position: Any) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def run(
     task = _Pretraining.start(process, config, environ, stop)
     code = task.run()
     task.runtime.close()
+    if task.claim:
+        task.claim.close()
     return code
 
 
@@ -68,6 +70,7 @@ class _Pretraining:
     stop: StopRequest
     report: Report
     metrics: Metrics
+    claim: ownership.Claim | None
     attempt: attempts.Attempt | None
     save_seconds: float = 0.0
 
@@ -91,10 +94,10 @@ class _Pretraining:
                 num_processes=process.num_processes, chips_per_host=process.chips_per_host, devices=jax.devices()
             )
         directory = environ.get(environment.CHECKPOINT_DIR) or None
-        attempt = None
+        claim, attempt = None, None
         if directory:
             owner = f"{process.namespace}/{process.name}" if process else "local/trainer"
-            ownership.claim(directory, owner=owner, adopt=config.checkpoint.adopt, runtime=runtime)
+            claim = ownership.claim(directory, owner=owner, adopt=config.checkpoint.adopt, runtime=runtime)
             attempt = attempts.Attempt(
                 directory, attempt_id=runtime.attempt_id, started=started, is_lead=runtime.is_lead
             )
@@ -105,7 +108,7 @@ class _Pretraining:
             checkpoint=directory,
         )
         slices = process.slices if process else 1
-        task = cls(runtime, config, directory, slices, stop, report, metrics, attempt)
+        task = cls(runtime, config, directory, slices, stop, report, metrics, claim, attempt)
         stop.at_exit(task.last_words)
         if attempt:
             attempt.write(report.snapshot())
@@ -162,7 +165,7 @@ class _Pretraining:
             self.stop.entered_loop()
             ending = loop.run(state, first=first, steps=resolved.steps)
             self.stop.left_loop()
-        if ending.was_stopped:
+        if not ending.has_finished:
             logger.info("Step %d of %d: stopped as asked", ending.step, resolved.steps)
             return ExitCode.STOPPED
         if resolved.sample and prompt:
@@ -177,7 +180,7 @@ class _Pretraining:
         """The end of the attempt, for the report and the file beside the checkpoint."""
         phases: dict[int, Phase] = {ExitCode.FINISHED: "finished", ExitCode.STOPPED: "stopping"}
         self.report.enter(phases.get(code, "failed"))
-        if message:
+        if code != ExitCode.FINISHED:
             self.report.update(message=message)
         if self.attempt:
             self.attempt.write(self.report.snapshot(), exit_code=code)

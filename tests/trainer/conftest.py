@@ -1,0 +1,6 @@
+"""Eight CPU devices for every test of the trainer; jax reads this once, when its backend starts."""
+
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_NUM_CPU_DEVICES"] = "8"

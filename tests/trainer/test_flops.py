@@ -1,0 +1,37 @@
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+from tpujob_trainer.flops import forward_flops_per_token, training_flops_per_token
+from tpujob_trainer.model.decoder import Decoder
+from tpujob_trainer.model.layers import attention_mask, rotary_angles
+from tpujob_trainer.model.shape import ModelConfig, ModelShape
+
+SHAPE = ModelShape(layers=1, embed_dim=128, heads=4, kv_heads=2, head_dim=32, mlp_dim=384, vocab_size=512)
+
+
+def test_arithmetic_agrees_with_the_compiler() -> None:
+    length = 64
+
+    structure, weights = nnx.split(nnx.eval_shape(lambda: Decoder(SHAPE, rngs=nnx.Rngs(0))))
+
+    def forward(weights: nnx.State, tokens: jax.Array) -> jax.Array:
+        decoder = nnx.merge(structure, weights)
+        layer_structure, stacked = nnx.split(decoder.layers)
+        layer = nnx.merge(layer_structure, jax.tree.map(lambda leaf: leaf[0], stacked))
+        angles = rotary_angles(jnp.arange(length)[None], head_dim=32, theta=1e4)
+        x = layer(decoder.embedding[...][tokens], angles, attention_mask(jnp.ones_like(tokens)))
+        return decoder.norm(x) @ decoder.output[...]
+
+    abstract = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    counted = jax.jit(forward).lower(weights, abstract).compile().cost_analysis()["flops"]
+    assert counted == pytest.approx(forward_flops_per_token(SHAPE, length) * length, rel=0.1)
+
+
+def test_training_is_six_per_parameter_and_attention() -> None:
+    shape = ModelConfig(preset="llama3-8b").resolve(vocabulary=9, platform="tpu")
+    per_parameter = training_flops_per_token(shape, 0) / (shape.num_parameters - shape.vocab_size * shape.embed_dim)
+    assert per_parameter == pytest.approx(6, rel=1e-4)
+    attention = training_flops_per_token(shape, 8192) - training_flops_per_token(shape, 0)
+    assert attention == 12 * shape.layers * shape.heads * shape.head_dim * 8192

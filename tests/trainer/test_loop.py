@@ -1,0 +1,195 @@
+"""The loop with its real parts: step, checkpoints, report; only the batches are made up here."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from tests.trainer.test_train_step import LENGTH, ROWS, SHAPE
+from tpujob_trainer import coordination
+from tpujob_trainer.batches import Assembler, Feed
+from tpujob_trainer.checkpoint import Checkpoints
+from tpujob_trainer.config import CheckpointConfig
+from tpujob_trainer.data import LocalBatch
+from tpujob_trainer.errors import DivergedError
+from tpujob_trainer.loop import Ending, Loop, checkpoint_tree
+from tpujob_trainer.mesh import build_mesh
+from tpujob_trainer.metrics import Metrics
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.progress import Progress
+from tpujob_trainer.report import Report
+from tpujob_trainer.saving import SaveClock
+from tpujob_trainer.startup import Runtime
+from tpujob_trainer.stopping import StopRequest
+from tpujob_trainer.train_step import TrainState, TrainStep, init_state, make_train_step
+
+OPTIMIZER = optax.adam(1e-2)
+RUNTIME = Runtime(0, 1, "1.0-0000", "here", coordination.alone())
+
+
+@functools.cache
+def model() -> Model:
+    return Model(dataclasses.replace(SHAPE, layers=1), build_mesh(slices=1))
+
+
+@functools.cache
+def train_step() -> TrainStep:
+    return make_train_step(model(), OPTIMIZER, optax.constant_schedule(1e-2), clip_norm=1.0)
+
+
+class Batches:
+    """The k-th batch is a function of k; its state is k + 1."""
+
+    def __init__(self, taken: int = 0, before: Callable[[int], None] = lambda taken: None) -> None:
+        self.taken = taken
+        self._before = before
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> LocalBatch:
+        self._before(self.taken)
+        rng = np.random.default_rng(self.taken)
+        tokens = rng.integers(0, 32, (ROWS, LENGTH + 1), np.int32)
+        self.taken += 1
+        return LocalBatch(
+            inputs=tokens[:, :-1],
+            targets=tokens[:, 1:],
+            segment_ids=np.ones((ROWS, LENGTH), np.int32),
+            positions=np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1)),
+            loss_mask=np.ones((ROWS, LENGTH), bool),
+            rows=np.arange(ROWS, dtype=np.int32),
+            state=np.full((ROWS, 1), self.taken, np.int32),
+        )
+
+
+@dataclasses.dataclass
+class Run:
+    """One attempt, put together as the task does it."""
+
+    directory: Path
+    every_steps: int | None = None
+    every_seconds: int = 900
+    stop: StopRequest = dataclasses.field(default_factory=lambda: StopRequest(grace_seconds=60))
+    report: Report = dataclasses.field(default_factory=Report)
+    save_seconds: float = 0.0
+    clock: Callable[[], float] | None = None
+
+    def __post_init__(self) -> None:
+        self.saver = Checkpoints(str(self.directory), keep=10, runtime=RUNTIME)
+        self.losses: dict[int, float] = {}
+
+    def train(self, steps: int, batches: Batches, state: TrainState | None = None, first: int = 0) -> Ending:
+        assembler = Assembler(model().mesh, ROWS)
+        config = CheckpointConfig(every_steps=self.every_steps, every_seconds=self.every_seconds)
+        clock = {} if self.clock is None else {"clock": self.clock}
+        progress = Progress(self.report, Metrics(self.report), steps=steps, log_every_steps=100, is_lead=True)
+        record = progress.record
+
+        def recorded(finding: Any, **rest: Any) -> None:
+            self.losses[finding.step] = finding.loss
+            record(finding, **rest)
+
+        progress.record = recorded  # type: ignore[method-assign]
+        loop = Loop(
+            train_step=train_step(),
+            feed=Feed(batches, assembler, np.full((ROWS, 1), batches.taken, np.int32)),
+            saver=self.saver,
+            config=config,
+            clock=SaveClock(config, decides=True, **clock),
+            progress=progress,
+            report=self.report,
+            stop=self.stop,
+            save_seconds=lambda: self.save_seconds,
+        )
+        return loop.run(state or init_state(model(), OPTIMIZER, 0), first=first, steps=steps)
+
+    def restore(self) -> tuple[int, TrainState, np.ndarray]:
+        abstract = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding),
+            checkpoint_tree(
+                init_state(model(), OPTIMIZER, 0), Assembler(model().mesh, ROWS).array(np.zeros((ROWS, 1), np.int32))
+            ),
+        )
+        found = self.saver.restore(abstract)
+        assert found is not None
+        step, tree = found
+        return step, TrainState(tree["step"], tree["weights"], tree["optimizer"]), np.asarray(tree["data"])
+
+    def saved(self) -> list[int]:
+        return sorted(int(folder.name) for folder in (self.directory / "steps").iterdir() if folder.name.isdigit())
+
+
+def test_it_saves_at_its_steps_and_at_the_end(tmp_path: Path) -> None:
+    run = Run(tmp_path, every_steps=2)
+    ending = run.train(5, Batches())
+    assert (ending.step, ending.has_finished) == (5, True)
+    assert run.saved() == [2, 4, 5]
+    assert run.saver.committed_step == 5
+    assert sorted(run.losses) == [1, 2, 3, 4, 5]
+
+
+def test_a_restored_run_goes_on_as_if_undisturbed(tmp_path: Path) -> None:
+    whole = Run(tmp_path / "whole")
+    whole.train(6, Batches())
+    begun = Run(tmp_path / "parts")
+    begun.train(3, Batches())
+    resumed = Run(tmp_path / "parts")
+    step, state, position = resumed.restore()
+    assert step == int(state.step) == 3
+    np.testing.assert_array_equal(position, 3)
+    resumed.train(6, Batches(taken=int(position[0, 0])), state, first=step)
+    assert begun.losses | resumed.losses == whole.losses
+
+
+def test_a_request_stops_it_at_a_saved_step(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    ending = run.train(50, Batches(before=lambda taken: run.stop.request() if taken == 3 else None))
+    assert (ending.step, ending.has_finished) == (5, False), "told in batch 4, read after step 5 was begun"
+    assert run.saved() == [5]
+    step, _, position = run.restore()
+    assert step == 5
+    np.testing.assert_array_equal(position, 5)
+
+
+def test_a_save_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
+    run = Run(tmp_path, save_seconds=40)
+    ending = run.train(50, Batches(before=lambda taken: run.stop.request() if taken == 3 else None))
+    assert not ending.has_finished
+    assert run.saver.committed_step is None
+
+
+def test_process_0_can_ask_for_a_save_by_its_clock(tmp_path: Path) -> None:
+    now = [0.0]
+
+    def tick(taken: int) -> None:
+        now[0] += 10
+
+    run = Run(tmp_path, every_seconds=35, clock=lambda: now[0])
+    run.train(9, Batches(before=tick))
+    assert run.saved() == [5, 9], "asked with batch 4, told with its metrics after step 5 was begun"
+
+
+def test_what_is_not_finite_is_never_saved(tmp_path: Path) -> None:
+    run = Run(tmp_path, every_steps=1)
+    state = init_state(model(), OPTIMIZER, 0)
+    spoiled = jax.tree.map(lambda leaf: leaf * np.float32("nan"), state.weights)
+    with pytest.raises(DivergedError, match=r"^step 1:"):
+        run.train(3, Batches(), TrainState(state.step, spoiled, state.optimizer))
+    assert run.saver.committed_step is None
+    assert not run.saver.is_saving
+
+
+def test_without_a_directory_nothing_is_saved(tmp_path: Path) -> None:
+    run = Run(tmp_path / "none")
+    run.saver = None  # type: ignore[assignment]
+    assert run.train(2, Batches()).has_finished
+    assert not (tmp_path / "none").exists()

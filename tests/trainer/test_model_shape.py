@@ -1,0 +1,45 @@
+from typing import get_args
+
+import pytest
+
+from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.model.shape import ModelConfig, ModelShape, PresetName
+
+
+def shape(**fields: object) -> ModelShape:
+    return ModelConfig(**fields).resolve(vocabulary=259, platform="cpu")  # type: ignore[arg-type]
+
+
+def test_the_names_of_presets_are_those_of_the_table() -> None:
+    assert list(get_args(PresetName)) == list(PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters"),
+    # As told by the models' own safetensors indexes.
+    [
+        ("llama2-7b", 6_738_415_616),
+        ("llama3-8b", 8_030_261_248),
+        ("llama3-70b", 70_553_706_496),
+        ("mistral-7b", 7_248_023_552),
+    ],
+)
+def test_a_preset_has_the_published_number_of_parameters(preset: PresetName, parameters: int) -> None:
+    assert shape(preset=preset).num_parameters == parameters
+
+
+def test_fields_replace_those_of_the_preset() -> None:
+    changed = shape(preset="tiny", layers=1, rope_theta=5.0)
+    assert (changed.layers, changed.rope_theta, changed.embed_dim) == (1, 5.0, 128)
+
+
+def test_dimensions_follow_from_each_other() -> None:
+    made = shape(layers=2, embed_dim=256, heads=8)
+    assert (made.kv_heads, made.head_dim, made.mlp_dim, made.vocab_size) == (8, 32, 768, 384)
+
+
+@pytest.mark.parametrize(("platform", "dtype"), [("cpu", "float32"), ("tpu", "bfloat16"), ("gpu", "bfloat16")])
+def test_the_type_of_computation_follows_the_devices(platform: str, dtype: str) -> None:
+    assert ModelConfig(preset="tiny").resolve(vocabulary=9, platform=platform).compute_dtype == dtype
+    asked = ModelConfig(preset="tiny", compute_dtype="bfloat16")
+    assert asked.resolve(vocabulary=9, platform=platform).compute_dtype == "bfloat16"

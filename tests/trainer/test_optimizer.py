@@ -1,0 +1,34 @@
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tpujob_trainer.config import OptimizerConfig
+from tpujob_trainer.optimizer import is_decayed, make_optimizer, make_schedule
+
+
+@pytest.mark.parametrize(
+    ("step", "rate"),
+    [(0, 0.2), (2, 0.6), (4, 1.0), (54, 0.55), (104, 0.1), (200, 0.1)],
+    ids=["first", "warming up", "peak", "half-way", "last", "after"],
+)
+def test_the_rate_rises_then_falls(step: int, rate: float) -> None:
+    schedule = make_schedule(OptimizerConfig(learning_rate=1.0, warmup_steps=4), steps=104)
+    assert float(schedule(step)) == pytest.approx(rate, abs=1e-6)
+
+
+def test_without_warmup_the_first_step_has_the_peak() -> None:
+    schedule = make_schedule(OptimizerConfig(learning_rate=0.5, warmup_steps=0), steps=10)
+    assert float(schedule(0)) == 0.5
+
+
+def test_norms_do_not_decay() -> None:
+    weights = {"norm": {"scale": jnp.ones(3)}, "mlp": {"up": jnp.ones((3, 3))}}
+    assert is_decayed(weights) == {"norm": {"scale": False}, "mlp": {"up": True}}
+    config = OptimizerConfig(learning_rate=0.1, warmup_steps=0, weight_decay=0.5)
+    optimizer = make_optimizer(config, make_schedule(config, steps=10))
+    zeros = {"norm": {"scale": jnp.zeros(3)}, "mlp": {"up": jnp.zeros((3, 3))}}
+    updates, _ = optimizer.update(zeros, optimizer.init(weights), weights)
+    after = optax.apply_updates(weights, updates)
+    np.testing.assert_array_equal(after["norm"]["scale"], 1.0)
+    np.testing.assert_allclose(after["mlp"]["up"], 0.95, rtol=1e-6)

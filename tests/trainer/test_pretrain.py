@@ -1,0 +1,87 @@
+"""The whole task in this process, on real files; processes that meet each other are in tests/multiprocess."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tpujob_trainer import attempts
+from tpujob_trainer.config import load_config
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.stopping import StopRequest
+from tpujob_trainer.tasks import pretrain
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Sixteen documents of a language with two words."""
+    table = pa.table({"text": [f"{'tick tock ' * (10 + i)}" for i in range(16)]})
+    pq.write_table(table, tmp_path / "text.parquet")
+    return tmp_path / "text.parquet"
+
+
+def run(text: Path, directory: Path | None, **changes: Any) -> tuple[int, dict[str, Any] | None]:
+    """Exit code, and what the attempt left beside the checkpoint."""
+    block = {
+        "model": {"layers": 1, "embedDim": 16, "heads": 2},
+        "data": {"path": str(text)},
+        "sequenceLength": 16,
+        "batchSize": 8,
+        "optimizer": {"learningRate": 0.01},
+    }
+    environ = {"TPUJOB_CONFIG": json.dumps(block | changes), "TPUJOB_REPORT_PORT": "0"}
+    if directory:
+        environ["TPUJOB_CHECKPOINT_DIR"] = str(directory)
+    stop = StopRequest(grace_seconds=30)
+    code = pretrain.run(None, load_config(environ["TPUJOB_CONFIG"]), environ, stop)
+    for word in stop.last_words:
+        word(code, "")
+    return code, attempts.latest(directory) if directory else None
+
+
+def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "checkpoints"
+    code, left = run(text, directory, steps=6, sample={"prompt": "tick ", "tokens": 4, "temperature": 0})
+    assert code == 0
+    assert left is not None
+    assert (left["phase"], left["step"], left["committed_step"], left["exit_code"]) == ("finished", 6, 6, 0)
+    assert left["loss"] < left["loss_first"]
+    assert left["sample"].startswith("tick ")
+    assert left["seconds"]["compiling"] > 0
+
+    for folder in (directory / "attempts").iterdir():
+        folder.unlink()
+    code, left = run(text, directory, steps=6)
+    assert code == 0
+    assert left is not None
+    assert (left["restored_from"], left["loss"]) == (6, None)
+    assert left["message"].startswith("complete: the checkpoint has 6 of 6 steps")
+
+    for folder in (directory / "attempts").iterdir():
+        folder.unlink()
+    code, left = run(text, directory, steps=8)
+    assert left is not None
+    assert (left["restored_from"], left["step"], left["committed_step"]) == (6, 8, 8)
+
+
+def test_without_a_directory_it_trains_all_the_same(text: Path, caplog: pytest.LogCaptureFixture) -> None:
+    code, left = run(text, None, steps=2)
+    assert (code, left) == (0, None)
+    assert "spec.checkpointDir is not set: this run saves nothing, and cannot be resumed" in caplog.text
+
+
+def test_a_batch_that_does_not_divide_ends_it_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"spec\.trainer\.batchSize: 12 rows do not divide over 8 devices"):
+        run(tmp_path / "missing.parquet", None, steps=2, batchSize=12)
+
+
+def test_a_sample_longer_than_the_context_is_refused(text: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"spec\.trainer\.sample\.tokens: 20 and the prompt's 3 .* 13 would fit"
+    ):
+        run(text, None, steps=2, sample={"prompt": "ab", "tokens": 20})

@@ -1,0 +1,68 @@
+import pytest
+
+from tpujob_trainer.config import CheckpointConfig
+from tpujob_trainer.saving import SaveClock, fits, is_due_by_steps
+
+
+@pytest.mark.parametrize(
+    ("every", "begun_at", "saved"),
+    [
+        (None, 0, []),
+        (4, 0, [4, 8]),
+        (4, 4, [8]),
+        (4, 5, [8]),
+        (1, 7, [8, 9]),
+        (100, 0, []),
+    ],
+    ids=["by time alone", "from the beginning", "restored at a save", "restored between", "every step", "too short"],
+)
+def test_steps_at_which_to_save(every: int | None, begun_at: int, saved: list[int]) -> None:
+    assert [s for s in range(begun_at, 10) if is_due_by_steps(s, every=every, begun_at=begun_at)] == saved
+
+
+class Hand:
+    """A clock set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_save_is_asked_for_once_per_interval() -> None:
+    hand = Hand()
+    clock = SaveClock(CheckpointConfig(every_seconds=60), decides=True, clock=hand)
+    asked = []
+    for second in range(0, 200, 20):
+        hand.now = 1000 + second
+        if clock.asks():
+            asked.append(second)
+    assert asked == [60, 120, 180]
+
+
+def test_any_save_winds_the_clock_up() -> None:
+    hand = Hand()
+    clock = SaveClock(CheckpointConfig(every_seconds=60), decides=True, clock=hand)
+    hand.now += 59
+    clock.saved()
+    hand.now += 59
+    assert not clock.asks()
+    hand.now += 1
+    assert clock.asks()
+
+
+def test_only_process_0_asks() -> None:
+    hand = Hand()
+    clock = SaveClock(CheckpointConfig(every_seconds=1), decides=False, clock=hand)
+    hand.now += 100
+    assert not clock.asks()
+
+
+@pytest.mark.parametrize(
+    ("left", "took", "answer"),
+    [(30, 15, True), (30, 16, False), (1, 0, True), (float("inf"), 500, True)],
+    ids=["just", "no longer", "never measured", "not asked to stop"],
+)
+def test_a_save_fits_twice_or_not_at_all(left: float, took: float, answer: bool) -> None:
+    assert fits(seconds_left=left, save_seconds=took) is answer
