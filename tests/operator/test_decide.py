@@ -11,7 +11,7 @@ from tpujob_operator.observed import Observed, Progress, format_time
 from tpujob_operator.resource import Status
 from tpujob_operator.settings import Settings
 from tpujob_operator.status import difference
-from tpujob_operator.verdicts import Step
+from tpujob_operator.verdict import Step
 
 SETTINGS = Settings()
 BOTH = (host(0), host(1))

@@ -1,5 +1,7 @@
 """Preconditions hold and errors have their class, on the real API server; late and stale decisions do no harm."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from tpujob_operator.gather import Gatherer
 from tpujob_operator.report import Reports
 from tpujob_operator.settings import Settings
 from tpujob_operator.storage import Storage
-from tpujob_operator.verdicts import Step
+from tpujob_operator.verdict import Step
 
 pytestmark = pytest.mark.control_plane
 
@@ -50,11 +52,25 @@ async def gatherer(store: Storage) -> AsyncIterator[Gatherer]:
 
 
 async def one_pass(store: Storage, gatherer: Gatherer, jobs: Jobs, name: str) -> Step | None:
-    seen = await gatherer.gather((jobs.namespace, name))
-    assert seen is not None
-    decision = decide(seen[0], SETTINGS)
-    await act(store, *seen, decision)
-    return decision.step
+    """One look, decision and act; again after a conflict, for the JobSet controller writes too."""
+    async with asyncio.timeout(30):
+        while True:
+            seen = await gatherer.gather((jobs.namespace, name))
+            assert seen is not None
+            decision = decide(seen[0], SETTINGS)
+            with contextlib.suppress(api_errors.Conflict):
+                await act(store, *seen, decision)
+                return decision.step
+
+
+async def resume(store: Storage, namespace: str, name: str) -> dict[str, Any]:
+    """The JobSet after its resumption; again after a conflict."""
+    async with asyncio.timeout(30):
+        while True:
+            jobset = await store.get_jobset(namespace, name)
+            assert jobset is not None
+            with contextlib.suppress(api_errors.Conflict):
+                return await store.set_jobset_suspended(jobset, suspended=False)
 
 
 async def manifest_of(gatherer: Gatherer, jobs: Jobs, name: str) -> dict[str, Any]:
@@ -102,7 +118,7 @@ async def test_status_of_an_earlier_job_of_the_name_is_refused(store: Storage, j
 async def test_stale_or_foreign_jobset_is_left_alone(store: Storage, gatherer: Gatherer, jobs: Jobs) -> None:
     jobs.create("llama")
     created = await store.create_jobset(await manifest_of(gatherer, jobs, "llama"))
-    resumed = await store.set_jobset_suspended(created, suspended=False)
+    resumed = await resume(store, jobs.namespace, "llama")
     assert resumed["spec"]["suspend"] is False
     with pytest.raises(api_errors.Conflict):
         await store.set_jobset_suspended(created, suspended=True)

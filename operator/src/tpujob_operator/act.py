@@ -12,7 +12,7 @@ from tpujob_operator.decide import Decision, Note
 from tpujob_operator.observed import Observed
 from tpujob_operator.status import difference
 from tpujob_operator.storage import Object, Storage
-from tpujob_operator.verdicts import Step
+from tpujob_operator.verdict import Step
 
 logger = logging.getLogger(__name__)
 

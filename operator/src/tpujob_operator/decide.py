@@ -19,36 +19,37 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob_operator import status as draft
-from tpujob_operator import verdicts
+from tpujob_operator import verdicts_creation as creation
+from tpujob_operator import verdicts_running as life
 from tpujob_operator.conditions import TERMINAL
 from tpujob_operator.observed import Observed
 from tpujob_operator.resource_status import Phase
 from tpujob_operator.settings import Settings
-from tpujob_operator.verdicts import Check, Object, Step, Verdict
+from tpujob_operator.verdict import Check, Object, Step, Verdict
 
 CHAIN: tuple[Check, ...] = (
     # First, so that nothing revives a job: the JobSet of one that has ended is deleted by its ttl, and its spec may
     # change.
-    verdicts.over,
+    life.over,
     # Before anything is created. A job that has its JobSet is past this.
-    verdicts.impossible,
+    creation.impossible,
     # Whose JobSet is it? Everything after these two may take the JobSet for ours, and for the recorded one if one is
     # recorded.
-    verdicts.somebody_elses,
-    verdicts.stray,
+    creation.somebody_elses,
+    creation.stray,
     # Before `not_created`: a recorded JobSet that is missing was deleted, and is not made again.
-    verdicts.vanished,
-    verdicts.not_created,
+    creation.vanished,
+    creation.not_created,
     # Before all that lets it run.
-    verdicts.not_recorded,
+    creation.not_recorded,
     # The ends, before what asks about hosts: pods are deleted around the end, and that is no restart.
-    verdicts.succeeded,
-    verdicts.failed,
+    life.succeeded,
+    life.failed,
     # Before `starting`: no host is awaited while the JobSet is suspended.
-    verdicts.suspended,
-    verdicts.starting,
+    life.suspended,
+    life.starting,
     # Answers always.
-    verdicts.running,
+    life.running,
 )
 
 

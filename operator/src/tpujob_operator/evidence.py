@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tpujob_operator.observed import Ended, ended_from_pod
+from tpujob_operator.children import ended_from_pod
+from tpujob_operator.observed import Ended
 
 type Key = tuple[str, str]
 """Namespace and name of a TpuTrainingJob."""

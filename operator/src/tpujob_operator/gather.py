@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tpujob_contract import labels
+from tpujob_operator.children import host_from_pod, jobset_state
 from tpujob_operator.conditions import TERMINAL
 from tpujob_operator.evidence import Evidence, Key
-from tpujob_operator.observed import Host, JobSetState, Observed, host_from_pod, jobset_state
+from tpujob_operator.observed import Host, JobSetState, Observed
 from tpujob_operator.report import Reports
 from tpujob_operator.storage import Object, Storage
 

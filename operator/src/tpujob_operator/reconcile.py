@@ -14,7 +14,7 @@ from tpujob_operator.gather import Gatherer
 from tpujob_operator.phases import PhaseCounts
 from tpujob_operator.settings import Settings
 from tpujob_operator.storage import Storage
-from tpujob_operator.verdicts import Step
+from tpujob_operator.verdict import Step
 from tpujob_operator.work_queue import backoff_seconds
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from tpujob_operator.conditions import TERMINAL, Reason, Type, sentence, set_con
 from tpujob_operator.failures import first_failure
 from tpujob_operator.observed import Observed, Progress, format_time
 from tpujob_operator.resource_status import Phase
-from tpujob_operator.verdicts import Verdict
+from tpujob_operator.verdict import Verdict
 
 LOSS_DIGITS = 6
 
