@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,10 +34,8 @@ def prompt_tokens(config: SampleConfig, tokenizer: Tokenizer, *, sequence_length
     return tokens
 
 
-def generate(
-    model: Model, weights: Weights, *, prompt: list[int], config: SampleConfig, seed: int, eos: int
-) -> list[int]:
-    """The tokens that follow the prompt, up to the end of the document; the same on every process.
+def make_sampler(model: Model, *, prompt: list[int], config: SampleConfig, seed: int) -> Callable[[Weights], jax.Array]:
+    """The jitted function from weights to the tokens that follow the prompt, int32 `[tokens]`, whole everywhere.
 
     Every token is computed from all before it in one pass of fixed shape: short texts after a training need no cache
     of keys and values. All devices compute the same.
@@ -56,8 +56,13 @@ def generate(
                 chosen = jax.random.categorical(key, logits / config.temperature, axis=-1)
             return tokens.at[:, at].set(chosen.astype(jnp.int32))
 
-        return jax.lax.fori_loop(len(prompt), length, one, jnp.asarray(begun))
+        return jax.lax.fori_loop(len(prompt), length, one, jnp.asarray(begun))[0, len(prompt) :]
 
-    sharded = jax.shard_map(write, mesh=model.mesh, in_specs=(model.specs,), out_specs=REPLICATED, check_vma=False)
-    text = np.asarray(jax.jit(sharded)(weights))[0, len(prompt) :].tolist()
-    return text[: text.index(eos)] if eos in text else text
+    return jax.jit(
+        jax.shard_map(write, mesh=model.mesh, in_specs=(model.specs,), out_specs=REPLICATED, check_vma=False)
+    )
+
+
+def until_end(tokens: list[int], eos: int) -> list[int]:
+    """The tokens before the end of the document; all of them where it does not end."""
+    return tokens[: tokens.index(eos)] if eos in tokens else tokens

@@ -18,6 +18,7 @@ from jax.sharding import NamedSharding
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.loss import cross_entropy, num_chunks
 from tpujob_trainer.model.partitioning import DATA, FSDP, REPLICATED, ROWS, WHOLE, sum_over_devices
+from tpujob_trainer.signals import COLUMNS
 
 
 @jax.tree_util.register_dataclass
@@ -86,6 +87,17 @@ def state_specs(model: Model, optimizer: optax.GradientTransformation) -> TrainS
 def state_shardings(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
     """Where every array of the state lies."""
     return jax.tree.map(lambda spec: NamedSharding(model.mesh, spec), state_specs(model, optimizer))
+
+
+def abstract_batch(model: Model, rows: int, length: int) -> Batch:
+    """Shape, type and place of every array of a batch."""
+    sharding = NamedSharding(model.mesh, ROWS)
+
+    def of(dtype: Any, *dims: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((rows, *dims), dtype, sharding=sharding)
+
+    ids = of(jnp.int32, length)
+    return Batch(ids, ids, ids, ids, of(jnp.bool_, length), of(jnp.int32, COLUMNS))
 
 
 def abstract_state(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
