@@ -1,48 +1,98 @@
-"""`python -m tests.cluster tools` builds the programs; `… up --dir DIR` runs a control plane until Ctrl-C."""
+"""Kubernetes on this machine: a control plane until Ctrl-C, or a cluster with a node until `down`.
+
+python -m tests.cluster tools            build the programs
+python -m tests.cluster up --dir DIR     a control plane, in the foreground
+python -m tests.cluster up --node        a whole cluster, in the background; needs root
+python -m tests.cluster down             end it, and undo what it changed on this machine
+"""
 
 import argparse
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cluster import binaries
+from tests.cluster import background, binaries, one_machine
+from tests.cluster.containerd import ImageError
 from tests.cluster.control_plane import CommandError, ControlPlane
 from tests.cluster.jobset import JobSetController, jobset_custom_resources
+from tests.cluster.machine import MachineUnfit
+from tests.cluster.network import NetworkError
 from tests.cluster.processes import ProcessError
+from tests.cluster.product_images import ImageBuildError
 from tests.cluster.toolchain import ToolBuildError, ToolsUnavailable
+
+EXPECTED = (
+    ToolsUnavailable,
+    ToolBuildError,
+    ProcessError,
+    CommandError,
+    ImageError,
+    ImageBuildError,
+    MachineUnfit,
+    NetworkError,
+    FileExistsError,
+    TimeoutError,
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line; exits with a message where something is missing."""
-    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("tools", help="build what is not built yet and print where the programs are")
-    up_parser = commands.add_parser("up", help="run a control plane with JobSet until Ctrl-C")
-    up_parser.add_argument(
-        "--dir", type=Path, required=True, help="for data, logs and the kubeconfig; starts from nothing each time"
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    commands = parser.add_subparsers(dest="command", required=True)
+    tools_parser = commands.add_parser("tools", help="build what is not built yet and print where the programs are")
+    up_parser = commands.add_parser("up", help="run a control plane with JobSet, or a cluster with a node")
+    down_parser = commands.add_parser("down", help="end the cluster with a node")
+    hold_parser = commands.add_parser("hold")  # what `up --node` leaves in the background
+    for subparser in (tools_parser, up_parser):
+        subparser.add_argument("--node", action="store_true", help="with all that a node needs; Linux, root")
+    for subparser in (up_parser, down_parser, hold_parser):
+        subparser.add_argument(
+            "--dir", type=Path, help="for data, logs and the kubeconfig; starts from nothing each time"
+        )
     up_parser.add_argument(
         "--crds",
         type=Path,
         action="append",
         default=[],
-        help="file or folder of CustomResourceDefinitions to install; repeatable",
+        help="file or folder of CustomResourceDefinitions to install; repeatable; without --node",
     )
     options = parser.parse_args(arguments)
+    if options.command == "up" and not options.node and options.dir is None:
+        parser.error("up without --node needs --dir")
     try:
-        binaries.build_all(_say)
-        if options.command == "tools":
-            print_tools()
-        else:
-            up(options.dir, options.crds)
-    except (ToolsUnavailable, ToolBuildError, ProcessError, CommandError, FileExistsError, TimeoutError) as error:
+        _run(options)
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
+    except EXPECTED as error:
         sys.exit(f"error: {error}")
 
 
-def print_tools() -> None:
+def _run(options: argparse.Namespace) -> None:
+    directory = getattr(options, "dir", None) or background.DIRECTORY
+    match options.command:
+        case "tools":
+            names = binaries.NODE if options.node else binaries.CONTROL_PLANE
+            binaries.build_all(_say, names)
+            print_tools(names)
+        case "up" if options.node:
+            background.up(directory, _say)
+            sys.stdout.write(f"export KUBECONFIG={directory.absolute()}/kubeconfig\n")
+        case "up":
+            binaries.build_all(_say)
+            up(directory, options.crds)
+        case "down":
+            one_machine.end(directory)
+        case "hold":
+            background.hold(directory, _say)
+
+
+def print_tools(names: Sequence[str]) -> None:
     """Prints each program, its version and its path."""
-    for name, program in binaries.PROGRAMS.items():
-        sys.stdout.write(f"{name:<24} {program.version:<9} {binaries.path(name)}\n")
+    for name in names:
+        sys.stdout.write(f"{name:<24} {binaries.PROGRAMS[name].version:<9} {binaries.path(name)}\n")
 
 
 def up(directory: Path, custom_resources: list[Path]) -> None:

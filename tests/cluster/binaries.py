@@ -1,4 +1,4 @@
-"""The programs of the control plane, built on first use and kept.
+"""The programs of the clusters, built on first use and kept.
 
 - One Go module per upstream project lies in `tools/`; its go.mod says the version and its go.sum the content.
 - A program is rebuilt when its module, the flags or the Go version change: a stamp beside it holds a hash of these.
@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +31,18 @@ class Program:
     """The folder in tools/."""
     package: str
     """The Go package of its main function."""
-    version_of: str
-    """The Go module whose version it has."""
+    version_of: str | None = None
+    """The Go module whose version it has; None: the source is in tools/ itself."""
+    tags: tuple[str, ...] = ()
+    """Go's build tags."""
     files: str | None = None
     """A folder of that module which is used with it, such as its Helm chart."""
 
     @property
     def version(self) -> str:
-        """The version that go.mod requires, e.g. `v1.35.4`."""
+        """The version that go.mod requires, e.g. `v1.35.4`; `local` for a program of our own."""
+        if self.version_of is None:
+            return "local"
         match = re.search(
             rf"^\s*(?:require )?{re.escape(self.version_of)} (v\S+)",
             self._module_file("go.mod").read_text(),
@@ -56,12 +60,13 @@ class Program:
             major, minor, _ = self.version.removeprefix("v").split(".")
             settings = {"gitVersion": self.version, "gitMajor": major, "gitMinor": minor}
             linker_flags += [f"-X k8s.io/component-base/version.{key}={value}" for key, value in settings.items()]
-        return ["-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", " ".join(linker_flags)]
+        tags = [f"-tags={','.join(self.tags)}"] if self.tags else []
+        return ["-mod=readonly", "-trimpath", "-buildvcs=false", *tags, "-ldflags", " ".join(linker_flags)]
 
     def inputs_hash(self) -> str:
         """A hash of all that decides what is built, but for the Go version."""
         digest = hashlib.sha256()
-        for content in (self._module_file("go.mod"), self._module_file("go.sum")):
+        for content in (self._module_file("go.mod"), self._module_file("go.sum"), *self._own_sources()):
             digest.update(content.read_bytes())
         digest.update(repr((self.package, self.files, self.build_flags)).encode())
         return digest.hexdigest()
@@ -69,23 +74,47 @@ class Program:
     def _module_file(self, name: str) -> Path:
         return MODULES / self.module / name
 
+    def _own_sources(self) -> list[Path]:
+        return sorted((MODULES / self.module).glob("*.go"))
+
+
+def _kubernetes(name: str) -> Program:
+    return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes")
+
 
 PROGRAMS = {
     program.name: program
     for program in (
         Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
-        Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes"),
-        Program(
-            "kube-controller-manager",
-            "kubernetes",
-            "k8s.io/kubernetes/cmd/kube-controller-manager",
-            "k8s.io/kubernetes",
-        ),
-        Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
+        _kubernetes("kube-apiserver"),
+        _kubernetes("kube-controller-manager"),
+        _kubernetes("kubectl"),
         Program("jobset", "jobset", "sigs.k8s.io/jobset", "sigs.k8s.io/jobset", files="charts/jobset"),
         Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3"),
+        _kubernetes("kube-scheduler"),
+        _kubernetes("kubelet"),
+        Program("coredns", "coredns", "github.com/coredns/coredns", "github.com/coredns/coredns"),
+        Program(
+            "fake-gcs-server",
+            "fake-gcs-server",
+            "github.com/fsouza/fake-gcs-server",
+            "github.com/fsouza/fake-gcs-server",
+        ),
+        Program(
+            "prometheus",
+            "prometheus",
+            "github.com/prometheus/prometheus/cmd/prometheus",
+            "github.com/prometheus/prometheus",
+            # Of the ways to find targets only Kubernetes: the others are half of it.
+            tags=("remove_all_sd", "enable_kubernetes_sd"),
+        ),
+        Program("pause", "pause", "tpujob.dev/tests/cluster/tools/pause"),
     )
 }
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "jobset", "helm")
+"""What a cluster without a node needs."""
+NODE = (*CONTROL_PLANE, "kube-scheduler", "kubelet", "coredns", "fake-gcs-server", "prometheus", "pause")
+"""What a cluster with a node needs."""
 
 
 def path(name: str) -> Path:
@@ -106,16 +135,16 @@ def path(name: str) -> Path:
     return _binary(program)
 
 
-def build_all(announce: Callable[[str], object]) -> None:
-    """Builds every program that is not there yet, calling `announce` with a line before each.
+def build_all(announce: Callable[[str], object], names: Sequence[str] = CONTROL_PLANE) -> None:
+    """Builds those of the programs that are not there yet, calling `announce` with a line before each.
 
     Raises:
         ToolsUnavailable: There is no Go, or no network to fetch their source.
         ToolBuildError: One does not build.
     """
-    for name, program in PROGRAMS.items():
+    for name in names:
         if _find(name) is None:
-            announce(f"building {name} {program.version} (the first time takes minutes)")
+            announce(f"building {name} {PROGRAMS[name].version} (the first time takes minutes)")
         path(name)
 
 
@@ -162,9 +191,10 @@ def _build(program: Program, go: Go) -> None:
     _binary(program).parent.mkdir(parents=True, exist_ok=True)
     directory = MODULES / program.module
     # Fetching apart from building: what fails here for want of a network is no fault of the code.
-    go.run(["list", "-mod=readonly", "-deps", "-f", "{{/* nothing */}}", program.package], directory=directory)
+    flags = program.build_flags
+    go.run(["list", "-deps", "-f", "{{/* nothing */}}", *flags, program.package], directory=directory)
     unfinished = CACHE / "bin" / f"{program.name}.unfinished"
-    go.run(["build", *program.build_flags, "-o", str(unfinished), program.package], directory=directory)
+    go.run(["build", *flags, "-o", str(unfinished), program.package], directory=directory)
     if program.files is not None:
         _copy_files(program, go)
     unfinished.replace(_binary(program))
@@ -174,7 +204,7 @@ def _build(program: Program, go: Go) -> None:
 def _copy_files(program: Program, go: Go) -> None:
     """Copies the folder out of Go's module cache, so that a warm run needs no Go; file modes there are read-only."""
     source = Path(
-        go.run(["list", "-m", "-f", "{{.Dir}}", program.version_of], directory=MODULES / program.module).strip()
+        go.run(["list", "-m", "-f", "{{.Dir}}", str(program.version_of)], directory=MODULES / program.module).strip()
     )
     target = _files(program)
     if target.exists():

@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -31,18 +32,31 @@ class CertificateAuthority:
 
     def issue(self, certificate_file: Path, key_file: Path, *, dns_names: list[str], addresses: list[str]) -> None:
         """Writes a server certificate for these names and IP addresses, and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, certificate_file.stem)])
         alternatives: list[x509.GeneralName] = [x509.DNSName(dns_name) for dns_name in dns_names]
         alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        self._issue(certificate_file, key_file, name, [x509.SubjectAlternativeName(alternatives), usage])
+
+    def issue_to_client(self, certificate_file: Path, key_file: Path, *, user: str, group: str) -> None:
+        """Writes a certificate by which servers of Kubernetes know this user, a member of the group; and its key."""
+        name = x509.Name(
+            [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group), x509.NameAttribute(NameOID.COMMON_NAME, user)]
+        )
+        self._issue(certificate_file, key_file, name, [x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])])
+
+    def _issue(
+        self, certificate_file: Path, key_file: Path, name: x509.Name, extensions: Sequence[x509.ExtensionType]
+    ) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             _certificate(name, self._name, key)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         write_private_key(key, key_file)

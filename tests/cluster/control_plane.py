@@ -1,4 +1,4 @@
-"""A Kubernetes control plane without nodes: etcd, kube-apiserver and kube-controller-manager on loopback.
+"""A Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager on this machine, without nodes.
 
 - Everything is one run's: a directory holds keys, data, logs and the audit log; a new run in it starts from nothing.
 - Authentication is by token, authorization by RBAC. The controllers have service accounts of their own, so the audit
@@ -29,6 +29,9 @@ from tests.cluster.waiting import wait_for
 
 HOST = "127.0.0.1"
 SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc"
+SERVICE_ADDRESSES = "10.96.0.0/16"
+KUBERNETES_SERVICE_IP = "10.96.0.1"
+"""Where pods look for the API server."""
 TOKEN_SECONDS = 24 * 3600
 
 # Who did what to which object; bodies would make the log large and hold secrets.
@@ -66,13 +69,23 @@ class ControlPlane:
         authority: Issues certificates for servers that the API server calls, such as webhooks.
     """
 
-    def __init__(self, directory: Path, *, users: Sequence[User] = (), custom_resources: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        users: Sequence[User] = (),
+        custom_resources: Sequence[Path] = (),
+        host: str = HOST,
+        calls_nodes: bool = False,
+    ) -> None:
         """Describes a control plane; nothing is written or started yet.
 
         Args:
             directory: Made if it does not exist.
             users: Known to the API server besides the admin.
             custom_resources: Files or folders with CustomResourceDefinitions.
+            host: The IP address of the API server; another than loopback makes it reachable for pods.
+            calls_nodes: Whether kubelets and pods can be called from here, for logs and webhooks.
         """
         self.directory = directory.absolute()
         self.users = tuple(users)
@@ -80,7 +93,9 @@ class ControlPlane:
         self._admin = User("admin", ("system:masters",))
         self._controller_manager = User("system:kube-controller-manager")
         self._etcd_port, self._etcd_peer_port, self._port, self._controller_manager_port = free_ports(4)
-        self.url = f"https://{HOST}:{self._port}"
+        self.host = host
+        self.calls_nodes = calls_nodes
+        self.url = f"https://{host}:{self._port}"
         self.admin_token = self._admin.token
         self.kubeconfig = self.directory / "kubeconfig"
         self.audit_log = self.directory / "audit.log"
@@ -131,6 +146,11 @@ class ControlPlane:
     def pids(self) -> list[int]:
         """The processes that run now."""
         return [process.pid for process in self._processes]
+
+    @property
+    def port(self) -> int:
+        """The API server's."""
+        return self._port
 
     @property
     def api(self) -> Api:
@@ -225,7 +245,12 @@ class ControlPlane:
 
     def _start_api_server(self, program: Path) -> None:
         certificate, key = self._keys / "apiserver.crt", self._keys / "apiserver.key"
-        self.authority.issue(certificate, key, dns_names=["localhost", "kubernetes.default.svc"], addresses=[HOST])
+        self.authority.issue(
+            certificate,
+            key,
+            dns_names=["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"],
+            addresses=[self.host, KUBERNETES_SERVICE_IP],
+        )
         (self._keys / "tokens.csv").write_text(_token_file([self._admin, self._controller_manager, *self.users]))
         (self.directory / "audit-policy.yaml").write_text(json.dumps(AUDIT_POLICY))
         api_server = self._start(
@@ -234,13 +259,13 @@ class ControlPlane:
             {
                 # Not waiting for etcd first: the API server retries, and the two start side by side.
                 "etcd-servers": f"http://{HOST}:{self._etcd_port}",
-                "bind-address": HOST,
-                "advertise-address": HOST,
+                "bind-address": self.host,
+                "advertise-address": self.host,
                 "endpoint-reconciler-type": "none",  # endpoints may not be on loopback
                 "secure-port": self._port,
                 "tls-cert-file": certificate,
                 "tls-private-key-file": key,
-                "service-cluster-ip-range": "10.96.0.0/16",
+                "service-cluster-ip-range": SERVICE_ADDRESSES,
                 "service-account-issuer": SERVICE_ACCOUNT_ISSUER,
                 "service-account-key-file": self._keys / "service-account.key",
                 "service-account-signing-key-file": self._keys / "service-account.key",
@@ -248,9 +273,22 @@ class ControlPlane:
                 "authorization-mode": "Node,RBAC",
                 "audit-policy-file": self.directory / "audit-policy.yaml",
                 "audit-log-path": self.audit_log,
+                **(self._flags_to_call_nodes() if self.calls_nodes else {}),
             },
         )
         api_server.wait_until_ready("a ready API server", self._is_api_server_ready)
+
+    def _flags_to_call_nodes(self) -> dict[str, object]:
+        certificate, key = self._keys / "kubelet-client.crt", self._keys / "kubelet-client.key"
+        self.authority.issue_to_client(certificate, key, user="kube-apiserver", group="system:masters")
+        return {
+            "kubelet-certificate-authority": self.ca_file,
+            "kubelet-client-certificate": certificate,
+            "kubelet-client-key": key,
+            "kubelet-preferred-address-types": "InternalIP",
+            # Webhooks are called by the addresses of their pods: nobody implements the addresses of services here.
+            "enable-aggregator-routing": "true",
+        }
 
     def _is_api_server_ready(self) -> bool:
         try:

@@ -1,0 +1,137 @@
+"""The product's images, built from the root Dockerfile without a registry: a Debian base, and wheels from this machine.
+
+- The base is Debian by debootstrap; it has the Python that Debian has, and is made once.
+- Wheels are downloaded here, by hash, and mounted where the Dockerfile's pip looks: the build itself needs no network
+  and sees the same Dockerfile as everybody else's.
+- buildah keeps its layers in the cache; a change of the code makes new the layers that depend on it.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cluster.binaries import CACHE
+
+ROOT = Path(__file__).parents[2]
+FOLDER = CACHE.parent / "images"
+SUITE, PYTHON = "trixie", "3.13"
+BASE = f"localhost/tpujob-base:{SUITE}"
+BASE_PACKAGES = "python3,python3-venv,ca-certificates"
+LOCKS = ("build", "operator", "trainer-tpu")
+"""Files in requirements/ from which the Dockerfile installs."""
+NEWEST_GLIBC = 41
+"""Of the base; wheels for this one and older ones fit."""
+TARGETS = ("operator", "trainer")
+
+
+class ImageBuildError(Exception):
+    """An image could not be built; the message ends with what the tool said last."""
+
+
+def image_name(target: str) -> str:
+    """The image of a target of the Dockerfile, as the chart names it by default and containerd completes it."""
+    return f"docker.io/library/tpujob-{target}:{product_version()}"
+
+
+def product_version() -> str:
+    """The version in the chart, which tags the images."""
+    lines = (ROOT / "charts" / "tpujob-operator" / "Chart.yaml").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("appVersion:"))
+    return line.partition(":")[2].strip().strip('"')
+
+
+def build(target: str, announce: Callable[[str], object]) -> str:
+    """Builds the image of a target where it is not current; returns its id.
+
+    Raises:
+        ImageBuildError: A step failed.
+    """
+    _ensure_base(announce)
+    wheels = _ensure_wheels(announce)
+    pip_configuration = FOLDER / "pip.conf"
+    pip_configuration.write_text("[global]\nno-index = true\nfind-links = /wheelhouse\n")
+    identity = FOLDER / f"{target}.id"
+    _buildah(
+        "bud",
+        "--layers",
+        "--isolation=chroot",
+        f"--build-arg=BASE_IMAGE={BASE}",
+        f"--volume={wheels}:/wheelhouse:ro",
+        f"--volume={pip_configuration}:/etc/pip.conf:ro",
+        f"--target={target}",
+        f"--tag={image_name(target)}",
+        f"--iidfile={identity}",
+        str(ROOT),
+    )
+    return identity.read_text().strip()
+
+
+def write_archive(target: str, archive: Path) -> None:
+    """Writes a built image as `docker save` would."""
+    name = image_name(target)
+    _buildah("push", name, f"docker-archive:{archive}:{name}")
+
+
+def _ensure_base(announce: Callable[[str], object]) -> None:
+    if _buildah("images", "--quiet", "--filter", f"reference={BASE}"):
+        return
+    announce(f"making a base image of Debian {SUITE} (the first time takes two minutes)")
+    system = FOLDER / SUITE
+    shutil.rmtree(system, ignore_errors=True)
+    system.parent.mkdir(parents=True, exist_ok=True)
+    _run("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, str(system))
+    for leftovers in ("var/cache/apt/archives", "var/lib/apt/lists"):
+        shutil.rmtree(system / leftovers)
+    context = FOLDER / "base"
+    context.mkdir(exist_ok=True)
+    rootfs = context / "rootfs.tar"
+    _run("tar", f"--directory={system}", "--exclude=./dev/*", "--exclude=./proc/*", f"--file={rootfs}", "--create", ".")
+    _buildah(
+        "bud", "--isolation=chroot", f"--file={ROOT / 'images' / 'base' / 'Dockerfile'}", f"--tag={BASE}", str(context)
+    )
+    shutil.rmtree(context)
+    shutil.rmtree(system)
+
+
+def _ensure_wheels(announce: Callable[[str], object]) -> Path:
+    """The folder of all wheels that the Dockerfile installs, downloaded anew when a lock file has changed."""
+    locks = [ROOT / "requirements" / f"{lock}.txt" for lock in LOCKS]
+    digest = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks)).hexdigest()[:16]
+    folder = FOLDER / "wheels" / digest
+    if folder.exists():
+        return folder
+    announce("downloading the wheels of the images")
+    unfinished = folder.with_name("unfinished")
+    unfinished.mkdir(parents=True, exist_ok=True)
+    platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in range(5, NEWEST_GLIBC + 1)]
+    platforms += [
+        f"--platform={name}" for name in ("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64")
+    ]
+    choice = ("--no-deps", "--only-binary=:all:", "--require-hashes", f"--python-version={PYTHON}", *platforms)
+    for lock in locks:
+        _run(
+            sys.executable, "-m", "pip", "download", "--quiet", *choice, f"--requirement={lock}", f"--dest={unfinished}"
+        )
+    for old in (FOLDER / "wheels").iterdir():
+        if old != unfinished:
+            shutil.rmtree(old)
+    unfinished.rename(folder)
+    return folder
+
+
+def _buildah(*arguments: str) -> str:
+    storage = (f"--root={FOLDER / 'storage'}", f"--runroot={FOLDER / 'run'}", "--storage-driver=overlay")
+    return _run("buildah", *storage, *arguments)
+
+
+def _run(*command: str) -> str:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    result = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if result.returncode != 0:
+        end = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
+        raise ImageBuildError(f"`{' '.join(command[:8])} …` failed:\n{end}")
+    return result.stdout
