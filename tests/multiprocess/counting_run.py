@@ -53,11 +53,15 @@ def main(stop: endings.StopRequest) -> int:
     if config.get("raise_in") == runtime.process_id:
         raise ValueError("raised on purpose")
     total = jax.jit(lambda tree: tree["sharded"].sum(), out_shardings=shardings["whole"])
+    first = step
     stop.entered_loop()
     while step < config["steps"]:
         tree = count(tree)
         step += 1
         assert float(total(tree)) == step * width * 2
+        if step == first + 1:
+            # All have met in a collective.
+            logger.info("counting")
         if step % config["save_every"] == 0:
             checkpoints.save(step, tree)
         checkpoints.poll()

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from tests.cluster.processes import free_ports
-from tpujob_trainer import errors, rendezvous
+from tpujob_trainer import errors, reception, rendezvous
+from tpujob_trainer.meeting import Hello, to_line
 
 LIMIT_SECONDS = 20.0
 VERSIONS = {"jax": "1.0", "flax": "2.0"}
@@ -15,7 +16,7 @@ VERSIONS = {"jax": "1.0", "flax": "2.0"}
 
 def hello(process_id, **changed):
     values = {"run": "test/job 1.0", "host": f"host-{process_id}", "configuration": "c0ffee", "versions": VERSIONS}
-    return rendezvous.Hello(process_id=process_id, **{**values, **changed})
+    return Hello(process_id=process_id, **{**values, **changed})
 
 
 class Meeting:
@@ -139,7 +140,7 @@ def test_process_that_left_may_come_again():
     meeting = Meeting(3)
     lead = meeting.come(hello(0))
     with meeting.connect() as connection:
-        connection.sendall(rendezvous._line(vars(hello(1, host="host-old"))))
+        connection.sendall(to_line(vars(hello(1, host="host-old"))))
         assert connection.recv(100)
     again, other = meeting.come(hello(1)), meeting.come(hello(2))
     assert again.result(10) == other.result(10) == lead.result(10)
@@ -168,10 +169,10 @@ def test_strangers_do_not_disturb(noise):
 
 
 def test_many_silent_strangers_do_not_keep_a_process_out(monkeypatch):
-    monkeypatch.setattr(rendezvous, "STRANGER_SECONDS", 0.2)
+    monkeypatch.setattr(reception, "STRANGER_SECONDS", 0.2)
     meeting = Meeting(2)
     lead = meeting.come(hello(0))
-    strangers = [meeting.connect() for _ in range(rendezvous.MAX_STRANGERS + 5)]
+    strangers = [meeting.connect() for _ in range(reception.MAX_STRANGERS + 5)]
     try:
         assert meeting.come(hello(1)).result(15) == lead.result(15)
     finally:

@@ -13,6 +13,7 @@ import jax
 
 from tpujob_contract import DistributedProcess, IndependentWorker
 from tpujob_trainer import coordination, errors, rendezvous
+from tpujob_trainer.meeting import Hello, Meeting
 
 logger = logging.getLogger(__name__)
 
@@ -89,12 +90,10 @@ def start(
     return runtime
 
 
-def _start_together(
-    process: DistributedProcess, host: str, heartbeat_seconds: int, configuration_hash: str
-) -> rendezvous.Meeting:
+def _start_together(process: DistributedProcess, host: str, heartbeat_seconds: int, configuration_hash: str) -> Meeting:
     name, _, port_text = process.coordinator.rpartition(":")
     port = int(port_text)
-    own = rendezvous.Hello(
+    own = Hello(
         process_id=process.process_id,
         run=f"{process.namespace}/{process.name} incarnation {process.incarnation} attempt {process.attempt}",
         host=host,

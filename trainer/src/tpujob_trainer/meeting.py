@@ -1,0 +1,97 @@
+"""What processes say to each other before JAX starts, and what follows from it. Pure.
+
+One JSON object a line, bounded in size. Nothing said here is trusted beyond naming processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpujob_trainer import errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Hello:
+    """What a process says about itself."""
+
+    process_id: int
+    run: str
+    """Job, incarnation and attempt: a process of another one is a left-over."""
+    host: str
+    configuration: str
+    """Hash of the configuration that it was given."""
+    versions: Mapping[str, str]
+    nonce: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
+    """Tells apart two processes that give the same id."""
+
+    @classmethod
+    def parse(cls, line: bytes) -> Hello:
+        """The hello in a line from the network.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            values = json.loads(line)
+        except RecursionError:
+            values = None
+        if not isinstance(values, dict) or values.keys() != {f.name for f in dataclasses.fields(cls)}:
+            raise ValueError("not a hello")
+        versions = values["versions"]
+        texts = [values[k] for k in ("run", "host", "configuration", "nonce")]
+        if not isinstance(versions, dict) or not all(isinstance(t, str) for t in (*texts, *versions.values())):
+            raise ValueError("not a hello")
+        if type(values["process_id"]) is not int:
+            raise ValueError("not a hello")
+        return cls(**values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Meeting:
+    """What everybody goes on with."""
+
+    nonce: str
+    """Eight hexadecimal digits, new each time."""
+    hosts: tuple[str, ...]
+    """Host name of each process."""
+
+
+def missing(places: Sequence[str], arrived: Mapping[int, Hello], limit_seconds: float) -> errors.PeersMissingError:
+    """The error that names each process that did not come. `places[i]` says where process i should be."""
+    absent = [f"process {i} ({places[i]})" for i in range(len(places)) if i not in arrived]
+    return errors.PeersMissingError(
+        f"{len(absent)} of {len(places)} processes did not come within {limit_seconds:g} s: {', '.join(absent)}; "
+        "see whether their pods are scheduled, and whether their logs end before this"
+    )
+
+
+def disagreement(arrived: Mapping[int, Hello]) -> errors.ConfigurationError | None:
+    """The error that names who runs something else than process 0, or None."""
+    own = arrived[0]
+    for other in (arrived[i] for i in sorted(arrived)):
+        pair = f"process {other.process_id} on host {other.host} and process 0 on host {own.host}"
+        if other.configuration != own.configuration:
+            return errors.ConfigurationError(
+                f"{pair} have different configurations ({other.configuration} and {own.configuration}); "
+                "all processes of a run must be given the same TPUJOB_CONFIG"
+            )
+        if dict(other.versions) != dict(own.versions):
+            names = sorted(other.versions.keys() | own.versions.keys())
+            differ = [
+                f"{n} {other.versions.get(n, 'none')} and {own.versions.get(n, 'none')}"
+                for n in names
+                if other.versions.get(n) != own.versions.get(n)
+            ]
+            return errors.ConfigurationError(
+                f"{pair} have different versions: {', '.join(differ)}; all processes of a run must use the same image"
+            )
+    return None
+
+
+def to_line(values: Mapping[str, Any]) -> bytes:
+    """The values as one line."""
+    return json.dumps(values).encode() + b"\n"
