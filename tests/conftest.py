@@ -20,7 +20,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:
         return
-    skipped = {}
+    skipped: dict[str, list[str]] = {}
     for report in reporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         skipped.setdefault(reason.removeprefix("Skipped: "), []).append(report.nodeid)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -38,7 +39,7 @@ class Desk:
 
     def __init__(self, folder: Path, data: Path) -> None:
         self.folder = folder
-        self.spec = {
+        self.spec: dict[str, Any] = {
             "accelerator": "cpu:2x2",
             "trainer": {**TRAINER, "data": {"path": str(data), "tokenizer": "bytes"}},
         }

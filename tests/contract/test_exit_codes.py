@@ -31,6 +31,7 @@ def test_codes_are_a_wire_protocol():
     """Pods of an older image meet a newer operator: these numbers may be added to, never changed."""
     assert {code.name: code.value for code in ExitCode} == {
         "FINISHED": 0,
+        "TPU_HELD": 69,
         "STOPPED": 75,
         "DIVERGED": 76,
         "NOT_FOUND": 77,

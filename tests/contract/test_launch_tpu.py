@@ -105,7 +105,7 @@ def test_held_tpu_is_refused_by_name(launch: Launch, machine: Machine):
     assert launched.wait() == 69
     assert launched.stdout == ""
     first, reason = launched.message
-    assert first == "exit code 69, crashed"
+    assert first == "exit code 69, another process holds the TPU"
     assert reason.startswith(f"the TPU is in use: process {pid} ({sys.executable} -I -S -c import sys; f = open(")
     assert reason.endswith("accel0, still after 1 s; end it, or use another host")
 

@@ -1,4 +1,4 @@
-"""Exit codes of a trainer process. The operator's policies (JobSet failure policy, restart budget) are written in them."""
+"""Exit codes of a job's processes; the operator's policies are written in them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ class ExitCode(IntEnum):
     """How a process ended, for programs that decide what happens next."""
 
     FINISHED = 0
+    TPU_HELD = 69
+    """Another live process holds the TPU; the launcher names it.
+
+    Not 78, for a retry may find it free; not 75, for on a machine with a stray process that would go round for ever: it
+    is charged. The number is EX_UNAVAILABLE of sysexits.h.
+    """
     STOPPED = 75
     """Asked to stop; what could be saved is saved. Restarted without charge."""
     DIVERGED = 76
@@ -28,6 +34,7 @@ FATAL = (ExitCode.DIVERGED, ExitCode.NOT_FOUND, ExitCode.CONFIGURATION)
 
 MEANINGS = {
     ExitCode.FINISHED: "finished",
+    ExitCode.TPU_HELD: "another process holds the TPU",
     ExitCode.STOPPED: "asked to stop; state saved",
     ExitCode.DIVERGED: "diverged: non-finite loss",
     ExitCode.NOT_FOUND: "no permission or not found",

@@ -34,11 +34,6 @@ logger = logging.getLogger(__name__)
 DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own default, for a process that belongs to no job."""
 
-TPU_HELD = 69
-"""EX_UNAVAILABLE of sysexits.h. Neither the configuration (78: never retried) nor a stop (75: retried without limit,
-which would go round for ever on a machine with a stray process), nor the program's crash: a code without a meaning of
-its own in the contract, so that it is retried and charged, with a message that names the holder."""
-
 _JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 Process = Union[DistributedProcess, IndependentWorker, None]
@@ -138,7 +133,9 @@ def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, i
         if not holders:
             return
         if time.monotonic() >= deadline:
-            raise Refused(TPU_HELD, f"the TPU is in use: {holders}, still after {limit} s; end it, or use another host")
+            raise Refused(
+                ExitCode.TPU_HELD, f"the TPU is in use: {holders}, still after {limit} s; end it, or use another host"
+            )
         if not is_told:
             logger.warning("the TPU is in use: %s; waiting up to %d s", holders, limit)
             is_told = True
