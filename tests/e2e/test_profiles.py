@@ -1,0 +1,25 @@
+"""Jobs run unchanged where Kubernetes enforces its strictest pod security profile."""
+
+import pytest
+
+from tests.e2e.jobs import Jobs
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def namespace_labels() -> dict[str, str]:
+    return {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def test_training_job_runs_under_the_restricted_profile(jobs: Jobs) -> None:
+    jobs.train("job", steps=5)
+
+    jobs.wait_phase("job", "Succeeded")
+
+
+def test_other_image_runs_under_the_restricted_profile(jobs: Jobs) -> None:
+    jobs.run("job", "import os; print(os.getuid()); open(os.environ['HOME'] + '/file', 'w').close()")
+
+    jobs.wait_phase("job", "Succeeded")
+    assert jobs.logs(jobs.pods("job")[0]).splitlines()[-1] == "10001"

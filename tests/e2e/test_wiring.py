@@ -1,0 +1,62 @@
+"""Every pod is told who it is, and finds the first one by name, whatever image it runs."""
+
+import json
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.e2e.jobs import Jobs
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+# Looks for the coordinator until it has an address, as jax.distributed.initialize does.
+TELL = """
+import json, os, socket, time
+deadline = time.monotonic() + 60
+while True:
+    try:
+        address = socket.gethostbyname(os.environ["TPUJOB_COORDINATOR"].rpartition(":")[0])
+        break
+    except OSError:
+        if time.monotonic() > deadline:
+            raise
+        time.sleep(0.1)
+print(json.dumps({"address": address, **os.environ}))
+"""
+
+
+def test_two_slices_of_two_hosts_are_told_apart(jobs: Jobs) -> None:
+    jobs.run("wiring", TELL, slices=2)
+
+    jobs.wait_phase("wiring", "Succeeded")
+
+    pods = jobs.pods("wiring")
+    told = {pod["metadata"]["name"].rpartition("-")[0]: json.loads(jobs.logs(pod).splitlines()[-1]) for pod in pods}
+    (first,) = (pod["status"]["podIP"] for pod in pods if pod["metadata"]["name"].startswith("wiring-w-0-0-"))
+    places = {name: (told[name]["TPUJOB_SLICE"], told[name]["TPUJOB_HOST"]) for name in told}
+    assert places == {
+        "wiring-w-0-0": ("0", "0"),
+        "wiring-w-0-1": ("0", "1"),
+        "wiring-w-1-0": ("1", "0"),
+        "wiring-w-1-1": ("1", "1"),
+    }
+    assert {name: told[name]["MEGASCALE_SLICE_ID"] for name in told} == {name: places[name][0] for name in places}
+    for environment in told.values():
+        assert environment["address"] == first
+        assert environment["TPUJOB_COORDINATOR"] == "wiring-w-0-0.wiring:8476"
+        assert environment["MEGASCALE_NUM_SLICES"] == "2"
+        assert environment["MEGASCALE_COORDINATOR_ADDRESS"] == "wiring-w-0-0.wiring"
+
+
+def test_tpu_pods_land_on_the_node_pool_of_their_topology(jobs: Jobs) -> None:
+    jobs.run("chips", "print('on a TPU node')", accelerator="v5e-8")
+    jobs.run("fits", "print('on a TPU node')", accelerator="v5e-16")
+
+    status = jobs.wait("chips", "a word about the missing nodes", lambda status: is_unscheduled(jobs, "chips"))
+    wait_for("a pod of the other on the node", lambda: any("nodeName" in pod["spec"] for pod in jobs.pods("fits")))
+    assert status["phase"] in ("Starting", "WaitingForCapacity", "Queued")
+
+
+def is_unscheduled(jobs: Jobs, name: str) -> bool:
+    conditions = [condition for pod in jobs.pods(name) for condition in pod["status"].get("conditions", [])]
+    return any(condition.get("reason") == "Unschedulable" for condition in conditions)
