@@ -1,29 +1,18 @@
 """The operator against a real API server: its resource defined, its rights granted, its process started."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.waiting import wait_for
 from tests.operator.jobs import Jobs
 from tests.operator.operator_process import OperatorProcess, grant_rights
-from tpujob_operator.crd import custom_resource_definition
 
 
 @pytest.fixture(scope="session")
 def installed(control_plane: ControlPlane) -> ControlPlane:
-    """The control plane with our resource, and the operator's service account with its rights."""
-    control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(custom_resource_definition()))
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tputrainingjobs.tpujob.dev"
-
-    def is_served() -> bool:
-        conditions = control_plane.api.get(path).get("status", {}).get("conditions") or []
-        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
-
-    wait_for("the resource to be served", is_served)
+    """The control plane, which has our resource, and the operator's service account with its rights."""
     grant_rights(control_plane)
     return control_plane
 

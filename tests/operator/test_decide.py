@@ -122,6 +122,36 @@ CASES = {
         Reason.HOST_FAILED,
         None,
     ),
+    "crashed as often as is allowed": (
+        observed(job(status=recorded()), jobset=jobset(restarts=3, charged_restarts=3), hosts=BOTH),
+        "Running",
+        Reason.ALL_HOSTS_READY,
+        None,
+    ),
+    "crashed once more": (
+        observed(job(status=recorded()), jobset=jobset(restarts=4, charged_restarts=4), hosts=BOTH),
+        "Failed",
+        Reason.CRASHED_TOO_OFTEN,
+        Step.SUSPEND,
+    ),
+    "crashed once more, in a queue": (
+        observed(job(status=recorded(), queue="team-a"), jobset=jobset(charged_restarts=4), hosts=BOTH),
+        "Failed",
+        Reason.CRASHED_TOO_OFTEN,
+        Step.DELETE,
+    ),
+    "no crash is allowed": (
+        observed(job(status=recorded(), restarts={"crashes": 0}), jobset=jobset(charged_restarts=1)),
+        "Failed",
+        Reason.CRASHED_TOO_OFTEN,
+        Step.SUSPEND,
+    ),
+    "restarted for free": (
+        observed(job(status=recorded()), jobset=jobset(restarts=40), hosts=BOTH),
+        "Running",
+        Reason.ALL_HOSTS_READY,
+        None,
+    ),
     "deleted by somebody": (observed(job(status=recorded())), "Failed", Reason.JOBSET_DELETED, None),
     "being deleted by somebody": (
         observed(job(status=recorded()), jobset=jobset(being_deleted=True), hosts=BOTH),
@@ -182,7 +212,7 @@ OVER = {
     "succeeded": ("Succeeded", {}, None),
     "failed": ("Failed", {}, None),
     "JobSet there": ("Succeeded", {"jobset": jobset(**COMPLETED)}, None),
-    "JobSet runs by somebody's hand": ("Failed", {"jobset": jobset(), "hosts": BOTH}, None),
+    "JobSet still runs": ("Failed", {"jobset": jobset(), "hosts": BOTH}, Step.SUSPEND),
     "late create": ("Succeeded", {"jobset": jobset(uid="late", suspended=True)}, Step.DELETE),
     "somebody else's JobSet": ("Succeeded", {"jobset": jobset(uid="other", owner_uid="other")}, None),
 }

@@ -97,6 +97,21 @@ def test_exit_77_fails_the_job_and_is_told(jobs: Jobs) -> None:
     assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama"]
 
 
+def test_one_crash_more_than_allowed_ends_the_job(jobs: Jobs) -> None:
+    jobs.create("llama", restarts={"crashes": 1})
+    first = jobs.run("llama")
+    pods.set_failed(jobs.api, first[0], exit_code=1, message="the first crash")
+    second = jobs.wait_pods("llama", other_than=first)
+    for pod in second:
+        pods.set_running(jobs.api, pod)
+    pods.set_failed(jobs.api, second[0], exit_code=1, message="the second crash")
+
+    ended = jobs.wait_phase("llama", "Failed")
+    assert "2 crashes without a newer checkpoint, and spec.restarts.crashes allows 1" in ended["message"]
+    assert ended["failure"]["message"] == "the second crash"
+    wait_for("the JobSet to be suspended", lambda: (jobs.jobset("llama") or {"spec": {}})["spec"].get("suspend"))
+
+
 def test_failure_is_recorded_while_the_pod_vanishes(jobs: Jobs) -> None:
     """Deleted in the same moment as it failed: only the watch's events can have told."""
     jobs.create("llama")

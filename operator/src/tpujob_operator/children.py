@@ -69,6 +69,7 @@ def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
         outcome_message=finished.get("message", ""),
         outcome_at=parse_time(finished.get("lastTransitionTime")),
         restarts=status.get("restarts") or 0,
+        charged_restarts=status.get("restartsCountTowardsMax") or 0,
         **_shape(jobset),
     )
 

@@ -55,6 +55,7 @@ class Reason(StrEnum):
 
     FINISHED = "Finished"
     HOST_FAILED = "HostFailed"
+    CRASHED_TOO_OFTEN = "CrashedTooOften"
     JOBSET_FAILED = "JobSetFailed"
     JOBSET_DELETED = "JobSetDeleted"
 
@@ -77,6 +78,10 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.UNBLOCKED: "Pods start.",
     Reason.FINISHED: "All {hosts} hosts finished.",
     Reason.HOST_FAILED: "The first to fail was {host} (pod {pod}), exit code {meaning}. {last_lines}",
+    Reason.CRASHED_TOO_OFTEN: (
+        "{crashes} crashes without a newer checkpoint, and spec.restarts.crashes allows {limit}. {cause} "
+        "Mend it, delete this job and apply it again; its checkpoints are kept."
+    ),
     Reason.JOBSET_FAILED: "The JobSet failed and no host's own words are left: {detail}",
     Reason.JOBSET_DELETED: (
         "JobSet {name} was deleted before it ended, by somebody else. Delete this job and apply it again to go on; "

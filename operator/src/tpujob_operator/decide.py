@@ -45,6 +45,8 @@ CHAIN: tuple[Check, ...] = (
     # The ends, before what asks about hosts: pods are deleted around the end, and that is no restart.
     life.succeeded,
     life.failed,
+    # After `failed`: a fatal code says more than a number of crashes.
+    life.spent,
     # Before `starting`: no host is awaited while the JobSet is suspended.
     life.suspended,
     life.starting,

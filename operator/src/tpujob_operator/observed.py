@@ -77,6 +77,8 @@ class JobSetState:
     outcome_message: str = ""
     outcome_at: datetime | None = None
     restarts: int = 0
+    charged_restarts: int = 0
+    """Restarts that were not free."""
     slices: int = 1
     hosts_per_slice: int = 1
 

@@ -105,6 +105,12 @@ class Status(_Part):
     """Hosts whose process runs or has finished."""
     restarts: int | None = None
     """How often the JobSet has been restarted."""
+    crashes: int | None = None
+    """Crashes since the committed step last advanced; restarts.crashes limits them."""
+    charged_restarts: int | None = None
+    """Restarts of the JobSet that were counted as crashes so far."""
+    crashed_at_step: int | None = None
+    """Committed step at the last of them."""
     step: int | None = None
     """Training step, as of the last report."""
     steps: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tpujob_operator import budget
 from tpujob_operator.conditions import TERMINAL, Reason, Type, sentence, set_condition
 from tpujob_operator.failures import first_failure
 from tpujob_operator.observed import Observed, Progress, format_time
@@ -24,6 +25,7 @@ def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
     status["conditions"] = _conditions(observed, verdict)
     _record_jobset(status, observed, verdict)
     _count_hosts(status, observed, verdict)
+    status |= budget.account(observed)
     if observed.progress is not None:
         status |= _progress(observed.progress)
     _set_times(status, observed, verdict)

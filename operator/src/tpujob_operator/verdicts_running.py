@@ -5,7 +5,11 @@ Each is a small function of what was seen: a verdict, or None for "not for me to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tpujob_contract.exit_codes import describe
+from tpujob_operator import budget
 from tpujob_operator.conditions import TERMINAL, Reason, sentence
 from tpujob_operator.failures import first_failure
 from tpujob_operator.observed import Observed, parse_time
@@ -47,14 +51,21 @@ def failed(observed: Observed, _: Settings) -> Verdict | None:
         message, reason = sentence(Reason.JOBSET_FAILED, detail=detail), Reason.JOBSET_FAILED
     else:
         reason = Reason.HOST_FAILED
-        message = sentence(
-            reason,
-            host=failure["host"],
-            pod=failure["pod"],
-            meaning=describe(failure["exitCode"]),
-            last_lines=failure["message"],
-        )
+        message = _who_failed(failure)
     return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0)
+
+
+def spent(observed: Observed, _: Settings) -> Verdict | None:
+    """It crashed once more than is put up with, and nothing was committed in between."""
+    count, limit = budget.crashes(observed), budget.limit(observed.spec)
+    if count <= limit:
+        return None
+    failure = first_failure(observed)
+    cause = "No host's own words are left." if failure is None else _who_failed(failure)
+    reason = Reason.CRASHED_TOO_OFTEN
+    message = sentence(reason, crashes=count, limit=limit, cause=cause)
+    step = _end_jobset(observed)
+    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0, step=step)
 
 
 def suspended(observed: Observed, _: Settings) -> Verdict | None:
@@ -114,11 +125,28 @@ def _clean_up(observed: Observed) -> tuple[Step | None, float | None]:
         return None, None
     if jobset.uid != observed.status.get("jobSetUid"):
         return Step.DELETE, None  # made by a late create; it never ran
+    if jobset.outcome is None and not jobset.suspended:
+        return _end_jobset(observed), None  # it was to end when this was decided, and a crash came between
     ttl, ended_at = observed.spec.get("ttlSecondsAfterFinished"), parse_time(observed.status.get("completionTime"))
     if ttl is None or ended_at is None:
         return None, None
     left = ttl - (observed.now - ended_at).total_seconds()
     return (Step.DELETE, None) if left <= 0 else (None, left)
+
+
+def _end_jobset(observed: Observed) -> Step:
+    """How a JobSet that would go on is stopped. Kueue would resume a suspended one that it has admitted."""
+    return Step.DELETE if observed.spec.get("queue") else Step.SUSPEND
+
+
+def _who_failed(failure: Mapping[str, Any]) -> str:
+    return sentence(
+        Reason.HOST_FAILED,
+        host=failure["host"],
+        pod=failure["pod"],
+        meaning=describe(failure["exitCode"]),
+        last_lines=failure["message"],
+    )
 
 
 def _hosts_ready(observed: Observed) -> int:
