@@ -24,7 +24,7 @@ class NodeImages:
 
         Args:
             name: Of the image, with registry and tag.
-            made_from: A hash, or an identifier, that changes with the image.
+            made_from: A hash that changes with the image; its id, if it is to be forgotten when it is replaced.
             write_archive: Writes the image to the file it is given.
         """
         notes = json.loads(self._notes.read_text()) if self._notes.exists() else {}
@@ -38,6 +38,8 @@ class NodeImages:
             self._containerd.import_image(file)
         finally:
             file.unlink(missing_ok=True)
+        if name in notes and notes[name] != made_from:
+            self._containerd.forget_image(notes[name])
         self._notes.write_text(json.dumps({**notes, name: made_from}, indent=2))
 
     def add_program(self, image: str, program: str, *, at: str) -> None:

@@ -26,6 +26,17 @@ LOCKS = ("build", "operator", "trainer-tpu")
 NEWEST_GLIBC = 41
 """Of the base; wheels for this one and older ones fit."""
 TARGETS = ("operator", "trainer")
+INPUTS = (
+    "Dockerfile",
+    ".dockerignore",
+    "images/base/Dockerfile",
+    "requirements",
+    "contract",
+    "operator",
+    "trainer",
+    "cli",
+)
+"""What an image depends on, beside the base."""
 
 
 class ImageBuildError(Exception):
@@ -45,21 +56,28 @@ def product_version() -> str:
 
 
 def build(target: str, announce: Callable[[str], object]) -> str:
-    """Builds the image of a target where it is not current; returns its id.
+    """Builds the image of a target where it is not current; returns its id, `sha256:` and 64 digits.
 
     Raises:
         ImageBuildError: A step failed.
     """
+    identity, made_from = FOLDER / f"{target}.id", FOLDER / f"{target}.made-from"
+    inputs = _inputs_hash()
+    if identity.exists() and made_from.exists() and made_from.read_text() == inputs:
+        return identity.read_text()
+    announce(f"building the image of the {target}")
     _ensure_base(announce)
     wheels = _ensure_wheels(announce)
     pip_configuration = FOLDER / "pip.conf"
     pip_configuration.write_text("[global]\nno-index = true\nfind-links = /wheelhouse\n")
-    identity = FOLDER / f"{target}.id"
+    made_from.unlink(missing_ok=True)
     _buildah(
         "bud",
         "--layers",
         "--isolation=chroot",
         f"--build-arg=BASE_IMAGE={BASE}",
+        # buildah does not see that a mounted stage has changed; a changed argument it sees.
+        f"--build-arg=REVISION={inputs[:16]}",
         f"--volume={wheels}:/wheelhouse:ro",
         f"--volume={pip_configuration}:/etc/pip.conf:ro",
         f"--target={target}",
@@ -67,13 +85,27 @@ def build(target: str, announce: Callable[[str], object]) -> str:
         f"--iidfile={identity}",
         str(ROOT),
     )
-    return identity.read_text().strip()
+    _buildah("rmi", "--prune")  # the layers of images that this one replaces
+    made_from.write_text(inputs)
+    return identity.read_text()
 
 
 def write_archive(target: str, archive: Path) -> None:
     """Writes a built image as `docker save` would."""
     name = image_name(target)
     _buildah("push", name, f"docker-archive:{archive}:{name}")
+
+
+def _inputs_hash() -> str:
+    """A hash of all that the Dockerfile sees."""
+    digest = hashlib.sha256(BASE.encode())
+    for name in INPUTS:
+        path = ROOT / name
+        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+        for file in files:
+            if not any(part == "__pycache__" or part.endswith(".egg-info") for part in file.parts):
+                digest.update(f"{file.relative_to(ROOT)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _ensure_base(announce: Callable[[str], object]) -> None:
