@@ -12,9 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cluster import background, binaries, one_machine
+from tests.cluster import background, binaries, one_machine, prometheus, storage
 from tests.cluster.containerd import ImageError
 from tests.cluster.control_plane import CommandError, ControlPlane
+from tests.cluster.example import write_example
 from tests.cluster.jobset import JobSetController, jobset_custom_resources
 from tests.cluster.machine import MachineUnfit
 from tests.cluster.network import NetworkError
@@ -79,7 +80,7 @@ def _run(options: argparse.Namespace) -> None:
             print_tools(names)
         case "up" if options.node:
             background.up(directory, _say)
-            sys.stdout.write(f"export KUBECONFIG={directory.absolute()}/kubeconfig\n")
+            _say_what_to_try(directory.absolute())
         case "up":
             binaries.build_all(_say)
             up(directory, options.crds)
@@ -87,6 +88,13 @@ def _run(options: argparse.Namespace) -> None:
             one_machine.end(directory)
         case "hold":
             background.hold(directory, _say)
+
+
+def _say_what_to_try(directory: Path) -> None:
+    sys.stdout.write(f"export KUBECONFIG={directory}/kubeconfig\n")
+    _say(f"kubectl is {binaries.path('kubectl')}, Prometheus {prometheus.URL}, storage {storage.URL}; try:")
+    _say(f"  kubectl apply -f {write_example(directory)}")
+    _say("  kubectl get ttj --watch")
 
 
 def print_tools(names: Sequence[str]) -> None:

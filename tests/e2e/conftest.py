@@ -20,6 +20,11 @@ NAMESPACE_NAME_LENGTH = 50
 DOCUMENTS = tuple(f"{number:03d} is one document of thirty." for number in range(64))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the look back at what the operator asked for behind all scenes."""
+    items.sort(key=lambda item: item.path.name == "test_rights.py")
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Starts the cluster before the first test: a cold build takes longer than any test may."""
     chosen = [item for item in session.items if "cluster" in getattr(item, "fixturenames", ())]

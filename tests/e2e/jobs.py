@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.cluster import storage
+from tests.cluster import prometheus, storage
 from tests.cluster.api import Object
 from tests.cluster.client import Client
 from tests.cluster.waiting import wait_for
@@ -107,6 +107,11 @@ class Jobs:
         directory = f"{self.namespace}/{name}/"
         names = [found for found in self.objects(name, "attempts/") if found.endswith(".json")]
         return [json.loads(storage.read(directory + found)) for found in sorted(names)]
+
+    def restored_from(self) -> set[int]:
+        """The steps from which the processes that run in this namespace say they went on."""
+        samples = prometheus.query(f'tpujob_restored_from_step{{namespace="{self.namespace}"}}')
+        return {int(float(sample["value"][1])) for sample in samples}
 
     def explain(self, name: str) -> str:
         """What can be said about a job that did not do what was awaited."""

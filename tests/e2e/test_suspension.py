@@ -8,6 +8,7 @@ from tests.e2e.jobs import FOR_EVER, Jobs
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 GRACE_SECONDS = 60
+EXIT_CODE_STOPPED = 75
 
 
 def test_suspended_job_saves_and_goes_on(jobs: Jobs) -> None:
@@ -24,4 +25,5 @@ def test_suspended_job_saves_and_goes_on(jobs: Jobs) -> None:
     jobs.patch("job", suspend=False)
 
     jobs.wait("job", "a step after the saved one", lambda status: (status.get("step") or 0) > saved)
-    assert [attempt["restored_from"] for attempt in jobs.attempts("job")] == [None, saved]
+    wait_for("its processes to say where they went on", lambda: jobs.restored_from() == {saved})
+    assert [attempt["exit_code"] for attempt in jobs.attempts("job")[:1]] == [EXIT_CODE_STOPPED]
