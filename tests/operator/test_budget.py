@@ -1,5 +1,7 @@
 """What is charged to a job, as a table of two looks at it."""
 
+from typing import Any
+
 import pytest
 
 from tests.operator.building import job, jobset, observed, recorded
@@ -7,10 +9,10 @@ from tpujob_operator.budget import account, crashes, limit
 from tpujob_operator.observed import Observed
 from tpujob_operator.status import difference
 
-AFTER_TWO = {"crashes": 2, "chargedRestarts": 2, "crashedAtStep": 100}
+AFTER_TWO: dict[str, Any] = {"crashes": 2, "chargedRestarts": 2, "crashedAtStep": 100}
 
 
-def seen(charged: int, **status: object) -> Observed:
+def seen(charged: int, **status: Any) -> Observed:
     return observed(job(status=recorded(**status)), jobset=jobset(charged_restarts=charged))
 
 

@@ -16,7 +16,7 @@ PHASES = {
     "": "starting",
     "starting": "starting: waiting for all processes",
     "restoring": "restoring the last checkpoint",
-    "compiling": "compiling the step",
+    "compiling": "compiling",
     "saving": "saving",
     "sampling": "writing a sample",
     "stopping": "stopping: saving first",
@@ -41,6 +41,17 @@ def progress_line(report: Mapping[str, Any], *, now: float) -> str:
     if report.get("committed_step") is not None:
         age = f" ({now - report['committed_time']:.0f} s ago)" if report.get("committed_time") else ""
         parts.append(f"checkpoint {report['committed_step']}{age}")
+    return " · ".join(parts)
+
+
+def ending_line(report: Mapping[str, Any]) -> str:
+    """What a finished run came to, from its last report."""
+    parts = [f"finished at step {report.get('step')}"]
+    first, last = report.get("loss_first"), report.get("loss")
+    if first is not None and last is not None:
+        parts.append(f"loss {first:.3f} → {last:.3f}")
+    if report.get("tokens_per_second"):
+        parts.append(f"{report['tokens_per_second']:,.0f} tokens/s")
     return " · ".join(parts)
 
 

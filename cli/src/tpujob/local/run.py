@@ -16,7 +16,7 @@ from tpujob_operator.jobset import materialize
 
 from tpujob.errors import CommandError
 from tpujob.job_file import read_job
-from tpujob.local.display import make_display
+from tpujob.local.display import ending_line, make_display
 from tpujob.local.outcome import Outcome, judge, summary
 from tpujob.local.plan import LocalProcess, plan_processes
 from tpujob.local.reports import Report, ReportReader, last_attempt
@@ -124,7 +124,9 @@ def _close(console: Console, outcome: Outcome, report: Report, job_file: Path) -
     if outcome.phase == "Succeeded":
         if report.get("sample"):
             say(f"\nsample:\n{report['sample']}\n")
-        say(report.get("message") or f"finished at step {report.get('step')}, loss {report.get('loss')}")
+        say(report.get("message") or ending_line(report))
+        if report.get("checkpoint"):
+            say(f"checkpoint   {_short(report['checkpoint'])}")
     elif outcome.phase == "Suspended":
         step = report.get("committed_step")
         saved = f"saved at step {step}" if step is not None else "nothing was saved yet"
