@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from tpujob_operator.jobset import materialize
 
 from tpujob.errors import CommandError
 from tpujob.job_file import read_job
@@ -23,6 +22,7 @@ from tpujob.local.reports import Report, ReportReader, last_attempt
 from tpujob.local.supervisor import Supervisor, tail
 from tpujob_contract import ExitCode
 from tpujob_contract import environment as names
+from tpujob_operator.jobset import materialize
 from tpujob_operator.settings import Settings
 
 
