@@ -1,10 +1,16 @@
-"""A real Kubernetes control plane on this machine, for tests.
+"""A real Kubernetes on this machine, for tests. Everything is upstream code, built from the Go modules in `tools/`.
 
-etcd, kube-apiserver, kube-controller-manager and the JobSet controller run as ordinary processes on loopback, without
-root, containers or nodes. Everything is the upstream code, built from the Go modules in `tools/`. There is no kubelet:
-`pods` plays its part on pod status where a test needs it.
+Without a node: etcd, kube-apiserver, kube-controller-manager and the JobSet controller run as ordinary processes on
+loopback, without root or containers. `pods` plays the kubelet's part on pod status where a test needs it.
 
-    binaries -> toolchain                    what is run, built on first use
-    control_plane, jobset -> processes       what runs
-    fixtures                                 what tests use
+With a node: the same, and a kubelet on a containerd of its own, a bridge, a name server, a storage emulator,
+Prometheus, and our operator installed by our chart. Needs Linux, root and Debian packages.
+
+    binaries -> toolchain                                    what is run, built on first use
+    control_plane, jobset -> processes                       what runs
+    fixtures                                                 what tests without a node use
+    background -> one_machine -> kubelet, containerd, network, names, storage, prometheus
+                                                             a cluster with a node
+    product -> product_images, node_images -> archive        what is installed on it
+    undo                                                     how nothing of it stays
 """

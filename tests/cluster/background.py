@@ -79,8 +79,8 @@ def _follow(
         nonlocal last
         exit_code = holder.poll()
         for line in new_lines():
-            last = line.rstrip()
-            announce(last)
+            last = line.strip() or last
+            announce(line.rstrip())
         if exit_code is not None:
             raise ProcessError(f"the cluster did not start: {last} (logs are in {directory})")
         return _ready_mark(directory).exists()

@@ -26,6 +26,8 @@ LOCKS = ("build", "operator", "trainer-tpu")
 NEWEST_GLIBC = 41
 """Of the base; wheels for this one and older ones fit."""
 TARGETS = ("operator", "trainer")
+MOST_LAYERS = 150
+"""Beyond it those go that no image has: of earlier builds, and of stages that are only copied from, a cache."""
 INPUTS = (
     "Dockerfile",
     ".dockerignore",
@@ -66,6 +68,7 @@ def build(target: str, announce: Callable[[str], object]) -> str:
     if identity.exists() and made_from.exists() and made_from.read_text() == inputs:
         return identity.read_text()
     announce(f"building the image of the {target}")
+    _buildah("rm", "--all")  # what an interrupted build left
     _ensure_base(announce)
     wheels = _ensure_wheels(announce)
     pip_configuration = FOLDER / "pip.conf"
@@ -85,7 +88,8 @@ def build(target: str, announce: Callable[[str], object]) -> str:
         f"--iidfile={identity}",
         str(ROOT),
     )
-    _buildah("rmi", "--prune")  # the layers of images that this one replaces
+    if len(_buildah("images", "--all", "--quiet").split()) > MOST_LAYERS:
+        _buildah("rmi", "--prune")
     made_from.write_text(inputs)
     return identity.read_text()
 
@@ -164,6 +168,6 @@ def _run(*command: str) -> str:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     result = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if result.returncode != 0:
-        end = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
+        end = "\n".join((result.stderr or result.stdout).strip().splitlines()[-15:])
         raise ImageBuildError(f"`{' '.join(command[:8])} …` failed:\n{end}")
     return result.stdout
