@@ -60,7 +60,10 @@ def test_all_finish(tmp_path):
 
 
 def test_the_first_failure_ends_the_others(tmp_path):
-    exits = run(make(tmp_path, WAIT_BLOCKED, CRASH))
+    crash_later = (
+        f"from pathlib import Path\nwhile 'up' not in Path({str(tmp_path / '0.log')!r}).read_text(): pass\n{CRASH}"
+    )
+    exits = run(make(tmp_path, WAIT_BLOCKED, crash_later))
     assert list(exits) == [1, 0]
     assert (exits[1].code, exits[1].asked_to_stop) == (3, False)
     assert (exits[0].code, exits[0].asked_to_stop) == (75, True)
