@@ -1,6 +1,6 @@
 """A cluster with a node for the tests here: the one that is up, else one that ends with the tests.
 
-They change the machine and take many minutes, so they run where they are asked for: `pytest tests/e2e`, or `-m e2e`.
+They change the machine and take many minutes, so they run only where they are asked for: `pytest -m e2e tests/e2e`.
 """
 
 import re
@@ -23,17 +23,8 @@ NAMESPACE_NAME_LENGTH = 50
 DOCUMENTS = tuple(f"{number:03d} is one document of thirty." for number in range(64))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "e2e: needs a cluster with a node: Linux, root and Debian packages")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves these tests out unless they are asked for, and puts the look back at the scenes behind them."""
-    scenes = [item for item in items if item.get_closest_marker("e2e")]
-    is_asked_for = "e2e" in config.option.markexpr or any("e2e" in argument for argument in config.args)
-    if not is_asked_for:
-        config.hook.pytest_deselected(items=scenes)
-        items[:] = [item for item in items if item not in scenes]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the look back at what the operator asked for behind all scenes."""
     items.sort(key=lambda item: item.path.name == "test_rights.py")
 
 
