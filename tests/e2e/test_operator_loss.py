@@ -47,7 +47,7 @@ def test_suspension_and_its_end_survive_it(jobs: Jobs) -> None:
     jobs.patch("job", suspend=True)
     kill_operator(jobs)
     jobs.wait_phase("job", "Suspended")
-    assert jobs.pods("job") == []
+    wait_for("its pods to be gone", lambda: jobs.pods("job") == [])
 
     jobs.patch("job", suspend=False)
     kill_operator(jobs)
