@@ -1,16 +1,19 @@
 # Images of the product, without a network in their last stages.
 #
-#   sources          wheels of our own distributions, in /wheels
-#   operator-wheels  and the locked dependencies of the operator
-#   trainer-wheels   and the locked dependencies of the trainer, libtpu included
+#   own-wheels       wheels of our own distributions, in /wheels
+#   operator-wheels  the locked dependencies of the operator, in /wheels
+#   trainer-wheels   the locked dependencies of the trainer, libtpu included
+#   …-dependencies   these installed
 #   operator         docker build --target operator --tag tpujob-operator:0.1.0 .
 #   trainer          docker build --target trainer --tag tpujob-trainer:0.1.0 .
 #
-# The folder /wheels of a middle stage is the offline bundle of its image.
+# The folders /wheels of the middle stages are the offline bundle of the images. Dependencies stand apart from our own code, so
+# that a change of the code makes neither their download nor their layer anew. Stages hand on by COPY, whose content every builder
+# compares; a mounted stage is taken for unchanged by some (buildah 1.28).
 # A base of one's own, by digest: --build-arg BASE_IMAGE=python@sha256:… (any Python 3.12 or newer with pip and glibc).
 ARG BASE_IMAGE=python:3.12-slim-bookworm
 
-FROM ${BASE_IMAGE} AS sources
+FROM ${BASE_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore
@@ -19,20 +22,22 @@ COPY requirements/build.txt requirements/
 # Into a virtual environment: the base may forbid to install beside what its distribution manages.
 RUN python3 -m venv /build \
     && /build/bin/pip install --only-binary :all: --require-hashes --requirement requirements/build.txt
+
+FROM build AS operator-wheels
+COPY requirements/operator.txt /wheels/requirements.txt
+# Wheels only: a source distribution would run its own code here. The hashes make a changed file an error.
+RUN /build/bin/pip download --no-deps --only-binary :all: --require-hashes --requirement /wheels/requirements.txt --dest /wheels
+
+FROM build AS trainer-wheels
+COPY requirements/trainer-tpu.txt /wheels/requirements.txt
+RUN /build/bin/pip download --no-deps --only-binary :all: --require-hashes --requirement /wheels/requirements.txt --dest /wheels
+
+FROM build AS own-wheels
 COPY contract contract
 COPY operator operator
 COPY trainer trainer
 COPY cli cli
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /wheels ./contract ./operator ./trainer ./cli
-
-FROM sources AS operator-wheels
-COPY requirements/operator.txt /wheels/requirements.txt
-# Wheels only: a source distribution would run its own code here. The hashes make a changed file an error.
-RUN /build/bin/pip download --no-deps --only-binary :all: --require-hashes --requirement /wheels/requirements.txt --dest /wheels
-
-FROM sources AS trainer-wheels
-COPY requirements/trainer-tpu.txt /wheels/requirements.txt
-RUN /build/bin/pip download --no-deps --only-binary :all: --require-hashes --requirement /wheels/requirements.txt --dest /wheels
 
 # What both images have in common: a virtual environment, a user without rights, nothing that is written at run time.
 FROM ${BASE_IMAGE} AS base
@@ -46,7 +51,12 @@ ENV PATH=/opt/tpujob/bin:$PATH \
 RUN python3 -m venv /opt/tpujob \
     && useradd --uid 10001 --user-group --create-home --home-dir /home/tpujob --shell /usr/sbin/nologin tpujob
 
+FROM base AS operator-dependencies
+COPY --from=operator-wheels /wheels /wheels
+RUN pip install --no-index --find-links /wheels --no-deps --require-hashes --requirement /wheels/requirements.txt
+
 FROM base AS operator
+COPY --from=operator-dependencies /opt/tpujob /opt/tpujob
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="tpujob operator" \
@@ -54,16 +64,21 @@ LABEL org.opencontainers.image.title="tpujob operator" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-RUN --mount=type=bind,from=operator-wheels,source=/wheels,target=/wheels \
-    pip install --no-index --find-links /wheels --no-deps --require-hashes --requirement /wheels/requirements.txt \
-    && pip install --no-index --no-deps /wheels/tpujob_contract-*.whl /wheels/tpujob_operator-*.whl \
+COPY --from=own-wheels /wheels/tpujob_contract-*.whl /wheels/tpujob_operator-*.whl /wheels/
+RUN pip install --no-index --no-deps /wheels/*.whl \
     && pip check \
-    && pip uninstall --yes pip
+    && pip uninstall --yes pip \
+    && rm -r /wheels
 USER 10001:10001
 WORKDIR /
 ENTRYPOINT ["tpujob-operator"]
 
+FROM base AS trainer-dependencies
+COPY --from=trainer-wheels /wheels /wheels
+RUN pip install --no-index --find-links /wheels --no-deps --require-hashes --requirement /wheels/requirements.txt
+
 FROM base AS trainer
+COPY --from=trainer-dependencies /opt/tpujob /opt/tpujob
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="tpujob trainer" \
@@ -71,11 +86,11 @@ LABEL org.opencontainers.image.title="tpujob trainer" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-RUN --mount=type=bind,from=trainer-wheels,source=/wheels,target=/wheels \
-    pip install --no-index --find-links /wheels --no-deps --require-hashes --requirement /wheels/requirements.txt \
-    && pip install --no-index --no-deps /wheels/tpujob_contract-*.whl /wheels/tpujob_trainer-*.whl \
+COPY --from=own-wheels /wheels/tpujob_contract-*.whl /wheels/tpujob_trainer-*.whl /wheels/
+RUN pip install --no-index --no-deps /wheels/*.whl \
     && pip check \
-    && pip uninstall --yes pip
+    && pip uninstall --yes pip \
+    && rm -r /wheels
 USER 10001:10001
 WORKDIR /
 ENTRYPOINT ["python", "-m", "tpujob_contract.launch", "--"]

@@ -6,10 +6,10 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test lint fmt lock tools cluster bench generate
+.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e bench generate
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: .venv/run ## train a small model on this machine: two processes, real text, about two minutes
 	@$(BIN)/tpujob data from-folder "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
@@ -17,7 +17,8 @@ demo: .venv/run ## train a small model on this machine: two processes, real text
 	@$(BIN)/tpujob run examples/quickstart.yaml
 
 test: lint .venv/go ## the linters and every test; the first run builds a Kubernetes control plane
-	$(BIN)/python -m pytest
+	@$(BIN)/python -m tests.cluster tools || echo "tests that need these programs will say so"
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: .venv/dev ## ruff, mypy, import arrows, yamllint
 	$(BIN)/ruff check
@@ -38,8 +39,17 @@ generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, g
 tools: .venv/go ## build the Kubernetes programs that the tests run
 	$(BIN)/python -m tests.cluster tools
 
-cluster: .venv/go ## a Kubernetes API with JobSet and our CRD on this machine, until Ctrl-C
-	$(BIN)/python -m tests.cluster up --dir .cache/cluster --crds charts/tpujob-operator/crd
+api: .venv/go ## a Kubernetes API with JobSet and our CRD on this machine, without a node, until Ctrl-C
+	$(BIN)/python -m tests.cluster up --dir .cache/api --crds charts/tpujob-operator/crd
+
+cluster: .venv/go ## a whole one-machine Kubernetes with the operator installed; Linux, root
+	$(BIN)/python -m tests.cluster up --node
+
+cluster-down: .venv/go ## end it, and undo what it changed on this machine
+	$(BIN)/python -m tests.cluster down
+
+e2e: .venv/go ## jobs in real pods, on the cluster of `make cluster` or one of the tests' own; Linux, root
+	$(BIN)/python -m pytest -m e2e tests/e2e
 
 bench: .venv/dev ## the benchmarks, as ratios on this machine
 	$(BIN)/python benchmarks/data.py

@@ -51,7 +51,6 @@ def run_job(job_file: Path, *, directory: Path, json_output: bool, max_processes
             if count == 1
             else "leaving at once"
         )
-        # Children are started before the reading thread is: see Supervisor._start.
         supervisor.on_started = reader.start
         exits = supervisor.run()
         reader.close()

@@ -7,18 +7,19 @@ Ctrl-C reaches them through here and in order, and they die with this process if
 
 from __future__ import annotations
 
-import ctypes
 import os
 import selectors
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from tpujob.local import dies_with_parent
 from tpujob.local.plan import LocalProcess
 
 PEER_FAILED_GRACE_SECONDS = 10
@@ -28,9 +29,6 @@ FINISHED_PEERS_LIMIT_SECONDS = 60
 KILL_MARGIN_SECONDS = 3
 """The launcher ends its child within the grace period by itself; after this much more it is killed."""
 TICK_SECONDS = 0.5
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,23 +129,15 @@ class Supervisor:
 
 
 def _start(process: LocalProcess) -> subprocess.Popen[bytes]:
-    parent = os.getpid()
-
-    def die_with_parent() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
     process.log.parent.mkdir(parents=True, exist_ok=True)
     with process.log.open("wb") as log:
         return subprocess.Popen(
-            process.argv,
+            [sys.executable, "-I", "-S", dies_with_parent.__file__, str(os.getpid()), *process.argv],
             env=process.environ,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_parent,
         )
 
 
