@@ -64,14 +64,24 @@ def test_user_of_the_image_is_the_pods(name):
 
 
 @pytest.mark.parametrize("name", FINAL)
-def test_last_stage_installs_wheels_only_and_without_an_index(name):
-    runs = [part.strip() for run in values(name, "RUN") for part in run.split("&&")]
+def test_images_install_wheels_only_and_without_an_index(name):
+    runs = [
+        part.strip() for s in (f"{name}-dependencies", name) for run in values(s, "RUN") for part in run.split("&&")
+    ]
     installs = [part for part in runs if "pip install" in part]
     assert len(installs) == 2
     assert all("--no-index" in part for part in installs)
+    assert "--require-hashes" in installs[0]
     assert not [part for part in runs if re.search(r"\b(apt|apt-get|curl|wget|git|gcc)\b", part)]
     assert not values(name, "ADD")
-    assert not values(name, "COPY")
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_images_take_from_other_stages_only_what_they_install(name):
+    assert [copy.split()[:2] for copy in values(name, "COPY")] == [
+        [f"--from={name}-dependencies", "/opt/tpujob"],
+        ["--from=own-wheels", "/wheels/tpujob_contract-*.whl"],
+    ]
 
 
 @pytest.mark.parametrize("name", ["operator-wheels", "trainer-wheels"])
