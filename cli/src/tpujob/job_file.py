@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from tpujob_operator.resource import TpuTrainingJob, load_job
 
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
 from tpujob_operator.errors import InvalidJob
+from tpujob_operator.resource import TpuTrainingJob, load_job
 
 
 def read_job(path: Path) -> TpuTrainingJob:

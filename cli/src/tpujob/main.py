@@ -47,9 +47,9 @@ def run(
 def render(job_file: JobFile) -> None:
     """Print the JobSet that the operator would make of a job."""
     from ruamel.yaml import YAML
-    from tpujob_operator.jobset import materialize
 
     from tpujob.job_file import read_job
+    from tpujob_operator.jobset import materialize
     from tpujob_operator.settings import Settings
 
     with _problems_on_stderr():
