@@ -11,7 +11,7 @@ PACKAGES := contract operator trainer cli
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: .venv/run ## train a small model on this machine: two processes, real text, about two minutes
+demo: .venv/run ## train a small model on this machine: two processes, real text, a minute or two
 	@$(BIN)/tpujob data from-folder "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
 	  .tpujob/data/python-stdlib --include '*.py' --exclude 'site-packages/*' --exclude 'test/*' --if-missing
 	@$(BIN)/tpujob run examples/quickstart.yaml
