@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 PLAIN_INTERVAL_SECONDS = 10
 """A log gets a line this often while the step advances, and one at every change of phase."""
@@ -101,11 +101,7 @@ class LiveDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
+            TextColumn("{task.description}"), BarColumn(bar_width=24), console=console, transient=True
         )
         self._task: TaskID = self._progress.add_task("starting", total=None)
         self._progress.start()
