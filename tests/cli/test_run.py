@@ -115,9 +115,18 @@ def test_a_job_trains_to_its_end_and_says_so_in_one_json_line(desk):
     assert (longer["phase"], longer["step"], longer["restored_from"]) == ("Succeeded", 8, 6)
 
 
-def test_ctrl_c_saves_says_where_and_the_next_run_goes_on(desk):
+def test_a_run_that_is_joined_and_interrupted_loses_nothing(desk):
     running = desk.start("--json", steps=100_000)
     wait_for("a committed step", lambda: list(desk.checkpoints.glob("latest.json")), timeout_seconds=60)
+
+    # A second run in the same directory is refused by name, and leaves the first one alone.
+    second = desk.run(steps=100_000)
+    assert second.returncode == 78, second.stdout
+    assert "spec.checkpointDir" in second.stdout
+    assert str(desk.checkpoints) in second.stdout
+    assert running.poll() is None
+
+    # Ctrl-C saves, says at which step, and leaves no process behind.
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
     assert running.returncode == 75, err
@@ -126,23 +135,10 @@ def test_ctrl_c_saves_says_where_and_the_next_run_goes_on(desk):
     assert f"saved at step {stopped['committed_step']}" in err
     assert processes_below(desk.folder) == []
 
+    # The next run goes on from there.
     resumed = summary(desk.run("--json", steps=stopped["committed_step"] + 2))
     assert resumed["restored_from"] == stopped["committed_step"]
     assert resumed["step"] == stopped["committed_step"] + 2
-
-
-def test_a_second_run_in_the_same_directory_is_refused_by_name(desk):
-    first = desk.start(steps=100_000)
-    try:
-        wait_for("a committed step", lambda: list(desk.checkpoints.glob("latest.json")), timeout_seconds=60)
-        second = desk.run(steps=100_000)
-        assert second.returncode == 78, second.stdout
-        assert "spec.checkpointDir" in second.stdout
-        assert str(desk.checkpoints) in second.stdout
-    finally:
-        first.send_signal(signal.SIGINT)
-        first.communicate(timeout=60)
-    assert first.returncode == 75
 
 
 @pytest.mark.parametrize(
