@@ -15,8 +15,7 @@ from jax.sharding import NamedSharding
 from tpujob_contract import DistributedProcess, ExitCode
 from tpujob_trainer import data
 from tpujob_trainer.batches import Assembler, Feed
-from tpujob_trainer.checkpoint import Checkpoints, Listener
-from tpujob_trainer.checkpoint_steps import Commit
+from tpujob_trainer.checkpoint import Checkpoints
 from tpujob_trainer.config import TrainerConfig
 from tpujob_trainer.config_resolved import ResolvedConfig, resolve
 from tpujob_trainer.flops import training_flops_per_token
@@ -27,6 +26,7 @@ from tpujob_trainer.model.partitioning import REPLICATED
 from tpujob_trainer.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.progress import Progress
 from tpujob_trainer.sampling import make_sampler, prompt_tokens, until_end
+from tpujob_trainer.saves import Saves
 from tpujob_trainer.saving import SaveClock
 from tpujob_trainer.session import Session
 from tpujob_trainer.stopping import StopRequest
@@ -63,7 +63,7 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
     plan = data.plan_lanes(manifest, run.data, batch_size=run.batch_size, seed=run.seed)
     schedule = make_schedule(run.optimizer, steps=run.steps)
     optimizer = make_optimizer(run.optimizer, schedule)
-    saves = _Saves(session, run, data.describe_data(manifest, tokenizer, plan, run.sequence_length))
+    saves = Saves(session, run, data.describe_data(manifest, tokenizer, plan, run.sequence_length))
 
     state, position = _restore_or_init(session, saves.checkpoints, model, optimizer, plan, run.seed)
     first = int(np.asarray(state.step))
@@ -115,40 +115,6 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
         saves.checkpoints.close()
     logger.info("Finished: %d steps, %d tokens", ending.step, ending.step * run.tokens_per_step)
     return ExitCode.FINISHED
-
-
-class _Saves:
-    """The checkpoints of the session, and what becomes of them in report, metrics and log."""
-
-    def __init__(self, session: Session, run: ResolvedConfig, described: Mapping[str, str | int]) -> None:
-        self.seconds = 0.0
-        """What the last save took until its commit; 0 while none is measured."""
-        self.checkpoints: Checkpoints | None = None
-        self._session = session
-        if session.directory:
-            metrics = session.metrics
-            self.checkpoints = Checkpoints(
-                session.directory,
-                keep=run.checkpoint.keep,
-                runtime=session.runtime,
-                metadata={
-                    "configuration": json.loads(run.as_json()),
-                    "data": dict(described),
-                    "processes": session.runtime.num_processes,
-                },
-                listener=Listener(
-                    saved=lambda step, seconds: metrics.checkpoint_blocking_seconds.observe(seconds),
-                    committed=self._committed,
-                    failed=lambda step, why: metrics.checkpoint_failures.inc(),
-                ),
-            )
-
-    def _committed(self, commit: Commit, seconds: float) -> None:
-        self.seconds = seconds
-        self._session.metrics.checkpoint_commit_seconds.observe(seconds)
-        self._session.report.update(committed_step=commit.step, committed_time=commit.time)
-        if self._session.runtime.is_lead:
-            logger.info("Committed the checkpoint of step %d after %.1f s", commit.step, seconds)
 
 
 def _tell(session: Session, run: ResolvedConfig, model: Model) -> None:
