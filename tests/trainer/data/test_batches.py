@@ -141,7 +141,7 @@ def test_each_row_comes_once_in_each_epoch(layout, lanes, seed, spread):
         texts = documents_of(batches, list(plan.rows_of(lane)))
         begin = 0
         for epoch in range(2):
-            in_epoch = int(sum(manifest.unit_num_rows[plan.unit(lane, epoch, at)] for at in range(plan.units_in(lane))))
+            in_epoch = int(sum(manifest.unit_count[plan.unit(lane, epoch, at)] for at in range(plan.units_in(lane))))
             assert begin + in_epoch < len(texts)
             seen[epoch].update(row_number(text) for text in texts[begin : begin + in_epoch])
             begin += in_epoch

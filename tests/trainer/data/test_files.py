@@ -7,8 +7,15 @@ import pytest
 
 from tests.trainer.data.parquet_files import write_groups
 from tpujob_contract import ExitCode
-from tpujob_trainer.data.files import explained, find_files
+from tpujob_trainer.data import DataConfig
+from tpujob_trainer.data.files import DataFile, DataRoot, explained
+from tpujob_trainer.data.listing import list_source
 from tpujob_trainer.errors import NotFoundError
+
+
+def find_files(path: str) -> tuple[DataRoot, list[DataFile]]:
+    listing = list_source(DataConfig(path=path), "spec.trainer.data")
+    return listing.root, listing.files
 
 
 @pytest.fixture
@@ -54,7 +61,7 @@ def test_url_means_the_same_as_path(folder):
     [
         ("x/*.parquet", "'x/*.parquet' matches no file"),
         ("missing", "'missing' matches no file"),
-        ("readme.md", "'readme.md' matches 1 files, 'readme.md' for one, but none ends with .parquet"),
+        ("readme.md", "'readme.md' matches 1 files, 'readme.md' for one, but none ends with .parquet, .pq"),
         ("strange://x", "'strange://x' is on a storage that is not supported"),
     ],
     ids=["pattern", "folder", "not parquet", "protocol"],

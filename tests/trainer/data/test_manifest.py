@@ -66,7 +66,7 @@ def test_row_groups_are_units_where_they_are_small(tmp_path):
 
     manifest = manifest_of(tmp_path)
 
-    assert manifest.unit_num_rows.tolist() == [3, 5, 4]
+    assert manifest.unit_count.tolist() == [3, 5, 4]
     assert [manifest.paths[at] for at in manifest.unit_file] == ["part-0000.parquet"] * 2 + ["part-0002.parquet"]
     assert manifest.num_rows == 12
 
@@ -86,7 +86,7 @@ def test_few_rows_still_fill_all_lanes(tmp_path):
     manifest = make_manifest(DataConfig(path=str(tmp_path)), batch_size=16)
 
     assert manifest.num_units >= 8 * 16
-    assert manifest.unit_num_rows.sum() == 257
+    assert manifest.unit_count.sum() == 257
 
 
 def test_written_and_read_back(tmp_path):
@@ -100,7 +100,7 @@ def test_written_and_read_back(tmp_path):
     assert restored.fingerprint == manifest.fingerprint
     assert restored.paths == manifest.paths
     assert restored.digests == manifest.digests
-    assert restored.root == manifest.root
+    assert restored.sources == manifest.sources
     assert [restored.unit(number) for number in range(3)] == [manifest.unit(number) for number in range(3)]
     assert [entry.name for entry in (tmp_path / "run").iterdir()] == ["_data.parquet"]
     verify_unchanged(restored, config)
@@ -141,7 +141,7 @@ def test_moved_data_is_the_same_data(tmp_path):
 
     verify_unchanged(restored, config)
     assert restored.fingerprint == manifest.fingerprint == manifest_of(tmp_path / "there").fingerprint
-    assert restored.root.endswith("/there")
+    assert restored.sources[0].root.endswith("/there")
 
 
 def edit(folder):

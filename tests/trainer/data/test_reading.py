@@ -18,8 +18,8 @@ from tests.trainer.data.parquet_files import (
     write_numbered,
 )
 from tpujob_trainer.data import BatchLoader, DataChangedError, DataConfig, LanePlan, make_manifest
-from tpujob_trainer.data import reader as reader_module
 from tpujob_trainer.data.files import DataRoot, open_root
+from tpujob_trainer.data.formats import parquet
 from tpujob_trainer.data.reader import UnitReader
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 
@@ -56,9 +56,9 @@ class CountingReader(UnitReader):
     def __init__(self, manifest):
         self.bytes: collections.Counter[str] = collections.Counter()
         self.units: collections.Counter[int] = collections.Counter()
-        root = open_root(manifest.root)
+        root = open_root(manifest.sources[0].root)
         counted = type("CountedRoot", (DataRoot,), {"open": lambda _, *args: CountedFile(root.open(*args), self.bytes)})
-        super().__init__(manifest, counted(root.filesystem, root.folder))
+        super().__init__(manifest, [counted(root.filesystem, root.folder)])
 
     def read(self, number):
         self.units[number] += 1
@@ -119,11 +119,11 @@ def test_other_columns_are_not_read(tmp_path):
 def test_parts_of_a_row_group_are_its_rows(tmp_path, monkeypatch, shared):
     texts = [f"row-{row}" for row in range(20_000)]
     write_groups(tmp_path / "a.parquet", [texts])
-    monkeypatch.setattr(reader_module, "_SHARED_GROUP_BYTES", shared)
+    monkeypatch.setattr(parquet, "_SHARED_GROUP_BYTES", shared)
     manifest = manifest_of(tmp_path, unit_bytes=20_000)
     reader = UnitReader(manifest)
 
-    read = [text for unit in range(manifest.num_units) for text in reader.read(unit).to_pylist()]
+    read = [text for unit in range(manifest.num_units) for text in reader.read(unit).column.to_pylist()]
 
     assert manifest.num_units > 5
     assert read == texts
@@ -231,7 +231,7 @@ def test_remote_data_is_the_same_data(bucket):
     local = manifest_of(folder)
 
     assert remote.fingerprint == local.fingerprint
-    assert remote.root == "memory:///bucket/data"
+    assert remote.sources[0].root == "memory:///bucket/data"
     assert raw(take(remote, LanePlan(3, 3, 3, 0), 20, prefetch=2)) == raw(take(local, LanePlan(3, 3, 3, 0), 20))
 
 

@@ -51,11 +51,19 @@ def document() -> str:
 
 
 def field_docstrings(kind: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass, on one line.
+    """The docstring under each field of a dataclass and of those it is derived from, on one line.
 
     Raises:
         ValueError: a field has none.
     """
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(base):
+            found |= _own_docstrings(base)
+    return found
+
+
+def _own_docstrings(kind: type) -> dict[str, str]:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     found = {}

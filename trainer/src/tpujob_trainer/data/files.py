@@ -1,4 +1,4 @@
-"""The parquet files that a path means, and where they are read from."""
+"""The files that a path means, and where they are read from."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def open_root(url: str) -> DataRoot:
     return DataRoot(filesystem, folder)
 
 
-def find_root(path: str) -> DataRoot:
-    """The root of the files that `spec.trainer.data.path` means: the folder named, or the one before any pattern."""
-    with explained(path):
+def find_root(path: str, field: str = PATH) -> DataRoot:
+    """The root of the files that a path means: the folder named, or the one before any pattern."""
+    with explained(path, field):
         filesystem, location = fsspec.core.url_to_fs(path)
         parts = PurePosixPath(location).parts
         fixed = next((at for at, part in enumerate(parts) if set(part) & set(_PATTERN_CHARACTERS)), None)
@@ -78,14 +78,14 @@ def find_root(path: str) -> DataRoot:
         return DataRoot(filesystem, str(PurePosixPath(location).parent))
 
 
-def find_files(path: str) -> tuple[DataRoot, list[DataFile]]:
-    """The parquet files that `spec.trainer.data.path` means, sorted by path.
+def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
+    """All files that a path means, sorted by path; those that begin with a dot or an underscore only if named.
 
     Raises:
-        NotFoundError: nothing is there, nothing there is parquet, or it may not be read.
+        NotFoundError: nothing is there, or it may not be read.
     """
-    root = find_root(path)
-    with explained(path):
+    root = find_root(path, field)
+    with explained(path, field):
         filesystem, location = fsspec.core.url_to_fs(path)
         if set(location) & set(_PATTERN_CHARACTERS):
             listing = filesystem.glob(location, detail=True)
@@ -93,21 +93,11 @@ def find_files(path: str) -> tuple[DataRoot, list[DataFile]]:
             listing = filesystem.find(location, detail=True)
     found = [info for info in listing.values() if info["type"] == "file"]
     files = sorted((_describe(root, info) for info in found), key=lambda file: file.path)
-    parquet = [file for file in files if file.path.endswith((".parquet", ".pq"))]
     if not PurePosixPath(location).name.startswith((".", "_")):
-        parquet = [file for file in parquet if not _is_hidden(file.path)]
-    if not parquet:
-        if files:
-            raise NotFoundError(
-                f"{PATH}: {path!r} matches {len(files)} files, {files[0].path!r} for one, but none ends with .parquet; "
-                "give parquet files, or make some with `tpujob data from-folder`"
-            )
-        raise NotFoundError(
-            f"{PATH}: {path!r} matches no file; give a parquet file, a folder that has some, or a pattern"
-        )
-    if len(parquet) < len(files):
-        logger.info("Files that are not parquet are left out: count=%d path=%s", len(files) - len(parquet), path)
-    return root, parquet
+        files = [file for file in files if not _is_hidden(file.path)]
+    if not files:
+        raise NotFoundError(f"{field}: {path!r} matches no file; give a file, a folder that has some, or a pattern")
+    return root, files
 
 
 @contextlib.contextmanager

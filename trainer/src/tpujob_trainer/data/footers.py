@@ -65,6 +65,16 @@ def read_footer(root: DataRoot, path: str, size: int, *, is_listed: bool) -> Foo
     return Footer(metadata, hashlib.blake2b(footer, digest_size=16).hexdigest())
 
 
+def require_digest(path: str, digest: str, expected: str) -> None:
+    """Check that a footer just read is the one that the manifest knows.
+
+    Raises:
+        DataChangedError: naming the file.
+    """
+    if digest != expected:
+        raise DataChangedError(changed(path, "its footer is another one"))
+
+
 def changed(path: str, how: str) -> str:
     """The message about a file that is not the one the run began with."""
     return (

@@ -104,7 +104,7 @@ class BatchLoader(Iterator[LocalBatch]):
         }
         logger.info(
             "Reading data: root=%s lanes=%d/%d rows=%d/%d epoch=%d batches=%d",
-            manifest.root, len(self._lanes), plan.lanes, len(self.rows), plan.batch_size,
+            manifest.sources[0].root, len(self._lanes), plan.lanes, len(self.rows), plan.batch_size,
             min(position.epoch for position in positions), positions[0].batches,
         )  # fmt: skip
         self.state = self._state_of_rows()
@@ -148,7 +148,7 @@ class BatchLoader(Iterator[LocalBatch]):
 
     def _start_read(self, unit: int, epoch: int, first: int) -> Callable[[], UnitRows]:
         def read() -> UnitRows:
-            column = self._reader.read(unit)
-            return usable_rows(column, row_order(len(column), "rows", self._plan.seed, epoch, unit), first)
+            raw = self._reader.read(unit)
+            return usable_rows(raw, row_order(len(raw.column), "rows", self._plan.seed, epoch, unit), first)
 
         return self._pool.submit(read) if self._pool else read

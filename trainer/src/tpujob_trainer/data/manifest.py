@@ -1,26 +1,26 @@
-"""The data set as a run knows it: files, and units cut out of their row groups.
+"""The data set as a run knows it: sources, their files, and units cut out of the files' parts.
 
-Made once by process 0 from the footers, kept beside the checkpoint as one parquet table, read by everybody else.
-A unit is a range of rows of one row group, small enough to be held and shuffled in memory.
+Made once by process 0 from a few reads of each file, kept beside the checkpoint as one parquet table, read by everybody
+else. A unit is a range of elements of one part (formats/format.py), small enough to be held and shuffled in memory.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import functools
 import hashlib
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from tpujob_trainer.data.config import DataConfig
-from tpujob_trainer.data.files import PATH, DataFile, DataRoot, find_files
-from tpujob_trainer.data.footers import DataChangedError, Footer, changed, read_footer
+from tpujob_trainer.data.config import FIELD, Column, DataConfig
+from tpujob_trainer.data.files import DataFile, find_root
+from tpujob_trainer.data.footers import DataChangedError, changed
+from tpujob_trainer.data.formats import FileScan, format_named
+from tpujob_trainer.data.listing import Listing, list_source
 from tpujob_trainer.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -35,62 +35,85 @@ _TELL_SECONDS = 10
 
 @dataclass(frozen=True)
 class Unit:
-    """Rows [first_row, first_row + num_rows) of a row group."""
+    """Elements [first, first + count) of a part of a file."""
 
     path: str
-    row_group: int
-    first_row: int
-    num_rows: int
+    part: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """What all files of a source have in common."""
+
+    root: str
+    """URL of the folder that paths are relative to. Not part of the fingerprint: data may move."""
+    format: str
+    """The name of their format."""
+    column: Column
+    """What is read of them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """Files and units as columns; unit i is the i-th entry of each unit column."""
+    """Files and units as columns; unit i is the i-th entry of each unit column. Units stand in the order of sources."""
 
-    root: str
-    """URL of the folder that paths are relative to. Not part of the fingerprint: data may move."""
-    text_column: str
+    sources: tuple[Source, ...]
     paths: tuple[str, ...]
+    file_source: np.ndarray
+    """int32 [files], ascending."""
     sizes: np.ndarray
     """int64 [files], bytes."""
     digests: tuple[str, ...]
-    """Of each footer."""
+    """Of each file, as its format makes it."""
     versions: tuple[str, ...]
     """What the storage calls the version of each file; empty if it does not say."""
     unit_file: np.ndarray
+    """int32 [units], ascending."""
+    unit_part: np.ndarray
     """int32 [units]"""
-    unit_row_group: np.ndarray
-    """int32 [units]"""
-    unit_first_row: np.ndarray
-    """int64 [units], within the row group."""
-    unit_num_rows: np.ndarray
-    """int64 [units]"""
-    unit_num_bytes: np.ndarray
-    """int64 [units], decoded bytes of the text column, as the footer tells them."""
+    unit_first: np.ndarray
+    """int64 [units], within the part."""
+    unit_count: np.ndarray
+    """int64 [units], elements: rows, bytes or files."""
+    unit_bytes: np.ndarray
+    """int64 [units], decoded bytes of the column, as the files tell them."""
 
     @property
     def num_units(self) -> int:
-        """Units of the data set."""
+        """Units of all sources."""
         return len(self.unit_file)
 
     @functools.cached_property
-    def num_rows(self) -> int:
-        """Rows of the data set."""
-        return int(self.unit_num_rows.sum())
+    def source_units(self) -> tuple[range, ...]:
+        """The units of each source."""
+        of_unit = self.file_source[self.unit_file]
+        ends = np.searchsorted(of_unit, np.arange(len(self.sources)), side="right").tolist()
+        return tuple(range(begin, end) for begin, end in zip([0, *ends], ends, strict=False))
+
+    @functools.cached_property
+    def num_rows(self) -> int | None:
+        """Rows of all sources; None where a format cannot tell without reading."""
+        if any(format_named(source.format).elements != "rows" for source in self.sources):
+            return None
+        return int(self.unit_count.sum())
 
     @functools.cached_property
     def largest_unit_bytes(self) -> int:
         """Decoded bytes of the largest unit."""
-        return int(self.unit_num_bytes.max())
+        return int(self.unit_bytes.max())
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that change with any file and with the way units are cut."""
         digest = hashlib.blake2b(digest_size=16)
-        for path, size, footer in zip(self.paths, self.sizes.tolist(), self.digests, strict=True):
-            digest.update(f"{path}\0{size}\0{footer}\n".encode())
-        digest.update(self.text_column.encode())
-        for column in (self.unit_file, self.unit_row_group, self.unit_first_row, self.unit_num_rows):
+        for source in self.sources:
+            digest.update(f"{source.format}\0{source.column.kind}\0{source.column.name}\n".encode())
+        files = zip(self.paths, self.file_source.tolist(), self.sizes.tolist(), self.digests, strict=True)
+        for path, source_number, size, of_file in files:
+            digest.update(f"{source_number}\0{path}\0{size}\0{of_file}\n".encode())
+        for column in (self.unit_file, self.unit_part, self.unit_first, self.unit_count):
             digest.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
         return digest.hexdigest()
 
@@ -98,19 +121,18 @@ class Manifest:
         """One unit."""
         return Unit(
             self.paths[self.unit_file[number]],
-            int(self.unit_row_group[number]),
-            int(self.unit_first_row[number]),
-            int(self.unit_num_rows[number]),
+            int(self.unit_part[number]),
+            int(self.unit_first[number]),
+            int(self.unit_count[number]),
         )
 
-    @functools.cached_property
-    def file_numbers(self) -> dict[str, int]:
-        """The position of each path in the file columns."""
-        return {path: number for number, path in enumerate(self.paths)}
+    def file(self, number: int) -> DataFile:
+        """One file."""
+        return DataFile(self.paths[number], int(self.sizes[number]), self.versions[number])
 
 
 def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manifest:
-    """The manifest of what `config.path` means now, cut into enough units for the lanes of a global batch.
+    """The manifest of what the configuration means now, cut into enough units for the lanes of a global batch.
 
     Args:
         config: where the data is, and how large a unit may be.
@@ -118,170 +140,159 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
 
     Raises:
         NotFoundError: no such file, or no permission.
-        ConfigurationError: a file is not parquet or lacks the text column, or there are no rows at all.
+        ConfigurationError: a file is not what it should be or lacks the column, or there are no rows at all.
     """
-    root, files = find_files(config.path)
-    logger.info("Reading the footers of %d parquet files: root=%s", len(files), root.url)
-    with concurrent.futures.ThreadPoolExecutor(_THREADS, "footer") as pool:
-        scans = list(_told(pool.map(lambda file: _scan(root, file, config.text_column), files), len(files)))
     minimum = UNITS_PER_LANE * (config.lanes or batch_size) if batch_size else 1
-    numbered = (scan.row_groups(number) for number, scan in enumerate(scans))
-    row_groups = [np.concatenate(column) for column in zip(*numbered, strict=True)]
-    columns = cut_units(*row_groups, unit_bytes=config.unit_bytes, minimum=minimum)
+    listings = [list_source(source, field) for field, source in config.sources()]
+    sources, scans, units, num_files = [], [], [], 0
+    for (field, source), listing in zip(config.sources(), listings, strict=True):
+        column = source.column(field)
+        sources.append(Source(listing.root.url, listing.format.name, column))
+        found = _scan(listing, column)
+        scans += found
+        cut = cut_units(*_parts(found, num_files), unit_bytes=config.unit_bytes, minimum=minimum)
+        if not len(cut[0]):
+            raise ConfigurationError(
+                f"{field}.path: {source.path!r} has {len(found)} {listing.format.name} files and no row in any of them"
+            )
+        units.append(cut)
+        num_files += len(found)
+    files = [file for listing in listings for file in listing.files]
     manifest = Manifest(
-        root.url,
-        config.text_column,
+        tuple(sources),
         tuple(file.path for file in files),
+        np.repeat(np.arange(len(listings), dtype=np.int32), [len(listing.files) for listing in listings]),
         np.array([file.size for file in files], dtype=np.int64),
         tuple(scan.digest for scan in scans),
         tuple(file.version for file in files),
-        *columns,
+        *(np.concatenate(column) for column in zip(*units, strict=True)),
     )
-    if not manifest.num_units:
-        raise ConfigurationError(f"{PATH}: {config.path!r} has {len(files)} parquet files and no row in any of them")
     logger.info(
-        "Data: files=%d rows=%d units=%d bytes=%d fingerprint=%s",
-        len(files), manifest.num_rows, manifest.num_units, int(manifest.unit_num_bytes.sum()), manifest.fingerprint,
+        "Data: files=%d rows=%s units=%d bytes=%d fingerprint=%s",
+        len(files), "unknown" if manifest.num_rows is None else manifest.num_rows, manifest.num_units,
+        int(manifest.unit_bytes.sum()), manifest.fingerprint,
     )  # fmt: skip
     return manifest
 
 
 def cut_units(
-    file: np.ndarray, row_group: np.ndarray, rows: np.ndarray, size: np.ndarray, *, unit_bytes: int, minimum: int
+    file: np.ndarray, part: np.ndarray, count: np.ndarray, size: np.ndarray, *, unit_bytes: int, minimum: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Units (file, row group, first row, rows, bytes) of these row groups, in their order.
+    """Units (file, part, first element, elements, bytes) of these parts of files, in their order.
 
-    No unit is larger than `unit_bytes`, but for a single row, and there are at least `minimum`, but for data that has
-    fewer rows. Empty row groups have none.
+    No unit is larger than `unit_bytes`, but for a single element, and there are at least `minimum`, but for data that
+    has fewer elements. Empty parts have none.
 
     Args:
-        file: [row groups] number of the file that holds it.
-        row_group: [row groups] its number within the file.
-        rows: [row groups] its rows.
-        size: [row groups] decoded bytes of its text.
+        file: [parts] number of the file that holds it.
+        part: [parts] its number within the file.
+        count: [parts] its elements.
+        size: [parts] decoded bytes of its column.
         unit_bytes: most bytes of a unit.
         minimum: least number of units.
     """
-    kept = rows > 0
-    file, row_group, rows, size = file[kept], row_group[kept], rows[kept], size[kept]
-    parts = np.clip(-(-size // unit_bytes), 1, rows)
-    if parts.sum() < minimum and len(rows):
-        parts = np.maximum(parts, -(-rows // _longest_unit(rows, parts, minimum)))
-    which = np.repeat(np.arange(len(rows)), parts)
-    part = np.arange(len(which)) - np.repeat(np.cumsum(parts) - parts, parts)
-    first = rows[which] * part // parts[which]
-    end = rows[which] * (part + 1) // parts[which]
-    share = size[which] * (end - first) // rows[which]
+    kept = count > 0
+    file, part, count, size = file[kept], part[kept], count[kept], size[kept]
+    pieces = np.clip(-(-size // unit_bytes), 1, count)
+    if pieces.sum() < minimum and len(count):
+        pieces = np.maximum(pieces, -(-count // _longest_unit(count, pieces, minimum)))
+    which = np.repeat(np.arange(len(count)), pieces)
+    piece = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    first = count[which] * piece // pieces[which]
+    end = count[which] * (piece + 1) // pieces[which]
+    share = (size[which].astype(np.float64) * ((end - first) / count[which])).astype(np.int64)
     return (
         file[which].astype(np.int32),
-        row_group[which].astype(np.int32),
+        part[which].astype(np.int32),
         first.astype(np.int64),
         (end - first).astype(np.int64),
-        share.astype(np.int64),
+        share,
     )
 
 
 def verify_unchanged(manifest: Manifest, config: DataConfig) -> None:
-    """Check that `config.path` still means the files of the manifest: same paths, sizes and versions, else footers.
+    """Check that the configuration still means the files of the manifest: same paths, sizes and versions, else digests.
 
     Raises:
         DataChangedError: naming a file that is gone, new or different.
     """
-    root, files = find_files(config.path)
-    now = {file.path: file for file in files}
-    for path in manifest.paths:
-        if path not in now:
-            raise DataChangedError(changed(path, "it is gone"))
-    for path in now:
-        if path not in manifest.file_numbers:
-            raise DataChangedError(changed(path, "it is new"))
-
-    def check(number: int) -> None:
-        file = now[manifest.paths[number]]
-        if file.size != manifest.sizes[number]:
-            raise DataChangedError(changed(file.path, f"its size was {manifest.sizes[number]} bytes, now {file.size}"))
-        if file.version and file.version == manifest.versions[number]:
-            return
-        require_footer(manifest, number, read_footer(root, file.path, file.size, is_listed=True))
-
-    with concurrent.futures.ThreadPoolExecutor(_THREADS, "footer") as pool:
-        for _ in pool.map(check, range(len(manifest.paths))):
-            pass
+    for number, (field, source) in enumerate(config.sources()):
+        listing = list_source(source, field)
+        numbers = np.flatnonzero(manifest.file_source == number).tolist()
+        known = {manifest.paths[at]: at for at in numbers}
+        now = {file.path: file for file in listing.files}
+        for path in known:
+            if path not in now:
+                raise DataChangedError(changed(path, "it is gone"))
+        for path in now:
+            if path not in known:
+                raise DataChangedError(changed(path, "it is new"))
+        with concurrent.futures.ThreadPoolExecutor(_THREADS, "verify") as pool:
+            check = functools.partial(_require_same, manifest, listing, source.column(field))
+            for _ in pool.map(check, [now[path] for path in known], known.values()):
+                pass
 
 
-def require_footer(manifest: Manifest, number: int, footer: Footer) -> None:
-    """Check that a footer just read is the one that the manifest knows.
+def require_sources(manifest: Manifest, config: DataConfig) -> Manifest:
+    """The manifest for the files where they are now.
 
     Raises:
-        DataChangedError: naming the file.
+        ConfigurationError: the run began with other columns or another number of sources.
     """
-    if footer.digest != manifest.digests[number]:
-        raise DataChangedError(changed(manifest.paths[number], "its footer is another one"))
+    wanted = config.sources()
+    if len(wanted) != len(manifest.sources):
+        raise ConfigurationError(
+            f"{FIELD}: there are {len(wanted)} sources, but this run began with {len(manifest.sources)}; "
+            "put them back, or start another run in another checkpointDir"
+        )
+    sources = []
+    for (field, source), known in zip(wanted, manifest.sources, strict=True):
+        column = source.column(field)
+        if (column.kind, column.name) != (known.column.kind, known.column.name):
+            raise ConfigurationError(
+                f"{column.field}: {column.name!r}, but this run began with {known.column.name!r}; "
+                "put it back, or start another run in another checkpointDir"
+            )
+        sources.append(Source(find_root(source.path, f"{field}.path").url, known.format, column))
+    return dataclasses.replace(manifest, sources=tuple(sources))
 
 
-@dataclass(frozen=True)
-class _Scan:
-    digest: str
-    rows: np.ndarray
-    size: np.ndarray
-
-    def row_groups(self, file: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        count = len(self.rows)
-        return np.full(count, file, dtype=np.int64), np.arange(count, dtype=np.int64), self.rows, self.size
+def _require_same(manifest: Manifest, listing: Listing, column: Column, file: DataFile, number: int) -> None:
+    if file.size != manifest.sizes[number]:
+        raise DataChangedError(changed(file.path, f"its size was {manifest.sizes[number]} bytes, now {file.size}"))
+    if file.version and file.version == manifest.versions[number]:
+        return
+    listing.format.open(listing.root, file, manifest.digests[number], column)
 
 
-def _told(scans: Iterator[_Scan], total: int) -> Iterator[_Scan]:
-    """The same scans, with a line in the log now and then."""
+def _scan(listing: Listing, column: Column) -> list[FileScan]:
+    """The scans of all files, with a line in the log now and then."""
+    logger.info("Scanning %d %s files: root=%s", len(listing.files), listing.format.name, listing.root.url)
+    scans: list[FileScan] = []
     told = time.monotonic()
-    for done, scan in enumerate(scans, 1):
-        if time.monotonic() - told > _TELL_SECONDS:
-            told = time.monotonic()
-            logger.info("Footers read: %d of %d", done, total)
-        yield scan
+    with concurrent.futures.ThreadPoolExecutor(_THREADS, "scan") as pool:
+        for scan in pool.map(lambda file: listing.format.scan(listing.root, file, column), listing.files):
+            scans.append(scan)
+            if time.monotonic() - told > _TELL_SECONDS:
+                told = time.monotonic()
+                logger.info("Files scanned: %d of %d", len(scans), len(listing.files))
+    return scans
 
 
-def _scan(root: DataRoot, file: DataFile, text_column: str) -> _Scan:
-    footer = read_footer(root, file.path, file.size, is_listed=True)
-    column = _column_number(footer.metadata, root.locate(file.path), text_column)
-    rows, sizes = [], []
-    for number in range(footer.metadata.num_row_groups):
-        group = footer.metadata.row_group(number)
-        rows.append(group.num_rows)
-        sizes.append(group.column(column).total_uncompressed_size)
-    return _Scan(footer.digest, np.array(rows, dtype=np.int64), np.array(sizes, dtype=np.int64))
+def _parts(scans: list[FileScan], first_file: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """File, number, elements and bytes of all parts, int64 [parts] each."""
+    lengths = [len(scan.counts) for scan in scans]
+    file = np.repeat(np.arange(first_file, first_file + len(scans)), lengths)
+    part = np.concatenate([np.arange(length) for length in lengths])
+    return file, part, np.concatenate([s.counts for s in scans]), np.concatenate([s.sizes for s in scans])
 
 
-def _column_number(metadata: Any, path: str, text_column: str) -> int:
-    schema = metadata.schema.to_arrow_schema()
-    if text_column not in schema.names:
-        raise ConfigurationError(
-            f"spec.trainer.data.textColumn: {text_column!r} is not a column of {path!r}; "
-            f"there are {', '.join(schema.names)}"
-        )
-    kind = schema.field(text_column).type
-    if not is_text(kind):
-        texts = [field.name for field in schema if is_text(field.type)]
-        raise ConfigurationError(
-            f"spec.trainer.data.textColumn: {text_column!r} of {path!r} holds {kind}, not text; "
-            f"columns with text: {', '.join(texts) or 'none'}"
-        )
-    return next(at for at in range(metadata.num_columns) if metadata.schema.column(at).path == text_column)
-
-
-def is_text(kind: Any) -> bool:
-    """Whether a column of this Arrow type can be read as text."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(test(kind) for test in (*tests, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
-
-
-def _longest_unit(rows: np.ndarray, parts: np.ndarray, minimum: int) -> int:
-    """The largest number of rows that, as a limit for a unit, gives the minimum of units; 1 if nothing does."""
-    low, high = 1, int(rows.max())
+def _longest_unit(count: np.ndarray, parts: np.ndarray, minimum: int) -> int:
+    """The largest number of elements that, as a limit for a unit, gives the minimum of units; 1 if nothing does."""
+    low, high = 1, int(count.max())
     while low < high:
         middle = (low + high + 1) // 2
-        if np.maximum(parts, -(-rows // middle)).sum() >= minimum:
+        if np.maximum(parts, -(-count // middle)).sum() >= minimum:
             low = middle
         else:
             high = middle - 1

@@ -1,41 +1,30 @@
-"""The text column of one unit, read from its row group and nothing else."""
+"""The rows of one unit, read from its part of its file and nothing else."""
 
 from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Callable
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from collections.abc import Sequence
 
 from tpujob_trainer.data.files import DataRoot, explained, open_root
-from tpujob_trainer.data.footers import Footer, read_footer
-from tpujob_trainer.data.manifest import Manifest, require_footer
+from tpujob_trainer.data.formats import OpenedFile, RawRows, format_named
+from tpujob_trainer.data.manifest import Manifest
 
-_FOOTERS_KEPT = 64
-_STREAM_BYTES = 4 << 20
-_SHARED_GROUP_BYTES = 64 << 20
-_SHARED_BYTES = 256 << 20
+_FILES_KEPT = 64
 
 
 class UnitReader:
-    """Reads units; may be used by several threads.
+    """Reads units; may be used by several threads."""
 
-    Parquet has no way into the middle of a row group. One that was cut into several units is read whole and kept for a
-    while if it is small (up to 64 MiB of text each, 256 MiB together); else each unit streams it from its beginning.
-    """
-
-    def __init__(self, manifest: Manifest, root: DataRoot | None = None) -> None:
+    def __init__(self, manifest: Manifest, roots: Sequence[DataRoot] | None = None) -> None:
+        """Read the files of a manifest; `roots` are those of its sources, opened if None."""
         self._manifest = manifest
-        self._root = root or open_root(manifest.root)
+        self._roots = list(roots) if roots is not None else [open_root(source.root) for source in manifest.sources]
         self._lock = threading.Lock()
-        self._footers: collections.OrderedDict[int, Footer] = collections.OrderedDict()
-        self._groups: collections.OrderedDict[tuple[int, int], Any] = collections.OrderedDict()
+        self._files: collections.OrderedDict[int, OpenedFile] = collections.OrderedDict()
 
-    def read(self, number: int) -> Any:
-        """The text column of a unit, an Arrow chunked array [rows] in the order of the file; it may be shared.
+    def read(self, number: int) -> RawRows:
+        """The rows of a unit, in the order of the file.
 
         Raises:
             DataChangedError: the file is not the one of the manifest.
@@ -43,68 +32,21 @@ class UnitReader:
         """
         unit = self._manifest.unit(number)
         file = int(self._manifest.unit_file[number])
-        with explained(self._root.locate(unit.path)):
-            metadata = self._footer(file).metadata
-            group_rows = metadata.row_group(unit.row_group).num_rows
-            if unit.num_rows == group_rows:
-                return self._read_group(file, metadata, unit.row_group)
-            if int(self._manifest.unit_num_bytes[number]) * group_rows <= _SHARED_GROUP_BYTES * unit.num_rows:
-                return self._shared_group(file, metadata, unit.row_group).slice(unit.first_row, unit.num_rows)
-            return self._stream(file, metadata, unit.row_group, unit.first_row, unit.num_rows)
+        root = self._roots[self._manifest.file_source[file]]
+        with explained(root.locate(unit.path)):
+            return self._opened(file, root).read(unit.part, unit.first, unit.count)
 
-    def _read_group(self, file: int, metadata: Any, row_group: int) -> Any:
-        columns = [self._manifest.text_column]
-        return self._open(
-            file, metadata, lambda parquet: parquet.read_row_group(row_group, columns)[0], pre_buffer=True
-        )
-
-    def _shared_group(self, file: int, metadata: Any, row_group: int) -> Any:
-        key = (file, row_group)
+    def _opened(self, file: int, root: DataRoot) -> OpenedFile:
+        """The file, checked by each process: one that changed under a run is noticed before it is used."""
         with self._lock:
-            if key in self._groups:
-                self._groups.move_to_end(key)
-                return self._groups[key]
-        column = self._read_group(file, metadata, row_group)
+            if file in self._files:
+                self._files.move_to_end(file)
+                return self._files[file]
+        source = self._manifest.sources[self._manifest.file_source[file]]
+        known = format_named(source.format)
+        opened = known.open(root, self._manifest.file(file), self._manifest.digests[file], source.column)
         with self._lock:
-            self._groups[key] = column
-            while len(self._groups) > 1 and sum(kept.nbytes for kept in self._groups.values()) > _SHARED_BYTES:
-                self._groups.popitem(last=False)
-        return column
-
-    def _stream(self, file: int, metadata: Any, row_group: int, first: int, count: int) -> Any:
-        def rows(parquet: Any) -> Any:
-            chunks, at = [], 0
-            for batch in parquet.iter_batches(
-                batch_size=min(4096, count), row_groups=[row_group], columns=[self._manifest.text_column]
-            ):
-                begin, end = max(first - at, 0), min(first + count - at, len(batch))
-                if begin < end:
-                    chunks.append(batch.column(0).slice(begin, end - begin))
-                at += len(batch)
-                if at >= first + count:
-                    break
-            return pa.chunked_array(chunks)
-
-        return self._open(file, metadata, rows, buffer_size=_STREAM_BYTES)
-
-    def _open(self, file: int, metadata: Any, use: Callable[[Any], Any], **options: Any) -> Any:
-        path, size = self._manifest.paths[file], int(self._manifest.sizes[file])
-        with (
-            self._root.open(path, size) as source,
-            pq.ParquetFile(source, metadata=metadata, **{"pre_buffer": False, **options}) as parquet,
-        ):
-            return use(parquet)
-
-    def _footer(self, file: int) -> Footer:
-        """The footer, read again by each process: a file that changed under a run is noticed before it is used."""
-        with self._lock:
-            if file in self._footers:
-                self._footers.move_to_end(file)
-                return self._footers[file]
-        footer = read_footer(self._root, self._manifest.paths[file], int(self._manifest.sizes[file]), is_listed=False)
-        require_footer(self._manifest, file, footer)
-        with self._lock:
-            self._footers[file] = footer
-            while len(self._footers) > _FOOTERS_KEPT:
-                self._footers.popitem(last=False)
-        return footer
+            self._files[file] = opened
+            while len(self._files) > _FILES_KEPT:
+                self._files.popitem(last=False)
+        return opened

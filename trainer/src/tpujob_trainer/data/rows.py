@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tpujob_trainer.data.formats import RawRows
+
 
 @dataclass
 class RowCounts:
@@ -44,15 +46,15 @@ class UnitRows:
     counts: RowCounts
 
 
-def usable_rows(column: Any, order: np.ndarray, first: int) -> UnitRows:
+def usable_rows(raw: RawRows, order: np.ndarray, first: int) -> UnitRows:
     """The rows that can be trained on, from the `first` of a shuffled order on.
 
     Args:
-        column: Arrow array or chunked array of any text or binary type, [rows]; it may be shared.
+        raw: of any text or binary type, [rows].
         order: int64 [rows]: which row is the n-th.
         first: rows of the order to leave out.
     """
-    shuffled = _as_binary(column).take(pa.array(order[first:]))
+    shuffled = _as_binary(raw.column).take(pa.array(order[first:]))
     is_null = shuffled.is_null().to_numpy(zero_copy_only=False)
     texts, is_invalid = _as_text(shuffled)
     is_empty = pc.fill_null(pc.equal(pc.binary_length(texts), 0), False).to_numpy(zero_copy_only=False)

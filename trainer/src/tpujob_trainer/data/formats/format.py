@@ -1,0 +1,81 @@
+"""What the manifest and the lanes need of a kind of file.
+
+A file has parts, and a part has elements: what can be counted before anything is read. A unit is a range of elements.
+
+- Parquet: a part is a row group, an element a row.
+- Array records: one part, an element is a record.
+- Lines and TFRecords: one part, an element is a byte; a range means the rows that begin in it, so that nobody has to
+  find the beginnings first.
+- What can only be read from its beginning: one part of one element, the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.files import DataFile, DataRoot
+
+
+@dataclass(frozen=True)
+class FileScan:
+    """What a file says about itself without being read."""
+
+    digest: str
+    """32 hexadecimal digits; another content, another digest, as far as a few reads can tell."""
+    counts: np.ndarray
+    """int64 [parts], elements."""
+    sizes: np.ndarray
+    """int64 [parts], decoded bytes of the column, or what they come to by experience."""
+
+
+@dataclass(frozen=True)
+class RawRows:
+    """Rows as the file has them."""
+
+    column: Any
+    """Arrow array or chunked array [rows], of the type that the kind of column calls for; it may be shared."""
+    broken: np.ndarray | None = None
+    """bool [rows]: rows that are not what the format promises, such as a line that is not JSON; null in the column."""
+
+
+class OpenedFile(Protocol):
+    """A file known to be the one of the manifest; may be used by several threads."""
+
+    def read(self, part: int, first: int, count: int) -> RawRows:
+        """The rows of these elements, in the order of the file."""
+
+
+class Format(Protocol):
+    """A kind of files."""
+
+    @property
+    def name(self) -> str:
+        """As in `spec.trainer.data.format`."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """How the names of such files end."""
+
+    @property
+    def elements(self) -> str:
+        """What is counted: rows, bytes or files."""
+
+    def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
+        """The parts of a file.
+
+        Raises:
+            ConfigurationError: the file is not of this kind, or has no such column.
+            NotFoundError: it is gone, or may not be read.
+        """
+
+    def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedFile:
+        """The file, after a check that it is the one whose scan had this digest.
+
+        Raises:
+            DataChangedError: it is another one.
+            NotFoundError: it is gone, or may no longer be read.
+        """

@@ -1,0 +1,136 @@
+"""Parquet: a part is a row group; only the column wanted is read.
+
+Parquet has no way into the middle of a row group. One that was cut into several units is read whole and kept for a
+while if it is small (up to 64 MiB of text each, 256 MiB together); else each unit streams it from its beginning.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.files import DataFile, DataRoot
+from tpujob_trainer.data.footers import Footer, read_footer, require_digest
+from tpujob_trainer.data.formats.columns import require_kind
+from tpujob_trainer.data.formats.format import FileScan, RawRows
+from tpujob_trainer.errors import ConfigurationError
+
+_STREAM_BYTES = 4 << 20
+_SHARED_GROUP_BYTES = 64 << 20
+_SHARED_BYTES = 256 << 20
+
+
+class Parquet:
+    """Files of Apache Parquet."""
+
+    name = "parquet"
+    suffixes = (".parquet", ".pq")
+    elements = "rows"
+
+    def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
+        """Row groups, from the footer: one read in most cases."""
+        footer = read_footer(root, file.path, file.size, is_listed=True)
+        leaves = _leaves(footer.metadata, root.locate(file.path), column)
+        counts, sizes = [], []
+        for number in range(footer.metadata.num_row_groups):
+            group = footer.metadata.row_group(number)
+            counts.append(group.num_rows)
+            sizes.append(sum(group.column(leaf).total_uncompressed_size for leaf in leaves))
+        return FileScan(footer.digest, np.array(counts, dtype=np.int64), np.array(sizes, dtype=np.int64))
+
+    def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedParquet:
+        """The file by its footer, read again by each process: a file that changed under a run is noticed."""
+        footer = read_footer(root, file.path, file.size, is_listed=False)
+        require_digest(file.path, footer.digest, digest)
+        return OpenedParquet(root, file, footer, column)
+
+
+class OpenedParquet:
+    """Row groups of one file."""
+
+    def __init__(self, root: DataRoot, file: DataFile, footer: Footer, column: Column) -> None:
+        self._root = root
+        self._file = file
+        self._metadata = footer.metadata
+        self._digest = footer.digest
+        self._column = column
+        self._leaves = _leaves(footer.metadata, root.locate(file.path), column)
+
+    def read(self, part: int, first: int, count: int) -> RawRows:
+        """Rows of a row group."""
+        group = self._metadata.row_group(part)
+        if count == group.num_rows:
+            return RawRows(self._read_group(part))
+        size = sum(group.column(leaf).total_uncompressed_size for leaf in self._leaves)
+        if size <= _SHARED_GROUP_BYTES:
+            key = (self._digest, part, self._column.name)
+            return RawRows(_SHARED.take(key, lambda: self._read_group(part)).slice(first, count))
+        return RawRows(self._stream(part, first, count))
+
+    def _read_group(self, part: int) -> Any:
+        return self._use(lambda parquet: parquet.read_row_group(part, [self._column.name])[0], pre_buffer=True)
+
+    def _stream(self, part: int, first: int, count: int) -> Any:
+        def rows(parquet: Any) -> Any:
+            chunks, at = [], 0
+            for batch in parquet.iter_batches(
+                batch_size=min(4096, count), row_groups=[part], columns=[self._column.name]
+            ):
+                begin, end = max(first - at, 0), min(first + count - at, len(batch))
+                if begin < end:
+                    chunks.append(batch.column(0).slice(begin, end - begin))
+                at += len(batch)
+                if at >= first + count:
+                    break
+            return pa.chunked_array(chunks)
+
+        return self._use(rows, buffer_size=_STREAM_BYTES)
+
+    def _use(self, use: Callable[[Any], Any], **options: Any) -> Any:
+        with (
+            self._root.open(self._file.path, self._file.size) as source,
+            pq.ParquetFile(source, metadata=self._metadata, **{"pre_buffer": False, **options}) as parquet,
+        ):
+            return use(parquet)
+
+
+class _SharedGroups:
+    """Row groups that several units are cut from, the latest used."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: collections.OrderedDict[tuple[str, int, str], Any] = collections.OrderedDict()
+
+    def take(self, key: tuple[str, int, str], read: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key in self._groups:
+                self._groups.move_to_end(key)
+                return self._groups[key]
+        column = read()
+        with self._lock:
+            self._groups[key] = column
+            while len(self._groups) > 1 and sum(kept.nbytes for kept in self._groups.values()) > _SHARED_BYTES:
+                self._groups.popitem(last=False)
+        return column
+
+
+_SHARED = _SharedGroups()
+
+
+def _leaves(metadata: Any, path: str, column: Column) -> list[int]:
+    """The numbers of the parquet columns that make up the one wanted."""
+    schema = metadata.schema.to_arrow_schema()
+    if column.name not in schema.names:
+        raise ConfigurationError(
+            f"{column.field}: {column.name!r} is not a column of {path!r}; there are {', '.join(schema.names)}"
+        )
+    require_kind(schema, path, column)
+    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    return [at for at, name in enumerate(names) if name == column.name or name.startswith(f"{column.name}.")]
