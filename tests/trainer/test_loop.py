@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ from tpujob_trainer.checkpoint import Checkpoints
 from tpujob_trainer.config import CheckpointConfig
 from tpujob_trainer.data import LocalBatch
 from tpujob_trainer.errors import DivergedError
-from tpujob_trainer.loop import Ending, Loop, checkpoint_tree
+from tpujob_trainer.loop import Ending, Interlude, Loop, checkpoint_tree
 from tpujob_trainer.mesh import build_mesh
 from tpujob_trainer.metrics import Metrics
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.progress import Progress
 from tpujob_trainer.report import Report
 from tpujob_trainer.saving import SaveClock
+from tpujob_trainer.signals import Signals
 from tpujob_trainer.startup import Runtime
 from tpujob_trainer.stopping import StopRequest
 from tpujob_trainer.train_step import TrainState, TrainStep, init_state, make_train_step
@@ -82,6 +83,7 @@ class Run:
     report: Report = dataclasses.field(default_factory=Report)
     save_seconds: float = 0.0
     clock: Callable[[], float] | None = None
+    interludes: Sequence[Interlude] = ()
 
     def __post_init__(self) -> None:
         self.saver = Checkpoints(str(self.directory), keep=10, runtime=RUNTIME)
@@ -106,8 +108,8 @@ class Run:
             config=config,
             clock=SaveClock(config, decides=True, **clock),
             progress=progress,
-            report=self.report,
             stop=self.stop,
+            interludes=self.interludes,
             save_seconds=lambda: self.save_seconds,
         )
         return loop.run(state or init_state(model(), OPTIMIZER, 0), first=first, steps=steps)
@@ -186,6 +188,49 @@ def test_what_is_not_finite_is_never_saved(tmp_path: Path) -> None:
         run.train(3, Batches(), TrainState(state.step, spoiled, state.optimizer))
     assert run.saver.committed_step is None
     assert not run.saver.is_saving
+
+
+@dataclasses.dataclass
+class Noted:
+    """An interlude that writes down when it came, and whether it was given a request to save."""
+
+    every_steps: int | None
+    came: list[tuple[int, bool]] = dataclasses.field(default_factory=list)
+
+    def run(self, step: int, state: TrainState, say: Callable[[], Signals]) -> None:
+        assert int(state.step) == step
+        self.came.append((step, say().save))
+
+
+@pytest.mark.parametrize(
+    ("every", "first", "expected"),
+    [(2, 0, [2, 4, 5]), (None, 0, [5]), (5, 0, [5]), (2, 2, [2, 4, 5]), (2, 3, [4, 5])],
+    ids=["every other", "at the end only", "the last one once", "again where it restored", "restored between"],
+)
+def test_interludes_come_at_their_steps_and_after_the_last(
+    tmp_path: Path, every: int | None, first: int, expected: list[int]
+) -> None:
+    run = Run(tmp_path)
+    run.saver = None  # type: ignore[assignment]
+    noted = Noted(every)
+    run.interludes = [noted]
+    state = init_state(model(), OPTIMIZER, 0)
+    state = TrainState(state.step + first, state.weights, state.optimizer)
+    run.train(5, Batches(taken=first), state, first=first)
+    assert [step for step, _ in noted.came] == expected
+
+
+def test_a_save_asked_for_by_the_clock_is_not_lost_to_an_interlude(tmp_path: Path) -> None:
+    now = [0.0]
+
+    def tick(taken: int) -> None:
+        now[0] += 10
+
+    run = Run(tmp_path, every_seconds=35, clock=lambda: now[0])
+    run.interludes = [Noted(1)]
+    run.train(9, Batches(before=tick))
+    assert run.saved() == [4, 8, 9], "told with batch 4, read before the interlude after step 4"
+    assert not any(save for _, save in run.interludes[0].came)  # type: ignore[attr-defined]
 
 
 def test_without_a_directory_nothing_is_saved(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,24 @@ def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path) -> 
     code, left = run(text, directory, steps=8)
     assert left is not None
     assert (left["restored_from"], left["step"], left["committed_step"]) == (6, 8, 8)
+
+
+def test_evaluation_is_the_same_each_time_and_apart_from_training(
+    text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    evaluation = {"everySteps": 2, "batches": 2, "data": {"path": str(text)}}
+    _, left = run(text, tmp_path / "with", steps=3, evaluation=evaluation)
+    _, plain = run(text, tmp_path / "without", steps=3)
+    assert left is not None
+    assert plain is not None
+    assert (left["evaluation_step"], left["loss"]) == (3, plain["loss"])
+    assert left["evaluation_loss"] < left["loss_first"]
+    assert left["seconds"]["evaluating"] > 0
+    found = re.findall(r"Step (\d): evaluation loss [\d.]+ over (\d+) tokens", caplog.text)
+    assert [step for step, _ in found] == ["2", "3"]
+    assert len({tokens for _, tokens in found}) == 1
+    assert (tmp_path / "with" / "evaluation").exists()
 
 
 def test_without_a_directory_it_trains_all_the_same(text: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -57,11 +57,26 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """The loss on text that is not learned from."""
+
+    every_steps: Annotated[int, Range(1, 1e9)]
+    """Evaluate after every so many steps, and after the last one."""
+    batches: Annotated[int, Range(1, 1000000)] = 16
+    """Global batches of each evaluation, the same ones each time."""
+    data: DataConfig | None = None
+    """The text; its tokenizer is always that of the training. Default: the training's own text, and the loss then says
+    nothing about text that was not seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SampleConfig:
-    """Text written by the finished model, into the log and the report."""
+    """Text written by the model, into the log, the report and samples.jsonl in the checkpoint directory."""
 
     prompt: str
     """What the text begins with."""
+    every_steps: Annotated[int, Range(1, 1e9)] | None = None
+    """Write one after every so many steps as well. Default: by the finished model only."""
     tokens: Annotated[int, Range(1, 4096)] = 64
     """Tokens to generate; the prompt and they must fit into sequenceLength."""
     temperature: Annotated[float, Range(0, 10)] = 0.8
@@ -92,8 +107,10 @@ class TrainerConfig:
     """The optimizer and its schedule."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     """When to save."""
+    evaluation: EvaluationConfig | None = None
+    """Evaluation in training. Default: none."""
     sample: SampleConfig | None = None
-    """Text to generate at the end. Default: none."""
+    """Text to generate. Default: none."""
     log_every_steps: Annotated[int, Range(1, 1e9)] = 10
     """Steps between two lines of progress in the log of process 0."""
     heartbeat_seconds: Annotated[int, Range(5, 3600)] = 100

@@ -9,7 +9,14 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
-from tpujob_trainer.config import BLOCK, CheckpointConfig, OptimizerConfig, SampleConfig, TrainerConfig
+from tpujob_trainer.config import (
+    BLOCK,
+    CheckpointConfig,
+    EvaluationConfig,
+    OptimizerConfig,
+    SampleConfig,
+    TrainerConfig,
+)
 from tpujob_trainer.config_parsing import camel_case
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.errors import ConfigurationError
@@ -35,6 +42,7 @@ class ResolvedConfig:
     optimizer: OptimizerConfig
     """With learning_rate and warmup_steps set."""
     checkpoint: CheckpointConfig
+    evaluation: EvaluationConfig | None
     sample: SampleConfig | None
     log_every_steps: int
     heartbeat_seconds: int
@@ -81,6 +89,7 @@ def resolve(config: TrainerConfig, *, num_devices: int, vocabulary: int, platfor
         seed=config.seed,
         optimizer=_resolve_optimizer(config, steps, preset.learning_rate if preset else DEFAULT_LEARNING_RATE),
         checkpoint=config.checkpoint,
+        evaluation=config.evaluation,
         sample=config.sample,
         log_every_steps=config.log_every_steps,
         heartbeat_seconds=config.heartbeat_seconds,

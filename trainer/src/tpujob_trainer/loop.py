@@ -3,6 +3,7 @@
 Its order is a promise:
 
 1. Save with the present state, before a batch is taken: what is saved has consumed exactly the batches it says.
+   Evaluate and sample after that: what goes wrong there loses nothing.
 2. Take the next batch, and start the step on it; the host goes on while the devices work.
 3. Read the metrics of the step before, which is over by then: the host never waits for the step it has just started.
 
@@ -12,8 +13,9 @@ A state is saved only after its own step's metrics were read and found finite. W
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,7 +23,6 @@ from tpujob_trainer.batches import Feed
 from tpujob_trainer.config import CheckpointConfig
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.progress import Finding, Progress, read
-from tpujob_trainer.report import Report
 from tpujob_trainer.saving import SaveClock, fits, is_due_by_steps
 from tpujob_trainer.signals import Signals
 from tpujob_trainer.stopping import StopRequest
@@ -40,6 +41,16 @@ class Saver(Protocol):
     def save(self, step: int, tree: Any) -> bool: ...
     def poll(self) -> None: ...
     def finish(self, limit_seconds: float) -> bool: ...
+
+
+class Interlude(Protocol):
+    """What is done with the state now and then between two steps, and once more after the last one."""
+
+    every_steps: int | None
+    """None: after the last step only."""
+
+    def run(self, step: int, state: TrainState, say: Callable[[], Signals]) -> None:
+        """Done by all processes alike; `say` is for batches on which to agree to stop."""
 
 
 Unread = tuple[int, StepMetrics] | None
@@ -68,8 +79,8 @@ class Loop:
         config: CheckpointConfig,
         clock: SaveClock,
         progress: Progress,
-        report: Report,
         stop: StopRequest,
+        interludes: Sequence[Interlude] = (),
         save_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Put together; nothing runs yet.
@@ -81,8 +92,8 @@ class Loop:
             config: when to save.
             clock: process 0's.
             progress: is told of every step.
-            report: of this process.
             stop: whether this process is asked to stop.
+            interludes: evaluation, samples.
             save_seconds: what the last save took until its commit; 0 while none is measured.
         """
         self._train_step = train_step
@@ -91,8 +102,8 @@ class Loop:
         self._config = config
         self._clock = clock
         self._progress = progress
-        self._report = report
         self._stop = stop
+        self._interludes = interludes
         self._save_seconds = save_seconds
 
     def run(self, state: TrainState, *, first: int, steps: int) -> Ending:
@@ -105,10 +116,14 @@ class Loop:
         unread: Unread = None
         said = Signals()
         for step in range(first, steps):
-            if said.save or is_due_by_steps(step, every=self._config.every_steps, begun_at=first):
-                self._record(unread)
-                unread = None
-                self._save(step, state)
+            saves = said.save or is_due_by_steps(step, every=self._config.every_steps, begun_at=first)
+            interludes = [i for i in self._interludes if is_due_by_steps(step, every=i.every_steps, begun_at=0)]
+            if saves or interludes:
+                finding, unread = self._record(unread), None
+                if saves or (finding and finding.signals.save):
+                    self._save(step, state)
+                for interlude in interludes:
+                    interlude.run(step, state, self._stop_signals)
             batch = self._feed.take(self._signals)
             state, metrics = self._train_step(state, batch)
             finding, unread = self._record(unread), (step + 1, metrics)
@@ -120,16 +135,17 @@ class Loop:
                 is_kept = self._save_to_stop(step + 1, state, said)
                 return Ending(state, step + 1, has_finished=is_kept and step + 1 == steps)
         self._record(unread)
-        self._save_to_finish(steps, state)
+        self._save(steps, state)
+        for interlude in self._interludes:
+            interlude.run(steps, state, self._stop_signals)
+        self._wait_to_finish(steps)
         return Ending(state, steps, has_finished=True)
 
     def _signals(self) -> Signals:
-        return Signals(
-            stop=self._stop.requested,
-            seconds_left=self._stop.seconds_left(),
-            save=self._clock.asks(),
-            save_seconds=self._save_seconds(),
-        )
+        return dataclasses.replace(self._stop_signals(), save=self._clock.asks(), save_seconds=self._save_seconds())
+
+    def _stop_signals(self) -> Signals:
+        return Signals(stop=self._stop.requested, seconds_left=self._stop.seconds_left())
 
     def _record(self, unread: Unread) -> Finding | None:
         if unread is None:
@@ -141,7 +157,7 @@ class Loop:
     def _save(self, step: int, state: TrainState) -> None:
         if self._saver is None:
             return
-        with self._report.during("saving"):
+        with self._progress.pause("saving"):
             self._saver.save(step, checkpoint_tree(state, self._feed.position()))
         self._clock.saved()
 
@@ -158,18 +174,18 @@ class Loop:
                 self._saver.committed_step,
             )
             return False
-        return self._save_and_wait(step, state)
+        self._save(step, state)
+        return self._wait_for_commit(step)
 
-    def _save_to_finish(self, step: int, state: TrainState) -> None:
-        if self._saver is not None and not self._save_and_wait(step, state):
+    def _wait_to_finish(self, step: int) -> None:
+        if self._saver is not None and not self._wait_for_commit(step):
             raise TrainerError(
                 f"step {step} was saved but not committed; the newest checkpoint is step {self._saver.committed_step}"
             )
 
-    def _save_and_wait(self, step: int, state: TrainState) -> bool:
+    def _wait_for_commit(self, step: int) -> bool:
         assert self._saver is not None
-        self._save(step, state)
-        with self._report.during("saving"):
+        with self._progress.pause("saving"):
             self._saver.finish(min(self._stop.seconds_left(), COMMIT_LIMIT_SECONDS))
         return self._saver.committed_step == step
 

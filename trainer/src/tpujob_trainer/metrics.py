@@ -22,6 +22,8 @@ GAUGES = {
     "step": ("tpujob_step", "Last finished training step."),
     "steps": ("tpujob_steps", "Training steps of the whole run."),
     "loss": ("tpujob_loss", "Training loss of the last step that was read, in nats per token."),
+    "evaluation_loss": ("tpujob_evaluation_loss", "Loss of the last evaluation, in nats per token."),
+    "evaluation_step": ("tpujob_evaluation_step", "Training step of the last evaluation."),
     "tokens_per_second": ("tpujob_tokens_per_second", "Tokens of all processes per second, over the last interval."),
     "committed_step": ("tpujob_checkpoint_committed_step", "Step of the last committed checkpoint."),
     "committed_time": ("tpujob_checkpoint_committed_timestamp_seconds", "When the last checkpoint was committed."),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from tpujob_trainer.errors import DivergedError
 from tpujob_trainer.metrics import Metrics
-from tpujob_trainer.report import Report
+from tpujob_trainer.report import Phase, Report
 from tpujob_trainer.signals import Signals, unpack
 from tpujob_trainer.train_step import StepMetrics
 
@@ -95,6 +97,29 @@ class Progress:
         if finding.step % self._every == 0 or finding.step == self._steps or self._is_first:
             self._tell(finding, now)
         self._is_first = False
+
+    @contextlib.contextmanager
+    def pause(self, phase: Phase) -> Iterator[None]:
+        """A phase between two steps; its time belongs to no step."""
+        began = self._clock()
+        with self._report.during(phase):
+            yield
+        spent = self._clock() - began
+        self._last += spent
+        self._window_began += spent
+
+    def evaluated(self, step: int, loss: float, *, tokens: int, seconds: float) -> None:
+        """Tells of an evaluation of the state after `step` steps."""
+        self._metrics.heartbeat()
+        self._report.update(evaluation_loss=loss if math.isfinite(loss) else None, evaluation_step=step)
+        if self._is_lead:
+            logger.info("Step %d: evaluation loss %.4f over %d tokens, in %.1f s", step, loss, tokens, seconds)
+
+    def sampled(self, step: int, *, prompt: str, text: str) -> None:
+        """Tells of a text, which begins with the prompt, by the state after `step` steps."""
+        self._report.update(sample=text)
+        if self._is_lead:
+            logger.info("Step %d: sample: %s", step, json.dumps(text, ensure_ascii=False))
 
     def _tell(self, finding: Finding, now: float) -> None:
         seconds = now - self._window_began

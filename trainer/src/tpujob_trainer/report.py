@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 Phase = Literal[
-    "starting", "restoring", "compiling", "training", "saving", "sampling", "finished", "stopping", "failed"
+    "starting",
+    "restoring",
+    "compiling",
+    "training",
+    "saving",
+    "evaluating",
+    "sampling",
+    "finished",
+    "stopping",
+    "failed",
 ]
 
 FIELDS: dict[str, Any] = {
@@ -22,6 +31,8 @@ FIELDS: dict[str, Any] = {
     "steps": None,
     "loss": None,
     "loss_first": None,
+    "evaluation_loss": None,
+    "evaluation_step": None,
     "tokens_per_second": None,
     "committed_step": None,
     "committed_time": None,

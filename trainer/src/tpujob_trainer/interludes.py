@@ -1,0 +1,100 @@
+"""What the loop does between steps, from the configuration: evaluation and samples."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+import optax
+
+from tpujob_trainer import data
+from tpujob_trainer.batches import Assembler
+from tpujob_trainer.config import EvaluationConfig
+from tpujob_trainer.config_resolved import ResolvedConfig
+from tpujob_trainer.dataset import EVALUATION, shared_manifest
+from tpujob_trainer.evaluation import Evaluation
+from tpujob_trainer.evaluation_step import make_evaluation_step
+from tpujob_trainer.loop import Interlude
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.progress import Progress
+from tpujob_trainer.samples import Sampler, Samples
+from tpujob_trainer.sampling import make_sampler
+from tpujob_trainer.session import Session
+from tpujob_trainer.train_step import abstract_batch, abstract_state
+
+
+def make_interludes(
+    session: Session,
+    run: ResolvedConfig,
+    model: Model,
+    tokenizer: data.Tokenizer,
+    manifest: data.Manifest,
+    assembler: Assembler,
+    progress: Progress,
+    prompt: list[int],
+) -> list[Interlude]:
+    """Those that are configured, compiled where they are needed before the end.
+
+    Args:
+        session: compiles, so that no process waits for another one on the devices.
+        run: the configuration.
+        model: whose weights are evaluated.
+        tokenizer: of the training.
+        manifest: the training's data.
+        assembler: of global batches.
+        progress: is told the results.
+        prompt: the sample's, as tokens.
+    """
+    weights = abstract_state(model, optax.identity()).weights
+    made: list[Interlude] = []
+    if run.evaluation:
+        compiled = session.compiled(
+            "evaluation",
+            make_evaluation_step(model, parts=run.gradient_accumulation),
+            weights,
+            abstract_batch(model, run.batch_size, run.sequence_length),
+        )
+        batches = _Batches(session, run, run.evaluation, tokenizer, manifest, assembler)
+        made.append(Evaluation(compiled, batches.open, assembler, progress, every_steps=run.evaluation.every_steps))
+    if run.sample:
+        config = run.sample
+
+        def sampler() -> Sampler:
+            jitted = make_sampler(model, prompt=prompt, config=config, seed=run.seed)
+            return session.compiled("sample", jitted, weights)
+
+        made.append(Samples(sampler, tokenizer, progress, prompt=config.prompt, every_steps=config.every_steps))
+    return made
+
+
+class _Batches:
+    """The batches of the evaluation, the same ones each time."""
+
+    def __init__(
+        self,
+        session: Session,
+        run: ResolvedConfig,
+        config: EvaluationConfig,
+        tokenizer: data.Tokenizer,
+        manifest: data.Manifest,
+        assembler: Assembler,
+    ) -> None:
+        self._count = config.batches
+        self._tokenizer = tokenizer
+        self._rows = assembler.rows
+        self._length = run.sequence_length
+        source = run.data
+        self._manifest = manifest
+        if config.data:
+            source = config.data
+            self._manifest = shared_manifest(session, source, batch_size=run.batch_size, folder=EVALUATION)
+        self._plan = data.plan_lanes(
+            self._manifest, dataclasses.replace(source, lanes=None), batch_size=run.batch_size, seed=run.seed
+        )
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Iterator[data.LocalBatch]]:
+        with data.BatchLoader(self._manifest, self._tokenizer, self._plan, self._length, rows=self._rows) as loader:
+            yield itertools.islice(loader, self._count)

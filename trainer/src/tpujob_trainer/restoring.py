@@ -1,0 +1,51 @@
+"""What a session trains from: the newest checkpoint that all processes can read, else fresh weights."""
+
+from __future__ import annotations
+
+import logging
+
+import jax
+import numpy as np
+import optax
+from jax.sharding import NamedSharding
+
+from tpujob_trainer import data
+from tpujob_trainer.checkpoint import Checkpoints
+from tpujob_trainer.loop import checkpoint_tree
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.partitioning import REPLICATED
+from tpujob_trainer.session import Session
+from tpujob_trainer.train_step import TrainState, abstract_state, init_state
+
+logger = logging.getLogger(__name__)
+
+
+def restore_or_init(
+    session: Session,
+    checkpoints: Checkpoints | None,
+    model: Model,
+    optimizer: optax.GradientTransformation,
+    plan: data.LanePlan,
+    seed: int,
+) -> tuple[TrainState, np.ndarray | None]:
+    """The state to train from, and the data position that belongs to it (None: the beginning).
+
+    The newest checkpoint that all processes can read; where there is none at all, fresh weights, made on the devices
+    that keep them.
+    """
+    if checkpoints:
+        session.report.enter("restoring")
+        position = jax.ShapeDtypeStruct(
+            data.state_shape(plan), np.int32, sharding=NamedSharding(model.mesh, REPLICATED)
+        )
+        restored = checkpoints.restore(checkpoint_tree(abstract_state(model, optimizer), position))
+        if restored is not None:
+            step, tree = restored
+            session.report.update(
+                step=step, restored_from=step, committed_step=step, committed_time=checkpoints.committed_time
+            )
+            logger.info("Restored the checkpoint of step %d", step)
+            state = TrainState(step=tree["step"], weights=tree["weights"], optimizer=tree["optimizer"])
+            return state, np.asarray(tree["data"])
+    session.report.enter("compiling")
+    return init_state(model, optimizer, seed), None
