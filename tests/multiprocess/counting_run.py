@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from tpujob_contract import ExitCode, read_environment
 from tpujob_trainer import checkpoint, endings, ownership, startup
+from tpujob_trainer.checkpoint_retention import Retention
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def main(stop: endings.StopRequest) -> int:
         "sharded": NamedSharding(mesh, PartitionSpec("data")),
         "whole": NamedSharding(mesh, PartitionSpec()),
     }
-    checkpoints = checkpoint.Checkpoints(directory, keep=3, runtime=runtime)
+    checkpoints = checkpoint.Checkpoints(directory, retention=Retention(last=3), runtime=runtime)
     width = config.get("width", 16)
     abstract = {
         name: jax.ShapeDtypeStruct((width, 2), np.float32, sharding=sharding) for name, sharding in shardings.items()

@@ -11,6 +11,7 @@ import optax
 import pytest
 
 from tpujob_trainer import checkpoint, checkpoint_restore, checkpoint_steps, coordination, errors
+from tpujob_trainer.checkpoint_retention import Retention
 from tpujob_trainer.startup import Runtime
 
 LIMIT_SECONDS = 30.0
@@ -54,12 +55,15 @@ class Told(checkpoint.Listener):
             saved=lambda step, seconds: self.lines.append(("saved", step)),
             committed=lambda commit, seconds: self.lines.append(("committed", commit.step)),
             failed=lambda step, why: self.lines.append(("failed", step)),
+            passed_over=lambda step, why: self.lines.append(("passed over", step)),
         )
 
 
 def run(directory, *, steps=(), keep=3, width=4, told=None):
     """One attempt that saves at the given steps; what it restored before."""
-    checkpoints = checkpoint.Checkpoints(str(directory), keep=keep, runtime=new_runtime(), listener=told)
+    checkpoints = checkpoint.Checkpoints(
+        str(directory), retention=Retention(last=keep), runtime=new_runtime(), listener=told
+    )
     restored = checkpoints.restore(abstract(width))
     for step in steps:
         assert checkpoints.save(step, tree(step, width))
@@ -98,7 +102,7 @@ def test_newest_is_restored_and_old_ones_go(tmp_path):
 
 def test_commit_is_noticed_without_waiting(tmp_path, runtime):
     told = Told()
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep=3, runtime=runtime, listener=told)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
     begun = time.time()
     checkpoints.save(5, tree(5))
     deadline = time.monotonic() + LIMIT_SECONDS
@@ -121,7 +125,7 @@ def test_hint_names_the_newest_commit(tmp_path):
 def test_restored_commit_is_known_with_its_time(tmp_path, runtime):
     begun = time.time()
     run(tmp_path, steps=[3])
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep=3, runtime=runtime)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
     checkpoints.restore(abstract())
     assert checkpoints.committed_step == 3
     assert begun - 1 <= (checkpoints.committed_time or 0) <= time.time()
@@ -130,7 +134,7 @@ def test_restored_commit_is_known_with_its_time(tmp_path, runtime):
 
 def test_step_that_is_saved_already_is_left_alone(tmp_path, runtime):
     run(tmp_path, steps=[3])
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep=3, runtime=runtime)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
     checkpoints.restore(abstract())
     assert not checkpoints.save(3, tree(4))
     assert checkpoints.finish(0)
@@ -213,7 +217,7 @@ class FullDisk:
 
 def test_failed_save_is_noticed_and_tried_again(tmp_path, runtime, caplog):
     told = Told()
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep=3, runtime=runtime, listener=told)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
     noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
     checkpoints.save(1, noise)
     assert checkpoints.finish(LIMIT_SECONDS)
@@ -229,15 +233,102 @@ def test_failed_save_is_noticed_and_tried_again(tmp_path, runtime, caplog):
     assert checkpoint_steps.committed(tmp_path) == [3, 1]
 
 
-def test_saves_that_keep_failing_end_the_run(tmp_path, runtime):
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep=3, runtime=runtime)
+def test_training_goes_on_while_saves_fail_and_ends_after_the_set_time(tmp_path, runtime):
+    heard = []
+    checkpoints = checkpoint.Checkpoints(
+        str(tmp_path),
+        retention=Retention(last=3),
+        runtime=runtime,
+        fail_after_seconds=3600,
+        listener=checkpoint.Listener(failed=lambda step, why: heard.append(step)),
+    )
     noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
-    checkpoints.restore(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), noise))
+    begun = time.time()
     with FullDisk():
         for step in (1, 2):
             checkpoints.save(step, noise)
             assert not checkpoints.finish(LIMIT_SECONDS)
+        since = checkpoints.failing_since
+        assert since is not None
+        assert begun - 1 <= since <= time.time()
+        checkpoints.failing_since = since - 3600
         checkpoints.save(3, noise)
-        with pytest.raises(errors.TrainerError, match=r"spec.checkpointDir: 3 saves in a row to .* failed"):
+        with pytest.raises(errors.TrainerError, match=r"spec.checkpointDir: saves to .* have failed for 36\d\d s"):
             checkpoints.finish(LIMIT_SECONDS)
+    assert heard == [1, 2, 3]
+    assert checkpoints.save(4, noise)
+    assert checkpoints.finish(LIMIT_SECONDS)
+    assert [checkpoints.failing_since] == [None]
     checkpoints.close()
+
+
+def test_save_is_passed_over_while_one_is_under_way(tmp_path, runtime):
+    told = Told()
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
+    large = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(3000, 1000)), jnp.float32)}
+    assert checkpoints.save(1, large)
+    assert not checkpoints.save(2, large, wait_seconds=0)
+    assert checkpoints.save(3, large)
+    assert checkpoints.finish(LIMIT_SECONDS)
+    checkpoints.close()
+    assert told.lines == [("saved", 1), ("passed over", 2), ("committed", 1), ("saved", 3), ("committed", 3)]
+
+
+def test_flipped_bit_is_seen_by_the_fingerprint(tmp_path):
+    """Orbax alone restores it without a word: nothing it stores would tell."""
+    run(tmp_path, steps=[3, 6])
+    stored = tmp_path / "steps" / "6" / "fingerprints" / "metadata"
+    fingerprints = json.loads(stored.read_text())
+    assert set(fingerprints) >= {"model/layers/0/w", "model/norm", "step", "data"}
+    first = fingerprints["model/norm"]
+    fingerprints["model/norm"] = f"{int(first, 16) ^ 1:016x}"
+    stored.write_text(json.dumps(fingerprints))
+    heard = []
+    checkpoints = checkpoint.Checkpoints(
+        str(tmp_path),
+        retention=Retention(last=3),
+        runtime=new_runtime(),
+        listener=checkpoint.Listener(unusable=lambda step, why: heard.append((step, why))),
+    )
+    restored = checkpoints.restore(abstract())
+    assert restored is not None
+    assert restored[0] == 3
+    assert heard == [(6, "process 0: model/norm: the fingerprint is not that of what was saved")]
+
+
+def test_checkpoint_that_is_out_of_reach_is_not_set_aside(tmp_path, monkeypatch):
+    run(tmp_path, steps=[3, 6])
+
+    def overloaded(*_):
+        raise OSError("UNAVAILABLE: Error reading: HTTP 503")
+
+    monkeypatch.setattr(checkpoint_steps, "fingerprints_of", overloaded)
+    with pytest.raises(errors.TrainerError, match=r"step 6 in .* cannot be read at present \(process 0: .*HTTP 503"):
+        run(tmp_path)
+    assert checkpoint_steps.committed(tmp_path) == [6, 3]
+
+
+def test_remains_of_interrupted_saves_and_deletions_go_at_the_next_start(tmp_path):
+    run(tmp_path, steps=[3, 6, 9])
+    steps = tmp_path / "steps"
+    (steps / "6" / "commit_success.txt").unlink()
+    (steps / "9").rename(steps / "9.orbax-checkpoint-tmp")
+    (tmp_path / "trash" / "1-ab").mkdir(parents=True)
+    restored = run(tmp_path, steps=[6, 9])
+    assert restored is not None
+    assert restored[0] == 3
+    assert sorted(path.name for path in steps.iterdir()) == ["3", "6", "9"]
+    assert list((tmp_path / "trash").iterdir()) == []
+    again = run(tmp_path)
+    assert again is not None
+    assert (again[0], int(again[1]["step"])) == (9, 9)
+
+
+def test_type_that_differs_is_another_configuration(tmp_path):
+    run(tmp_path, steps=[3])
+    other = abstract()
+    norm = other["model"]["norm"]
+    other["model"]["norm"] = jax.ShapeDtypeStruct(norm.shape, jnp.float32, sharding=norm.sharding)
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=new_runtime())
+    with pytest.raises(errors.ConfigurationError, match="model/norm has type bfloat16 in it, float32 is configured"):
+        checkpoints.restore(other)

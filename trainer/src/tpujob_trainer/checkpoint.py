@@ -3,35 +3,37 @@
 Saved asynchronously by all processes.
 
 - Every process calls everything here at the same steps; Orbax writes, and process 0 commits by a marker file.
+- Whether a save is begun is decided by process 0; training never waits for the save before, which is passed over or
+  given up instead.
 - Barriers go through the coordination service with a limit, never through the devices.
-- A save is watched by a thread, since a failed one is silent otherwise. It is counted, and the next save tries again.
+- While saves fail, training goes on and the alarm is raised; after `fail_after_seconds` without a commit the run ends.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import absl.flags
-import orbax.checkpoint as ocp
-from etils import epath
-
-from tpujob_trainer import checkpoint_restore, checkpoint_steps, errors, ownership
+from tpujob_trainer import checkpoint_restore, checkpoint_save, checkpoint_steps, errors, ownership
+from tpujob_trainer.checkpoint_retention import Deleter, Retention
+from tpujob_trainer.checkpoint_save import PendingSave
 from tpujob_trainer.checkpoint_steps import Commit
+from tpujob_trainer.fingerprint import Fingerprinter
 from tpujob_trainer.startup import Runtime
 
 logger = logging.getLogger(__name__)
 
-COMMIT_SECONDS = 300
-"""Limit of Orbax's for writing and committing in the background."""
-WAIT_SECONDS = COMMIT_SECONDS * 2.0
-"""How long the next save waits for the one before."""
-MAX_FAILURES_IN_A_ROW = 3
+PLAN_SECONDS = 60.0
+"""Limit for process 0 to say whether to save, and for deleting what lies in the place of a step."""
+CLOSE_SECONDS = 30.0
+"""How long the end of a run waits for old checkpoints to be deleted."""
+MAX_STUCK = 2
+"""Saves that were given up and still hold their copy of the state in host memory; with more, none is begun."""
+
+GO, ASK, LATER, PRESENT = "go", "ask", "later", "present"
 
 
 @dataclasses.dataclass
@@ -41,6 +43,8 @@ class Listener:
     saved: Callable[[int, float], None] = lambda step, blocking_seconds: None
     committed: Callable[[Commit, float], None] = lambda commit, seconds: None
     failed: Callable[[int, str], None] = lambda step, why: None
+    passed_over: Callable[[int, str], None] = lambda step, why: None
+    unusable: Callable[[int, str], None] = lambda step, why: None
 
 
 class Checkpoints:
@@ -50,29 +54,47 @@ class Checkpoints:
         self,
         directory: str,
         *,
-        keep: int,
+        retention: Retention,
         runtime: Runtime,
-        metadata: dict[str, Any] | None = None,
+        limit_seconds: float = 600.0,
+        fail_after_seconds: float = 3600.0,
+        metadata: Mapping[str, Any] | None = None,
         listener: Listener | None = None,
     ) -> None:
         """Nothing is read or written yet.
 
         Args:
             directory: Claimed before, by `ownership.claim`.
-            keep: How many of the newest checkpoints stay.
+            retention: Which checkpoints stay.
             runtime: This process among the others.
+            limit_seconds: A save that is not committed by then has failed.
+            fail_after_seconds: When saves have failed for so long without a commit, the run ends.
             metadata: JSON values kept with every checkpoint (configuration, versions).
             listener: Who is told.
         """
         self.directory = directory
-        self._keep = keep
+        self.failing_since: float | None = None
+        """Since when saves fail, in Unix seconds; None while the last one was committed."""
+        self.restore_seconds = checkpoint_restore.Seconds()
+        """What the last restore took."""
+        self._retention = retention
         self._runtime = runtime
-        self._metadata = metadata or {}
+        self._limit_seconds = limit_seconds
+        self._fail_after_seconds = fail_after_seconds
+        self._metadata = dict(metadata or {})
         self._listener = listener or Listener()
-        self._manager: ocp.CheckpointManager | None = None
-        self._pending: _Pending | None = None
+        self._fingerprinter = Fingerprinter()
+        self._deleter: Deleter | None = None
+        self._pending: PendingSave | None = None
+        self._stuck: list[PendingSave] = []
+        self._tried: dict[int, PendingSave] = {}
+        self._occupied: set[int] = set()
+        """Steps in whose place something lies that is no checkpoint. Known to process 0."""
+        self._committed: set[int] = set()
+        """Known to process 0."""
         self._last: Commit | None = None
-        self._failures_in_a_row = 0
+        self._is_open = False
+        self._count = 0
 
     @property
     def committed_step(self) -> int | None:
@@ -92,50 +114,87 @@ class Checkpoints:
     def restore(self, abstract_tree: Any) -> tuple[int, Any] | None:
         """Step and tree of the newest checkpoint that all processes can read, or None; the same step on all.
 
+        Its fingerprints are those it was saved with. What cannot be used is set aside, and the listener told.
+
         Raises:
             ConfigurationError: the checkpoint is of another model or optimizer.
-            TrainerError: there are checkpoints, and none can be read.
+            NotFoundError: storage refuses to be read.
+            TrainerError: there are checkpoints, and none can be read, or storage is out of reach.
         """
-        restored = checkpoint_restore.restore(self.directory, abstract_tree, self._runtime)
-        if restored is not None:
-            self._last = Commit(restored[0], checkpoint_steps.committed_at(self.directory, restored[0]))
+        self.finish(self._limit_seconds + checkpoint_save.ANSWER_SECONDS)
+        restored = checkpoint_restore.restore(
+            self.directory, abstract_tree, self._runtime, name=self._next("restore"), fingerprinter=self._fingerprinter
+        )
         self._open()
-        return restored
+        if restored is None:
+            return None
+        self.restore_seconds = restored.seconds
+        self._last = Commit(restored.step, checkpoint_steps.committed_at(self.directory, restored.step))
+        for step, why in restored.unusable.items():
+            self._committed.discard(step)
+            self._occupied.add(step)
+            self._listener.unusable(step, why)
+        return restored.step, restored.tree
 
-    def save(self, step: int, tree: Any) -> bool:
-        """Begins to save, once the save before is over; False when the step is saved already.
+    def save(
+        self, step: int, tree: Any, *, metrics: Mapping[str, float] | None = None, wait_seconds: float | None = None
+    ) -> bool:
+        """Begins to save; False when the step is saved already, or when storage is still busy with the save before.
 
         Returns as soon as the tree is copied to host memory, so that it may be donated.
 
+        Args:
+            step: Of the state.
+            tree: The state; global arrays.
+            metrics: Of this state, for `Retention.best_metric`; finite numbers.
+            wait_seconds: How long to wait for the save before, rather than pass this one over; None: until it is over.
+
         Raises:
-            TrainerError: several saves in a row failed.
+            TrainerError: saves have failed for too long.
         """
         begun = time.monotonic()
-        if not self.finish(WAIT_SECONDS) and self._pending is not None:
-            raise errors.TrainerError(
-                f"the checkpoint of step {self._pending.step} was not committed within {WAIT_SECONDS:g} s"
+        self._open()
+        self.poll()
+        name = self._next("save")
+        wait = self._limit_seconds + checkpoint_save.ANSWER_SECONDS if wait_seconds is None else wait_seconds
+        plan, why = self._agree(name, step, wait)
+        if self._pending is not None and plan != LATER:
+            # Process 0 knows what became of it, so it was said; this process has not looked yet.
+            self.finish(PLAN_SECONDS)
+        if plan == LATER:
+            logger.log(
+                logging.WARNING if self._runtime.is_lead else logging.DEBUG, "Step %d is not saved: %s", step, why
             )
-        manager = self._open()
-        if step in manager.all_steps():
+            self._listener.passed_over(step, why)
+        if plan != GO:
             return False
+        fingerprints = self._fingerprinter(tree)
+        if fingerprints.differing_copies:
+            logger.error(
+                "Step %d: devices of this process hold different copies of %s", step, fingerprints.differing_copies[0]
+            )
         try:
-            manager.save(
+            self._pending = checkpoint_save.begin(
+                self.directory,
                 step,
-                args=ocp.args.Composite(**{checkpoint_steps.STATE: ocp.args.StandardSave(tree)}),
-                custom_metadata=self._metadata,
-                force=True,
+                tree,
+                fingerprints=fingerprints.by_leaf,
+                metadata=self._metadata | {"metrics": dict(metrics or {})},
+                name=f"{self._runtime.attempt_id}/{name}",
+                limit_seconds=self._limit_seconds,
+                runtime=self._runtime,
             )
         except (OSError, ValueError) as error:
             raise ownership.unusable(self.directory, error) from error
+        self._tried[step] = self._pending
         self._listener.saved(step, time.monotonic() - begun)
-        self._pending = _Pending(manager, self.directory, step, begun, writes_hint=self._runtime.is_lead)
         return True
 
     def poll(self) -> None:
         """Notices a commit or a failure, without waiting. Call it once a step.
 
         Raises:
-            TrainerError: several saves in a row failed.
+            TrainerError: saves have failed for too long.
         """
         if self._pending is not None and self._pending.is_over:
             self._settle(self._pending)
@@ -144,7 +203,7 @@ class Checkpoints:
         """Waits for the save that is under way; whether none is left and the last one was committed.
 
         Raises:
-            TrainerError: several saves in a row failed.
+            TrainerError: saves have failed for too long.
         """
         if self._pending is None:
             return True
@@ -153,95 +212,92 @@ class Checkpoints:
         return self._settle(self._pending)
 
     def close(self) -> None:
-        """Ends the background work; call `finish` before."""
-        if self._manager is not None:
-            self._manager.close()
-            self._manager = None
+        """Ends the background work; call `finish` before. Waits for old checkpoints to be deleted, up to 30 s."""
+        if self._deleter is not None and not self._deleter.wait(CLOSE_SECONDS):
+            logger.warning("Old checkpoints in %s are not deleted yet; the next run does it", self.directory)
 
-    def _settle(self, pending: _Pending) -> bool:
+    def _next(self, what: str) -> str:
+        self._count += 1
+        return f"{what}/{self._count}"
+
+    def _open(self) -> None:
+        """Learns what is there, and has the remains of interrupted saves deleted. Nobody else writes here."""
+        if self._is_open:
+            return
+        self._is_open = True
+        if not self._runtime.is_lead:
+            return
+        try:
+            self._committed = set(checkpoint_steps.committed(self.directory))
+            remains = checkpoint_steps.leftovers(self.directory)
+            self._occupied = set(remains)
+            interrupted = [step for step in remains if not checkpoint_steps.is_set_aside(self.directory, step)]
+        except OSError as error:
+            raise ownership.unusable(self.directory, error) from error
+        self._deleter = Deleter(self.directory, self._retention)
+        for step in interrupted:
+            self._deleter.discard(step)
+
+    def _agree(self, name: str, step: int, wait_seconds: float) -> tuple[str, str]:
+        """What process 0 decides about a save, and why; the same on all processes."""
+        talk = self._runtime.coordination
+        limit = wait_seconds + PLAN_SECONDS
+        plan, why = talk.lead_decides(f"{name}/plan", lambda: self._plan(step, wait_seconds), limit_seconds=limit)
+        if plan == ASK:
+            self._stuck = [save for save in self._stuck if save.is_writing]
+            tried = self._tried.get(step)
+            answer = [len(self._stuck), tried is not None and tried.is_writing]
+            answers = talk.gather(f"{name}/stuck", answer, limit_seconds=PLAN_SECONDS)
+            plan, why = talk.lead_decides(f"{name}/place", lambda: self._make_place(step, answers), limit_seconds=limit)
+        return plan, why
+
+    def _plan(self, step: int, wait_seconds: float) -> tuple[str, str]:
+        if self._pending is not None and wait_seconds:
+            self.finish(wait_seconds)
+        if self._pending is not None:
+            return LATER, f"step {self._pending.step} is still being saved"
+        if step in self._committed:
+            return PRESENT, ""
+        if self.failing_since is not None or step in self._occupied or step in self._tried:
+            return ASK, ""
+        return GO, ""
+
+    def _make_place(self, step: int, answers: list[list[Any]]) -> tuple[str, str]:
+        if max(stuck for stuck, _ in answers) >= MAX_STUCK:
+            return LATER, f"{MAX_STUCK} saves that were given up still wait for storage"
+        if any(is_writing for _, is_writing in answers):
+            return LATER, "an earlier save of the same step still waits for storage"
+        if step in self._occupied or step in self._tried:
+            assert self._deleter is not None
+            self._deleter.discard(step)
+            if not self._deleter.wait(PLAN_SECONDS / 2):
+                return LATER, "what lies in its place is not deleted yet"
+            self._occupied.discard(step)
+        return GO, ""
+
+    def _settle(self, pending: PendingSave) -> bool:
         self._pending = None
-        if pending.commit is not None:
-            self._failures_in_a_row = 0
-            self._last = pending.commit
-            self._listener.committed(pending.commit, pending.seconds)
+        outcome = pending.outcome
+        assert outcome is not None
+        if outcome.commit is not None:
+            self._last = outcome.commit
+            self._committed.add(pending.step)
+            self.failing_since = None
+            self._listener.committed(outcome.commit, pending.seconds)
+            if self._deleter is not None:
+                self._deleter.tidy()
             return True
-        # The manager raises a failure once in each thread; hear it here, or the next save would raise it again.
-        with contextlib.suppress(Exception):
-            self._open().wait_until_finished()
-        self._failures_in_a_row += 1
-        self._listener.failed(pending.step, pending.problem)
-        logger.error("The checkpoint of step %d failed: %s", pending.step, pending.problem)
-        if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
-            raise errors.TrainerError(
-                f"spec.checkpointDir: {self._failures_in_a_row} saves in a row to {self.directory} failed, "
-                f"the last one: {pending.problem}"
+        self._stuck.append(pending)
+        now = time.time()
+        if self.failing_since is None:
+            self.failing_since = now - pending.seconds
+        self._listener.failed(pending.step, outcome.problem)
+        logger.error("The checkpoint of step %d failed: %s", pending.step, outcome.problem)
+        if now - self.failing_since >= self._fail_after_seconds:
+            kind = errors.NotFoundError if outcome.is_refused else errors.TrainerError
+            raise kind(
+                f"spec.checkpointDir: saves to {self.directory} have failed for {now - self.failing_since:.0f} s, "
+                f"and the newest checkpoint is step {self.committed_step}; the last failure: {outcome.problem}; "
+                "spec.trainer.checkpoint.failAfterSeconds says how long to train on"
             )
         return False
-
-    def _open(self) -> ocp.CheckpointManager:
-        if self._manager is None:
-            _use_coordination_service_for_barriers()
-            # Orbax tells forty lines about each save in each process, and fsspec one for each file of a bucket.
-            for talkative in ("absl", "fsspec"):
-                logging.getLogger(talkative).setLevel(logging.WARNING)
-            options = ocp.CheckpointManagerOptions(
-                max_to_keep=self._keep,
-                cleanup_tmp_directories=True,
-                # The loop decides when to save; Orbax's default policies (every step, preemption) stay out of it.
-                save_decision_policy=ocp.checkpoint_managers.SpecificStepsPolicy(steps=()),
-                async_options=ocp.AsyncOptions(timeout_secs=COMMIT_SECONDS),
-            )
-            root = epath.Path(self.directory) / checkpoint_steps.STEPS
-            try:
-                self._manager = ocp.CheckpointManager(root, options=options, item_names=(checkpoint_steps.STATE,))
-            except OSError as error:
-                raise ownership.unusable(self.directory, error) from error
-        return self._manager
-
-
-class _Pending:
-    """A save on its way to its commit, watched by a thread."""
-
-    def __init__(
-        self, manager: ocp.CheckpointManager, directory: str, step: int, begun: float, *, writes_hint: bool
-    ) -> None:
-        self.step = step
-        self.commit: Commit | None = None
-        self.problem = ""
-        self.seconds = 0.0
-        self._manager = manager
-        self._directory = directory
-        self._begun = begun
-        self._writes_hint = writes_hint
-        self._over = threading.Event()
-        threading.Thread(target=self._watch, name=f"commit-{step}", daemon=True).start()
-
-    @property
-    def is_over(self) -> bool:
-        return self._over.is_set()
-
-    def wait(self, limit_seconds: float) -> bool:
-        return self._over.wait(limit_seconds)
-
-    def _watch(self) -> None:
-        try:
-            self._manager.wait_until_finished()
-            if not checkpoint_steps.is_committed(self._directory, self.step):
-                raise errors.TrainerError("it was written, and its commit marker is not there")  # noqa: TRY301
-            commit = Commit(self.step, time.time())
-            if self._writes_hint:
-                checkpoint_steps.write_latest(self._directory, commit)
-            self.commit = commit
-        except Exception as error:  # noqa: BLE001 - told to the loop, whatever it is
-            self.problem = errors.brief(error)
-        finally:
-            self.seconds = time.monotonic() - self._begun
-            self._over.set()
-
-
-def _use_coordination_service_for_barriers() -> None:
-    """Orbax's default barriers are device collectives without a limit; this flag is its only switch for that."""
-    flags = absl.flags.FLAGS
-    if not flags.is_parsed():
-        flags.mark_as_parsed()
-    flags["experimental_orbax_use_distributed_barrier"].value = True

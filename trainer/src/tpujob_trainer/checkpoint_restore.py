@@ -1,19 +1,26 @@
-"""Restoring the newest checkpoint that every process can read.
+"""Restoring the newest checkpoint that every process can read, and that is what was saved.
 
 Process 0 proposes, all try and vote, all walk back together.
-Each process reads its own shards without waiting for any other, so that a failure in one cannot hang the rest.
+
+- Each process reads its own shards without waiting for any other, so that a failure in one cannot hang the rest.
+- Once all have read, all compute the fingerprints on their devices and vote on them.
+- What is damaged is set aside. What is merely out of reach (refused, overloaded, slow) ends the process instead: going
+  back to an older step would lose work for nothing.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import time
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from tpujob_trainer import checkpoint_steps, errors, ownership
+from tpujob_trainer import checkpoint_steps, errors, ownership, storage_errors
+from tpujob_trainer.fingerprint import Fingerprinter, leaf_names, unequal
 from tpujob_trainer.startup import Runtime
 
 logger = logging.getLogger(__name__)
@@ -23,34 +30,98 @@ VOTE_SECONDS = 3600.0
 MAX_DIFFERENCES_NAMED = 3
 
 
-def restore(directory: str, abstract: Any, runtime: Runtime) -> tuple[int, Any] | None:
-    """Step and tree of the newest usable checkpoint, or None when there is none at all.
+@dataclasses.dataclass(frozen=True)
+class Seconds:
+    """What a restore took."""
+
+    read: float = 0.0
+    """To read the arrays and place them on the devices."""
+    verify: float = 0.0
+    """To compute and compare the fingerprints; the first time with their compilation."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A checkpoint on the devices."""
+
+    step: int
+    tree: Any
+    unusable: dict[int, str]
+    """Newer steps that were set aside, and why."""
+    seconds: Seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class _Vote:
+    """Of one process, about one step."""
+
+    problem: str | None = None
+    is_out_of_reach: bool = False
+    is_refused: bool = False
+
+
+def restore(
+    directory: str, abstract: Any, runtime: Runtime, *, name: str, fingerprinter: Fingerprinter
+) -> Restored | None:
+    """The newest usable checkpoint, or None when there is none at all.
 
     Args:
         directory: The checkpoint directory.
         abstract: Tree of `jax.ShapeDtypeStruct` with shardings, which need not be those it was saved with.
         runtime: All processes call this and get the same step.
+        name: Of this restore, never used before; the same on all processes.
+        fingerprinter: Of the run.
 
     Raises:
         ConfigurationError: the checkpoint is of another model or optimizer.
-        TrainerError: there are checkpoints, and none can be read.
+        NotFoundError: storage refuses to be read.
+        TrainerError: there are checkpoints, and none can be read, or storage is out of reach.
     """
     talk = runtime.coordination
-    steps = talk.lead_decides("restore/steps", lambda: _propose(directory, abstract), limit_seconds=VOTE_SECONDS)
+    steps = talk.lead_decides(f"{name}/steps", lambda: _propose(directory, abstract), limit_seconds=VOTE_SECONDS)
     bad: dict[int, str] = {}
+
+    def refuse(what: str, step: int, vote: _Vote) -> bool:
+        """Whether somebody voted against the step; remembers why."""
+        said = talk.gather(f"{name}/{what}/{step}", dataclasses.asdict(vote), limit_seconds=VOTE_SECONDS)
+        votes = [(i, _Vote(**values)) for i, values in enumerate(said)]
+        against = [(i, vote) for i, vote in votes if vote.problem is not None]
+        if any(vote.is_out_of_reach for _, vote in against):
+            raise _out_of_reach(directory, step, against)
+        if against:
+            bad[step] = "; ".join(f"process {i}: {vote.problem}" for i, vote in against)
+            logger.warning("The checkpoint of step %d cannot be used: %s", step, bad[step])
+        return bool(against)
+
     for step in steps:
-        tree, problem = _try(directory, step, abstract, runtime)
-        votes = talk.gather(f"restore/vote/{step}", problem, limit_seconds=VOTE_SECONDS)
-        against = [f"process {i}: {vote}" for i, vote in enumerate(votes) if vote is not None]
-        if not against:
-            talk.lead_decides("restore/aside", lambda: _set_aside(directory, bad), limit_seconds=VOTE_SECONDS)
-            return step, tree
-        del tree
-        bad[step] = "; ".join(against)
-        logger.warning("The checkpoint of step %d cannot be used: %s", step, bad[step])
+        began = time.monotonic()
+        tree, stored, vote = _read(directory, step, abstract, runtime)
+        read_seconds = time.monotonic() - began
+        if refuse("read", step, vote):
+            continue
+        began = time.monotonic()
+        # A computation of all devices: only now, when every process has its part.
+        vote = _verify(stored, tree, fingerprinter)
+        verify_seconds = time.monotonic() - began
+        if refuse("verify", step, vote):
+            del tree
+            continue
+        talk.lead_decides(f"{name}/aside", lambda: _set_aside(directory, bad), limit_seconds=VOTE_SECONDS)
+        return Restored(step, tree, bad, Seconds(read_seconds, verify_seconds))
     if bad:
         raise _nothing_usable(directory, bad)
     return None
+
+
+def _out_of_reach(directory: str, step: int, against: list[tuple[int, _Vote]]) -> errors.TrainerError:
+    said = "; ".join(f"process {i}: {vote.problem}" for i, vote in against if vote.is_out_of_reach)
+    kind = errors.NotFoundError if any(vote.is_refused for _, vote in against) else errors.TrainerError
+    error = kind(
+        f"spec.checkpointDir: the checkpoint of step {step} in {directory} cannot be read at present ({said}); "
+        "nothing was changed there, another attempt may succeed"
+    )
+    error.is_shared = True
+    return error
 
 
 def _nothing_usable(directory: str, bad: dict[int, str]) -> errors.TrainerError:
@@ -71,7 +142,7 @@ def _propose(directory: str, abstract: Any) -> list[int]:
     for step in steps:
         try:
             stored = ocp.StandardCheckpointHandler().metadata(_item(directory, step))
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever a damaged file makes a library raise
             logger.warning("The checkpoint of step %d has unreadable metadata: %s", step, errors.brief(error))
             continue
         if found := differences(abstract, stored.tree):
@@ -85,39 +156,50 @@ def _propose(directory: str, abstract: Any) -> list[int]:
 
 def differences(abstract: Any, stored: Any) -> list[str]:
     """The first few leaves by which two trees differ in name or shape, in words; empty when there is none."""
-    wanted, found = _shapes(abstract), _shapes(stored)
+    wanted, found = _described(abstract), _described(stored)
     lines = []
     for name in sorted(wanted.keys() | found.keys()):
         if name not in found:
             lines.append(f"{name} is not in it")
         elif name not in wanted:
             lines.append(f"{name} is only in it")
-        elif wanted[name] != found[name]:
-            lines.append(f"{name} has shape {found[name]} in it, {wanted[name]} is configured")
+        elif wanted[name][0] != found[name][0]:
+            lines.append(f"{name} has shape {found[name][0]} in it, {wanted[name][0]} is configured")
+        elif wanted[name][1] != found[name][1]:
+            lines.append(f"{name} has type {found[name][1]} in it, {wanted[name][1]} is configured")
     rest = len(lines) - MAX_DIFFERENCES_NAMED
     return lines[:MAX_DIFFERENCES_NAMED] + ([f"and {rest} more"] if rest > 0 else [])
 
 
-def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {"/".join(_part(key) for key in path): tuple(leaf.shape) for path, leaf in leaves}
+def _described(tree: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    leaves = jax.tree.leaves(tree)
+    return {
+        name: (tuple(leaf.shape), str(jax.dtypes.canonicalize_dtype(leaf.dtype)))
+        for name, leaf in zip(leaf_names(tree), leaves, strict=True)
+    }
 
 
-def _part(key: Any) -> str:
-    for attribute in ("key", "name", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
-
-
-def _try(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[Any, str | None]:
-    path = _item(directory, step)
+def _read(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[Any, dict[str, str], _Vote]:
+    """This process's part of the arrays, and the fingerprints that belong to them."""
     try:
-        tree = _checkpointer(runtime.process_id).restore(path, args=ocp.args.StandardRestore(abstract))
-        return jax.block_until_ready(tree), None
+        stored = checkpoint_steps.fingerprints_of(directory, step)
+        tree = _checkpointer(runtime.process_id).restore(
+            _item(directory, step), args=ocp.args.StandardRestore(abstract)
+        )
+        return jax.block_until_ready(tree), stored, _Vote()
     except Exception as error:  # whatever a damaged file makes a library raise is a vote against it
         logger.debug("Restoring step %d failed", step, exc_info=True)
-        return None, errors.brief(error)
+        vote = _Vote(errors.brief(error), storage_errors.is_out_of_reach(error), storage_errors.is_refused(error))
+        return None, {}, vote
+
+
+def _verify(stored: dict[str, str], tree: Any, fingerprinter: Fingerprinter) -> _Vote:
+    found = fingerprinter(tree)
+    wrong = unequal(stored, found.by_leaf) or found.differing_copies
+    if not wrong:
+        return _Vote()
+    more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    return _Vote(f"{wrong[0]}{more}: the fingerprint is not that of what was saved")
 
 
 def _item(directory: str, step: int) -> epath.Path:

@@ -1,4 +1,7 @@
-"""The committed steps of a checkpoint directory, as the file system shows them: no JAX, no other process."""
+"""The steps of a checkpoint directory, as the file system shows them: no JAX, no other process.
+
+A step is a checkpoint when its marker exists. The marker is written last and deleted first.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,21 @@ logger = logging.getLogger(__name__)
 STEPS = "steps"
 """Root of Orbax's step folders."""
 STATE = "state"
-"""The one item of a step."""
+"""Orbax's item with all arrays."""
+FINGERPRINTS = "fingerprints"
+"""Orbax's item with the fingerprints of all arrays, as JSON."""
+METADATA = "_CHECKPOINT_METADATA"
+"""Orbax's file with what was given as `custom_metadata`."""
 COMMITTED = "commit_success.txt"
 """Orbax's marker, written last by process 0 (google/orbax:checkpoint/CHANGELOG.md, 0.12.3)"""
 LATEST = "latest.json"
 """Hint for people and programs: step and time of the newest commit, written after it was seen."""
 UNUSABLE = "unusable"
+"""Folder of the steps that were set aside, on file systems; on buckets the note in the step."""
+TRASH = "trash"
+"""Folder of the steps that are being deleted, on file systems."""
+UNFINISHED = ".orbax-checkpoint-tmp"
+"""How the name of a step's folder ends until its commit, on file systems."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +64,61 @@ def committed(directory: epath.PathLike) -> list[int]:
     return sorted((s for s in steps if is_committed(directory, s)), reverse=True)
 
 
+def leftovers(directory: epath.PathLike) -> list[int]:
+    """Steps of which something lies there that is no checkpoint: of a save that was interrupted, or set aside."""
+    root = epath.Path(directory) / STEPS
+    if not root.exists():
+        return []
+    names = [p.name for p in root.iterdir()]
+    found = {int(name) for name in names if name.isdigit() and not is_committed(directory, int(name))}
+    found.update(int(n.split(UNFINISHED)[0]) for n in names if UNFINISHED in n and n.split(UNFINISHED)[0].isdigit())
+    return sorted(found)
+
+
+def is_set_aside(directory: epath.PathLike, step: int) -> bool:
+    """Whether what lies there was found unusable, and is kept to be looked at."""
+    return (folder(directory, step) / f"{UNUSABLE}.json").exists()
+
+
+def delete(directory: epath.PathLike, step: int) -> None:
+    """Deletes a step such that it is no checkpoint from the first moment on, wherever this is interrupted."""
+    found = folder(directory, step)
+    if atomic_files.is_local(directory):
+        trash = epath.Path(directory) / TRASH
+        trash.mkdir(parents=True, exist_ok=True)
+        unfinished = list(found.parent.glob(f"{step}{UNFINISHED}*"))
+        for path in [found, *unfinished]:
+            if path.exists():
+                path.rename(trash / f"{path.name}-{secrets.token_hex(4)}")
+        for path in trash.iterdir():
+            path.rmtree()
+        return
+    (found / COMMITTED).unlink(missing_ok=True)
+    if found.exists():
+        found.rmtree()
+
+
+def fingerprints_of(directory: epath.PathLike, step: int) -> dict[str, str]:
+    """The fingerprints that were saved with a step.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    values = json.loads((folder(directory, step) / FINGERPRINTS / "metadata").read_text())
+    if not isinstance(values, dict):
+        raise ValueError("the file of fingerprints is not a JSON object")  # noqa: TRY004 - of the content, not a type
+    return {str(name): str(value) for name, value in values.items()}
+
+
+def metrics_of(directory: epath.PathLike, step: int) -> dict[str, float]:
+    """The metrics that were saved with a step; none when they cannot be read."""
+    try:
+        values = json.loads((folder(directory, step) / METADATA).read_text())
+        return {str(name): float(value) for name, value in values["custom_metadata"]["metrics"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
 def set_aside(directory: epath.PathLike, step: int, reason: str) -> str:
     """Makes a step no checkpoint any more without losing its data; returns where it is now.
 
@@ -64,9 +131,9 @@ def set_aside(directory: epath.PathLike, step: int, reason: str) -> str:
         target = epath.Path(directory) / UNUSABLE / f"{step}-{secrets.token_hex(4)}"
         target.parent.mkdir(parents=True, exist_ok=True)
         bad.rename(target)
-        atomic_files.replace_text(target / "unusable.json", note)
+        atomic_files.replace_text(target / f"{UNUSABLE}.json", note)
         return str(target)
-    atomic_files.replace_text(bad / "unusable.json", note)
+    atomic_files.replace_text(bad / f"{UNUSABLE}.json", note)
     (bad / COMMITTED).unlink(missing_ok=True)
     return str(bad)
 

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -63,6 +64,7 @@ class Coordination:
         """`hosts` has the host name of each process; `client` is None for a process on its own."""
         self._client = client
         self._own: dict[str, str] = {}
+        self._told = threading.Condition()
         self._hosts = hosts
         self.process_id = process_id
         self.num_processes = len(hosts)
@@ -74,7 +76,9 @@ class Coordination:
     def set(self, key: str, value: str) -> None:
         """Makes a value known to all processes."""
         if self._client is None:
-            self._own[key] = value
+            with self._told:
+                self._own[key] = value
+                self._told.notify_all()
             return
         with _named(f"telling {key}"):
             self._client.key_value_set(PREFIX + key, value)
@@ -91,6 +95,23 @@ class Coordination:
             return self._own[key]
         with _named(f"waiting up to {limit_seconds:g} s for {key}"):
             return self._client.blocking_key_value_get(PREFIX + key, _milliseconds(limit_seconds))
+
+    def look_for(self, key: str, *, limit_seconds: float) -> str | None:
+        """The value of a key, waiting for it; None when it was not set within the limit.
+
+        Raises:
+            CoordinationError: the service is gone.
+        """
+        if self._client is None:
+            with self._told:
+                self._told.wait_for(lambda: key in self._own, timeout=limit_seconds)
+                return self._own.get(key)
+        try:
+            return self.get(key, limit_seconds=limit_seconds)
+        except CoordinationError as error:
+            if "DEADLINE_EXCEEDED" in str(error):
+                return None
+            raise
 
     def barrier(self, name: str, *, limit_seconds: float) -> None:
         """Returns when all processes have come here.

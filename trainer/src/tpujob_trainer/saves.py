@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from tpujob_trainer.checkpoint import Checkpoints, Listener
+from tpujob_trainer.checkpoint_retention import Retention
 from tpujob_trainer.checkpoint_steps import Commit
 from tpujob_trainer.config_resolved import ResolvedConfig
 from tpujob_trainer.session import Session
@@ -26,7 +27,7 @@ class Saves:
             metrics = session.metrics
             self.checkpoints = Checkpoints(
                 session.directory,
-                keep=run.checkpoint.keep,
+                retention=Retention(last=run.checkpoint.keep),
                 runtime=session.runtime,
                 metadata={
                     "configuration": json.loads(run.as_json()),

@@ -1,0 +1,27 @@
+import pytest
+
+from tpujob_trainer.checkpoint_retention import Retention
+
+
+@pytest.mark.parametrize(
+    ("rule", "gone"),
+    [
+        (Retention(last=2), [10, 20, 30]),
+        (Retention(last=100), []),
+        (Retention(last=0), [10, 20, 30, 40]),
+        (Retention(last=1, every_steps=20), [10, 30]),
+        (Retention(last=1, best=1, best_metric="loss"), [10, 20, 40]),
+        (Retention(last=1, best=2, best_metric="loss"), [10, 20]),
+        (Retention(last=1, best=2, best_metric="accuracy"), [10, 20, 30, 40]),
+        (Retention(last=1, every_steps=10, best=1, best_metric="loss"), []),
+    ],
+    ids=["newest", "more than there are", "at least one", "multiples", "best", "two best", "unmeasured", "all"],
+)
+def test_what_no_rule_keeps_is_surplus(rule: Retention, gone: list[int]) -> None:
+    steps = {10: {}, 20: {"loss": 3.0}, 30: {"loss": 2.0}, 40: {"loss": 2.5}, 50: {}}
+    assert rule.surplus(steps) == gone
+
+
+def test_of_equally_good_ones_the_newer_stays() -> None:
+    rule = Retention(last=1, best=1, best_metric="loss")
+    assert rule.surplus({1: {"loss": 2.0}, 2: {"loss": 2.0}, 3: {}}) == [1]

@@ -1,0 +1,35 @@
+"""What a failed access to storage means: refused for good, out of reach for now, or damaged."""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from tpujob_trainer import errors
+
+_REFUSED = re.compile(r"PERMISSION_DENIED|UNAUTHENTICATED|Forbidden|[Pp]ermission denied|\b(code:? |HTTP )40[13]\b")
+_OUT_OF_REACH = re.compile(
+    r"UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|ABORTED|CANCELLED|[Tt]imed? ?out|[Cc]onnection"
+    r"|[Tt]oo [Mm]any [Rr]equests|\b(code:? |HTTP )(408|429|5\d\d)\b"
+)
+"""TensorStore's status codes, and what HTTP libraries write (google/tensorstore:tensorstore/internal/http/)."""
+_LOCAL = {errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOTCONN}
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether storage answered that this process may not: another try would end the same way."""
+    if isinstance(error, PermissionError) or getattr(error, "code", None) in (401, 403):
+        return True
+    return bool(_REFUSED.search(str(error)))
+
+
+def is_out_of_reach(error: BaseException) -> bool:
+    """Whether the failure says nothing about the data: refused, overloaded, slow, no memory."""
+    if is_refused(error) or isinstance(error, ConnectionError | TimeoutError | MemoryError):
+        return True
+    code = getattr(error, "code", None)
+    if isinstance(code, int) and (code in (408, 429) or code >= 500):
+        return True
+    if isinstance(error, OSError) and error.errno in _LOCAL:
+        return True
+    return bool(_OUT_OF_REACH.search(errors.brief(error)))
