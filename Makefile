@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e bench generate
+.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e faults bench generate
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ cluster-down: .venv/go ## end it, and undo what it changed on this machine
 
 e2e: .venv/go ## jobs in real pods, on the cluster of `make cluster` or one of the tests' own; Linux, root
 	$(BIN)/python -m pytest -m e2e tests/e2e
+
+faults: .venv/go ## every fault at every moment, with real processes; many minutes
+	$(BIN)/python -m pytest -m faults --timeout=1800 tests/multiprocess
 
 bench: .venv/dev ## the benchmarks, as ratios on this machine
 	$(BIN)/python benchmarks/data.py
