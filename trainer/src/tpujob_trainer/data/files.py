@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 import fsspec.core
 
+from tpujob_trainer.data.remote import LocalFile, RemoteFile, request
 from tpujob_trainer.errors import NotFoundError, TrainerError
 
 logger = logging.getLogger(__name__)
@@ -49,14 +50,14 @@ class DataRoot:
     def open(self, path: str, size: int | None = None) -> Any:
         """The file, opened for reading bytes; remote reads ask for exactly what is wanted, one request each.
 
+        Reads are counted (`read_meter`), and remote ones repeated where that may help (`retrying`).
+
         Args:
             path: below the root.
             size: bytes, where known: saves remote storage the question.
         """
-        if _is_local(self.filesystem):
-            return self.filesystem.open(self.locate(path), "rb")
-        known = {} if size is None else {"size": size}
-        return self.filesystem.open(self.locate(path), "rb", cache_type="none", **known)
+        location = self.locate(path)
+        return LocalFile(location) if _is_local(self.filesystem) else RemoteFile(self.filesystem, location, size)
 
 
 def open_root(url: str) -> DataRoot:
@@ -69,13 +70,13 @@ def find_root(path: str, field: str = PATH) -> DataRoot:
     """The root of the files that a path means: the folder named, or the one before any pattern."""
     with explained(path, field):
         filesystem, location = fsspec.core.url_to_fs(path)
-        parts = PurePosixPath(location).parts
+        parts = location.split("/")
         fixed = next((at for at, part in enumerate(parts) if set(part) & set(_PATTERN_CHARACTERS)), None)
         if fixed is not None:
-            return DataRoot(filesystem, str(PurePosixPath(*parts[:fixed])))
-        if filesystem.isdir(location):
+            return DataRoot(filesystem, "/".join(parts[:fixed]) or location[:1].strip("*?["))
+        if request(path, lambda: filesystem.isdir(location)):
             return DataRoot(filesystem, location)
-        return DataRoot(filesystem, str(PurePosixPath(location).parent))
+        return DataRoot(filesystem, location.rpartition("/")[0])
 
 
 def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
@@ -87,12 +88,10 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
     root = find_root(path, field)
     with explained(path, field):
         filesystem, location = fsspec.core.url_to_fs(path)
-        if set(location) & set(_PATTERN_CHARACTERS):
-            listing = filesystem.glob(location, detail=True)
-        else:
-            listing = filesystem.find(location, detail=True)
+        read = filesystem.glob if set(location) & set(_PATTERN_CHARACTERS) else filesystem.find
+        listing = request(path, lambda: read(location, detail=True))
     found = [info for info in listing.values() if info["type"] == "file"]
-    files = sorted((_describe(root, info) for info in found), key=lambda file: file.path)
+    files = sorted((describe(root, info) for info in found), key=lambda file: file.path)
     if not PurePosixPath(location).name.startswith((".", "_")):
         files = [file for file in files if not _is_hidden(file.path)]
     if not files:
@@ -132,10 +131,14 @@ def _is_denied(error: Exception) -> bool:
     return getattr(error, "code", None) in (401, 403) or str(error).startswith(("Forbidden", "Anonymous caller"))
 
 
-def _describe(root: DataRoot, info: dict[str, Any]) -> DataFile:
-    relative = PurePosixPath(info["name"]).relative_to(root.folder)
+def describe(root: DataRoot, info: dict[str, Any]) -> DataFile:
+    """A file as fsspec lists it."""
+    relative = info["name"].removeprefix(root.folder).lstrip("/")
     version = info.get("generation") or info.get("ETag") or info.get("etag") or info.get("blob_id") or ""
-    return DataFile(str(relative), int(info["size"]), str(version))
+    size = info["size"]
+    if size is None:  # web servers list names alone
+        size = request(info["name"], lambda: root.filesystem.info(info["name"]))["size"]
+    return DataFile(relative, int(size), str(version))
 
 
 def _is_hidden(path: str) -> bool:
