@@ -11,31 +11,34 @@ from pathlib import Path
 import pytest
 
 from tests.charts.rendered import CHART, of_kind
+from tpujob.bundle import contents as bundled
 from tpujob_contract import launch_command
 from tpujob_operator.jobset_pod import TRAINER
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-INSTRUCTIONS = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE))
+OFFLINE = (ROOT / "images" / "offline" / "Dockerfile").read_text()
 FINAL = ["operator", "trainer"]
 
 
-def stage(name: str) -> list[tuple[str, str]]:
+def stage(name: str, dockerfile: str = DOCKERFILE) -> list[tuple[str, str]]:
     """Instructions of a stage, those of the stages that it is built on first."""
-    parts = re.split(r"^FROM (\S+) AS (\S+)\n", INSTRUCTIONS, flags=re.MULTILINE)
+    instructions = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", dockerfile, flags=re.MULTILINE))
+    parts = re.split(r"^FROM (\S+) AS (\S+)\n", instructions, flags=re.MULTILINE)
     stages = {parts[i + 1]: (parts[i], parts[i + 2]) for i in range(1, len(parts), 3)}
     parent, body = stages[name]
     own = [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in body.splitlines() if line.strip()]
-    return (stage(parent) if parent in stages else []) + own
+    return (stage(parent, dockerfile) if parent in stages else []) + own
 
 
-def values(name: str, instruction: str) -> list[str]:
-    return [rest.strip() for word, rest in stage(name) if word == instruction]
+def values(name: str, instruction: str, dockerfile: str = DOCKERFILE) -> list[str]:
+    return [" ".join(rest.split()) for word, rest in stage(name, dockerfile) if word == instruction]
 
 
-def test_dockerfile_lints():
+@pytest.mark.parametrize("file", ["Dockerfile", "images/offline/Dockerfile", "images/base/Dockerfile"])
+def test_dockerfile_lints(file):
     hadolint = Path(sys.executable).with_name("hadolint")
-    result = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, text=True)
+    result = subprocess.run([hadolint, ROOT / file], capture_output=True, text=True)
     assert result.stdout + result.stderr == ""
     assert result.returncode == 0
 
@@ -93,8 +96,36 @@ def test_downloads_are_wheels_with_known_hashes(name):
         assert "--only-binary :all:" in run
 
 
+@pytest.mark.parametrize("name", FINAL)
+@pytest.mark.parametrize("instruction", ["ENV", "LABEL", "USER", "WORKDIR", "ENTRYPOINT", "CMD", "ARG"])
+def test_images_of_an_isolated_site_are_the_same_to_those_who_run_them(name, instruction):
+    assert values(name, instruction, OFFLINE) == values(name, instruction)
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_images_of_an_isolated_site_have_the_same_system(name):
+    assert values(name, "RUN", OFFLINE)[0] == values(name, "RUN")[0]
+    assert OFFLINE.split("FROM")[0].splitlines()[-2:] == DOCKERFILE.split("FROM")[0].splitlines()[-2:]
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_images_of_an_isolated_site_install_by_hash_and_know_no_index(name):
+    runs = values(name, "RUN", OFFLINE)[1:]
+    assert len(runs) == 2
+    for run in runs:
+        assert run.startswith(
+            "--mount=type=bind,source=wheels,target=/wheels pip install --no-index --find-links /wheels"
+        )
+        assert "--require-hashes" in run
+    assert runs[-1].endswith("&& pip check && pip uninstall --yes pip")
+    # What decides about the mounted wheels is copied: else a layer from the cache may be of another lock.
+    locks = [copy.split()[0] for copy in values(name, "COPY", OFFLINE)]
+    assert [re.search(r"--requirement (\S+)", run)[1].removeprefix("/opt/tpujob/") for run in runs] == locks  # type: ignore[index]
+    assert "--from" not in OFFLINE
+
+
 def test_version_is_the_charts():
-    versions = set(re.findall(r"ARG VERSION=(\S+)", DOCKERFILE))
+    versions = set(re.findall(r"ARG VERSION=(\S+)", DOCKERFILE + OFFLINE))
     assert versions == {re.search(r"^appVersion: (\S+)", (CHART / "Chart.yaml").read_text(), re.MULTILINE)[1]}  # type: ignore[index]
     for part in ("contract", "operator", "trainer", "cli"):
         versions.add(tomllib.loads((ROOT / part / "pyproject.toml").read_text())["project"]["version"])
@@ -106,6 +137,15 @@ def test_everything_that_is_copied_is_let_in():
     copied = {rest.split()[0].split("/")[0] for rest in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE)}
     assert copied == allowed
     assert all((ROOT / source).exists() for source in copied)
+
+
+def test_everything_that_an_isolated_site_copies_is_in_the_context():
+    allowed = {line[1:] for line in bundled.DOCKERIGNORE.splitlines() if line.startswith("!")}
+    copied = [rest.split()[0] for rest in re.findall(r"^COPY (.*)$", OFFLINE, re.MULTILINE)]
+    mounted = re.findall(r"source=(\w+)", OFFLINE)
+    assert {path.split("/")[0] for path in [*copied, *mounted]} == allowed
+    made = {f"requirements/{name}.txt" for name in bundled.OWN_LOCKS} | set(bundled.COPIED.values())
+    assert set(copied) <= made
 
 
 def test_wheels_hold_what_the_code_reads(tmp_path):

@@ -1,0 +1,202 @@
+"""`tpujob bundle`: makes a bundle, or goes on with one that was interrupted."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpujob.bundle import contents
+from tpujob.bundle.archives import read_archive
+from tpujob.bundle.builders import carry_image
+from tpujob.bundle.checksums import SUMS, sha256, write_sums
+from tpujob.bundle.contents import CarriedImage, Contents
+from tpujob.bundle.locks import Pin, own_lock, read_lock, union
+from tpujob.bundle.packing import pack
+from tpujob.bundle.readme import readme
+from tpujob.bundle.wheels import WheelFolder
+from tpujob.errors import CommandError
+from tpujob_contract import ExitCode
+
+UNFINISHED = (".fetch-*", ".build-*", ".image-*")
+"""Folders that an interrupted run leaves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What a person asked for."""
+
+    out: Path
+    source: Path | None = None
+    """A checkout; None: the one that the command runs from, else the current folder."""
+    pythons: tuple[str, ...] = ("3.12",)
+    wheels: tuple[Path, ...] = ()
+    """Folders with wheels, tried before the index."""
+    base_image: str | None = None
+    """None: the Dockerfile's."""
+    more_images: tuple[str, ...] = ()
+    """Names of images to carry beside ours."""
+    archives: tuple[Path, ...] = ()
+    """Image archives to carry in place of those that a builder has."""
+    with_images: bool = True
+
+
+def make_bundle(wish: Wish, announce: Callable[[str], object]) -> Contents:
+    """Makes the bundle whole and returns what it holds.
+
+    Args:
+        wish: What to make, and where.
+        announce: Called with a line before each part that takes time.
+
+    Raises:
+        CommandError: Something that it is made from is missing; what was made so far stays, for the next run.
+    """
+    source, bundle = find_checkout(wish.source), wish.out
+    _check_target(bundle)
+    bundle.mkdir(parents=True, exist_ok=True)
+    with _alone(bundle):
+        (bundle / SUMS).unlink(missing_ok=True)
+        for pattern in UNFINISHED:
+            for folder in bundle.rglob(pattern):
+                shutil.rmtree(folder)
+        version = chart_version(source)
+        _copy(source, bundle)
+        _pack(source, bundle, version)
+        # First what fails soonest: an image that is not here.
+        base = wish.base_image or default_base(source)
+        images = _carry_images(wish, base, version, announce)
+        _wheels(wish, source, version, announce)
+        made = Contents(version, wish.pythons, base, images)
+        (bundle / "README.md").write_text(readme(made))
+        announce("checksums")
+        write_sums(bundle)
+    return made
+
+
+def find_checkout(named: Path | None) -> Path:
+    """The checkout to bundle.
+
+    Raises:
+        CommandError: There is none.
+    """
+    places = [named] if named else [Path.cwd(), *Path(__file__).parents]
+    for place in places:
+        if all((place / mark).is_file() for mark in contents.MARKS):
+            return place.absolute()
+    raise CommandError(
+        f"--source: {str(named)!r} is not a checkout of tpujob (no {contents.MARKS[1]} in it)"
+        if named
+        else "--source: our wheels and the chart are made from a checkout of tpujob, and neither the current folder "
+        "nor the installed command belongs to one; name it (the source/ of a bundle, unpacked, is one)",
+        exit_code=ExitCode.NOT_FOUND,
+    )
+
+
+def chart_version(source: Path) -> str:
+    """The version that tags the images."""
+    found = re.search(r'^appVersion: "?([^"\s]+)', (source / contents.CHART / "Chart.yaml").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def default_base(source: Path) -> str:
+    """The base image of the Dockerfile, unless one is named."""
+    found = re.search(r"^ARG BASE_IMAGE=(\S+)", (source / "images/offline/Dockerfile").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def _check_target(bundle: Path) -> None:
+    """Refuses a folder with other things in it: all that does not belong to a bundle would be listed in it."""
+    if bundle.is_dir() and any(bundle.iterdir()) and not (bundle / "requirements" / "run.txt").exists():
+        raise CommandError(
+            f"--out: {str(bundle)!r} holds something else; name a new folder, or that of an earlier bundle"
+        )
+
+
+@contextmanager
+def _alone(bundle: Path) -> Iterator[None]:
+    """Holds the folder; the kernel lets go of it with the process."""
+    folder = os.open(bundle, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise CommandError(f"--out: another process writes {str(bundle)!r}") from None
+    finally:
+        os.close(folder)
+
+
+def _copy(source: Path, bundle: Path) -> None:
+    for folder in ("requirements", contents.EXAMPLES, "chart", "crd", "docs", "source"):
+        shutil.rmtree(bundle / folder, ignore_errors=True)
+        (bundle / folder).mkdir()
+    for name, target in contents.COPIED.items():
+        shutil.copyfile(source / name, bundle / target)
+    shutil.copytree(source / contents.EXAMPLES, bundle / contents.EXAMPLES, dirs_exist_ok=True)
+    (bundle / ".dockerignore").write_text(contents.DOCKERIGNORE)
+
+
+def _pack(source: Path, bundle: Path, version: str) -> None:
+    chart = source / contents.CHART
+    pack(bundle / f"chart/{chart.name}-{version}.tgz", chart.name, chart, ["."])
+    sources = (*contents.SOURCES, *contents.SOURCE_FILES)
+    pack(bundle / f"source/tpujob-{version}.tar.gz", f"tpujob-{version}", source, sources)
+
+
+def _carry_images(wish: Wish, base: str, version: str, announce: Callable[[str], object]) -> tuple[CarriedImage, ...]:
+    bundle = wish.out
+    files: list[str] = []
+    if wish.with_images and wish.archives:
+        (bundle / "images").mkdir(exist_ok=True)
+        for archive in wish.archives:
+            _read(archive)
+            target = bundle / "images" / archive.name
+            announce(f"images/{archive.name}: a copy of {archive}")
+            shutil.copyfile(archive, target)
+            files.append(f"images/{archive.name}")
+    elif wish.with_images:
+        names = (*contents.product_images(version), base)
+        files = [carry_image(name, bundle, announce) for name in names]
+    if wish.with_images:
+        files += [carry_image(name, bundle, announce) for name in wish.more_images]
+    for old in (bundle / "images").glob("*"):
+        if f"images/{old.name}" not in files:
+            old.unlink()
+    return tuple(CarriedImage(file, _read(bundle / file)) for file in files)
+
+
+def _read(archive: Path) -> tuple[str, ...]:
+    try:
+        return read_archive(archive).names
+    except ValueError as error:
+        raise CommandError(f"--images: {error}") from None
+
+
+def _wheels(wish: Wish, source: Path, version: str, announce: Callable[[str], object]) -> None:
+    requirements = wish.out / "requirements"
+    pins = union(read_lock((requirements / f"{name}.txt").read_text()) for name in contents.LOCKS)
+    folder = WheelFolder(wish.out / "wheels", wish.wheels, announce)
+    folder.drop_damaged(pins)
+    for python in wish.pythons:
+        folder.fetch(pins, python)
+    announce("building our wheels")
+    own = folder.build_own([source / place for place in contents.OWN.values()])
+    sums = {distribution: sha256(wheel) for distribution, wheel in own.items()}
+    for name, distributions in contents.OWN_LOCKS.items():
+        (requirements / f"{name}.txt").write_text(own_lock(sums, version, distributions))
+    own_pins = read_lock((requirements / "own-run.txt").read_text())
+    needed = set().union(*(_whole(folder, [*pins, *own_pins], python) for python in wish.pythons))
+    folder.keep_only(needed)
+
+
+def _whole(folder: WheelFolder, pins: list[Pin], python: str) -> set[str]:
+    selection = folder.selection(pins, python)
+    if selection is None:
+        raise CommandError(f"wheels: some are still missing for Python {python}; run this again", exit_code=1)
+    return selection
