@@ -113,11 +113,18 @@ def test_rights_stay_in_the_watched_namespaces():
     roles = of_kind("Role", values)
     assert [role["metadata"]["namespace"] for role in roles] == ["a", "b"]
     for role in roles:
-        # Definitions have no namespace; kopf is told not to look for them.
-        assert granted(role) == {right for right in CALLED if right[1] != "customresourcedefinitions"}
+        # They have no namespace; the operator is told not to look for them.
+        assert granted(role) == {right for right in CALLED if right[1] not in ("customresourcedefinitions", "nodes")}
     for binding in of_kind("RoleBinding", values):
         assert binding["roleRef"]["kind"] == "Role"
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}]
+
+
+def test_without_policies_for_jobs_there_is_no_right_to_make_them():
+    [role] = [r for r in of_kind("ClusterRole", {"networkPolicy": {"jobs": False}}) if r["metadata"]["name"] == NAME]
+    assert CALLED - granted(role) == {
+        ("networking.k8s.io", "networkpolicies", verb) for verb in ("get", "create", "patch")
+    }
 
 
 @pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["a"]}], ids=str)
@@ -168,6 +175,8 @@ def environment(values) -> dict[str, str]:
                 "reportIntervalSeconds": 0.5,
                 "resyncSeconds": 60,
                 "logLevel": "DEBUG",
+                "stalledAfterSeconds": 1200,
+                "networkPolicy": {"jobs": False},
             },
             {
                 "operator_image": "r/o:1",
@@ -179,6 +188,8 @@ def environment(values) -> dict[str, str]:
                 "report_interval_seconds": 0.5,
                 "resync_seconds": 60.0,
                 "log_level": "DEBUG",
+                "stalled_after_seconds": 1200.0,
+                "network_policies": False,
             },
             id="everything",
         ),

@@ -73,6 +73,9 @@ def host(index: int, **fields: Any) -> Host:
     return Host(**values | fields)
 
 
+BOTH = (host(0), host(1))
+
+
 def ended(index: int, exit_code: int, *, after: float = 0, **fields: Any) -> Ended:
     """The end of a host's container, so many seconds after `NOW`."""
     values: dict[str, Any] = {

@@ -73,6 +73,16 @@ class Jobs:
         for pod in self.wait_pods(name):
             pods.set_succeeded(self.api, pod)
 
+    def end_deleted(self, pod: Object, *, exit_code: int, message: str = "") -> None:
+        """Plays the end of a pod that is being deleted, who-ever removes the object then."""
+        pods.set_failed(self.api, pod, exit_code=exit_code, message=message)
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}"
+        try:
+            self.api.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
     def events(self, name: str) -> list[Object]:
         """The events about a job."""
         found = self.api.items(f"/api/v1/namespaces/{self.namespace}/events")

@@ -4,60 +4,89 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import job, jobset, observed, recorded
+from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
 from tpujob_operator.budget import account, crashes, limit
-from tpujob_operator.observed import Observed
+from tpujob_operator.failures import first_failure
+from tpujob_operator.observed import Ended, LostNode, Observed
 from tpujob_operator.status import difference
 
-AFTER_TWO: dict[str, Any] = {"crashes": 2, "chargedRestarts": 2, "crashedAtStep": 100}
+AFTER_TWO: dict[str, Any] = {"crashes": 2, "bookedRestarts": 2, "crashedAtStep": 100}
+AFTER_TWO_NEWER = {**AFTER_TWO, "lastCheckpointStep": 150}
+FREED = ended(0, 143, attempt=2, was_asked=True, asked_at=NOW)
 
 
-def seen(charged: int, **status: Any) -> Observed:
-    return observed(job(status=recorded(**status)), jobset=jobset(charged_restarts=charged))
+def seen(restarts: int, *ends: Ended, status: dict[str, Any] | None = None, **fields: Any) -> Observed:
+    values: dict[str, Any] = {"hosts": BOTH, "ended": ends, "jobset": jobset(restarts=restarts), **fields}
+    return observed(job(status=recorded(**status or {})), **values)
 
 
 @pytest.mark.parametrize(
-    ("charged", "status", "expected"),
+    ("found", "expected"),
     [
-        pytest.param(0, {}, {}, id="nothing happened"),
-        pytest.param(1, {}, {"crashes": 1, "chargedRestarts": 1, "crashedAtStep": 0}, id="the first crash"),
-        pytest.param(2, AFTER_TWO, {}, id="counted already"),
+        pytest.param(seen(0), {}, id="nothing happened"),
         pytest.param(
-            3,
-            {**AFTER_TWO, "lastCheckpointStep": 100},
-            {"crashes": 3, "chargedRestarts": 3, "crashedAtStep": 100},
+            seen(1, ended(0, 1)),
+            {"bookedRestarts": 1, "crashes": 1, "crashedAtStep": 0},
+            id="the first crash",
+        ),
+        pytest.param(seen(2, ended(0, 1, attempt=1), status=AFTER_TWO), {}, id="booked already"),
+        pytest.param(
+            seen(3, ended(0, 1, attempt=2), status={**AFTER_TWO, "lastCheckpointStep": 100}),
+            {"bookedRestarts": 3, "crashes": 3, "crashedAtStep": 100},
             id="no newer checkpoint",
         ),
         pytest.param(
-            3,
-            {**AFTER_TWO, "lastCheckpointStep": 150},
-            {"crashes": 1, "chargedRestarts": 3, "crashedAtStep": 150},
+            seen(3, ended(0, 1, attempt=2), status=AFTER_TWO_NEWER),
+            {"bookedRestarts": 3, "crashes": 1, "crashedAtStep": 150},
             id="a newer checkpoint refills",
         ),
         pytest.param(
-            5,
-            {**AFTER_TWO, "lastCheckpointStep": 100},
-            {"crashes": 5, "chargedRestarts": 5, "crashedAtStep": 100},
-            id="missed some",
+            seen(3, FREED, status=AFTER_TWO_NEWER), {"bookedRestarts": 3, "disruptions": 1}, id="a disruption is free"
+        ),
+        pytest.param(
+            seen(3, status={**AFTER_TWO, "disruptions": 4}),
+            {"bookedRestarts": 3, "unexplainedRestarts": 1},
+            id="what nobody saw is free",
+        ),
+        pytest.param(
+            seen(4, ended(1, 1, attempt=3), status=AFTER_TWO),
+            {"bookedRestarts": 4, "crashes": 3, "unexplainedRestarts": 1, "crashedAtStep": 0},
+            id="one of two missed",
+        ),
+        pytest.param(seen(1, ended(0, 1), hosts=()), {}, id="a host has not told yet"),
+        pytest.param(
+            seen(1, ended(0, 1), ended(1, 75, asked_at=NOW), hosts=()),
+            {"bookedRestarts": 1, "crashes": 1, "crashedAtStep": 0},
+            id="every host has told",
+        ),
+        pytest.param(
+            seen(1, ended(0, 1), lost_nodes=(LostNode(attempt=0, name="n", trouble="is gone"),)),
+            {"bookedRestarts": 1, "disruptions": 1},
+            id="a node explains the crash beside it",
         ),
     ],
 )
-def test_crashes_are_counted_since_the_last_progress(charged, status, expected):
-    assert account(seen(charged, **status)) == expected
+def test_restarts_are_booked_by_cause(found: Observed, expected: dict[str, Any]) -> None:
+    assert account(found) == expected
 
 
-def test_counting_twice_changes_nothing():
-    first = seen(1)
-    again = seen(1, **account(first))
+def test_counting_twice_changes_nothing() -> None:
+    first = seen(1, ended(0, 1))
+    again = seen(1, ended(0, 1), status=account(first))
     assert account(again) == {}
     assert crashes(first) == crashes(again) == 1
     assert difference(again.status, {**again.status, **account(again)}) == {}
 
 
-def test_a_job_without_its_jobset_has_the_crashes_it_had():
+def test_recorded_failure_is_evidence_after_a_restart_of_the_operator() -> None:
+    before = seen(0, ended(1, 139))
+    assert account(seen(1, status={"failure": first_failure(before)}))["crashes"] == 1
+
+
+def test_a_job_without_its_jobset_has_the_crashes_it_had() -> None:
     assert crashes(observed(job(status=recorded(**AFTER_TWO)))) == 2
 
 
 @pytest.mark.parametrize(("spec", "expected"), [({}, 3), ({"restarts": {}}, 3), ({"restarts": {"crashes": 0}}, 0)])
-def test_the_limit_is_the_spec_s_or_three(spec, expected):
+def test_the_limit_is_the_spec_s_or_three(spec: dict[str, Any], expected: int) -> None:
     assert limit(spec) == expected

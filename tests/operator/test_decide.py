@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.operator.building import JOBSET_UID, NOW, condition, ended, host, job, jobset, observed, recorded
+from tests.operator.building import BOTH, JOBSET_UID, NOW, condition, ended, host, job, jobset, observed, recorded
 from tpujob_operator.conditions import Reason, Type
 from tpujob_operator.decide import decide
 from tpujob_operator.observed import Observed, Progress, format_time
@@ -14,7 +14,7 @@ from tpujob_operator.status import difference
 from tpujob_operator.verdict import Step
 
 SETTINGS = Settings()
-BOTH = (host(0), host(1))
+CRASHES = tuple(ended(0, 1, attempt=attempt) for attempt in range(4))
 COMPLETED = {"outcome": "Completed", "outcome_at": NOW - timedelta(seconds=3)}
 FAILED = {"outcome": "Failed", "outcome_reason": "FailedJobs", "outcome_message": "first failed job: llama-w-0"}
 
@@ -62,15 +62,39 @@ CASES = {
         None,
     ),
     "running, to be suspended": (
-        observed(job(status=recorded(), suspend=True), jobset=jobset(), hosts=BOTH),
+        observed(job(status=recorded(), suspend=True), jobset=jobset(), hosts=BOTH, pods_left=2),
+        "Stopping",
+        Reason.STOPPING,
+        Step.SUSPEND,
+    ),
+    "suspended, pods use their grace": (
+        observed(job(status=recorded("Stopping"), suspend=True), jobset=jobset(suspended=True), pods_left=1),
+        "Stopping",
+        Reason.STOPPING,
+        None,
+    ),
+    "suspended, pods gone": (
+        observed(job(status=recorded("Stopping"), suspend=True), jobset=jobset(suspended=True)),
         "Suspended",
         Reason.SUSPENDED,
-        Step.SUSPEND,
+        None,
+    ),
+    "suspended, resumed while pods use their grace": (
+        observed(job(status=recorded("Stopping")), jobset=jobset(suspended=True), pods_left=1),
+        "Starting",
+        Reason.HOSTS_STARTING,
+        Step.RESUME,
     ),
     "in a queue": (
         observed(job(status=recorded("Queued"), queue="team-a"), jobset=jobset(suspended=True)),
         "Queued",
         Reason.IN_QUEUE,
+        None,
+    ),
+    "taken back by the queue": (
+        observed(job(status=recorded(), queue="team-a"), jobset=jobset(suspended=True), pods_left=2),
+        "Stopping",
+        Reason.TAKEN_BACK,
         None,
     ),
     "in a queue, to be suspended": (
@@ -123,25 +147,25 @@ CASES = {
         None,
     ),
     "crashed as often as is allowed": (
-        observed(job(status=recorded()), jobset=jobset(restarts=3, charged_restarts=3), hosts=BOTH),
+        observed(job(status=recorded()), jobset=jobset(restarts=3), ended=CRASHES[:3], hosts=BOTH),
         "Running",
         Reason.ALL_HOSTS_READY,
         None,
     ),
     "crashed once more": (
-        observed(job(status=recorded()), jobset=jobset(restarts=4, charged_restarts=4), hosts=BOTH),
+        observed(job(status=recorded()), jobset=jobset(restarts=4), ended=CRASHES, hosts=BOTH),
         "Failed",
         Reason.CRASHED_TOO_OFTEN,
         Step.SUSPEND,
     ),
     "crashed once more, in a queue": (
-        observed(job(status=recorded(), queue="team-a"), jobset=jobset(charged_restarts=4), hosts=BOTH),
+        observed(job(status=recorded(), queue="team-a"), jobset=jobset(restarts=4), ended=CRASHES, hosts=BOTH),
         "Failed",
         Reason.CRASHED_TOO_OFTEN,
         Step.DELETE,
     ),
     "no crash is allowed": (
-        observed(job(status=recorded(), restarts={"crashes": 0}), jobset=jobset(charged_restarts=1)),
+        observed(job(status=recorded(), restarts={"crashes": 0}), jobset=jobset(restarts=1), ended=CRASHES, hosts=BOTH),
         "Failed",
         Reason.CRASHED_TOO_OFTEN,
         Step.SUSPEND,
@@ -200,6 +224,7 @@ def test_second_look_changes_nothing(seen: Observed) -> None:
         hosts=seen.hosts,
         ended=seen.ended,
         jobset_refusal=seen.jobset_refusal,
+        pods_left=seen.pods_left,
         now=seen.now + timedelta(minutes=1),
     )
     if status.get("jobSetUid") is None or seen.status.get("jobSetUid") is not None:
@@ -292,7 +317,7 @@ BLOCKED = {
 def test_hindrance_becomes_a_condition(hosts: tuple, creation_failure: str | None, expected: tuple | None) -> None:
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=creation_failure)
     status = decide(seen, SETTINGS).status
-    assert status["phase"] == "Starting"
+    assert status["phase"] == ("WaitingForCapacity" if expected == ("True", "Unschedulable") else "Starting")
     assert condition(status, Type.BLOCKED) == expected
 
 

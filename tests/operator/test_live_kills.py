@@ -99,4 +99,5 @@ def test_killed_between_any_two_calls(installed: ControlPlane, jobs: Jobs, opera
     assert len(names) > 10
     verbs = [call.partition(" ")[0] for call in killer.calls]
     assert verbs.count("POST") == 1
-    assert verbs.count("PATCH") == 4  # status: accepted, recorded, starting; the JobSet: resumed
+    # Status: accepted, recorded, starting; the NetworkPolicy: applied; the JobSet: resumed.
+    assert verbs.count("PATCH") == 5

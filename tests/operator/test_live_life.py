@@ -72,10 +72,13 @@ def test_job_runs_to_its_end(jobs: Jobs) -> None:
         table = jobs.plane.kubectl("get", "ttj", "llama", "-n", jobs.namespace)
     assert {"Running", "2/2", "8"} <= set(table.splitlines()[1].split())
 
-    jobs.finish("llama")
+    parting = 'report: {"phase": "finished", "step": 9, "steps": 9, "committed_step": 9, "committed_time": 1893499260}'
+    pods.set_succeeded(jobs.api, found[0], message=parting)
+    pods.set_succeeded(jobs.api, found[1])
 
     ended = jobs.wait_phase("llama", "Succeeded")
-    assert (ended["step"], ended["steps"]) == (9, 9)
+    assert (ended["step"], ended["steps"], ended["ready"]) == (9, 9, "2/2")
+    assert (ended["lastCheckpointStep"], ended["lastCheckpointTime"]) == (9, "2030-01-01T12:01:00Z")
     assert ended["completionTime"] >= ended["startTime"]
     assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama"]
     assert [event["reason"] for event in jobs.events("llama")] == ["Finished"]
@@ -196,20 +199,30 @@ def test_nothing_is_written_at_rest(jobs: Jobs, operator: OperatorProcess) -> No
     assert [r for r in later if r.is_write] == []
 
 
-def test_suspend_and_resume(jobs: Jobs) -> None:
+def test_suspended_is_said_when_the_pods_are_gone(jobs: Jobs) -> None:
     jobs.create("llama", suspend=True)
     jobs.wait_phase("llama", "Suspended")
     created = jobs.jobset("llama")
     assert created is not None
     assert created["spec"]["suspend"] is True
     jobs.patch("llama", suspend=False)
-    jobs.run("llama")
+    found = jobs.wait_pods("llama")
+    for pod in found:
+        pods.bind(jobs.api, pod, "node")
+        pods.set_running(jobs.api, pod)
     jobs.wait_phase("llama", "Running")
 
     jobs.patch("llama", suspend=True)
 
-    jobs.wait_phase("llama", "Suspended")
+    jobs.wait("llama", "the last grace periods", lambda s: s["phase"] == "Stopping" and "2 pods" in s["message"])
     wait_for("the JobSet to be suspended", lambda: (jobs.jobset("llama") or {})["spec"]["suspend"] is True)
+    parting = 'asked to stop\nreport: {"step": 12, "committed_step": 12, "committed_time": 1893499200}'
+    jobs.end_deleted(found[0], exit_code=75, message=parting)
+    jobs.wait("llama", "one pod", lambda s: "1 pods" in s["message"])
+    assert jobs.get("llama")["status"]["phase"] == "Stopping"
+    jobs.end_deleted(found[1], exit_code=75)
+    status = jobs.wait_phase("llama", "Suspended")
+    assert (status["step"], status["lastCheckpointStep"]) == (12, 12)
     assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama"]
 
 

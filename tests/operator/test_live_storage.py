@@ -48,7 +48,7 @@ async def store(installed: ControlPlane, operator_directory: Path) -> AsyncItera
 @pytest.fixture
 async def gatherer(store: Storage) -> AsyncIterator[Gatherer]:
     async with aiohttp.ClientSession() as session:
-        yield Gatherer(store, Evidence(), Reports(session, interval=1))
+        yield Gatherer(store, Evidence(), Reports(session, interval=1), SETTINGS)
 
 
 async def one_pass(store: Storage, gatherer: Gatherer, jobs: Jobs, name: str) -> Step | None:

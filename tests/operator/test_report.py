@@ -9,8 +9,9 @@ import pytest
 from aiohttp import web
 
 from tests.operator.building import host
-from tpujob_operator.observed import Host, Progress
-from tpujob_operator.report import Reports, progress_from_report, report_url
+from tpujob_operator.observed import Host
+from tpujob_operator.progress import Progress, progress_from_report
+from tpujob_operator.report import Reports, report_url
 
 KEY = ("team", "llama")
 

@@ -63,4 +63,10 @@ What the operator calls, and nothing else; a test compares this with the audit l
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create]
+{{- if .Values.networkPolicy.jobs }}
+# An apply that finds nothing creates.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, create, patch]
+{{- end }}
 {{- end -}}

@@ -20,7 +20,7 @@ COMPONENT = "tpujob-operator"
 
 
 async def act(storage: Storage, observed: Observed, jobset: Object | None, decision: Decision) -> None:
-    """Makes it so.
+    """Makes it so: the status, the NetworkPolicy, the step.
 
     Args:
         storage: Where to write.
@@ -34,6 +34,10 @@ async def act(storage: Storage, observed: Observed, jobset: Object | None, decis
     """
     job = dict(observed.manifest)
     await _write_status(storage, job, observed, decision)
+    if decision.network_policy is not None:
+        await storage.apply_network_policy(decision.network_policy)
+        metadata = decision.network_policy["metadata"]
+        logger.info("NetworkPolicy applied: %s/%s", metadata["namespace"], metadata["name"])
     if decision.step is Step.CREATE:
         assert decision.manifest is not None  # comes with the step
         await _create(storage, decision.manifest)

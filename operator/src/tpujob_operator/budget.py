@@ -1,31 +1,43 @@
 """How many crashes a job has had since it last got anywhere: what `restarts.crashes` limits.
 
-JobSet restarts in place and counts for ever which restarts were not free (its failure policy says which); the operator
-is the accountant. The count starts again whenever the committed step has advanced between two crashes: a job that loses
-a host every few hours is well, one that crashes three times at the same step is not.
+JobSet restarts in place, for ever; the operator is the accountant. It charges what `causes` finds to be a crash,
+whatever JobSet's own policies made of it: they look at the one Job that failed first. The count starts again whenever
+the committed step has advanced between two crashes: a job that loses a host every few hours is well, one that crashes
+three times at the same step is not.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob_operator.observed import Observed
+from tpujob_operator import causes
+from tpujob_operator.causes import Cause
+from tpujob_operator.observed import JobSetState, Observed
 
 DEFAULT_CRASHES = 3
 
 
 def account(observed: Observed) -> dict[str, Any]:
-    """The books after what was seen: fields of the status, empty while nothing was ever charged."""
-    charged = observed.jobset.charged_restarts if observed.jobset is not None else 0
-    status = observed.status
-    new = charged - status.get("chargedRestarts", 0)
-    if new <= 0:
+    """The books after what was seen: fields of the status, empty while there is nothing new to book."""
+    jobset, status = observed.jobset, observed.status
+    booked = status.get("bookedRestarts", 0)
+    if jobset is None or jobset.restarts <= booked or not _is_all_seen(observed, jobset):
         return {}
-    committed = _committed_step(observed)
-    has_advanced = committed > status.get("crashedAtStep", -1)
-    crashes = new if has_advanced else status.get("crashes", 0) + new
-    return {"crashes": crashes, "chargedRestarts": charged, "crashedAtStep": committed}
+    found = Counter(causes.of_attempt(observed, attempt).cause for attempt in range(booked, jobset.restarts))
+    crashes, disruptions, unexplained = (found[cause] for cause in (Cause.CRASH, Cause.DISRUPTION, Cause.UNEXPLAINED))
+    books: dict[str, Any] = {"bookedRestarts": jobset.restarts}
+    if disruptions:
+        books["disruptions"] = status.get("disruptions", 0) + disruptions
+    if unexplained:
+        books["unexplainedRestarts"] = status.get("unexplainedRestarts", 0) + unexplained
+    if crashes:
+        committed = _committed_step(observed)
+        has_advanced = committed > status.get("crashedAtStep", -1)
+        books["crashes"] = crashes if has_advanced else status.get("crashes", 0) + crashes
+        books["crashedAtStep"] = committed
+    return books
 
 
 def crashes(observed: Observed) -> int:
@@ -38,6 +50,17 @@ def limit(spec: Mapping[str, Any]) -> int:
     """Crashes that are put up with; the next one fails the job."""
     allowed: int = (spec.get("restarts") or {}).get("crashes", DEFAULT_CRASHES)
     return allowed
+
+
+def _is_all_seen(observed: Observed, jobset: JobSetState) -> bool:
+    """Whether the last attempt is over for every host: a node that is lost may take minutes to show.
+
+    The next attempt's pods are only made when the old ones are gone.
+    """
+    if observed.hosts or jobset.suspended or jobset.outcome is not None:
+        return True
+    last = {(end.slice_index, end.host_index) for end in observed.ended if end.attempt == jobset.restarts - 1}
+    return len(last) >= jobset.hosts
 
 
 def _committed_step(observed: Observed) -> int:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tpujob_contract import labels
-from tpujob_operator.observed import Ended, Host, JobSetState, parse_time
+from tpujob_operator.observed import Ended, Host, JobSetState
+from tpujob_operator.progress import Progress, parting_report, without_parting_report
+from tpujob_operator.times import parse_time
+
+KILLED = 137
 
 
 def host_from_pod(pod: Mapping[str, Any]) -> Host:
@@ -26,6 +30,7 @@ def host_from_pod(pod: Mapping[str, Any]) -> Host:
         ready=conditions.get("Ready", {}).get("status") == "True",
         succeeded=status.get("phase") == "Succeeded",
         ip=status.get("podIP") or None,
+        finished_at=_finished_at(pod) if status.get("phase") == "Succeeded" else None,
         waiting_reason=reason,
         waiting_message=waiting.get("message", "") if reason else "",
         unschedulable=scheduled.get("message", "") if unschedulable else None,
@@ -34,20 +39,47 @@ def host_from_pod(pod: Mapping[str, Any]) -> Host:
 
 def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
     """How the pod's trainer container failed; None while it runs or when it exited with 0."""
-    state = _container_state(pod)
-    terminated = state.get("terminated")
-    if not terminated or not terminated.get("exitCode"):
+    terminated = _terminated(pod)
+    if not terminated.get("exitCode"):
         return None
-    conditions = {c["type"]: c for c in pod["status"].get("conditions") or []}
-    disrupted = conditions.get("DisruptionTarget", {}).get("status") == "True"
-    finished_at = parse_time(terminated.get("finishedAt")) or datetime.fromtimestamp(0, UTC)
+    finished_at = _finished_at(pod) or datetime.fromtimestamp(0, UTC)
+    message = without_parting_report(terminated.get("message") or "")
+    asked_at = _asked_at(pod)
     return Ended(
         **_position(pod),
         exit_code=terminated["exitCode"],
-        message=(terminated.get("message") or terminated.get("reason") or "").strip(),
+        message=message or (terminated.get("reason") or "").strip(),
         finished_at=finished_at,
-        was_asked=disrupted or _deletion_began(pod, finished_at),
+        was_asked=bool(_disruption(pod)) or (asked_at is not None and asked_at <= finished_at),
+        asked_at=asked_at,
+        is_disrupted=bool(_disruption(pod)),
+        node=pod.get("spec", {}).get("nodeName"),
     )
+
+
+def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
+    """The end of a pod that is gone and never said how its container ended; None when it did say."""
+    if _terminated(pod):
+        return None
+    asked_at = _asked_at(pod)
+    return Ended(
+        **_position(pod),
+        exit_code=KILLED,
+        message="the pod was deleted",
+        finished_at=parse_time(pod["metadata"].get("deletionTimestamp")) or datetime.fromtimestamp(0, UTC),
+        was_asked=True,
+        asked_at=asked_at,
+        is_disrupted=bool(_disruption(pod)),
+        node=pod.get("spec", {}).get("nodeName"),
+    )
+
+
+def last_words_of_pod(pod: Mapping[str, Any]) -> Progress | None:
+    """The report that process 0 left when it ended; None of any other pod."""
+    position = _position(pod)
+    if (position["slice_index"], position["host_index"]) != (0, 0):
+        return None
+    return parting_report(_terminated(pod).get("message") or "")
 
 
 def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
@@ -69,7 +101,8 @@ def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
         outcome_message=finished.get("message", ""),
         outcome_at=parse_time(finished.get("lastTransitionTime")),
         restarts=status.get("restarts") or 0,
-        charged_restarts=status.get("restartsCountTowardsMax") or 0,
+        incarnation=_count((metadata.get("labels") or {}).get(labels.INCARNATION), default=1),
+        spec_hash=(metadata.get("annotations") or {}).get(labels.SPEC_HASH),
         **_shape(jobset),
     )
 
@@ -112,9 +145,28 @@ def _init_waiting(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def _deletion_began(pod: Mapping[str, Any], by: datetime) -> bool:
-    """Whether deletion had been asked for when the container ended: the timestamp is the end of the grace period."""
+def _terminated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _container_state(pod).get("terminated") or {}
+
+
+def _finished_at(pod: Mapping[str, Any]) -> datetime | None:
+    return parse_time(_terminated(pod).get("finishedAt"))
+
+
+def _disruption(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == "DisruptionTarget" and c["status"] == "True"), {})
+
+
+def _asked_at(pod: Mapping[str, Any]) -> datetime | None:
+    """When it was first told to stop: marked for disruption, or deleted (the timestamp is the end of the grace)."""
+    told = parse_time(_disruption(pod).get("lastTransitionTime"))
     ends = parse_time(pod["metadata"].get("deletionTimestamp"))
-    if ends is None:
-        return False
-    return (ends - by).total_seconds() <= (pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+    if ends is not None:
+        deleted = ends - timedelta(seconds=pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+        told = deleted if told is None else min(told, deleted)
+    return told
+
+
+def _count(text: str | None, *, default: int) -> int:
+    return int(text) if text is not None and text.isdecimal() else default

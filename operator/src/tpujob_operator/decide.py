@@ -10,6 +10,9 @@ How there comes to be exactly one JobSet, whatever is replayed, interrupted or l
 A crash between 1 and 2 leaves a JobSet that has not run and so cannot have finished or reached its ttl: it is there to
 be found. A create that comes late (a paused operator wakes up after the job has ended) makes a JobSet that nobody
 resumes; it is deleted. No finalizer is needed, and deletion of the job works while the operator is down.
+
+An edited spec makes another incarnation: the commit is a status that knows the new incarnation's number and no JobSet.
+From then on the old JobSet, which carries its own number, is one to be deleted, and the next is made as above.
 """
 
 from __future__ import annotations
@@ -20,22 +23,30 @@ from typing import Any
 
 from tpujob_operator import status as draft
 from tpujob_operator import verdicts_creation as creation
+from tpujob_operator import verdicts_ending as end
 from tpujob_operator import verdicts_running as life
 from tpujob_operator.conditions import TERMINAL
+from tpujob_operator.errors import InvalidJob
+from tpujob_operator.jobset_network import network_policy
 from tpujob_operator.observed import Observed
+from tpujob_operator.resource import load_job, without_status
 from tpujob_operator.resource_status import Phase
 from tpujob_operator.settings import Settings
 from tpujob_operator.verdict import Check, Object, Step, Verdict
 
 CHAIN: tuple[Check, ...] = (
-    # First, so that nothing revives a job: the JobSet of one that has ended is deleted by its ttl, and its spec may
-    # change.
-    life.over,
+    # The one way back to life, and so before what keeps a job that has ended as it is.
+    creation.edited,
+    # Before all else, so that nothing else revives it: the JobSet of a job that has ended is deleted by its ttl, and
+    # fields of its spec change in place.
+    end.over,
     # Before anything is created. A job that has its JobSet is past this.
     creation.impossible,
     # Whose JobSet is it? Everything after these two may take the JobSet for ours, and for the recorded one if one is
     # recorded.
     creation.somebody_elses,
+    # Before what would record it.
+    creation.outdated,
     creation.stray,
     # Before `not_created`: a recorded JobSet that is missing was deleted, and is not made again.
     creation.vanished,
@@ -43,13 +54,20 @@ CHAIN: tuple[Check, ...] = (
     # Before all that lets it run.
     creation.not_recorded,
     # The ends, before what asks about hosts: pods are deleted around the end, and that is no restart.
-    life.succeeded,
-    life.failed,
-    # After `failed`: a fatal code says more than a number of crashes.
-    life.spent,
-    # Before `starting`: no host is awaited while the JobSet is suspended.
+    end.succeeded,
+    end.failed,
+    # After `failed`: what JobSet has decided needs nothing done. Before `spent`: a fatal code says more than a number
+    # of crashes.
+    end.hopeless,
+    end.spent,
+    end.overdue,
+    # Before what asks about hosts: none is awaited while the JobSet is suspended.
     life.suspended,
+    # Before `restarting`: what a restart waits for says more than why there is one.
+    life.waiting_for_capacity,
+    life.restarting,
     life.starting,
+    life.stalled,
     # Answers always.
     life.running,
 )
@@ -72,6 +90,8 @@ class Decision:
     """The whole status as it should be."""
     step: Step | None = None
     manifest: Object | None = None
+    network_policy: Object | None = None
+    """The NetworkPolicy to apply before the step, when the one that was seen is not as it should be."""
     note: Note | None = None
     again_seconds: float | None = None
 
@@ -83,8 +103,9 @@ def decide(observed: Observed, settings: Settings) -> Decision:
         status=draft.written(observed, verdict),
         step=verdict.step,
         manifest=verdict.manifest,
+        network_policy=_network_policy(observed, verdict, settings),
         note=_note(observed, verdict),
-        again_seconds=verdict.again_seconds,
+        again_seconds=_again_seconds(observed, verdict),
     )
 
 
@@ -95,6 +116,30 @@ def judge(observed: Observed, settings: Settings) -> Verdict:
         if verdict is not None:
             return verdict
     raise AssertionError("the last of the chain always answers")
+
+
+def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) -> Object | None:
+    """The NetworkPolicy that is missing or not what it should be; it is made before anything can run."""
+    found = observed.network_policy
+    if found is None or verdict.phase in (*TERMINAL, Phase.INVALID) or verdict.renew:
+        return None
+    try:
+        wanted = network_policy(load_job(without_status(observed.manifest)), settings)
+    except InvalidJob:
+        return None  # accepted by an earlier release; it runs as it was made
+    is_ours = observed.uid in found.owner_uids
+    return None if is_ours and found.spec == wanted["spec"] else wanted
+
+
+def _again_seconds(observed: Observed, verdict: Verdict) -> float | None:
+    """When to look again, at the latest when the job's deadline is over."""
+    due = end.deadline(observed)
+    if due is None or verdict.phase in TERMINAL:
+        return verdict.again_seconds
+    left = (due - observed.now).total_seconds()
+    if left <= 0:
+        return verdict.again_seconds
+    return left if verdict.again_seconds is None else min(left, verdict.again_seconds)
 
 
 def _note(observed: Observed, verdict: Verdict) -> Note | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tpujob_operator.children import ended_from_pod
+from tpujob_operator.children import ended_by_deletion, ended_from_pod, last_words_of_pod
 from tpujob_operator.observed import Ended
+from tpujob_operator.progress import Progress
 
 type Key = tuple[str, str]
 """Namespace and name of a TpuTrainingJob."""
@@ -23,10 +24,14 @@ class Evidence:
 
     def __init__(self) -> None:
         self._ended: dict[Key, dict[str, tuple[str, Ended]]] = {}
+        self._parting: dict[Key, tuple[str, Progress]] = {}
 
-    def note(self, key: Key, pod: Mapping[str, Any]) -> bool:
-        """Keeps how this pod's container failed; whether that is news."""
-        ended = ended_from_pod(pod)
+    def note(self, key: Key, pod: Mapping[str, Any], *, deleted: bool = False) -> bool:
+        """Keeps how this pod's container failed; whether that is news. `deleted`: the pod is gone."""
+        last_words = last_words_of_pod(pod)
+        if last_words is not None:
+            self._parting[key] = (_jobset_uid(pod), last_words)
+        ended = ended_from_pod(pod) or (ended_by_deletion(pod) if deleted else None)
         if ended is None:
             return False
         of_job = self._ended.setdefault(key, {})
@@ -48,9 +53,15 @@ class Evidence:
         """What is known of the pods of one JobSet."""
         return tuple(ended for uid, ended in self._ended.get(key, {}).values() if uid == jobset_uid)
 
+    def parting_report(self, key: Key, jobset_uid: str) -> Progress | None:
+        """What process 0 of this JobSet reported when it last ended; None when it left no report."""
+        uid, progress = self._parting.get(key, ("", None))
+        return progress if uid == jobset_uid else None
+
     def forget(self, key: Key) -> None:
-        """Drops a job that is gone or over."""
+        """Drops a job that is gone, over or at rest."""
         self._ended.pop(key, None)
+        self._parting.pop(key, None)
 
 
 def _jobset_uid(pod: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,9 +10,13 @@ from tpujob_contract import labels
 from tpujob_operator.children import host_from_pod, jobset_state
 from tpujob_operator.conditions import TERMINAL
 from tpujob_operator.evidence import Evidence, Key
-from tpujob_operator.observed import Host, JobSetState, Observed
+from tpujob_operator.node_watch import NodeWatch
+from tpujob_operator.observed import Host, JobSetState, Notice, Observed, PolicyState
+from tpujob_operator.progress import Progress
 from tpujob_operator.report import Reports
+from tpujob_operator.settings import Settings
 from tpujob_operator.storage import Object, Storage
+from tpujob_operator.times import parse_time
 
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 
@@ -19,12 +24,15 @@ JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 class Gatherer:
     """Reads the cluster, and the process that knows how far the job is."""
 
-    def __init__(self, storage: Storage, evidence: Evidence, reports: Reports) -> None:
+    def __init__(self, storage: Storage, evidence: Evidence, reports: Reports, settings: Settings) -> None:
         """Keeps where to read."""
         self._storage = storage
         self._evidence = evidence
         self._reports = reports
+        self._settings = settings
+        self._nodes = NodeWatch(storage, enabled=not settings.watch_namespaces)
         self._refusals: dict[Key, str] = {}
+        self._policies_read: dict[Key, float] = {}
 
     def note_refusal(self, key: Key, message: str) -> bool:
         """Keeps why a JobSet could not be created, until there is one; whether that is news."""
@@ -46,35 +54,85 @@ class Gatherer:
         # The name follows from the job's, so the JobSet is found whether it was ever recorded or not.
         jobset = await self._storage.get_jobset(namespace, (job.get("status") or {}).get("jobSet") or name)
         if jobset is None:
-            return Observed(manifest=job, jobset_refusal=self._refusals.get(key)), None
+            policy = await self._network_policy(key)
+            return Observed(manifest=job, jobset_refusal=self._refusals.get(key), network_policy=policy), None
         self._refusals.pop(key, None)
         state = jobset_state(jobset)
         if _needs_no_pods(job, state):
             return Observed(manifest=job, jobset=state), jobset
-        pods = await self._storage.list_pods(namespace, name)
+        pods = [pod for pod in await self._storage.list_pods(namespace, name) if _is_of(pod, state)]
         self._evidence.note_all(key, pods)
         hosts = _hosts(pods, state)
+        ended = self._evidence.of(key, state.uid)
         observed = Observed(
             manifest=job,
             jobset=state,
             hosts=hosts,
-            ended=self._evidence.of(key, state.uid),
+            ended=ended,
+            pods_left=sum(_is_left(pod) for pod in pods),
+            lost_nodes=await self._nodes.lost(key, state, ended, pods),
             creation_failure=await self._creation_failure(job, state, hosts),
+            capacity_notices=await self._capacity_notices(namespace, hosts),
             progress=await self._progress(key, state, hosts),
+            network_policy=await self._network_policy(key),
         )
         return observed, jobset
 
+    def note_policy_applied(self, key: Key) -> None:
+        """The next look sees whether it is as it should be."""
+        self._policies_read.pop(key, None)
+
+    def forget_evidence(self, key: Key) -> None:
+        """Drops how processes ended; for a job whose next start is a new one."""
+        self._evidence.forget(key)
+        self._nodes.forget(key)
+
     def forget(self, key: Key) -> None:
         """Drops what was kept of a job that is gone or over."""
-        self._evidence.forget(key)
+        self.forget_evidence(key)
         self._reports.forget(key)
         self._refusals.pop(key, None)
+        self._policies_read.pop(key, None)
 
-    async def _progress(self, key: Key, jobset: JobSetState, hosts: Iterable[Host]) -> Any:
-        if jobset.suspended or jobset.outcome is not None:
+    async def _progress(self, key: Key, jobset: JobSetState, hosts: Iterable[Host]) -> Progress | None:
+        """What process 0 reports, or what it reported last, if it has ended and no other has taken its place."""
+        lead = next((h for h in hosts if (h.slice_index, h.host_index) == (0, 0)), None)
+        if lead is None or lead.succeeded:
+            return self._evidence.parting_report(key, jobset.uid)
+        if jobset.suspended or jobset.outcome is not None or not lead.ready:
             return None
-        lead = next((h for h in hosts if (h.slice_index, h.host_index) == (0, 0) and h.ready), None)
-        return await self._reports.of(key, lead) if lead is not None else None
+        # Once a process has finished, this one is about to: there may be no other turn.
+        return await self._reports.of(key, lead, at_once=any(host.succeeded for host in hosts))
+
+    async def _network_policy(self, key: Key) -> PolicyState | None:
+        """The job's NetworkPolicy, read at the start, after it was applied, and as often as everything is listed."""
+        if not self._settings.network_policies:
+            return None
+        now = asyncio.get_running_loop().time()
+        read_at = self._policies_read.get(key)
+        if read_at is not None and now - read_at < self._settings.resync_seconds:
+            return None
+        policy = await self._storage.get_network_policy(*key)
+        self._policies_read[key] = now
+        if policy is None:
+            return PolicyState()
+        owners = policy["metadata"].get("ownerReferences") or []
+        return PolicyState(owner_uids=tuple(owner["uid"] for owner in owners), spec=policy["spec"])
+
+    async def _capacity_notices(self, namespace: str, hosts: tuple[Host, ...]) -> tuple[Notice, ...]:
+        """What is said about the first pod that has no node."""
+        waiting = [host for host in hosts if host.unschedulable is not None]
+        if not waiting:
+            return ()
+        first = min(waiting, key=lambda host: (host.slice_index, host.host_index))
+        notices = []
+        for event in await self._storage.list_events_of_pod(namespace, first.pod):
+            last_seen = parse_time(_last_seen(event))
+            if last_seen is not None:
+                notices.append(
+                    Notice(reason=event.get("reason") or "", message=event.get("message") or "", last_seen=last_seen)
+                )
+        return tuple(notices)
 
     async def _creation_failure(self, job: Object, jobset: JobSetState, hosts: tuple[Host, ...]) -> str | None:
         """The newest word on why pods of this JobSet cannot be created; only asked for while some are missing."""
@@ -106,11 +164,20 @@ def _hosts(pods: Iterable[Object], jobset: JobSetState) -> tuple[Host, ...]:
     hosts = [
         host_from_pod(pod)
         for pod in pods
-        if pod["metadata"]["labels"].get(JOBSET_UID, jobset.uid) == jobset.uid
-        and "deletionTimestamp" not in pod["metadata"]
-        and (pod.get("status") or {}).get("phase") != "Failed"
+        if "deletionTimestamp" not in pod["metadata"] and (pod.get("status") or {}).get("phase") != "Failed"
     ]
     return tuple(host for host in hosts if host.attempt >= jobset.restarts)
+
+
+def _is_of(pod: Object, jobset: JobSetState) -> bool:
+    uid: str = pod["metadata"]["labels"].get(JOBSET_UID, jobset.uid)
+    return uid == jobset.uid
+
+
+def _is_left(pod: Object) -> bool:
+    """Whether a pod still has something running, or is on its way out."""
+    has_ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not has_ended or "deletionTimestamp" in pod["metadata"]
 
 
 def _last_seen(event: Mapping[str, Any]) -> str:

@@ -46,7 +46,7 @@ async def run(settings: Settings) -> None:
     ):
         freshness, evidence, phases = Freshness(), Evidence(), PhaseCounts()
         reports = Reports(session, interval=settings.report_interval_seconds)
-        gatherer = Gatherer(storage, evidence, reports)
+        gatherer = Gatherer(storage, evidence, reports, settings)
         reconciler = Reconciler(storage, gatherer, settings, phases)
         queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile)
         resync = Resync(storage, settings, add=queue.add, freshness=freshness, phases=phases)
@@ -56,7 +56,7 @@ async def run(settings: Settings) -> None:
             if key is None:
                 return
             if seen.resource == "pods":
-                evidence.note(key, seen.manifest)
+                evidence.note(key, seen.manifest, deleted=seen.deleted)
             else:
                 freshness.note_watched(seen.resource, seen.manifest, deleted=seen.deleted)
             queue.add(key)
@@ -81,11 +81,12 @@ def job_of(seen: Seen) -> Key | None:
 
 
 def main() -> None:
-    """The command `tpujob-operator`: settings from the environment; exits with 1 when they cannot work."""
+    """The command `tpujob-operator`: settings from the environment; exits with 2 when they cannot work."""
     try:
         settings = Settings.from_environ(os.environ)
     except InvalidSetting as error:
-        sys.exit(f"tpujob-operator: {error}")
+        sys.stderr.write(f"tpujob-operator: {error}\n")
+        sys.exit(2)
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )

@@ -8,6 +8,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tpujob_contract.exit_codes import FATAL, ExitCode
+from tpujob_operator.progress import Progress
+from tpujob_operator.times import format_time, parse_time
+
+__all__ = [
+    "Ended",
+    "Host",
+    "JobSetState",
+    "LostNode",
+    "Notice",
+    "Observed",
+    "PolicyState",
+    "Progress",
+    "format_time",
+    "parse_time",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +41,12 @@ class Ended:
     """To the second: this is all the precision that Kubernetes has."""
     was_asked: bool = False
     """Whether it had been told to stop (deleted, evicted, preempted): a consequence or a disruption, not a cause."""
+    asked_at: datetime | None = None
+    """When that was, to the second; also set when it had ended before."""
+    is_disrupted: bool = False
+    """Whether Kubernetes says so itself (evicted, preempted, node shut down); never so of a crash's peers."""
+    node: str | None = None
+    """Name of the node it ran on."""
 
     @property
     def cause_order(self) -> tuple[object, ...]:
@@ -54,6 +75,8 @@ class Host:
     ready: bool
     succeeded: bool
     ip: str | None = None
+    finished_at: datetime | None = None
+    """When it exited with 0."""
     waiting_reason: str | None = None
     """Why the container does not start, e.g. ImagePullBackOff; None while it does or is only being created."""
     waiting_message: str = ""
@@ -77,10 +100,12 @@ class JobSetState:
     outcome_message: str = ""
     outcome_at: datetime | None = None
     restarts: int = 0
-    charged_restarts: int = 0
-    """Restarts that were not free."""
     slices: int = 1
     hosts_per_slice: int = 1
+    incarnation: int = 1
+    """Which JobSet of its job this is."""
+    spec_hash: str | None = None
+    """What it was made from, see `jobset.spec_hash`."""
 
     @property
     def hosts(self) -> int:
@@ -89,17 +114,31 @@ class JobSetState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """What process 0 says of itself."""
+class LostNode:
+    """A node that had a pod of an attempt that failed, and is gone or not well."""
 
-    phase: str
-    step: int | None = None
-    steps: int | None = None
-    loss: float | None = None
-    tokens_per_second: float | None = None
-    committed_step: int | None = None
-    committed_at: datetime | None = None
-    message: str = ""
+    attempt: int
+    name: str
+    trouble: str
+    """What is wrong, to follow the name: `is not ready`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """An Event about a pod that waits for a node."""
+
+    reason: str
+    message: str
+    last_seen: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyState:
+    """The NetworkPolicy of the job's name, as it is."""
+
+    owner_uids: tuple[str, ...] = ()
+    spec: Mapping[str, Any] | None = None
+    """None when there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +152,19 @@ class Observed:
     """Pods that exist and are not being deleted, of the newest attempt only."""
     ended: tuple[Ended, ...] = ()
     """Failures of containers, read from pods now or seen by the watch before."""
+    pods_left: int = 0
+    """Pods of the JobSet that have not ended, those that are being deleted included."""
+    lost_nodes: tuple[LostNode, ...] = ()
+    """Nodes of failed attempts' pods that are not well."""
+    capacity_notices: tuple[Notice, ...] = ()
+    """What scheduler and autoscaler say about the first pod without a node."""
     creation_failure: str | None = None
     """Why pods cannot be created (quota, pod security, an admission webhook), in the API server's words."""
     jobset_refusal: str | None = None
     """Why the JobSet could not be created when that was last tried, in the API server's words."""
     progress: Progress | None = None
+    network_policy: PolicyState | None = None
+    """The NetworkPolicy of the job's pods; None when it was not looked at."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -143,13 +190,3 @@ class Observed:
         """As the person wrote it, valid or not."""
         spec: Mapping[str, Any] = self.manifest["spec"]
         return spec
-
-
-def parse_time(text: str | None) -> datetime | None:
-    """A Kubernetes time stamp."""
-    return datetime.fromisoformat(text) if text else None
-
-
-def format_time(time: datetime) -> str:
-    """The way Kubernetes writes times: UTC, whole seconds."""
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

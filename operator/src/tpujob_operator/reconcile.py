@@ -12,6 +12,7 @@ from tpujob_operator.decide import decide
 from tpujob_operator.evidence import Key
 from tpujob_operator.gather import Gatherer
 from tpujob_operator.phases import PhaseCounts
+from tpujob_operator.resource_status import Phase
 from tpujob_operator.settings import Settings
 from tpujob_operator.storage import Storage
 from tpujob_operator.verdict import Step
@@ -27,6 +28,9 @@ LONGEST_REFUSED_SECONDS = 60.0
 """Between attempts at what was refused: somebody may have granted a right or a quota, and is waiting."""
 LONGEST_UNAVAILABLE_SECONDS = 30.0
 """Between attempts while the API server is away: soon after it is back, everything should be well."""
+
+
+AT_REST = (Phase.SUSPENDED, Phase.QUEUED, Phase.INVALID)
 
 
 class Reconciler:
@@ -87,8 +91,13 @@ class Reconciler:
             raise
         phase = str(decision.status["phase"])
         self._phases.note(key, phase)
+        if decision.network_policy is not None:
+            self._gatherer.note_policy_applied(key)
         if phase in TERMINAL:
             self._gatherer.forget(key)
+        elif phase in AT_REST:
+            # What ends was told, and is written down; it says nothing about the start that may follow.
+            self._gatherer.forget_evidence(key)
         return decision.again_seconds
 
     def _later(self, key: Key, *, longest: float) -> float:

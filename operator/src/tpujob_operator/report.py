@@ -7,15 +7,14 @@ import json
 import logging
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
 
 import aiohttp
 
 from tpujob_contract import ports
 from tpujob_operator import metrics
 from tpujob_operator.evidence import Key
-from tpujob_operator.observed import Host, Progress
+from tpujob_operator.observed import Host
+from tpujob_operator.progress import Progress, progress_from_report
 
 logger = logging.getLogger(__name__)
 
@@ -51,15 +50,21 @@ class Reports:
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._last: dict[Key, tuple[float, Progress | None]] = {}
 
-    async def of(self, key: Key, host: Host) -> Progress | None:
-        """The progress that this host reports, or None when it is not to be had."""
+    async def of(self, key: Key, host: Host, *, at_once: bool = False) -> Progress | None:
+        """The progress that this host reports, or None when it is not to be had.
+
+        Args:
+            key: Of the job.
+            host: The host that is asked.
+            at_once: Whether it is asked although its turn has not come.
+        """
         url = self._url(host)
         if url is None:
             return None
         now = asyncio.get_running_loop().time()
         asked, last = self._last.get(key, (-math.inf, None))
         # A little early counts as due: the next reconcile is timed by the same interval.
-        if now - asked < 0.9 * self._interval:
+        if not at_once and now - asked < 0.9 * self._interval:
             return last
         async with self._at_once:
             progress = await self._ask(url)
@@ -82,41 +87,3 @@ class Reports:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             logger.debug("No report: %s: %s: %s", url, type(error).__name__, error)
             return None
-
-
-def progress_from_report(report: Any) -> Progress:
-    """The part of a report that goes into status. Written by the user's pod, so nothing in it is trusted to make sense.
-
-    Raises:
-        ValueError: it is not a JSON object.
-    """
-    if not isinstance(report, dict):
-        raise ValueError("a report is a JSON object")  # noqa: TRY004 — of somebody else's, not an argument
-    committed_at = _number(report.get("committed_time"))
-    return Progress(
-        phase=str(report.get("phase", ""))[:40],
-        step=_count(report.get("step")),
-        steps=_count(report.get("steps")),
-        loss=_number(report.get("loss")),
-        tokens_per_second=_number(report.get("tokens_per_second")),
-        committed_step=_count(report.get("committed_step")),
-        committed_at=_time(committed_at),
-        message=str(report.get("message") or "")[:500],
-    )
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def _count(value: Any) -> int | None:
-    number = _number(value)
-    return int(number) if number is not None and 0 <= number < 2**53 else None
-
-
-def _time(value: float | None) -> datetime | None:
-    if value is None or not 0 < value < 2**33:
-        return None
-    return datetime.fromtimestamp(value, UTC)

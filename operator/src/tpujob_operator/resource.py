@@ -14,7 +14,17 @@ from tpujob_operator.resource_rules import broken_rules
 from tpujob_operator.resource_spec import Spec
 from tpujob_operator.resource_status import Condition, Failure, Phase, Status
 
-__all__ = ["Condition", "Failure", "Metadata", "Phase", "Spec", "Status", "TpuTrainingJob", "load_job"]
+__all__ = [
+    "Condition",
+    "Failure",
+    "Metadata",
+    "Phase",
+    "Spec",
+    "Status",
+    "TpuTrainingJob",
+    "load_job",
+    "without_status",
+]
 
 
 def load_job(manifest: Mapping[str, Any]) -> TpuTrainingJob:
@@ -34,3 +44,8 @@ def load_job(manifest: Mapping[str, Any]) -> TpuTrainingJob:
     if problems:
         raise InvalidJob(problems)
     return job
+
+
+def without_status(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest as somebody wrote it: what another version of the operator put into its status is not judged."""
+    return {key: value for key, value in manifest.items() if key != "status"}

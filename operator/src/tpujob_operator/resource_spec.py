@@ -155,7 +155,7 @@ class Spec(Part):
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
     """Seconds after the end until the JobSet and its pods are deleted. Default: never. The job and its status stay."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
-    """Seconds from the first start after which the job is ended as Failed. Default: none."""
+    """Seconds from the first start, suspension included, after which the job is ended as Failed. Default: none."""
     restarts: Restarts = Restarts()
     """Budget of restarts."""
     queue: QueueName | None = None

@@ -98,7 +98,9 @@ class Status(_Part):
     job_set_uid: Annotated[str, Field(max_length=64)] | None = None
     """Its uid. Only the JobSet recorded here ever runs, so that there is exactly one."""
     incarnation: int | None = None
-    """Which JobSet of this job that is, counted from 1."""
+    """Which JobSet of this job that is, counted from 1; an edited spec makes a new one."""
+    spec_hash: Annotated[str, Field(max_length=64)] | None = None
+    """What it was made from: a hash of the fields that do not change in place."""
     hosts: int | None = None
     """Hosts that the job needs in all."""
     hosts_ready: int | None = None
@@ -106,13 +108,19 @@ class Status(_Part):
     restarts: int | None = None
     """How often the JobSet has been restarted."""
     crashes: int | None = None
-    """Crashes since the committed step last advanced; restarts.crashes limits them."""
-    charged_restarts: int | None = None
-    """Restarts of the JobSet that were counted as crashes so far."""
+    """Crashes since the committed step last advanced; spec.restarts.crashes limits them."""
+    disruptions: int | None = None
+    """Restarts put down to something that was taken away (preempted, evicted, deleted, a lost node): free."""
+    unexplained_restarts: int | None = None
+    """Restarts whose cause nobody saw: free as well."""
+    booked_restarts: int | None = None
+    """Restarts of the JobSet whose cause has been judged."""
     crashed_at_step: int | None = None
     """Committed step at the last of them."""
     step: int | None = None
     """Training step, as of the last report."""
+    step_time: datetime | None = None
+    """When the step last changed, or the hosts last came up."""
     steps: int | None = None
     """Steps of the whole run."""
     loss: float | None = None
@@ -123,6 +131,10 @@ class Status(_Part):
     """Step of the last committed checkpoint."""
     last_checkpoint_time: datetime | None = None
     """When it was committed."""
+    data_wait_fraction: float | None = None
+    """Part of the time that steps wait for data, 0 to 1."""
+    goodput: Annotated[dict[str, int], Field(max_length=32)] | None = None
+    """Seconds spent so far in each phase of time, over all attempts."""
     start_time: datetime | None = None
     """When all hosts first ran."""
     completion_time: datetime | None = None

@@ -36,6 +36,10 @@ class Settings:
     """Name of this replica in the Lease; the chart gives the pod's name. Empty: the host's name."""
     report_interval_seconds: float = 5.0
     """How often the progress of each running job is read."""
+    stalled_after_seconds: float = 600.0
+    """Without a new step for this long, training counts as stalled; three times as long for restoring or compiling."""
+    network_policies: bool = True
+    """Whether each job gets a NetworkPolicy that closes its ports to others."""
     resync_seconds: float = 300.0
     """How often every job is looked at although nothing was heard of it."""
     health_port: int = 8080
@@ -60,7 +64,7 @@ class Settings:
             )
         if self.run_as_user < 1:
             raise InvalidSetting(f"OPERATOR_RUN_AS_USER={self.run_as_user} is root; give a user id from 1 up")
-        for name in ("report_interval_seconds", "resync_seconds"):
+        for name in ("report_interval_seconds", "resync_seconds", "stalled_after_seconds"):
             if not 0 < getattr(self, name) <= 86400:
                 raise InvalidSetting(f"OPERATOR_{name.upper()}={getattr(self, name)} is not between 0 and 86400")
         for name in ("health_port", "metrics_port"):
@@ -90,6 +94,10 @@ def _read(environ: Mapping[str, str]) -> dict[str, object]:
 def _convert(key: str, text: str, default: object) -> object:
     if isinstance(default, tuple):
         return tuple(word for word in re.split(r"[,\s]+", text) if word)
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise InvalidSetting(f"{key}={text!r} is neither true nor false")
+        return text.lower() == "true"
     for kind in (int, float):
         if isinstance(default, kind):
             try:

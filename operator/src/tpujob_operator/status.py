@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob_operator import budget
-from tpujob_operator.conditions import TERMINAL, Reason, Type, sentence, set_condition
+from tpujob_operator.conditions import TERMINAL, Reason
 from tpujob_operator.failures import first_failure
-from tpujob_operator.observed import Observed, Progress, format_time
+from tpujob_operator.observed import Observed
+from tpujob_operator.progress import Progress
 from tpujob_operator.resource_status import Phase
-from tpujob_operator.verdict import Verdict
+from tpujob_operator.status_conditions import conditions_after
+from tpujob_operator.times import format_time
+from tpujob_operator.verdict import Step, Verdict
 
 LOSS_DIGITS = 6
 
@@ -21,14 +24,17 @@ def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
     status["observedGeneration"] = observed.generation
     if verdict.reason is Reason.ENDED:
         return status
+    if verdict.renew:
+        return _renewed(status, verdict)
+    before = status.get("phase")
     status |= {"phase": str(verdict.phase), "message": verdict.message}
-    status["conditions"] = _conditions(observed, verdict)
+    status["conditions"] = conditions_after(observed, verdict)
     _record_jobset(status, observed, verdict)
     _count_hosts(status, observed, verdict)
     status |= budget.account(observed)
     if observed.progress is not None:
         status |= _progress(observed.progress)
-    _set_times(status, observed, verdict)
+    _set_times(status, observed, verdict, before)
     failure = None if verdict.phase is Phase.SUCCEEDED else first_failure(observed)
     if failure is not None:
         status["failure"] = failure
@@ -40,49 +46,33 @@ def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
     return status
 
 
+OF_THE_JOB = ("observedGeneration", "hosts", "step", "steps", "lastCheckpointStep", "lastCheckpointTime", "goodput")
+"""What a new incarnation takes over: what is in the checkpoint directory, and what the next look needs."""
+
+
+def _renewed(status: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
+    kept = {key: status[key] for key in OF_THE_JOB if key in status}
+    incarnation = (status.get("incarnation") or 1) + 1
+    return {**kept, "phase": str(verdict.phase), "message": verdict.message, "incarnation": incarnation}
+
+
 def difference(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The merge patch that makes one of the other, empty when they are equal."""
     patch = {key: value for key, value in wanted.items() if recorded.get(key) != value}
     return patch | {key: None for key in recorded if key not in wanted}
 
 
-def _conditions(observed: Observed, verdict: Verdict) -> list[dict[str, Any]]:
-    conditions = [dict(c) for c in observed.status.get("conditions") or []]
-    common: dict[str, Any] = {"generation": observed.generation, "now": observed.now}
-    if verdict.valid is not None:
-        reason = Reason.ACCEPTED if verdict.valid else Reason.REJECTED
-        message = sentence(Reason.ACCEPTED) if verdict.valid else verdict.message
-        conditions = set_condition(
-            conditions, Type.VALID, status=verdict.valid, reason=reason, message=message, **common
-        )
-    is_running = verdict.phase is Phase.RUNNING
-    if verdict.phase is not Phase.INVALID:
-        ended = verdict.phase in TERMINAL
-        reason, message = (Reason.ENDED, sentence(Reason.ENDED)) if ended else (verdict.reason, verdict.message)
-        conditions = set_condition(
-            conditions, Type.RUNNING, status=is_running, reason=reason, message=message, **common
-        )
-    if verdict.blocked is not None:
-        reason, message = verdict.blocked
-        conditions = set_condition(conditions, Type.BLOCKED, status=True, reason=reason, message=message, **common)
-    elif any(c["type"] == Type.BLOCKED for c in conditions):
-        message = sentence(Reason.UNBLOCKED)
-        conditions = set_condition(
-            conditions, Type.BLOCKED, status=False, reason=Reason.UNBLOCKED, message=message, **common
-        )
-    if verdict.phase in TERMINAL:
-        kind = Type.SUCCEEDED if verdict.phase is Phase.SUCCEEDED else Type.FAILED
-        conditions = set_condition(
-            conditions, kind, status=True, reason=verdict.reason, message=verdict.message, **common
-        )
-    return conditions
-
-
 def _record_jobset(status: dict[str, Any], observed: Observed, verdict: Verdict) -> None:
     if verdict.record:
         assert observed.jobset is not None  # said by the verdict
         status |= {"jobSet": observed.jobset.name, "jobSetUid": observed.jobset.uid}
-        status.setdefault("incarnation", 1)
+        status["incarnation"] = observed.jobset.incarnation
+        if observed.jobset.spec_hash is not None:
+            status["specHash"] = observed.jobset.spec_hash
+    if verdict.step is Step.CREATE:
+        status.pop("acceleratorNote", None)
+        if verdict.accelerator_note is not None:
+            status["acceleratorNote"] = verdict.accelerator_note
 
 
 def _count_hosts(status: dict[str, Any], observed: Observed, verdict: Verdict) -> None:
@@ -97,9 +87,11 @@ def _count_hosts(status: dict[str, Any], observed: Observed, verdict: Verdict) -
         status["ready"] = f"{status.get('hostsReady', 0)}/{status['hosts']}"  # one column for kubectl get
 
 
-def _set_times(status: dict[str, Any], observed: Observed, verdict: Verdict) -> None:
+def _set_times(status: dict[str, Any], observed: Observed, verdict: Verdict, before: str | None) -> None:
     if verdict.phase is Phase.RUNNING:
         status.setdefault("startTime", format_time(observed.now))
+        if before not in (Phase.RUNNING, Phase.STALLED) or status.get("step") != observed.status.get("step"):
+            status["stepTime"] = format_time(observed.now)
     if verdict.phase in TERMINAL:
         at = observed.jobset.outcome_at if observed.jobset is not None else None
         status.setdefault("completionTime", format_time(at or observed.now))
@@ -113,6 +105,8 @@ def _progress(progress: Progress) -> dict[str, Any]:
         "tokensPerSecond": None if progress.tokens_per_second is None else round(progress.tokens_per_second),
         "lastCheckpointStep": progress.committed_step,
         "lastCheckpointTime": None if progress.committed_at is None else format_time(progress.committed_at),
+        "dataWaitFraction": None if progress.data_wait_fraction is None else round(progress.data_wait_fraction, 2),
+        "goodput": dict(progress.goodput) or None,
     }
     # What a report leaves out (a process that has just restarted) does not erase what is known.
     return {key: value for key, value in said.items() if value is not None}

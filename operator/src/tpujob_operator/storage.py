@@ -28,12 +28,15 @@ type Object = dict[str, Any]
 TIMEOUT = aiohttp.ClientTimeout(total=15, sock_connect=5)
 PAGE = 500
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 USER_AGENT = "tpujob-operator"
 
 JOBS = (f"/apis/{labels.API_VERSION}", labels.PLURAL)
 JOBSETS = ("/apis/jobset.x-k8s.io/v1alpha2", "jobsets")
 PODS = ("/api/v1", "pods")
 EVENTS = ("/api/v1", "events")
+NODES = ("/api/v1", "nodes")
+NETWORK_POLICIES = ("/apis/networking.k8s.io/v1", "networkpolicies")
 
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
@@ -99,6 +102,32 @@ class Storage:
             item async for item in self._list(EVENTS, namespace, {"fieldSelector": f"type=Warning,reason={reason}"})
         ]
 
+    async def list_events_of_pod(self, namespace: str, pod: str) -> list[Object]:
+        """The events about one pod."""
+        selector = f"involvedObject.kind=Pod,involvedObject.name={pod}"
+        return [item async for item in self._list(EVENTS, namespace, {"fieldSelector": selector})]
+
+    async def get_node(self, name: str) -> Object | None:
+        """The node, or None."""
+        return await self._get(NODES, None, name)
+
+    async def get_network_policy(self, namespace: str, name: str) -> Object | None:
+        """The NetworkPolicy, or None."""
+        return await self._get(NETWORK_POLICIES, namespace, name)
+
+    async def apply_network_policy(self, manifest: Object) -> None:
+        """Makes the NetworkPolicy what this says, whether it exists or not; what others added to it stays."""
+        metadata = manifest["metadata"]
+        await self._request(
+            "PATCH",
+            NETWORK_POLICIES,
+            metadata["namespace"],
+            metadata["name"],
+            query={"fieldManager": USER_AGENT, "force": "true"},
+            body=manifest,
+            content_type=APPLY_PATCH,
+        )
+
     async def create_jobset(self, manifest: Object) -> Object:
         """The JobSet as created.
 
@@ -121,9 +150,12 @@ class Storage:
         )
 
     async def delete_jobset(self, jobset: Object) -> None:
-        """Deletes this very JobSet and what belongs to it; nothing when it is gone, Conflict when it was replaced."""
+        """Deletes this very JobSet and what belongs to it; nothing when it is gone, Conflict when it was replaced.
+
+        It stays, being deleted, until its pods are gone: none of them may run beside those of another one.
+        """
         metadata = jobset["metadata"]
-        body = {"propagationPolicy": "Background", "preconditions": {"uid": metadata["uid"]}}
+        body = {"propagationPolicy": "Foreground", "preconditions": {"uid": metadata["uid"]}}
         try:
             await self._request("DELETE", JOBSETS, metadata["namespace"], metadata["name"], body=body)
         except api_errors.NotFound:
@@ -148,7 +180,7 @@ class Storage:
         except api_errors.AlreadyExists:
             return
 
-    async def _get(self, resource: tuple[str, str], namespace: str, name: str) -> Object | None:
+    async def _get(self, resource: tuple[str, str], namespace: str | None, name: str) -> Object | None:
         try:
             return await self._request("GET", resource, namespace, name)
         except api_errors.NotFound:

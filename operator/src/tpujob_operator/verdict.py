@@ -43,9 +43,14 @@ class Verdict:
     """The JobSet to create."""
     record: bool = False
     """Whether to write the JobSet's uid into status: the commit of its creation."""
+    renew: bool = False
+    """Whether to begin a new incarnation: forget the recorded JobSet and all that was said of it."""
+    accelerator_note: str | None = None
+    """What the accelerator's name amounts to; goes with `Step.CREATE`."""
     hosts: int | None = None
     hosts_ready: int | None = None
     blocked: tuple[Reason, str] | None = None
+    stalled: tuple[Reason, str] | None = None
     again_seconds: float | None = None
 
 

@@ -8,12 +8,40 @@ from __future__ import annotations
 from tpujob_operator.children import hosts_of
 from tpujob_operator.conditions import Reason, sentence
 from tpujob_operator.errors import InvalidJob
-from tpujob_operator.jobset import materialize
+from tpujob_operator.jobset import materialize, spec_hash
 from tpujob_operator.observed import Observed
-from tpujob_operator.resource import TpuTrainingJob, load_job
+from tpujob_operator.resource import TpuTrainingJob, load_job, without_status
 from tpujob_operator.resource_status import Phase
 from tpujob_operator.settings import Settings
 from tpujob_operator.verdict import SOON, Step, Verdict
+
+
+def edited(observed: Observed, _: Settings) -> Verdict | None:
+    """Somebody changed the spec of a job that is at rest or has failed: the one explicit way to run it again.
+
+    A new release may compute another hash of the same spec, and must not revive anything: hence the generation, too.
+    """
+    status = observed.status
+    if status.get("phase") not in (Phase.SUSPENDED, Phase.FAILED):
+        return None
+    if observed.generation == status.get("observedGeneration") or status.get("specHash") is None:
+        return None
+    try:
+        if spec_hash(_job(observed)) == status["specHash"]:
+            return None
+    except InvalidJob:
+        # The next look, at what is a new incarnation by then, says what is wrong with it.
+        pass
+    message = sentence(Reason.EDITED, incarnation=(status.get("incarnation") or 1) + 1)
+    return Verdict(
+        phase=Phase.QUEUED,
+        reason=Reason.EDITED,
+        message=message,
+        valid=None,
+        renew=True,
+        hosts_ready=0,
+        again_seconds=0,
+    )
 
 
 def impossible(observed: Observed, _: Settings) -> Verdict | None:
@@ -38,6 +66,18 @@ def somebody_elses(observed: Observed, _: Settings) -> Verdict | None:
     reason = Reason.LEFTOVER if jobset.owner_uid or jobset.being_deleted else Reason.NAME_TAKEN
     message = sentence(reason, name=jobset.name)
     return Verdict(phase=Phase.QUEUED, reason=reason, message=message, again_seconds=SOON)
+
+
+def outdated(observed: Observed, _: Settings) -> Verdict | None:
+    """Our JobSet of an earlier incarnation; it goes, with its pods, before the next one is made."""
+    jobset = observed.jobset
+    if jobset is None or observed.status.get("jobSetUid"):
+        return None
+    if jobset.incarnation == (observed.status.get("incarnation") or 1):
+        return None
+    message = sentence(Reason.REMAKING, name=jobset.name)
+    step = None if jobset.being_deleted else Step.DELETE
+    return Verdict(phase=Phase.QUEUED, reason=Reason.REMAKING, message=message, step=step, again_seconds=SOON)
 
 
 def stray(observed: Observed, _: Settings) -> Verdict | None:
@@ -66,7 +106,8 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
     if observed.jobset is not None:
         return None
     incarnation = observed.status.get("incarnation") or 1
-    manifest = materialize(_job(observed), settings, incarnation=incarnation)
+    job = _job(observed)
+    manifest = materialize(job, settings, incarnation=incarnation)
     # Inert until recorded, and there until its end is: see `decide` and `over`.
     spec = {key: value for key, value in manifest["spec"].items() if key != "ttlSecondsAfterFinished"}
     manifest = {**manifest, "spec": {**spec, "suspend": True}}
@@ -82,6 +123,7 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
         blocked=blocked,
         step=Step.CREATE,
         manifest=manifest,
+        accelerator_note=job.accelerator.note,
         hosts=hosts_of(manifest),
         again_seconds=0,
     )
@@ -101,5 +143,4 @@ def not_recorded(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def _job(observed: Observed) -> TpuTrainingJob:
-    # Without the status: what another version of the operator wrote there says nothing about the spec.
-    return load_job({key: value for key, value in observed.manifest.items() if key != "status"})
+    return load_job(without_status(observed.manifest))

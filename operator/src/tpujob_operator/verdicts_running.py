@@ -1,71 +1,23 @@
-"""Verdicts on a job whose JobSet is recorded, from its start to its end and after; `decide.CHAIN` puts them in order.
+"""Verdicts on a job whose JobSet is recorded and has not ended; `decide.CHAIN` puts them in order.
 
 Each is a small function of what was seen: a verdict, or None for "not for me to say".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-from tpujob_contract.exit_codes import describe
-from tpujob_operator import budget
-from tpujob_operator.conditions import TERMINAL, Reason, sentence
-from tpujob_operator.failures import first_failure
-from tpujob_operator.observed import Observed, parse_time
+from tpujob_operator import advice, capacity, causes, stall
+from tpujob_operator.capacity import Wait
+from tpujob_operator.causes import Cause
+from tpujob_operator.conditions import Reason, sentence
+from tpujob_operator.observed import Host, Observed
 from tpujob_operator.resource_status import Phase
 from tpujob_operator.settings import Settings
 from tpujob_operator.verdict import PATIENCE, SOON, Step, Verdict
 
-
-def over(observed: Observed, _: Settings) -> Verdict | None:
-    """A job that has ended stays as it is, whatever becomes of its JobSet or spec; its time to live is counted here.
-
-    JobSet could count it too, but then a JobSet might go before its end was written down.
-    """
-    phase = observed.status.get("phase")
-    if phase not in TERMINAL:
-        return None
-    step, again = _clean_up(observed)
-    message = observed.status.get("message", "")
-    return Verdict(phase=Phase(phase), reason=Reason.ENDED, message=message, valid=None, step=step, again_seconds=again)
-
-
-def succeeded(observed: Observed, _: Settings) -> Verdict | None:
-    """The JobSet completed: every host exited with 0."""
-    jobset = observed.jobset
-    if jobset is None or jobset.outcome != "Completed":
-        return None
-    message = sentence(Reason.FINISHED, hosts=jobset.hosts)
-    return Verdict(phase=Phase.SUCCEEDED, reason=Reason.FINISHED, message=message, valid=None, hosts_ready=0)
-
-
-def failed(observed: Observed, _: Settings) -> Verdict | None:
-    """The JobSet failed for good; the first failure says why, if anybody saw it."""
-    jobset = observed.jobset
-    if jobset is None or jobset.outcome != "Failed":
-        return None
-    failure = first_failure(observed)
-    if failure is None:
-        detail = f"{jobset.outcome_reason}: {jobset.outcome_message}"
-        message, reason = sentence(Reason.JOBSET_FAILED, detail=detail), Reason.JOBSET_FAILED
-    else:
-        reason = Reason.HOST_FAILED
-        message = _who_failed(failure)
-    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0)
-
-
-def spent(observed: Observed, _: Settings) -> Verdict | None:
-    """It crashed once more than is put up with, and nothing was committed in between."""
-    count, limit = budget.crashes(observed), budget.limit(observed.spec)
-    if count <= limit:
-        return None
-    failure = first_failure(observed)
-    cause = "No host's own words are left." if failure is None else _who_failed(failure)
-    reason = Reason.CRASHED_TOO_OFTEN
-    message = sentence(reason, crashes=count, limit=limit, cause=cause)
-    step = _end_jobset(observed)
-    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0, step=step)
+GRACE_SECONDS = 60
+"""What `spec.gracePeriodSeconds` is when it is not given."""
 
 
 def suspended(observed: Observed, _: Settings) -> Verdict | None:
@@ -75,12 +27,18 @@ def suspended(observed: Observed, _: Settings) -> Verdict | None:
     if queue:
         if not observed.jobset.suspended:
             return None
+        if observed.pods_left:
+            message = sentence(Reason.TAKEN_BACK, queue=queue, **_leaving(observed))
+            return _stopping(Reason.TAKEN_BACK, message)
         message = sentence(Reason.IN_QUEUE, queue=queue)
         return Verdict(phase=Phase.QUEUED, reason=Reason.IN_QUEUE, message=message, hosts_ready=0)
     if wanted:
-        step = None if observed.jobset.suspended else Step.SUSPEND
+        if not observed.jobset.suspended:
+            return stopping(observed, "spec.suspend is set", step=Step.SUSPEND)
+        if observed.pods_left:
+            return stopping(observed, "spec.suspend is set")
         message = sentence(Reason.SUSPENDED)
-        return Verdict(phase=Phase.SUSPENDED, reason=Reason.SUSPENDED, message=message, step=step, hosts_ready=0)
+        return Verdict(phase=Phase.SUSPENDED, reason=Reason.SUSPENDED, message=message, hosts_ready=0)
     if observed.jobset.suspended:
         message = sentence(Reason.HOSTS_STARTING, ready=0, hosts=observed.jobset.hosts)
         return Verdict(
@@ -89,11 +47,68 @@ def suspended(observed: Observed, _: Settings) -> Verdict | None:
     return None
 
 
+def stopping(observed: Observed, why: str, *, step: Step | None = None) -> Verdict:
+    """The pods are told to end, or are at it; what follows is said when they are gone."""
+    return _stopping(Reason.STOPPING, sentence(Reason.STOPPING, why=why, **_leaving(observed)), step=step)
+
+
+def waiting_for_capacity(observed: Observed, _: Settings) -> Verdict | None:
+    """A host has no node. What else keeps pods from starting is said first: more machines would not help."""
+    assert observed.jobset is not None  # the chain has dealt with that
+    hindrance = _hindrance(observed)
+    without = next((host for host in _in_order(observed) if host.unschedulable is not None), None)
+    if hindrance is not None or without is None:
+        return None
+    wait = capacity.awaited(without.unschedulable or "", observed.capacity_notices)
+    message = sentence(
+        wait.reason, pod=without.pod, detail=_ended_sentence(wait), accelerator=observed.spec.get("accelerator")
+    )
+    return Verdict(
+        phase=Phase.WAITING_FOR_CAPACITY,
+        reason=wait.reason,
+        message=message,
+        hosts_ready=_hosts_ready(observed),
+        blocked=(wait.reason, message) if wait.needs_somebody else None,
+        again_seconds=PATIENCE,
+    )
+
+
+def restarting(observed: Observed, settings: Settings) -> Verdict | None:
+    """An attempt has failed, and the next one is not complete."""
+    assert observed.jobset is not None  # the chain has dealt with that
+    jobset = observed.jobset
+    still_starting = starting(observed, settings)
+    if still_starting is None:
+        return None
+    # Until JobSet has seen it, the failed attempt is the present one.
+    is_failing = any(end.attempt == jobset.restarts for end in observed.ended)
+    if jobset.restarts == 0 and not is_failing:
+        return None
+    last = jobset.restarts if is_failing else jobset.restarts - 1
+    finding = causes.of_attempt(observed, last)
+    message = sentence(
+        Reason.RESTARTING,
+        number=last + 1,
+        cause=_WORDS[finding.cause].format(finding.message),
+        ready=_hosts_ready(observed),
+        hosts=jobset.hosts,
+    )
+    return replace(still_starting, phase=Phase.RESTARTING, reason=Reason.RESTARTING, message=message)
+
+
+_WORDS = {
+    Cause.CRASH: "after a crash: {}",
+    Cause.DISRUPTION: "after a disruption, which is free: {}",
+    Cause.UNEXPLAINED: "after an end that nobody saw, which is free.",
+}
+
+
 def starting(observed: Observed, _: Settings) -> Verdict | None:
     """Not every host is ready."""
     assert observed.jobset is not None  # the chain has dealt with that
     ready, hosts = _hosts_ready(observed), observed.jobset.hosts
-    if ready >= hosts:
+    # Workers come and go one by one; once they have all been there, those that are make progress.
+    if ready >= hosts or (ready and observed.spec.get("workers") and observed.status.get("startTime")):
         return None
     return Verdict(
         phase=Phase.STARTING,
@@ -105,7 +120,15 @@ def starting(observed: Observed, _: Settings) -> Verdict | None:
     )
 
 
-def running(observed: Observed, settings: Settings) -> Verdict | None:
+def stalled(observed: Observed, settings: Settings) -> Verdict | None:
+    """All hosts are ready, and nothing comes of it."""
+    reason = stall.found(observed, settings)
+    if reason is None:
+        return None
+    return replace(running(observed, settings), phase=Phase.STALLED, stalled=reason, message=reason[1])
+
+
+def running(observed: Observed, settings: Settings) -> Verdict:
     """All hosts are ready; those that finished already count."""
     assert observed.jobset is not None  # the chain has dealt with that
     hosts = observed.jobset.hosts
@@ -118,49 +141,42 @@ def running(observed: Observed, settings: Settings) -> Verdict | None:
     )
 
 
-def _clean_up(observed: Observed) -> tuple[Step | None, float | None]:
-    """Whether the JobSet of a job that has ended is to go, and when to ask again."""
-    jobset = observed.jobset
-    if jobset is None or jobset.owner_uid != observed.uid or jobset.being_deleted:
-        return None, None
-    if jobset.uid != observed.status.get("jobSetUid"):
-        return Step.DELETE, None  # made by a late create; it never ran
-    if jobset.outcome is None and not jobset.suspended:
-        return _end_jobset(observed), None  # it was to end when this was decided, and a crash came between
-    ttl, ended_at = observed.spec.get("ttlSecondsAfterFinished"), parse_time(observed.status.get("completionTime"))
-    if ttl is None or ended_at is None:
-        return None, None
-    left = ttl - (observed.now - ended_at).total_seconds()
-    return (Step.DELETE, None) if left <= 0 else (None, left)
-
-
-def _end_jobset(observed: Observed) -> Step:
-    """How a JobSet that would go on is stopped. Kueue would resume a suspended one that it has admitted."""
-    return Step.DELETE if observed.spec.get("queue") else Step.SUSPEND
-
-
-def _who_failed(failure: Mapping[str, Any]) -> str:
-    return sentence(
-        Reason.HOST_FAILED,
-        host=failure["host"],
-        pod=failure["pod"],
-        meaning=describe(failure["exitCode"]),
-        last_lines=failure["message"],
+def _stopping(reason: Reason, message: str, *, step: Step | None = None) -> Verdict:
+    return Verdict(
+        phase=Phase.STOPPING, reason=reason, message=message, step=step, hosts_ready=0, again_seconds=PATIENCE
     )
+
+
+def _leaving(observed: Observed) -> dict[str, int]:
+    return {"pods": observed.pods_left, "grace": observed.spec.get("gracePeriodSeconds") or GRACE_SECONDS}
 
 
 def _hosts_ready(observed: Observed) -> int:
     return sum(host.ready or host.succeeded for host in observed.hosts)
 
 
+def _in_order(observed: Observed) -> list[Host]:
+    """Of several hosts that say something, the first is quoted, so that the message does not flicker."""
+    return sorted(observed.hosts, key=lambda host: (host.slice_index, host.host_index))
+
+
 def _hindrance(observed: Observed) -> tuple[Reason, str] | None:
-    """What keeps pods from starting; of several, that of the first host, so that the message does not flicker."""
-    if observed.creation_failure:
-        return Reason.CREATION_REFUSED, sentence(Reason.CREATION_REFUSED, detail=observed.creation_failure)
-    for host in sorted(observed.hosts, key=lambda h: (h.slice_index, h.host_index)):
+    """What keeps pods from starting and more machines would not change."""
+    if observed.creation_failure and capacity.NO_LEADER not in observed.creation_failure:
+        return Reason.CREATION_REFUSED, sentence(Reason.CREATION_REFUSED, detail=observed.creation_failure.rstrip("."))
+    for host in _in_order(observed):
         if host.waiting_reason:
             detail = ": ".join(part for part in (host.waiting_reason, host.waiting_message) if part)
-            return Reason.CANNOT_START, sentence(Reason.CANNOT_START, pod=host.pod, detail=detail)
-        if host.unschedulable is not None:
-            return Reason.UNSCHEDULABLE, sentence(Reason.UNSCHEDULABLE, pod=host.pod, detail=host.unschedulable)
+            return Reason.CANNOT_START, sentence(
+                Reason.CANNOT_START,
+                host=f"slice {host.slice_index} host {host.host_index}",
+                pod=host.pod,
+                detail=detail.rstrip("."),
+                advice=advice.for_waiting(host.waiting_reason),
+            )
     return None
+
+
+def _ended_sentence(wait: Wait) -> str:
+    text = wait.detail.strip()
+    return text if text.endswith((".", "!")) else f"{text}."

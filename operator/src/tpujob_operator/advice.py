@@ -1,0 +1,44 @@
+"""What somebody can do about it: by exit code of a host, and by what keeps a container from starting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tpujob_contract.exit_codes import ExitCode
+
+THEN = "then edit the job's spec, or delete this job and apply it again; its checkpoints are kept."
+
+KILLED = 137
+BY_CODE: Mapping[int, str] = {
+    ExitCode.TPU_HELD: f"End the process that holds the TPU, or use another node pool, {THEN}",
+    ExitCode.DIVERGED: f"Lower the learning rate, lengthen the warm-up or look at the data of these steps, {THEN}",
+    ExitCode.NOT_FOUND: f"Correct the path, or grant the pods' service account the right, {THEN}",
+    ExitCode.CONFIGURATION: f"Correct what it names, {THEN}",
+    ExitCode.STALLED: f"The stacks in its log say where it stood; mend it, {THEN}",
+    ExitCode.PEERS_MISSING: f"Look at why the hosts that it names did not come, {THEN}",
+    KILLED: (
+        "Somebody or the kernel killed it: if it says OOMKilled, raise spec.resources or make the batch smaller, "
+        f"{THEN}"
+    ),
+}
+
+BAD_IMAGE = "Check the image's name and tag (spec.image), and the registry's secret in spec.imagePullSecrets."
+BY_WAITING_REASON: Mapping[str, str] = {
+    "ImagePullBackOff": BAD_IMAGE,
+    "ErrImagePull": BAD_IMAGE,
+    "ErrImageNeverPull": "The image is not on the node; set spec.imagePullPolicy to IfNotPresent.",
+    "InvalidImageName": "Correct spec.image.",
+    "CreateContainerConfigError": "Create the Secret or ConfigMap that spec.env names, or correct the name.",
+    "CreateContainerError": "The command does not fit the image; correct spec.command or spec.image.",
+    "RunContainerError": "The command does not fit the image; correct spec.command or spec.image.",
+}
+
+
+def after_exit(code: int | None) -> str:
+    """What to do about a job that a host's end has ended."""
+    return BY_CODE.get(code or 0, f"Mend it, {THEN}")
+
+
+def for_waiting(reason: str) -> str:
+    """What to do about a container that does not start."""
+    return BY_WAITING_REASON.get(reason, "`kubectl describe pod` has more.")

@@ -1,0 +1,125 @@
+"""What process 0 says of itself: while it runs in its /report, at its end in its termination message.
+
+Written by the user's pod, so nothing in it is trusted to make sense; and by a trainer of any version, so whatever is
+absent is unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+TEXT_LENGTH = 500
+MOST_PHASES = 32
+PARTING_WORD = re.compile(r"^report: (\{.*\})$", re.MULTILINE)
+"""The line of a termination message that holds the last report, as JSON: it is then not left to chance whether the
+end is seen by one that asks every few seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What process 0 says of itself; None is unknown."""
+
+    phase: str
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    committed_step: int | None = None
+    committed_at: datetime | None = None
+    message: str = ""
+    is_checkpoint_healthy: bool | None = None
+    """Whether saves succeed."""
+    checkpoint_failing_since: datetime | None = None
+    checkpoint_message: str = ""
+    """What the last failed save said."""
+    is_data_healthy: bool | None = None
+    """Whether data comes as fast as it is used."""
+    data_wait_fraction: float | None = None
+    """Part of the time that steps wait for data, 0 to 1."""
+    data_message: str = ""
+    """What is slow."""
+    goodput: Mapping[str, int] = field(default_factory=dict)
+    """Phase of time to seconds, over all attempts."""
+
+
+def progress_from_report(report: Any) -> Progress:
+    """The part of a report that goes into status.
+
+    Raises:
+        ValueError: it is not a JSON object.
+    """
+    if not isinstance(report, dict):
+        raise ValueError("a report is a JSON object")  # noqa: TRY004 — of somebody else's, not an argument
+    failing_since = _time(_number(report.get("checkpoint_failing_since")))
+    fraction = _number(report.get("data_wait_fraction"))
+    return Progress(
+        phase=str(report.get("phase", ""))[:40],
+        step=_count(report.get("step")),
+        steps=_count(report.get("steps")),
+        loss=_number(report.get("loss")),
+        tokens_per_second=_number(report.get("tokens_per_second")),
+        committed_step=_count(report.get("committed_step")),
+        committed_at=_time(_number(report.get("committed_time"))),
+        message=_text(report.get("message")),
+        is_checkpoint_healthy=failing_since is None if "checkpoint_failing_since" in report else None,
+        checkpoint_failing_since=failing_since,
+        checkpoint_message=_text(report.get("checkpoint_message")),
+        is_data_healthy=not report["data_slow_message"] if "data_slow_message" in report else None,
+        data_wait_fraction=fraction if fraction is not None and 0 <= fraction <= 1 else None,
+        data_message=_text(report.get("data_slow_message")),
+        goodput=_goodput(report.get("goodput")),
+    )
+
+
+def parting_report(termination_message: str) -> Progress | None:
+    """The last report of a process that has ended, from its termination message; None when it left none."""
+    found = PARTING_WORD.search(termination_message)
+    if found is None:
+        return None
+    try:
+        return progress_from_report(json.loads(found[1]))
+    except ValueError:
+        return None
+
+
+def without_parting_report(termination_message: str) -> str:
+    """The words of a termination message that are for people."""
+    return PARTING_WORD.sub("", termination_message).strip()
+
+
+def _text(value: Any) -> str:
+    return str(value or "")[:TEXT_LENGTH]
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _count(value: Any) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and 0 <= number < 2**53 else None
+
+
+def _time(value: float | None) -> datetime | None:
+    if value is None or not 0 < value < 2**33:
+        return None
+    return datetime.fromtimestamp(value, UTC)
+
+
+def _goodput(value: Any) -> dict[str, int]:
+    if not isinstance(value, dict):
+        return {}
+    counted = {str(phase)[:40]: _count(seconds) for phase, seconds in list(value.items())[:MOST_PHASES]}
+    return {phase: seconds for phase, seconds in counted.items() if seconds is not None}
