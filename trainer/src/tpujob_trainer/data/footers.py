@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tpujob_trainer.data.files import PATH, DataRoot, explained
+from tpujob_trainer.data.remote import SizeChangedError
 from tpujob_trainer.errors import ConfigurationError
 
 _TAIL_BYTES = 64 << 10
@@ -38,25 +39,30 @@ def read_footer(root: DataRoot, path: str, size: int, *, is_listed: bool) -> Foo
         root: of the data.
         path: below the root.
         size: bytes the file should have.
-        is_listed: the size was just read from the storage; else the storage is asked.
+        is_listed: the size was just read from the storage; else it is what the run began with.
 
     Raises:
         ConfigurationError: the file is not parquet.
         DataChangedError: the file has another size.
         NotFoundError: it is not there, or may not be read.
     """
-    with explained(root.locate(path)), root.open(path, size if is_listed else None) as file:
-        length = file.seek(0, 2)
-        if length != size:
-            raise DataChangedError(changed(path, f"its size was {size} bytes, now {length}"))
-        tail = _read_at(file, max(0, size - _TAIL_BYTES), size)
-        if size < 12 or tail[-4:] != _MAGIC:
-            raise ConfigurationError(f"{PATH}: {root.locate(path)!r} is not a parquet file; leave it out or replace it")
-        wanted = int.from_bytes(tail[-8:-4], "little") + 8
-        if wanted > size:
-            raise ConfigurationError(f"{PATH}: {root.locate(path)!r} is cut off; copy it again or leave it out")
-        if wanted > len(tail):
-            tail = _read_at(file, size - wanted, size)
+    with explained(root.locate(path)), root.open(path, size) as file:
+        try:
+            _require_length(file, size)
+            tail = _read_at(file, max(0, size - _TAIL_BYTES), size)
+            if size < 12 or tail[-4:] != _MAGIC:
+                if not is_listed:
+                    raise DataChangedError(changed(path, "its footer is another one"))
+                raise ConfigurationError(
+                    f"{PATH}: {root.locate(path)!r} is not a parquet file; leave it out or replace it"
+                )
+            wanted = int.from_bytes(tail[-8:-4], "little") + 8
+            if wanted > size:
+                raise ConfigurationError(f"{PATH}: {root.locate(path)!r} is cut off; copy it again or leave it out")
+            if wanted > len(tail):
+                tail = _read_at(file, size - wanted, size)
+        except SizeChangedError as error:
+            raise DataChangedError(changed(path, str(error))) from error
     footer = tail[-wanted:]
     try:
         metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
@@ -81,6 +87,12 @@ def changed(path: str, how: str) -> str:
         f"{PATH}: {path!r} has changed since this run began: {how}; put the data back as it was, "
         "or start another run in another checkpointDir"
     )
+
+
+def _require_length(file: Any, size: int) -> None:
+    length = file.seek(0, 2)
+    if length != size:
+        raise SizeChangedError(size, length)
 
 
 def _read_at(file: Any, start: int, end: int) -> bytes:

@@ -11,13 +11,22 @@ from typing import Any
 import fsspec.asyn
 
 from tpujob_trainer.data.read_meter import METER, ReadMeter
-from tpujob_trainer.data.retrying import IncompleteReadError, Retrying
+from tpujob_trainer.data.retrying import IncompleteReadError, Retrying, status_of
 
 REQUEST_SECONDS = 60.0
 """For one range to arrive; then it is asked for again."""
 
+_NO_SUCH_RANGE = 416
+
 RETRYING = Retrying()
 """Of this process: a Retry-After holds for all its threads."""
+
+
+class SizeChangedError(OSError):
+    """An object is not as long as it should be."""
+
+    def __init__(self, size: int, now: int) -> None:
+        super().__init__(f"its size was {size} bytes, now {now}")
 
 
 class LocalFile(io.FileIO):
@@ -71,11 +80,12 @@ class RemoteFile(io.RawIOBase):
             retrying: when a failed read is repeated; None: as all of this process are.
             meter: counts.
         """
+        self._filesystem = filesystem
         self._location = location
         self._retrying = retrying or RETRYING
         self._meter = meter
         self._fetch = _fetcher(filesystem, location)
-        self._size = size if size is not None else self._ask_size(filesystem)
+        self._size = size if size is not None else self._retrying(location, self._size_now)
         self._at = 0
 
     def readable(self) -> bool:
@@ -105,6 +115,7 @@ class RemoteFile(io.RawIOBase):
 
         Raises:
             TrainerError: the storage has failed for too long.
+            SizeChangedError: the object has another size than was said.
         """
         start = min(self._at, self._size)
         end = self._size if size is None or size < 0 else min(start + size, self._size)
@@ -125,19 +136,29 @@ class RemoteFile(io.RawIOBase):
         return len(data)
 
     def _read_once(self, start: int, end: int) -> bytes:
-        with self._meter.request(self._location):
-            data = self._fetch(start, end)
+        try:
+            with self._meter.request(self._location):
+                data = self._fetch(start, end)
+        except Exception as error:
+            if status_of(error) == _NO_SUCH_RANGE:
+                self._require_size()
+            raise
         self._meter.delivered(len(data))
         if len(data) != end - start:
+            self._require_size()
             raise IncompleteReadError(f"{len(data)} bytes came of {end - start} from {start} on")
         return data
 
-    def _ask_size(self, filesystem: Any) -> int:
-        def ask() -> int:
-            with self._meter.request(self._location):
-                return int(filesystem.info(self._location)["size"])
+    def _require_size(self) -> None:
+        """Whether the object has been cut, or only the answer."""
+        now = self._size_now()
+        if now != self._size:
+            raise SizeChangedError(self._size, now)
 
-        return self._retrying(self._location, ask)
+    def _size_now(self) -> int:
+        with self._meter.request(self._location):
+            self._filesystem.invalidate_cache(self._location)
+            return int(self._filesystem.info(self._location)["size"])
 
 
 def _fetcher(filesystem: Any, location: str) -> Callable[[int, int], bytes]:
