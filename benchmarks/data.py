@@ -1,20 +1,31 @@
-"""How fast one core turns parquet into batches: read, shuffle, tokenise, pack, put together.
+"""How fast one core turns parquet into batches: read, shuffle, tokenise, pack, put together; beside datasets and grain.
 
-    python benchmarks/data.py [--megabytes 64] [--batch-size 8] [--sequence-length 8192]
+    make bench-data         # python benchmarks/data.py [--megabytes 48] [--seconds 6] [--repeat 3] [--json]
 
-Writes a data set of made-up English (rows of 2 000 bytes on average, zstd, row groups of 1 000 rows) to a temporary
-folder, and reads it with one thread through the loader that training uses. CPU seconds are counted, not the clock's, so
-that other work on the machine does not matter. For scale: a host of four v6e chips that trains an 8B model eats about
-30 000 tokens a second.
+The text is real: the source of Python's standard library and of the installed packages, in documents of about 3 000
+bytes, as zstd parquet with 1 000 rows a row group; a byte-level BPE of 16 000 tokens is trained on it. Every way of
+`data_readers.py` runs in a process of its own, on one core, in turns. CPU seconds are counted, not the clock's, so that
+other work on the machine matters little; figures compare only within a run. For scale: a host of four v6e chips that
+trains an 8B model eats about 30 000 tokens a second.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
+import platform
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import sysconfig
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -23,75 +34,135 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tokenizers
+from data_readers import READERS, Task
 
-from tpujob_trainer.data import BatchLoader, DataConfig, load_tokenizer, make_manifest, plan_lanes
-
-_LETTERS = np.array(list("etaoinshrdlcumwfgypbvk"))
-
-
-def made_up_text(random: np.random.Generator, num_rows: int) -> list[str]:
-    """Rows of words from a vocabulary of 20 000, few of them frequent, as in a language."""
-    lengths = random.integers(1, 12, 20_000)
-    words = ["".join(random.choice(_LETTERS, length)) for length in lengths]
-    picked = np.minimum(random.zipf(1.3, num_rows * 320), len(words)) - 1
-    return [" ".join(words[at] for at in row) for row in np.split(picked, num_rows)]
+FILES = 8
+PROCESSES = 4
+"""A divisor of the files: else split_dataset_by_node reads everything on every process."""
+DOCUMENT_BYTES = 3000
+SHAPES = ((2, 8192), (16, 512))
+"""Rows of one process, and sequence length."""
+PACKAGES = ("datasets", "grain", "pyarrow", "tokenizers", "numpy")
 
 
-def write_data(folder: Path, megabytes: int) -> None:
-    """Four files of together about so much text."""
-    random = np.random.default_rng(0)
-    for number in range(4):
-        rows = made_up_text(random, megabytes * 125)
-        pq.write_table(pa.table({"text": rows}), folder / f"{number}.parquet", row_group_size=1000, compression="zstd")
+def documents(limit_bytes: int) -> Iterator[str]:
+    """Pieces of source files, cut at empty lines."""
+    roots = [Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib"))]
+    total = 0
+    for root in roots:
+        for path in sorted(root.rglob("*.py")):
+            if root == roots[0] and "site-packages" in path.parts:
+                continue
+            document = ""
+            for part in re.split(r"(?<=\n)\n", path.read_text(errors="replace")):
+                document += part
+                if len(document) > DOCUMENT_BYTES:
+                    yield document
+                    total, document = total + len(document), ""
+            if total > limit_bytes:
+                return
 
 
-def write_tokenizer(folder: Path) -> Path:
-    """A byte-level BPE of 8 000 tokens, trained on the data's first rows."""
+def write_data(folder: Path, megabytes: int) -> tuple[str, ...]:
+    """The files of the data set, of equal numbers of rows."""
+    texts = list(documents(megabytes << 20))
+    order = np.random.default_rng(0).permutation(len(texts))
+    paths = []
+    for number, part in enumerate(np.array_split(order, FILES)):
+        path = folder / f"{number}.parquet"
+        table = pa.table({"text": [texts[at] for at in part]})
+        pq.write_table(table, path, row_group_size=1000, compression="zstd")
+        paths.append(str(path))
+    return tuple(paths)
+
+
+def write_tokenizer(folder: Path, path: str) -> Path:
+    """A byte-level BPE of 16 000 tokens, trained on the first file's rows."""
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=8000, special_tokens=["</s>"], show_progress=False)
-    rows = pq.ParquetFile(folder / "0.parquet").read_row_group(0)["text"].to_pylist()
-    model.train_from_iterator(rows, trainer)
-    path = folder / "tokenizer.json"
-    path.write_text(model.to_str())
-    return path
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=16_000, special_tokens=["</s>"], show_progress=False)
+    model.train_from_iterator(pq.read_table(path)["text"].to_pylist(), trainer)
+    target = folder / "tokenizer.json"
+    target.write_text(model.to_str())
+    return target
 
 
-def measure(config: DataConfig, batch_size: int, sequence_length: int) -> dict[str, float | int | str]:
-    """Tokens for each second of CPU, over about one epoch of bytes or eight seconds, whichever is first."""
-    tokenizer = load_tokenizer(config)
-    manifest = make_manifest(config, batch_size=batch_size)
-    plan = plan_lanes(manifest, config, batch_size=batch_size, seed=0)
-    batches = max(1, int(manifest.unit_num_bytes.sum()) // (batch_size * sequence_length))
-    with BatchLoader(manifest, tokenizer, plan, sequence_length, rows=range(batch_size), prefetch=0) as loader:
-        next(loader)
-        began, made = time.process_time(), 0
-        while made < batches and time.process_time() - began < 8:
-            next(loader)
-            made += 1
-        seconds = time.process_time() - began
+def measure(reader: str, task: Task, seconds: float) -> dict[str, float]:
+    """Tokens for each second of CPU, all threads of this process together."""
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    batches = READERS[reader](task)
+    first = next(batches)
+    shapes = {key: (np.asarray(value).shape, np.asarray(value).dtype.kind) for key, value in first.items()}
+    assert set(shapes.values()) == {((task.rows, task.sequence_length), "i")}, shapes
+    began, clock, made = time.process_time(), time.monotonic(), 0
+    while time.process_time() - began < seconds:
+        next(batches)
+        made += 1
+    spent = time.process_time() - began
     return {
-        "tokenizer": Path(config.tokenizer).name,
-        "tokens": made * batch_size * sequence_length,
-        "cpu_seconds": round(seconds, 3),
-        "tokens_per_second_per_core": round(made * batch_size * sequence_length / seconds),
-        "lanes": plan.lanes,
+        "tokens_per_core_second": made * task.rows * task.sequence_length / spent,
+        "cpu_share": spent / (time.monotonic() - clock),
+        "peak_mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def measure_elsewhere(reader: str, task: Task, seconds: float, cache: str) -> dict[str, float]:
+    """The same in a new process on one core."""
+    core = min(os.sched_getaffinity(0))
+    command = [sys.executable, __file__, "--reader", reader, "--task", json.dumps(asdict(task))]
+    environment = {**os.environ, "HF_HOME": cache, "HF_DATASETS_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+    result = subprocess.run(
+        [*command, "--seconds", str(seconds)],
+        check=True, stdout=subprocess.PIPE, env=environment, preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+    )  # fmt: skip
+    found: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+def compare(task: Task, seconds: float, repeat: int, cache: str) -> dict[str, dict[str, float]]:
+    """The median of each reader over so many rounds, each round all readers in turn."""
+    rounds = [{name: measure_elsewhere(name, task, seconds, cache) for name in READERS} for _ in range(repeat)]
+    return {
+        name: {key: statistics.median(found[name][key] for found in rounds) for key in rounds[0][name]}
+        for name in READERS
+    }
+
+
+def table(task: Task, figures: dict[str, dict[str, float]]) -> Iterator[str]:
+    """Lines of Markdown."""
+    best = max(figure["tokens_per_core_second"] for name, figure in figures.items() if name != "tpujob")
+    ratio = figures["tpujob"]["tokens_per_core_second"] / best
+    kind = Path(task.tokenizer).stem if task.tokenizer != "bytes" else "bytes"
+    yield f"\n{kind}, {task.rows} rows of {task.sequence_length}: {ratio:.2f} times the best other way"
+    yield "| way | million tokens per second and core | peak MiB |\n|---|---|---|"
+    for name, figure in figures.items():
+        yield f"| {name} | {figure['tokens_per_core_second'] / 1e6:.2f} | {figure['peak_mebibytes']:.0f} |"
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    arguments.add_argument("--megabytes", type=int, default=64)
-    arguments.add_argument("--batch-size", type=int, default=8)
-    arguments.add_argument("--sequence-length", type=int, default=8192)
+    arguments.add_argument("--megabytes", type=int, default=48)
+    arguments.add_argument("--seconds", type=float, default=6, help="CPU seconds of each measurement")
+    arguments.add_argument("--repeat", type=int, default=3)
+    arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--reader", help=argparse.SUPPRESS)
+    arguments.add_argument("--task", help=argparse.SUPPRESS)
     given = arguments.parse_args()
-    pa.set_cpu_count(1)
+    if given.reader:
+        print(json.dumps(measure(given.reader, Task(**json.loads(given.task)), given.seconds)))
+        return
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    print(f"Python {platform.python_version()}, {versions}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_data(folder, given.megabytes)
-        for tokenizer in ("bytes", str(write_tokenizer(folder))):
-            config = DataConfig(path=f"{folder}/*.parquet", tokenizer=tokenizer)
-            print(json.dumps(measure(config, given.batch_size, given.sequence_length)))
+        folder = Path(name, "data")
+        folder.mkdir()
+        files = write_data(folder, given.megabytes)
+        for tokenizer in ("bytes", str(write_tokenizer(Path(name), files[0]))):
+            for rows, length in SHAPES:
+                task = Task(str(folder), files, tokenizer, rows, length, PROCESSES)
+                figures = compare(task, given.seconds, given.repeat, f"{name}/cache")
+                print(json.dumps(figures) if given.json else "\n".join(table(task, figures)), flush=True)
 
 
 if __name__ == "__main__":
