@@ -188,7 +188,7 @@ def test_hosts_keep_to_what_the_storage_asks_for(tmp_path):
     bad = sum(meter.retries.total() for meter in meters)
     assert len(requests) == HOSTS * THREADS * READS + bad
     assert sum(meter.retries["rate_limited"] for meter in meters) == HOSTS
-    for host, meter in enumerate(meters):
+    for meter in meters:
         (told,) = meter.told
         # The clock is read a moment after the waiting began.
         assert [sent - told for sent in meter.sent if 0 < sent - told < RETRY_AFTER - 0.05] == []
