@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e faults bench generate
+.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e faults bench-data generate
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -54,7 +54,7 @@ e2e: .venv/go ## jobs in real pods, on the cluster of `make cluster` or one of t
 faults: .venv/go ## every fault at every moment, with real processes; many minutes
 	$(BIN)/python -m pytest -m faults --timeout=1800 tests/multiprocess
 
-bench: .venv/dev ## the benchmarks, as ratios on this machine
+bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
 	$(BIN)/python benchmarks/data.py
 
 lock: .venv/dev ## resolve the dependencies anew; UPGRADE=--upgrade for newer versions
