@@ -48,8 +48,8 @@ cluster: .venv/go ## a whole one-machine Kubernetes with the operator installed;
 cluster-down: .venv/go ## end it, and undo what it changed on this machine
 	$(BIN)/python -m tests.cluster down
 
-e2e: .venv/go ## jobs in real pods, on the cluster of `make cluster` or one of the tests' own; Linux, root
-	$(BIN)/python -m pytest -m e2e tests/e2e
+e2e: .venv/go ## jobs in real pods: here (Linux, root), or KUBECONFIG=… for a cluster of yours; K=… chooses
+	$(BIN)/python -m tests.e2e $(if $(filter command,$(firstword $(origin KUBECONFIG))),--kubeconfig "$(KUBECONFIG)") $(if $(K),-- -k "$(K)")
 
 faults: .venv/go ## every fault at every moment, with real processes; many minutes
 	$(BIN)/python -m pytest -m faults --timeout=1800 tests/multiprocess

@@ -26,7 +26,7 @@ def up(directory: Path, announce: Callable[[str], object]) -> None:
     machine.prepare(announce)
     binaries.build_all(announce, binaries.NODE)
     if one_machine.is_running(directory):
-        if _ready_mark(directory).exists():
+        if has_started(directory):
             announce("the cluster is up already; bringing its operator and trainer up to date")
             one_machine.redeploy(directory, announce)
             return
@@ -83,9 +83,14 @@ def _follow(
             announce(line.rstrip())
         if exit_code is not None:
             raise ProcessError(f"the cluster did not start: {last} (logs are in {directory})")
-        return _ready_mark(directory).exists()
+        return has_started(directory)
 
     wait_for("the cluster to be up", is_ready, timeout_seconds=START_SECONDS)
+
+
+def has_started(directory: Path) -> bool:
+    """Whether the cluster of the directory has finished its start."""
+    return _ready_mark(directory).exists()
 
 
 def _ready_mark(directory: Path) -> Path:

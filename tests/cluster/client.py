@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,9 +14,15 @@ from tests.cluster.control_plane import CommandError
 class Client:
     """Any cluster, this machine's or another."""
 
-    def __init__(self, kubeconfig: Path) -> None:
-        """Keeps the kubeconfig; connects on each command."""
+    def __init__(self, kubeconfig: Path, *, prefers_installed: bool = False) -> None:
+        """Keeps the kubeconfig; connects on each command.
+
+        Args:
+            kubeconfig: With the rights of an administrator.
+            prefers_installed: Whether kubectl and Helm are this machine's, where it has them, instead of ours.
+        """
         self.kubeconfig = kubeconfig
+        self._prefers_installed = prefers_installed
 
     def run_tool(self, name: str, *arguments: str | Path, stdin: str | None = None) -> str:
         """What kubectl or Helm prints.
@@ -23,13 +30,21 @@ class Client:
         Raises:
             CommandError: It exited with an error.
         """
-        # The whole environment: a kubeconfig may call a program of a cloud's to log in.
-        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
-        command = [str(binaries.path(name)), *map(str, arguments)]
-        result = subprocess.run(command, input=stdin or "", env=environment, capture_output=True, text=True)
+        command = [str(self.program(name)), *map(str, arguments)]
+        result = subprocess.run(command, input=stdin or "", env=self.environment, capture_output=True, text=True)
         if result.returncode != 0:
             raise CommandError(f"{name} {' '.join(map(str, arguments))}: {result.stderr.strip()}")
         return result.stdout
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of the commands: the whole environment, for a kubeconfig may call a cloud's program to log in."""
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+
+    def program(self, name: str) -> Path:
+        """kubectl or Helm."""
+        installed = shutil.which(name) if self._prefers_installed else None
+        return Path(installed) if installed else binaries.path(name)
 
     def kubectl(self, *arguments: str | Path, stdin: str | None = None) -> str:
         """What kubectl prints."""
@@ -40,11 +55,10 @@ class Client:
         output = self.kubectl("get", kind, name, f"--namespace={namespace}", "--output=json", "--ignore-not-found")
         return json.loads(output) if output else None
 
-    def items(self, kind: str, namespace: str, selector: str = "") -> list[Object]:
-        """The objects of a kind in a namespace, those with these labels."""
-        return json.loads(
-            self.kubectl("get", kind, f"--namespace={namespace}", f"--selector={selector}", "--output=json")
-        )["items"]
+    def items(self, kind: str, namespace: str, selector: str = "", *, everywhere: bool = False) -> list[Object]:
+        """The objects of a kind in a namespace, or in all, those with these labels."""
+        where = "--all-namespaces" if everywhere else f"--namespace={namespace}"
+        return json.loads(self.kubectl("get", kind, where, f"--selector={selector}", "--output=json"))["items"]
 
     def apply(self, *manifests: Object) -> None:
         """Applies manifests as `kubectl apply` does."""

@@ -21,10 +21,10 @@ def write_example(directory: Path) -> Path:
     table = pa.table({"text": [source.read_text(errors="replace") for source in sources]})
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, row_group_size=16)
-    storage.write(DATA, buffer.getvalue().to_pybytes())
+    storage.OWN.write(DATA, buffer.getvalue().to_pybytes())
     job = yaml.safe_load(QUICKSTART.read_text())
     job["spec"]["checkpointDir"] = f"gs://{storage.BUCKET}/quickstart"
-    job["spec"]["env"] = [{"name": name, "value": value} for name, value in storage.ENVIRONMENT.items()]
+    job["spec"]["env"] = [{"name": name, "value": value} for name, value in storage.OWN.environment.items()]
     job["spec"]["trainer"]["data"]["path"] = f"gs://{storage.BUCKET}/{DATA}"
     manifest = directory / "quickstart.yaml"
     manifest.write_text(yaml.safe_dump(job, sort_keys=False))

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.cluster import permissions
+
 PACKAGES = {
     "containerd": "/usr/bin/containerd",
     "runc": "/usr/sbin/runc",
@@ -38,7 +40,16 @@ def why_unfit() -> str | None:
     missing = missing_packages()
     if missing and shutil.which("apt-get") is None:
         return f"a node needs the programs of the Debian packages {' '.join(missing)}"
-    return None
+    refusals = permissions.refusals()
+    return f"a node needs what this machine refuses: {'; '.join(refusals)}" if refusals else None
+
+
+def why_not_now() -> str | None:
+    """Why no node can run here without installing something, or None."""
+    missing = missing_packages()
+    if missing and sys.platform == "linux":
+        return f"missing programs; install them with `{' '.join([*INSTALL, *missing])}`"
+    return why_unfit()
 
 
 def prepare(announce: Callable[[str], object]) -> None:

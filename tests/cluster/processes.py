@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster.waiting import wait_for
@@ -30,22 +30,35 @@ class ProcessError(Exception):
 class Process:
     """A running process that writes to a log file."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], log_file: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log_file: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Starts the command.
 
         Args:
             name: Name for messages.
             command: The absolute path of the program, and its arguments.
             log_file: Receives standard output and error; replaced if it exists.
+            environment: All its variables; by default next to none.
         """
         self.name = name
         self.log_file = log_file
         launch = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *map(str, command)]
         # Not the caller's environment: a KUBECONFIG, proxy or GODEBUG of the user's must not change what tests see.
-        environment = {"HOME": str(log_file.parent), "PATH": os.environ.get("PATH", os.defpath)}
+        environment = environment or {"HOME": str(log_file.parent), "PATH": os.environ.get("PATH", os.defpath)}
         with log_file.open("wb") as log:
             self._popen = subprocess.Popen(
-                launch, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+                launch,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
             )
 
     @property

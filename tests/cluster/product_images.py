@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.binaries import CACHE
@@ -23,12 +24,20 @@ BASE = f"localhost/tpujob-base:{SUITE}"
 BASE_PACKAGES = "python3,python3-venv,ca-certificates"
 LOCKS = ("build", "operator", "trainer-tpu")
 """Files in requirements/ from which the Dockerfile installs."""
+NETWORK_FAILURES = (
+    "Temporary failure",
+    "unable to resolve",
+    "Connection refused",
+    "timed out",
+    "Network is unreachable",
+)
+"""What debootstrap's log says where there is no way to the mirror."""
 NEWEST_GLIBC = 41
 """Of the base; wheels for this one and older ones fit."""
-TARGETS = ("operator", "trainer")
 MOST_LAYERS = 150
 """Beyond it those go that no image has: of earlier builds, and of stages that are only copied from, a cache."""
-INPUTS = (
+ANY_CONTAINER = Path("examples") / "any-container"
+PRODUCT_INPUTS = (
     "Dockerfile",
     ".dockerignore",
     "images/base/Dockerfile",
@@ -38,16 +47,26 @@ INPUTS = (
     "trainer",
     "cli",
 )
-"""What an image depends on, beside the base."""
 
 
-class ImageBuildError(Exception):
-    """An image could not be built; the message ends with what the tool said last."""
+@dataclass(frozen=True)
+class Image:
+    """An image that is built here."""
+
+    name: str
+    """With registry and tag, as containerd completes the name that a manifest gives it."""
+    context: Path
+    inputs: tuple[str, ...]
+    """What it depends on, beside the base."""
+    target: str | None = None
+    """The stage of the Dockerfile."""
 
 
-def image_name(target: str) -> str:
-    """The image of a target of the Dockerfile, as the chart names it by default and containerd completes it."""
-    return f"docker.io/library/tpujob-{target}:{product_version()}"
+def image_name(key: str) -> str:
+    """The image of that key; those of the product are named as the chart names them by default."""
+    if key == "jax":
+        return "docker.io/library/any-container:latest"
+    return f"docker.io/library/tpujob-{key}:{product_version()}"
 
 
 def product_version() -> str:
@@ -57,17 +76,34 @@ def product_version() -> str:
     return line.partition(":")[2].strip().strip('"')
 
 
-def build(target: str, announce: Callable[[str], object]) -> str:
-    """Builds the image of a target where it is not current; returns its id, `sha256:` and 64 digits.
+IMAGES = {
+    **{key: Image(image_name(key), ROOT, PRODUCT_INPUTS, target=key) for key in ("operator", "trainer")},
+    # Of the example that brings an image without our code.
+    "jax": Image(image_name("jax"), ROOT / ANY_CONTAINER, (str(ANY_CONTAINER), "requirements/trainer-tpu.txt")),
+}
+
+
+class ImagesUnavailable(Exception):  # noqa: N818 - a state of the network
+    """What the images are made of cannot be downloaded; the message says from where."""
+
+
+class ImageBuildError(Exception):
+    """An image could not be built; the message ends with what the tool said last."""
+
+
+def build(key: str, announce: Callable[[str], object]) -> str:
+    """Builds an image where it is not current; returns its id, `sha256:` and 64 digits.
 
     Raises:
+        ImagesUnavailable: Something that it is made of cannot be downloaded now.
         ImageBuildError: A step failed.
     """
-    identity, made_from = FOLDER / f"{target}.id", FOLDER / f"{target}.made-from"
-    inputs = _inputs_hash()
+    image = IMAGES[key]
+    identity, made_from = FOLDER / f"{key}.id", FOLDER / f"{key}.made-from"
+    inputs = _inputs_hash(image)
     if identity.exists() and made_from.exists() and made_from.read_text() == inputs:
         return identity.read_text()
-    announce(f"building the image of the {target}")
+    announce(f"building the image {image.name}")
     _buildah("rm", "--all")  # what an interrupted build left
     _ensure_base(announce)
     wheels = _ensure_wheels(announce)
@@ -80,13 +116,12 @@ def build(target: str, announce: Callable[[str], object]) -> str:
         "--isolation=chroot",
         f"--build-arg=BASE_IMAGE={BASE}",
         # buildah does not see that a mounted stage has changed; a changed argument it sees.
-        f"--build-arg=REVISION={inputs[:16]}",
+        *([f"--build-arg=REVISION={inputs[:16]}", f"--target={image.target}"] if image.target else []),
         f"--volume={wheels}:/wheelhouse:ro",
         f"--volume={pip_configuration}:/etc/pip.conf:ro",
-        f"--target={target}",
-        f"--tag={image_name(target)}",
+        f"--tag={image.name}",
         f"--iidfile={identity}",
-        str(ROOT),
+        str(image.context),
     )
     if len(_buildah("images", "--all", "--quiet").split()) > MOST_LAYERS:
         _buildah("rmi", "--prune")
@@ -94,16 +129,16 @@ def build(target: str, announce: Callable[[str], object]) -> str:
     return identity.read_text()
 
 
-def write_archive(target: str, archive: Path) -> None:
+def write_archive(key: str, archive: Path) -> None:
     """Writes a built image as `docker save` would."""
-    name = image_name(target)
+    name = IMAGES[key].name
     _buildah("push", name, f"docker-archive:{archive}:{name}")
 
 
-def _inputs_hash() -> str:
-    """A hash of all that the Dockerfile sees."""
-    digest = hashlib.sha256(BASE.encode())
-    for name in INPUTS:
+def _inputs_hash(image: Image) -> str:
+    """A hash of all that the build sees."""
+    digest = hashlib.sha256(f"{BASE} {image.target}".encode())
+    for name in image.inputs:
         path = ROOT / name
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
         for file in files:
@@ -119,7 +154,14 @@ def _ensure_base(announce: Callable[[str], object]) -> None:
     system = FOLDER / SUITE
     shutil.rmtree(system, ignore_errors=True)
     system.parent.mkdir(parents=True, exist_ok=True)
-    _run("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, str(system))
+    try:
+        _run("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, str(system), *_mirror())
+    except ImageBuildError as error:
+        if (system / "debootstrap" / "debootstrap.log").exists():
+            log = (system / "debootstrap" / "debootstrap.log").read_text(errors="replace")
+            if any(words in log for words in NETWORK_FAILURES):
+                raise ImagesUnavailable(f"the packages of the base image cannot be downloaded: {error}") from error
+        raise
     for leftovers in ("var/cache/apt/archives", "var/lib/apt/lists"):
         shutil.rmtree(system / leftovers)
     context = FOLDER / "base"
@@ -131,6 +173,15 @@ def _ensure_base(announce: Callable[[str], object]) -> None:
     )
     shutil.rmtree(context)
     shutil.rmtree(system)
+
+
+def _mirror() -> list[str]:
+    """Debian's mirror that this machine's apt uses; empty where it has none, for debootstrap knows one."""
+    try:
+        found = _run("apt-get", "indextargets", "--format=$(REPO_URI)", "Origin: Debian", "Label: Debian")
+    except (ImageBuildError, FileNotFoundError):
+        return []
+    return sorted(set(found.split()))[:1]
 
 
 def _ensure_wheels(announce: Callable[[str], object]) -> Path:

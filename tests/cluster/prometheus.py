@@ -34,10 +34,10 @@ def start_prometheus(plane: ControlPlane, program: Path) -> Process:
     return process
 
 
-def query(expression: str) -> list[dict]:
-    """The samples of an expression now: each with its labels as `metric` and its `value`."""
+def query(url: str, expression: str) -> list[dict]:
+    """The samples that a Prometheus has of an expression now: each with its labels as `metric` and its `value`."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{URL}/api/v1/query?{urllib.parse.urlencode({'query': expression})}", timeout=30) as answer:
+    with opener.open(f"{url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}", timeout=30) as answer:
         return json.load(answer)["data"]["result"]
 
 

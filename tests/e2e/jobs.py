@@ -1,33 +1,41 @@
 """TpuTrainingJobs of one namespace of a real cluster: what they are made of, and what becomes of them."""
 
 import json
-from collections.abc import Callable
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tests.cluster import prometheus, storage
 from tests.cluster.api import Object
-from tests.cluster.client import Client
 from tests.cluster.waiting import wait_for
+from tests.e2e.surroundings import Surroundings
+from tpujob_contract import ports
 
 DATA = "e2e-data"
 PATIENCE_SECONDS = 150
 """Two processes start, meet and compile within it on two busy cores."""
-ENVIRONMENT = [{"name": name, "value": value} for name, value in storage.ENVIRONMENT.items()]
-FOREIGN_IMAGE = "tpujob-operator:0.1.0"
-"""An image with Python and without the trainer, for jobs that bring their own program."""
 FOR_EVER = 1_000_000
+NAMESPACE_NAME_LENGTH = 50
+
+REPORT = f"""
+import urllib.request
+print(urllib.request.urlopen("http://127.0.0.1:{ports.REPORT}/report", timeout=10).read().decode())
+"""
 
 
 class Jobs:
     """Creates jobs and waits for what becomes of them."""
 
-    def __init__(self, cluster: Client, namespace: str, text: str) -> None:
+    def __init__(self, surroundings: Surroundings, namespace: str, text: str) -> None:
         """Keeps where they are, and what they are trained on."""
-        self.cluster = cluster
+        self.surroundings = surroundings
+        self.cluster = surroundings.client
+        self.storage = surroundings.storage
         self.namespace = namespace
         self.text = text
 
-    def train(self, name: str, *, steps: int, every_steps: int = FOR_EVER, **spec: Any) -> None:
+    def train(self, name: str, *, steps: int, checkpoint: Object | None = None, **spec: Any) -> None:
         """Applies a job that trains a tiny model on two hosts; keywords are further fields of the spec."""
         trainer = {
             "model": {"layers": 1, "embedDim": 32, "heads": 2},
@@ -35,25 +43,31 @@ class Jobs:
             "sequenceLength": 32,
             "batchSize": 8,
             "steps": steps,
-            "logEverySteps": 5,
+            "logEverySteps": 50,
             "heartbeatSeconds": 30,
-            "checkpoint": {"everySteps": every_steps, "keep": 2},
+            "checkpoint": {"keep": 2, **(checkpoint or {})},
         }
         trainer |= spec.pop("trainer", {})
         self.apply(name, **{"checkpointDir": self.checkpoint_dir(name), "trainer": trainer, **spec})
 
     def run(self, name: str, program: str, **spec: Any) -> None:
-        """Applies a job that runs a Python program in an image of somebody else's."""
-        self.apply(name, **{"image": FOREIGN_IMAGE, "command": ["python3", "-c", program], **spec})
+        """Applies a job that runs a Python program in an image without the trainer."""
+        image = self.surroundings.python_image
+        self.apply(name, **{"image": image, "command": ["python3", "-c", program], **spec})
 
     def apply(self, name: str, **spec: Any) -> None:
         """Applies a job of two hosts with one device each."""
+        variables = {
+            **self.surroundings.job_environment,
+            **{each["name"]: each["value"] for each in spec.get("env", [])},
+        }
+        spec["env"] = [{"name": key, "value": value} for key, value in variables.items()]
         self.cluster.apply(
             {
                 "apiVersion": "tpujob.dev/v1alpha1",
                 "kind": "TpuTrainingJob",
                 "metadata": {"name": name, "namespace": self.namespace},
-                "spec": {"accelerator": "cpu:2x1", "env": ENVIRONMENT, **spec},
+                "spec": {"accelerator": "cpu:2x1", **spec},
             }
         )
 
@@ -61,6 +75,12 @@ class Jobs:
         """Changes fields of the spec."""
         patch = json.dumps({"spec": spec})
         self.cluster.kubectl("patch", "ttj", name, f"--namespace={self.namespace}", "--type=merge", f"--patch={patch}")
+
+    def delete(self, name: str) -> None:
+        """Deletes the job; returns when it is gone, its children perhaps later."""
+        self.cluster.kubectl(
+            "delete", "ttj", name, f"--namespace={self.namespace}", "--ignore-not-found", "--timeout=120s"
+        )
 
     def status(self, name: str) -> Object:
         """The job's status now; empty while it has none."""
@@ -93,27 +113,45 @@ class Jobs:
             "logs", pod["metadata"]["name"], f"--namespace={self.namespace}", "--container=main"
         )
 
+    def run_inside(self, pod: str, program: str) -> str:
+        """What a Python program prints that is run beside the trainer in its container."""
+        return self.cluster.kubectl(
+            "exec", pod, f"--namespace={self.namespace}", "--container=main", "--", "python3", "-c", program
+        )
+
+    def report(self, pod: Object) -> Object:
+        """What a trainer says of itself."""
+        return json.loads(self.run_inside(pod["metadata"]["name"], REPORT))
+
     def checkpoint_dir(self, name: str) -> str:
         """Where the checkpoints of a job lie."""
-        return f"gs://{storage.BUCKET}/{self.namespace}/{name}"
+        return f"gs://{self.storage.name}/{self.namespace}/{name}"
 
-    def objects(self, name: str, prefix: str = "") -> list[str]:
-        """Objects in the checkpoint directory of a job, by their names inside it."""
+    def objects(self, name: str, prefix: str = "") -> dict[str, int]:
+        """Objects in the checkpoint directory of a job, by their names inside it, with their bytes."""
         directory = f"{self.namespace}/{name}/"
-        return [found.removeprefix(directory) for found in storage.objects(directory + prefix)]
+        found = self.storage.objects(directory + prefix)
+        return {path.removeprefix(directory): size for path, size in found.items()}
 
     def attempts(self, name: str) -> list[Object]:
         """What each attempt of a job wrote about itself, the oldest first."""
         directory = f"{self.namespace}/{name}/"
         names = [found for found in self.objects(name, "attempts/") if found.endswith(".json")]
-        return [json.loads(storage.read(directory + found)) for found in sorted(names)]
-
-    def restored_from(self) -> set[int]:
-        """The steps from which the processes that run in this namespace say they went on."""
-        samples = prometheus.query(f'tpujob_restored_from_step{{namespace="{self.namespace}"}}')
-        return {int(float(sample["value"][1])) for sample in samples}
+        return [json.loads(self.storage.read(directory + found)) for found in sorted(names)]
 
     def explain(self, name: str) -> str:
         """What can be said about a job that did not do what was awaited."""
         states = {pod["metadata"]["name"]: pod["status"].get("containerStatuses") for pod in self.pods(name)}
         return json.dumps({"status": self.status(name), "pods": states}, indent=1)
+
+
+@contextmanager
+def jobs_in_namespace(surroundings: Surroundings, text: str, name: str, labels: dict[str, str]) -> Iterator[Jobs]:
+    """Jobs in a new namespace called after a test, which goes afterwards, in the background."""
+    readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).removeprefix("test-")
+    namespace = f"{readable[:NAMESPACE_NAME_LENGTH].strip('-')}-{secrets.token_hex(2)}"
+    client = surroundings.client
+    client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}})
+    wait_for("the default service account", lambda: client.get("serviceaccount", "default", namespace))
+    yield Jobs(surroundings, namespace, text)
+    client.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait=false")

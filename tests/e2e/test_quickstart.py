@@ -1,5 +1,10 @@
-"""The example of the README on a real node, as it is but for where its data and its checkpoints lie."""
+"""The example of the README on a real node, as it is but for where its data and its checkpoints lie, and its length.
 
+Its namespace enforces Kubernetes' strictest pod security profile. One job is told of by the tests in their order.
+"""
+
+import datetime
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,39 +12,78 @@ import yaml
 
 from tests.cluster import prometheus
 from tests.cluster.waiting import wait_for
-from tests.e2e.jobs import PATIENCE_SECONDS, Jobs
+from tests.e2e import operator_pod
+from tests.e2e.jobs import PATIENCE_SECONDS, Jobs, jobs_in_namespace
+from tests.e2e.surroundings import Surroundings
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.xdist_group("quickstart")]
 
-QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
+FILE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
+JOB = "quickstart"
+STEPS = 60
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 SHOWN_WHILE_RUNNING = ("step", "tokensPerSecond", "loss", "lastCheckpointStep", "lastCheckpointTime")
+LEAST_BYTES = 3_000_000
+"""Of the tiny preset's 0.84 million parameters in 32 bits."""
 
 
-def test_quickstart_trains_in_pods(jobs: Jobs) -> None:
-    spec = yaml.safe_load(QUICKSTART.read_text())["spec"]
+@pytest.fixture(scope="module", params=operator_pod.FATES)
+def operator_is_killed(request: pytest.FixtureRequest) -> bool:
+    """Whether that happens when the job has just been created, and again while it trains."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def quickstart(surroundings: Surroundings, text: str, operator_is_killed: bool) -> Iterator[Jobs]:
+    """The job, just applied."""
+    spec = yaml.safe_load(FILE.read_text())["spec"]
     trainer = spec["trainer"] | {
-        "data": {"path": jobs.text, "tokenizer": "bytes"},
+        "data": {"path": text, "tokenizer": "bytes"},
         "batchSize": 8,
-        "steps": 40,
+        "steps": STEPS,
         "logEverySteps": 5,
-        "checkpoint": {"everySteps": 10},
+        "checkpoint": {"everySteps": 20},
     }
+    with jobs_in_namespace(surroundings, text, "quickstart", RESTRICTED) as jobs:
+        jobs.apply(JOB, **spec | {"trainer": trainer, "checkpointDir": jobs.checkpoint_dir(JOB)})
+        if operator_is_killed:
+            operator_pod.kill(jobs)
+        yield jobs
 
-    jobs.apply("quickstart", **spec | {"trainer": trainer, "checkpointDir": jobs.checkpoint_dir("quickstart")})
 
-    jobs.wait(
-        "quickstart",
+def test_status_tells_progress_while_it_runs(quickstart: Jobs, operator_is_killed: bool) -> None:
+    status = quickstart.wait(
+        JOB,
         f"{', '.join(SHOWN_WHILE_RUNNING)} in its status while it runs",
         lambda status: status.get("phase") == "Running" and all(status.get(key) for key in SHOWN_WHILE_RUNNING),
         seconds=2 * PATIENCE_SECONDS,
     )
-    samples = f'tpujob_step{{namespace="{jobs.namespace}"}} > 0'
-    wait_for("metrics of both pods in Prometheus", lambda: len(pods_in(samples)) == 2, timeout_seconds=30)
-    status = jobs.wait_phase("quickstart", "Succeeded", seconds=2 * PATIENCE_SECONDS)
-    assert status["step"] == 40
-    assert any(name.startswith("steps/40/") for name in jobs.objects("quickstart"))
-    assert [attempt["phase"] for attempt in jobs.attempts("quickstart")] == ["finished"]
+
+    assert status["step"] < STEPS
+    age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(status["lastCheckpointTime"])
+    assert datetime.timedelta(seconds=-1) <= age < datetime.timedelta(seconds=PATIENCE_SECONDS)
+    if operator_is_killed:
+        operator_pod.kill(quickstart)
 
 
-def pods_in(expression: str) -> set[str]:
-    return {sample["metric"]["pod"] for sample in prometheus.query(expression)}
+def test_prometheus_has_the_metrics_of_both_pods(quickstart: Jobs) -> None:
+    url = quickstart.surroundings.prometheus_url
+    if url is None:
+        pytest.skip("no Prometheus is given: E2E_PROMETHEUS_URL")
+    samples = f'max_over_time(tpujob_step{{namespace="{quickstart.namespace}"}}[10m]) > 0'
+
+    wait_for(
+        "metrics of both pods in Prometheus",
+        lambda: len({sample["metric"]["pod"] for sample in prometheus.query(url, samples)}) == 2,
+        timeout_seconds=30,
+    )
+
+
+def test_it_succeeds_and_leaves_its_weights_in_the_bucket(quickstart: Jobs) -> None:
+    status = quickstart.wait_phase(JOB, "Succeeded", seconds=2 * PATIENCE_SECONDS)
+
+    assert status["step"] == STEPS
+    assert status["incarnation"] == 1
+    assert status.get("restarts", 0) == 0
+    assert sum(quickstart.objects(JOB, f"steps/{STEPS}/").values()) > LEAST_BYTES
+    assert [attempt["phase"] for attempt in quickstart.attempts(JOB)] == ["finished"]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cluster.waiting import wait_for
 from tests.e2e.jobs import Jobs
+from tpujob_contract import ports
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -41,14 +42,30 @@ def test_two_slices_of_two_hosts_are_told_apart(jobs: Jobs) -> None:
         "wiring-w-1-1": ("1", "1"),
     }
     assert {name: told[name]["MEGASCALE_SLICE_ID"] for name in told} == {name: places[name][0] for name in places}
+    assert [told[name]["JAX_PROCESS_ID"] for name in sorted(told)] == ["0", "1", "2", "3"]
     for environment in told.values():
+        assert environment["JAX_NUM_PROCESSES"] == "4"
+        assert environment["JAX_COORDINATOR_ADDRESS"] == "wiring-w-0-0.wiring:8476"
         assert environment["address"] == first
         assert environment["TPUJOB_COORDINATOR"] == "wiring-w-0-0.wiring:8476"
         assert environment["MEGASCALE_NUM_SLICES"] == "2"
         assert environment["MEGASCALE_COORDINATOR_ADDRESS"] == "wiring-w-0-0.wiring"
+        assert environment["MEGASCALE_PORT"] == str(ports.MEGASCALE)
+
+
+def test_one_slice_has_no_megascale_variables(jobs: Jobs) -> None:
+    jobs.run("wiring", TELL, accelerator="cpu:1x1")
+
+    jobs.wait_phase("wiring", "Succeeded")
+
+    told = json.loads(jobs.logs(jobs.pods("wiring")[0]).splitlines()[-1])
+    assert [name for name in told if name.startswith("MEGASCALE_")] == []
+    assert (told["JAX_PROCESS_ID"], told["JAX_NUM_PROCESSES"]) == ("0", "1")
 
 
 def test_tpu_pods_land_on_the_node_pool_of_their_topology(jobs: Jobs) -> None:
+    if not jobs.surroundings.is_own:
+        pytest.skip("needs the node pool of `make cluster`: 4x4 of v5e, and no other")
     jobs.run("chips", "print('on a TPU node')", accelerator="v5e-8")
     jobs.run("fits", "print('on a TPU node')", accelerator="v5e-16")
 

@@ -1,0 +1,106 @@
+"""What a node must be allowed, found out by doing it and undoing it: root in a container may be allowed nothing."""
+
+import os
+import secrets
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cluster.binaries import CACHE
+from tests.cluster.undo import CONTROL_GROUPS
+
+FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+LEAST_DISK_BYTES = 12 * 2**30
+"""Images in the builder's and in the node's form take two thirds of it."""
+LEAST_MEMORY_BYTES = 6 * 2**30
+
+
+def refusals() -> list[str]:
+    """What is refused, each in words with the reason; empty where a node can run. Leaves nothing behind."""
+    found = []
+    for what, attempt in ATTEMPTS.items():
+        try:
+            attempt()
+        except (OSError, Refused) as error:
+            found.append(f"{what} ({error})")
+    return found
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """A command that tries something failed; the message is its first line."""
+
+
+def _mount() -> None:
+    """An overlay on the disk where images will lie: it is refused where that is an overlay itself."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE.parent, prefix="probe-") as folder:
+        parts = {name: Path(folder) / name for name in ("lowerdir", "upperdir", "workdir", "merged")}
+        for part in parts.values():
+            part.mkdir()
+        options = ",".join(f"{name}={part}" for name, part in parts.items() if name != "merged")
+        _run("mount", "-t", "overlay", "overlay", "-o", options, str(parts["merged"]))
+        _run("umount", str(parts["merged"]))
+
+
+def _make_control_groups() -> None:
+    is_unified = (CONTROL_GROUPS / "cgroup.controllers").exists()
+    hierarchies = [CONTROL_GROUPS] if is_unified else [path for path in CONTROL_GROUPS.iterdir() if path.is_dir()]
+    if not hierarchies:
+        raise Refused(f"nothing is mounted at {CONTROL_GROUPS}")
+    for hierarchy in hierarchies:
+        group = hierarchy / f"tpujob-probe-{os.getpid()}"
+        group.mkdir()
+        group.rmdir()
+
+
+def _make_bridge() -> None:
+    name = f"tpj{secrets.token_hex(4)}"
+    _run("ip", "link", "add", name, "type", "bridge")
+    _run("ip", "link", "delete", name)
+
+
+def _change_packet_rules() -> None:
+    rule = ("POSTROUTING", "--source", "192.0.2.1", "--match", "comment", "--comment", "probe", "--jump", "MASQUERADE")
+    _run("iptables", "--wait", "--table", "nat", "--append", *rule)
+    _run("iptables", "--wait", "--table", "nat", "--delete", *rule)
+
+
+def _forward_packets() -> None:
+    FORWARDING.write_text(FORWARDING.read_text())
+
+
+def _make_namespaces() -> None:
+    _run("unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "true")
+
+
+def _have_room() -> None:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    disk = os.statvfs(CACHE)
+    free, memory = disk.f_bavail * disk.f_frsize, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # What an earlier cluster left in the cache is room that this one does not need again.
+    has_images = (CACHE.parent / "node").exists()
+    if free < LEAST_DISK_BYTES and not has_images:
+        raise Refused(f"{free / 2**30:.0f} GiB are free, {LEAST_DISK_BYTES / 2**30:.0f} are needed")
+    if memory < LEAST_MEMORY_BYTES:
+        raise Refused(f"{memory / 2**30:.0f} GiB of memory, {LEAST_MEMORY_BYTES / 2**30:.0f} are needed")
+
+
+def _run(*command: str) -> None:
+    try:
+        result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise Refused(f"there is no {command[0]}") from error
+    if result.returncode != 0:
+        raise Refused((result.stderr.strip().splitlines() or [f"{command[0]} failed"])[0])
+
+
+ATTEMPTS: dict[str, Callable[[], None]] = {
+    "mounting an overlay": _mount,
+    "making control groups": _make_control_groups,
+    "making a network bridge": _make_bridge,
+    "changing packet rules": _change_packet_rules,
+    "letting packets be forwarded": _forward_packets,
+    "making namespaces": _make_namespaces,
+    "room": _have_room,
+}

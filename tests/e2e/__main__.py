@@ -1,0 +1,106 @@
+"""Plays the scenes: prepares the surroundings, runs pytest in three acts, and takes away what it brought.
+
+python -m tests.e2e                         on the cluster of `make cluster`, or one that ends with the scenes
+python -m tests.e2e --kubeconfig FILE       on a cluster that somebody brings; see tests/e2e/foreign.py
+python -m tests.e2e -- -k suspended         only some scenes; what follows `--` is for pytest
+
+1. Scenes in which nobody touches the operator, two at a time.
+2. Scenes in whose middle its pod is killed, two at a time.
+3. What only shows afterwards: what the operator asked for, and what a cluster leaves on this machine.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cluster import background, machine, one_machine
+from tests.cluster.__main__ import EXPECTED
+from tests.cluster.product_images import ImagesUnavailable
+from tests.cluster.toolchain import ToolsUnavailable
+from tests.cluster.traces import traces
+from tests.e2e import foreign
+from tests.e2e.surroundings import VARIABLE, Surroundings
+
+FOLDER = Path(__file__).parent
+SCRATCH = background.DIRECTORY.parent / "e2e"
+BEFORE = SCRATCH / "traces-before.json"
+COMPLETE = "TPUJOB_E2E_COMPLETE"
+"""Set for the last act when all scenes were played before it."""
+NO_TESTS = 5
+"""Exit code of pytest when a choice leaves none."""
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code: 0 when nothing failed, or nothing could be played."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.e2e", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kubeconfig", type=Path, help="an administrator's, of a cluster that is there already")
+    parser.add_argument("pytest", nargs="*", metavar="ARGUMENT", help="for pytest, after --")
+    options = parser.parse_args(arguments)
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    try:
+        if options.kubeconfig is not None:
+            with foreign.prepared(options.kubeconfig, os.environ, SCRATCH, say) as surroundings:
+                return play(surroundings, options.pytest)
+        with own_cluster(say) as surroundings:
+            return play(surroundings, options.pytest)
+    except (machine.MachineUnfit, ToolsUnavailable, ImagesUnavailable) as missing:
+        say(f"NOT RUN: no cluster can be had here: {missing}")
+        return 0
+    except (foreign.ClusterUnfit, *EXPECTED) as error:
+        say(f"error: {error}")
+        return 1
+
+
+@contextmanager
+def own_cluster(announce: Callable[[str], object]) -> Iterator[Surroundings]:
+    """The cluster of `make cluster`; it ends with the block if it did not run before."""
+    is_new = not one_machine.is_running(background.DIRECTORY)
+    BEFORE.write_text(json.dumps(traces(background.DIRECTORY)))
+    background.up(background.DIRECTORY, announce)
+    try:
+        yield Surroundings.own(ends_afterwards=is_new)
+    finally:
+        if is_new:
+            one_machine.end(background.DIRECTORY)
+
+
+def play(surroundings: Surroundings, arguments: list[str]) -> int:
+    """The worst exit code of the acts."""
+    environment = {**os.environ, VARIABLE: surroundings.to_json()}
+    if not arguments:
+        environment[COMPLETE] = "yes"
+    if surroundings.prometheus_url is None:
+        say("Prometheus: none is given (E2E_PROMETHEUS_URL)")
+    two = ("--numprocesses=2", "--dist=loadgroup")
+    acts = (
+        ("nobody touches the operator", "e2e and not ends_operator and not afterwards", two),
+        ("the operator is killed", "e2e and ends_operator", two),
+        ("afterwards", "e2e and afterwards", ()),
+    )
+    codes = []
+    for title, chosen, how in acts:
+        began = time.monotonic()
+        say(f"== {title}")
+        command = [sys.executable, "-m", "pytest", "-m", chosen, *how, "--durations=15", *arguments, str(FOLDER)]
+        code = subprocess.run(command, env=environment, cwd=FOLDER.parents[1]).returncode
+        say(f"== {title}: {time.monotonic() - began:.0f} s")
+        codes.append(0 if code == NO_TESTS else code)
+    return max(codes, key=abs)
+
+
+def say(line: str) -> None:
+    """Prints a line at once."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""The one-machine cluster comes up, stays, and goes without a trace, also when it is killed on its way.
+
+The last scenes: they end the cluster on which the others were played. One that ran before `make e2e` is left alone.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.cluster import background, machine, one_machine
+from tests.cluster.traces import Traces, new_traces, traces
+from tests.cluster.waiting import wait_for
+from tests.e2e.__main__ import BEFORE, say
+from tests.e2e.surroundings import Surroundings
+
+pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.timeout(600)]
+
+DIRECTORY = background.DIRECTORY
+OPERATOR = "--selector=app.kubernetes.io/name=tpujob-operator"
+
+
+@pytest.fixture
+def surroundings(surroundings: Surroundings) -> Surroundings:
+    if not surroundings.is_own:
+        pytest.skip("the cluster was brought: it is not ours to end")
+    return surroundings
+
+
+@pytest.fixture
+def ours_to_end(surroundings: Surroundings) -> None:
+    if not surroundings.ends_afterwards:
+        pytest.skip("the cluster was up before: `make cluster-down` ends it")
+
+
+@pytest.fixture
+def before() -> Traces:
+    """What was on the machine before the cluster of this run."""
+    return json.loads(BEFORE.read_text())
+
+
+def test_second_up_changes_nothing(surroundings: Surroundings) -> None:
+    pods = ("get", "pods", OPERATOR, f"--namespace={surroundings.operator_namespace}", "--output=name")
+    processes, operators = traces(DIRECTORY)["processes"], surroundings.client.kubectl(*pods)
+
+    result = command("up", "--node")
+
+    assert result.returncode == 0, result.stderr
+    assert f"export KUBECONFIG={DIRECTORY}/kubeconfig" in result.stdout
+    assert surroundings.client.kubectl(*pods) == operators
+    assert [process for process in processes if is_lasting(process)] == [
+        process for process in traces(DIRECTORY)["processes"] if is_lasting(process)
+    ]
+
+
+@pytest.mark.usefixtures("ours_to_end")
+def test_down_leaves_nothing(before: Traces) -> None:
+    result = command("down")
+
+    assert result.returncode == 0, result.stderr
+    assert new_traces(before, traces(DIRECTORY)) == {}
+    assert command("down").returncode == 0
+
+
+@pytest.mark.usefixtures("ours_to_end")
+@pytest.mark.parametrize("milestone", ["the control plane is ready", "JobSet is installed"])
+def test_down_cleans_up_after_a_crash(before: Traces, milestone: str) -> None:
+    kill_after(milestone)
+    assert new_traces(before, traces(DIRECTORY)) != {}
+
+    result = command("down")
+
+    assert result.returncode == 0, result.stderr
+    assert new_traces(before, traces(DIRECTORY)) == {}
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m tests.cluster` with these arguments."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.cluster", *arguments], cwd=background.ROOT, capture_output=True, text=True
+    )
+
+
+def kill_after(milestone: str) -> None:
+    """Starts the cluster in the background, and kills its holder without warning once it has said this."""
+    machine.prepare(say)
+    one_machine.end(DIRECTORY)
+    log = DIRECTORY / "cluster.log"
+    with log.open("wb") as output:
+        holder = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster", "hold", f"--dir={DIRECTORY}"],
+            cwd=background.ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        wait_for(
+            "the cluster to come that far",
+            lambda: holder.poll() is not None or milestone in log.read_text(),
+            timeout_seconds=180,
+            explain=log.read_text,
+        )
+        assert holder.poll() is None, log.read_text()
+    finally:
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+
+
+def is_lasting(process: str) -> bool:
+    """Whether a process is one of the cluster itself: those of pods and of commands come and go."""
+    return any(name in process for name in ("/bin/kube", "/bin/etcd", "containerd --config", " hold "))

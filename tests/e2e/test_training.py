@@ -1,0 +1,163 @@
+"""What happens to a training job while it runs, told once with the operator there and once with it killed each time.
+
+One job lives through all of it; a test that finds none running, because the one before failed, makes it anew.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster.api import Object
+from tests.cluster.control_plane import CommandError
+from tests.cluster.waiting import wait_for
+from tests.e2e import operator_pod
+from tests.e2e.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, jobs_in_namespace
+from tests.e2e.surroundings import Surroundings
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.xdist_group("training")]
+
+JOB = "job"
+GRACE_SECONDS = 60
+SECONDS_BETWEEN_SAVES = 3
+EXIT_CODE_STOPPED = 75
+CHILDREN = ("jobsets", "jobs", "pods", "services", "networkpolicies")
+
+# The trainer's process under the launcher, which is process 1 and cannot be killed from inside its container.
+KILL_TRAINER = """
+import os, pathlib, signal
+for process in pathlib.Path("/proc").iterdir():
+    if process.name.isdigit() and process.name != "1":
+        command = (process / "cmdline").read_bytes().split(b"\\0")
+        if b"tpujob_trainer" in command:
+            os.kill(int(process.name), signal.SIGKILL)
+"""
+
+
+def delete(jobs: Jobs, pod: str) -> None:
+    jobs.cluster.kubectl("delete", "pod", pod, f"--namespace={jobs.namespace}", "--wait=false")
+
+
+def evict(jobs: Jobs, pod: str) -> None:
+    eviction = f'{{"apiVersion":"policy/v1","kind":"Eviction","metadata":{{"name":"{pod}"}}}}'
+    path = f"/api/v1/namespaces/{jobs.namespace}/pods/{pod}/eviction"
+    jobs.cluster.kubectl("create", f"--raw={path}", "--filename=-", stdin=eviction)
+
+
+def kill(jobs: Jobs, pod: str) -> None:
+    jobs.run_inside(pod, KILL_TRAINER)
+
+
+@pytest.fixture(scope="module", params=operator_pod.FATES)
+def operator_is_killed(request: pytest.FixtureRequest) -> bool:
+    """Whether that happens in the middle of every test."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def story(surroundings: Surroundings, text: str, operator_is_killed: bool) -> Iterator[Jobs]:
+    """The namespace of the one job."""
+    name = f"training-{'without' if operator_is_killed else 'with'}-operator"
+    with jobs_in_namespace(surroundings, text, name, {}) as jobs:
+        yield jobs
+
+
+@pytest.fixture
+def meanwhile(story: Jobs, operator_is_killed: bool) -> Callable[[], None]:
+    """Called in the middle of a test: nothing happens, or the operator's pod is killed."""
+    return (lambda: operator_pod.kill(story)) if operator_is_killed else (lambda: None)
+
+
+@pytest.fixture
+def training(story: Jobs) -> Jobs:
+    """The job trains, and has committed a checkpoint since it last started."""
+    if story.status(JOB).get("phase") in (None, "Failed"):
+        story.delete(JOB)
+        checkpoint = {"everySeconds": SECONDS_BETWEEN_SAVES}
+        story.train(JOB, steps=FOR_EVER, checkpoint=checkpoint, gracePeriodSeconds=GRACE_SECONDS)
+    story.patch(JOB, suspend=False)
+    began = wait_for("processes that train", lambda: started_at(story), timeout_seconds=PATIENCE_SECONDS)
+    story.wait(JOB, "a checkpoint since its start", lambda status: (status.get("lastCheckpointStep") or 0) > began)
+    return story
+
+
+@pytest.mark.parametrize("end", [delete, evict, kill])
+def test_job_that_lost_a_pod_goes_on_from_the_last_committed_step(
+    training: Jobs, meanwhile: Callable[[], None], end: Callable[[Jobs, str], None]
+) -> None:
+    status, before = training.status(JOB), training.pods(JOB)
+
+    end(training, before[1]["metadata"]["name"])
+    meanwhile()
+
+    wait_for(
+        "new pods of both hosts",
+        lambda: are_all_new(training.pods(JOB), before),
+        timeout_seconds=PATIENCE_SECONDS,
+        explain=lambda: training.explain(JOB),
+    )
+    restored = wait_for("processes that went on", lambda: started_at(training), timeout_seconds=PATIENCE_SECONDS)
+    assert restored >= status["lastCheckpointStep"]
+    later = training.wait(JOB, "a later step", lambda now: (now.get("step") or 0) > restored)
+    assert later["restarts"] == status.get("restarts", 0) + 1
+    assert later["incarnation"] == status["incarnation"]
+    assert later["phase"] == "Running"
+
+
+def test_suspended_job_saves_and_goes_on(training: Jobs, meanwhile: Callable[[], None]) -> None:
+    status = training.status(JOB)
+    asked_before = len(training.attempts(JOB))
+
+    training.patch(JOB, suspend=True)
+    meanwhile()
+
+    training.wait_phase(JOB, "Suspended", seconds=GRACE_SECONDS + 15)
+    assert training.pods(JOB) == []
+    assert training.attempts(JOB)[asked_before - 1]["exit_code"] == EXIT_CODE_STOPPED
+    saved = max(int(name.split("/")[1]) for name in training.objects(JOB, "steps/"))
+    assert saved >= status["step"]
+
+    training.patch(JOB, suspend=False)
+    meanwhile()
+
+    restored = wait_for("processes that went on", lambda: started_at(training), timeout_seconds=PATIENCE_SECONDS)
+    assert restored == saved
+    later = training.wait(JOB, "a step after the saved one", lambda now: (now.get("step") or 0) > saved)
+    assert later.get("restarts", 0) == status.get("restarts", 0)
+
+
+def test_deleted_job_leaves_its_checkpoints_and_nothing_else(training: Jobs, meanwhile: Callable[[], None]) -> None:
+    committed = training.status(JOB)["lastCheckpointStep"]
+
+    training.cluster.kubectl("delete", "ttj", JOB, f"--namespace={training.namespace}", "--wait=false")
+    meanwhile()
+
+    wait_for(
+        "it and its children to be gone",
+        lambda: not children(training),
+        timeout_seconds=GRACE_SECONDS + 60,
+        explain=lambda: str(children(training)),
+    )
+    steps = {int(name.split("/")[1]) for name in training.objects(JOB, "steps/")}
+    assert max(steps) >= committed
+
+
+def started_at(jobs: Jobs) -> int | None:
+    """The step from which all processes of the job train, 0 for a first start, once all do and agree on one."""
+    pods = [pod for pod in jobs.pods(JOB) if "deletionTimestamp" not in pod["metadata"]]
+    try:
+        reports = [jobs.report(pod) for pod in pods]
+    except CommandError:
+        return None
+    steps = {report["restored_from"] or 0 for report in reports if (report["step"] or 0) > 0}
+    does_train = len(pods) == 2 and all(report["phase"] in ("training", "saving") for report in reports)
+    return steps.pop() if does_train and len(steps) == 1 else None
+
+
+def are_all_new(pods: list[Object], before: list[Object]) -> bool:
+    old = {pod["metadata"]["uid"] for pod in before}
+    return len(pods) == len(before) and not old & {pod["metadata"]["uid"] for pod in pods}
+
+
+def children(jobs: Jobs) -> list[str]:
+    kinds = ",".join(("ttj", *CHILDREN))
+    return jobs.cluster.kubectl("get", kinds, f"--namespace={jobs.namespace}", "--output=name").split()
