@@ -7,7 +7,7 @@ everything that may grow, without which the cost of the CEL rules cannot be boun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 type Schema = dict[str, Any]
@@ -50,6 +50,8 @@ def _convert(schema: Mapping[str, Any], definitions: Mapping[str, Any], *, keep_
     if schema.get(INT_OR_STRING):
         return {k: schema[k] for k in ("description", INT_OR_STRING, "pattern", "maxLength") if k in schema}
     result: Schema = {key: schema[key] for key in _KEPT if key in schema}
+    if _asks_for_keys(schema.get("anyOf", ())):
+        result["anyOf"] = schema["anyOf"]
     if "const" in schema:
         result["enum"] = [schema["const"]]
     match result.get("type"):
@@ -90,6 +92,11 @@ def _values(schema: Mapping[str, Any]) -> Any:
     return patterns[0] if len(patterns) == 1 else schema.get("additionalProperties")
 
 
+def _asks_for_keys(options: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether alternatives only say which keys must be there; a structural schema may have those."""
+    return bool(options) and all(option.keys() == {"required"} for option in options)
+
+
 def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     """The schema with its reference followed and the alternative to null taken; what stands beside them wins."""
     resolved = dict(schema)
@@ -97,7 +104,7 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
         if "$ref" in resolved:
             name = resolved.pop("$ref").rsplit("/", 1)[-1]
             resolved = {**definitions[name], **resolved}
-        elif "anyOf" in resolved and not resolved.get(INT_OR_STRING):
+        elif "anyOf" in resolved and not resolved.get(INT_OR_STRING) and not _asks_for_keys(resolved["anyOf"]):
             options = [option for option in resolved.pop("anyOf") if option.get("type") != "null"]
             if len(options) != 1:
                 kinds = ", ".join(str(option.get("type")) for option in options)

@@ -78,7 +78,8 @@ def take_in_parts(
 
 def joined(parts: Sequence[LocalBatch]) -> LocalBatch:
     names = ("inputs", "targets", "segment_ids", "positions", "loss_mask", "rows", "state")
-    return LocalBatch(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return LocalBatch(**columns, batches_left=max(part.batches_left for part in parts))
 
 
 def raw(batches: Sequence[LocalBatch]) -> list[bytes]:

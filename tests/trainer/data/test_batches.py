@@ -230,7 +230,7 @@ def test_digest_notices_one_other_token(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: state[:4], r"has shape \(4, 8\), this run needs \(8, 8\): batchSize has changed"),
+        (lambda state: state[:4], r"has shape \(4, 8\), this run needs \(8, 8\): batchSize"),
         (lambda state: state + np.eye(1, 8, 0, dtype=np.int32), "belongs to other data, tokenizer, seed"),
         (lambda state: np.concatenate([state[1:], state[:1]]), "contradicts itself"),
     ],

@@ -16,7 +16,10 @@ MEBIBYTE = 1 << 20
 
 def sized(num_units: int, largest_unit_bytes: int = 8 * MEBIBYTE) -> Manifest:
     """What a plan wants to know of a manifest."""
-    return cast("Manifest", SimpleNamespace(num_units=num_units, largest_unit_bytes=largest_unit_bytes))
+    return cast(
+        "Manifest",
+        SimpleNamespace(num_units=num_units, largest_unit_bytes=largest_unit_bytes, source_units=(range(num_units),)),
+    )
 
 
 def lanes_for(num_units: int, batch_size: int, **config: Any) -> int:

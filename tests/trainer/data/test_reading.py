@@ -159,7 +159,7 @@ def test_useless_rows_are_left_out_and_counted(tmp_path):
     assert sorted((text[:4], text[4:8])) == ["fine", "good"]
     counts = loader.counts
     epochs = counts.used // 2
-    assert (counts.used, counts.null, counts.empty, counts.invalid) == (2 * epochs, 2 * epochs, epochs, epochs)
+    assert counts.by_cause == {"null": 2 * epochs, "empty": epochs, "not UTF-8": epochs}
 
 
 def test_resume_steps_over_useless_rows(tmp_path):
@@ -177,7 +177,7 @@ def test_data_without_any_text_is_refused(tmp_path):
     write_groups(tmp_path / "a.parquet", [[None, ""], ["", ""]])
     manifest = manifest_of(tmp_path)
 
-    with pytest.raises(ConfigurationError, match=r"no usable text in 2 units .*\(1 rows null, 3 empty, 0 not UTF-8\)"):
+    with pytest.raises(ConfigurationError, match=r"no usable text in 2 units .*3 empty: .*1 null: a.parquet row 0"):
         take(manifest, LanePlan(2, 1, 1, 0), 1)
 
 

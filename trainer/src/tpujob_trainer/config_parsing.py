@@ -1,7 +1,7 @@
 """Dataclasses from the mapping that a person wrote.
 
-- A field's type says what is allowed: bool, int, float, str, Literal, another dataclass, `X | None`,
-  and `Annotated[int, Range(...)]` for numbers.
+- A field's type says what is allowed: bool, int, float, str, Literal, another dataclass, `tuple[X, ...]`,
+  `X | None`, and `Annotated[int, Range(...)]` for numbers.
 - YAML and JSON keys are camelCase, fields are snake_case.
 - An error is one line: the field as it was written, the value, what is allowed, what to do.
 - `20e9` arrives as 20000000000.0 from some YAML readers: a number without a fraction is a whole number.
@@ -101,6 +101,8 @@ def _value(hint: Any, given: Any, path: str) -> Any:
         if given not in get_args(bare):
             raise ConfigurationError(_not_one_of(given, [str(choice) for choice in get_args(bare)], path))
         return given
+    if get_origin(bare) is tuple:
+        return _items(get_args(bare)[0], given, path)
     if bare is bool:
         if not isinstance(given, bool):
             raise ConfigurationError(f"{path}: {_show(given)} is not true or false")
@@ -114,6 +116,12 @@ def _value(hint: Any, given: Any, path: str) -> Any:
     if bare is int or bare is float:
         return _number_of(bare, given, allowed, path)
     raise TypeError(f"{path}: no rule reads {hint}")
+
+
+def _items(hint: Any, given: Any, path: str) -> tuple[Any, ...]:
+    if not isinstance(given, list) or not given:
+        raise ConfigurationError(f"{path}: {_show(given)} is not a list; write its items below it, each after a dash")
+    return tuple(_value(hint, item, f"{path}[{number}]") for number, item in enumerate(given))
 
 
 def _number_of(kind: type, given: Any, allowed: Range, path: str) -> int | float:

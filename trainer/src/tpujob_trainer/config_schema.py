@@ -42,6 +42,8 @@ def schema(kind: type = TrainerConfig) -> dict[str, Any]:
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             required.append(key)
     made: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if alternatives := getattr(kind, "one_of", ()):
+        made["anyOf"] = [{"required": [key]} for key in alternatives]
     return made | ({"required": required} if required else {})
 
 
@@ -82,6 +84,8 @@ def _of(hint: Any) -> dict[str, Any]:
     bare = without_none(bare)
     if dataclasses.is_dataclass(bare):
         return schema(bare)  # type: ignore[arg-type]
+    if get_origin(bare) is tuple:
+        return {"type": "array", "items": _of(get_args(bare)[0]), "minItems": 1}
     if get_origin(bare) is Literal:
         return {"type": "string", "enum": list(get_args(bare))}
     made: dict[str, Any] = {"type": _TYPES[bare]}

@@ -14,7 +14,7 @@ from tpujob_trainer.data.loader import BatchLoader, LocalBatch
 from tpujob_trainer.data.manifest import Manifest, make_manifest, verify_unchanged
 from tpujob_trainer.data.manifest_table import read_manifest, write_manifest
 from tpujob_trainer.data.plan import LanePlan, plan_lanes
-from tpujob_trainer.data.rows import RowCounts
+from tpujob_trainer.data.rows import SkippedRows
 from tpujob_trainer.data.state import STATE_COLUMNS, batches_digest, describe_data, require_same_data, state_shape
 from tpujob_trainer.data.tokenizer import Tokenizer, load_tokenizer
 
@@ -27,7 +27,7 @@ __all__ = [
     "LanePosition",
     "LocalBatch",
     "Manifest",
-    "RowCounts",
+    "SkippedRows",
     "Tokenizer",
     "batches_digest",
     "describe_data",

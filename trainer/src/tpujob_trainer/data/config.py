@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from tpujob_trainer.config_parsing import Range
 
 MEBIBYTE = 1 << 20
 
 FIELD = "spec.trainer.data"
+
+FormatName = Literal["parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "text"]
 
 
 @dataclass(frozen=True)
@@ -24,32 +26,110 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceConfig:
-    """Where rows come from, and which of their columns is trained on."""
+    """Where rows come from, and which of their columns is trained on. One of path and dataset."""
 
-    path: str
-    """Parquet: a file, a folder (all its levels) or a pattern; local or a URL, as in gs://bucket/text/*.parquet."""
+    one_of: ClassVar[tuple[str, ...]] = ("path", "dataset")
+    """Keys of which one is given."""
+
+    path: str | None = None
+    """A file, a folder (all its levels) or a pattern; local or a URL, as in gs://bucket/text/*.parquet. Parquet, jsonl
+    (also .gz and .zst), text, array records, TFRecords, webdataset tars, or the folder of one version of a TFDS data
+    set."""
+    dataset: str | None = None
+    """A data set of the Hugging Face hub, as in HuggingFaceFW/fineweb-edu, or a folder laid out like one."""
+    dataset_config: str | None = None
+    """Which of the dataset's configurations (the hub calls them subsets). Default: its default one."""
+    split: str | None = None
+    """Which split of a dataset or of a TFDS folder. Default: train."""
+    revision: str | None = None
+    """Branch, tag or commit of the dataset. The commit it means when the run begins is kept for the whole run."""
+    format: FormatName | None = None
+    """What kind the files are. Default: told by their names."""
     text_column: str = "text"
-    """The column that holds the text; one row is one document."""
+    """The column, or the key of a record, that holds the text; one row is one document."""
+    messages_column: str | None = None
+    """The column that holds conversations, lists of role and content; the tokenizer's chat template makes them text.
+    Instead of textColumn."""
+    tokens_column: str | None = None
+    """The column that holds token ids, made by the tokenizer named; each row is a whole document. Instead of
+    textColumn."""
+
+    def __post_init__(self) -> None:
+        _require_one({key: getattr(self, key) for key in self.one_of})
+        self._require_consistent()
 
     def column(self, field: str = FIELD) -> Column:
         """The column wanted; `field` is where this source stands in the configuration."""
+        if self.messages_column is not None:
+            return Column("messages", self.messages_column, f"{field}.messagesColumn")
+        if self.tokens_column is not None:
+            return Column("tokens", self.tokens_column, f"{field}.tokensColumn")
         return Column("text", self.text_column, f"{field}.textColumn")
+
+    def _require_consistent(self) -> None:
+        if self.messages_column is not None and self.tokens_column is not None:
+            raise ValueError("tokensColumn: excludes messagesColumn; keep one of the two")
+        for key, value in (("datasetConfig", self.dataset_config), ("revision", self.revision)):
+            if value is not None and self.dataset is None:
+                raise ValueError(f"{key}: goes with dataset, and there is none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixturePart(SourceConfig):
+    """A source of a mixture."""
+
+    weight: Annotated[float, Range(1e-9, 1e15)] = 1.0
+    """Its share of all rows of all batches, next to the other weights; their sum need not be 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(SourceConfig):
-    """Which text is trained on, and how it becomes tokens."""
+    """Which text is trained on, and how it becomes tokens. One of path, dataset and mixture."""
 
+    one_of: ClassVar[tuple[str, ...]] = ("path", "dataset", "mixture")
+    """Keys of which one is given."""
+    mixture: tuple[MixturePart, ...] | None = None
+    """Several sources with weights. Each row of a batch comes from one of them, and each has epochs of its own."""
+    epochs: Annotated[int, Range(1, 1000000)] | None = None
+    """Passes over the data, after which the run ends, whatever steps or tokens are left. The last rows are filled up
+    with nothing. Not for a mixture. Default: as many as steps or tokens need."""
     tokenizer: str = "bytes"
-    """bytes (every byte is a token), or the path or URL of a Hugging Face tokenizer.json."""
+    """bytes (every byte is a token), or the path or URL of a Hugging Face tokenizer.json, of the folder of one, or of a
+    SentencePiece model (.model)."""
+    block_cross_document_attention: bool = True
+    """Documents that share a row do not see each other, and each begins at position 0."""
+    max_skipped_fraction: Annotated[float, Range(0, 1)] = 0.1
+    """Rows that cannot be used (null, empty, not UTF-8, malformed, with a special token in their text) are left out;
+    the run fails when they are more than this part of those read."""
     lanes: Annotated[int, Range(1, 1048576)] | None = None
     """Independent streams that fill the global batch; a divisor of batchSize, fixed for the whole run. Default: one for
-    each row, or as many as bufferBytes allows."""
+    each row, or as many as bufferBytes allows. A mixture has as many for each source."""
     unit_bytes: Annotated[int, Range(1, 1 << 31)] = 8 * MEBIBYTE
     """Decoded text that is read and shuffled together. A restart costs each lane at most one of these to read again."""
     buffer_bytes: Annotated[int, Range(1, 1 << 40)] = 4096 * MEBIBYTE
     """Host memory for text read ahead if one process held every lane: two units for each."""
 
+    def __post_init__(self) -> None:
+        _require_one({key: getattr(self, key) for key in self.one_of})
+        self._require_consistent()
+        if self.mixture and self.epochs is not None:
+            raise ValueError("epochs: not for a mixture, whose sources have epochs of their own; use steps or tokens")
+
     def sources(self) -> tuple[tuple[str, SourceConfig], ...]:
         """Each source with where it stands in the configuration."""
+        if self.mixture:
+            return tuple((f"{FIELD}.mixture[{number}]", part) for number, part in enumerate(self.mixture))
         return ((FIELD, self),)
+
+    def weights(self) -> tuple[float, ...]:
+        """The share of each source; they add up to 1."""
+        given = [part.weight for part in self.mixture] if self.mixture else [1.0]
+        return tuple(weight / sum(given) for weight in given)
+
+
+def _require_one(given: dict[str, object]) -> None:
+    there = [key for key, value in given.items() if value is not None]
+    if not there:
+        raise ValueError(f"path: required, and missing; or {' or '.join(list(given)[1:])}")
+    if len(there) > 1:
+        raise ValueError(f"{there[1]}: excludes {there[0]}; keep one of the two")

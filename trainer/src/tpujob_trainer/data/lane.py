@@ -1,8 +1,11 @@
-"""One lane: an endless stream of documents, cut into windows, with a position that fits into six numbers.
+"""One lane: a stream of documents of one source, cut into windows, with a position that fits into six numbers.
 
 Documents stand one after the other, each between its own bos and eos. A window of sequence length S has S + 1 tokens;
 the next one begins with the last token of this one, so that each token but the very first is predicted once. What is
 left of a document goes into the next window: nothing is carried along but the position of its first token.
+
+A lane has no end, or that of its last pass over the data: then its last window is filled up with padding, and after it
+come windows of nothing else. No document is left out.
 """
 
 from __future__ import annotations
@@ -10,19 +13,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from tpujob_trainer.data.documents import Documents
 from tpujob_trainer.data.plan import LanePlan
-from tpujob_trainer.data.rows import RowCounts, UnitRows
-from tpujob_trainer.data.tokenizer import Tokenizer
+from tpujob_trainer.data.rows import SkippedRows, UnitRows
 from tpujob_trainer.errors import ConfigurationError
 
 StartRead = Callable[[int, int, int], Callable[[], UnitRows]]
 """Begins to read rows of a unit (its number, the epoch, how many of its order to leave out); returns the wait."""
+
+BATCHES_AHEAD = 2
+"""How many more batches a lane looks for when its end is near."""
 
 _MOST_EMPTY_UNITS = 1000
 
@@ -39,14 +42,14 @@ class LanePosition:
     token: int = 0
     """Tokens of that row's document that come before."""
     batches: int = 0
-    """Batches delivered."""
+    """Batches delivered, with or without a window of this lane."""
     digest: int = 0
     """64 bits over all tokens delivered, in order."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The rows of a global batch that one lane fills; int32 [rows per lane, sequence length] but for the mask."""
+    """The rows of a global batch that one lane fills; int32 [windows, sequence length] but for the mask."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -75,63 +78,96 @@ class Lane:
         plan: LanePlan,
         number: int,
         *,
-        tokenizer: Tokenizer,
+        documents: Documents,
         sequence_length: int,
         start_read: StartRead,
+        skipped: SkippedRows,
+        source: int = 0,
         position: LanePosition = LanePosition(),
-        counts: RowCounts | None = None,
     ) -> None:
         self.position = position
         self._plan = plan
         self._number = number
-        self._tokenizer = tokenizer
+        self._source = source
+        self._documents = documents
         self._length = sequence_length
         self._start_read = start_read
-        self._counts = counts if counts is not None else RowCounts()
-        self._wanted = plan.rows_per_lane * sequence_length + 1
+        self._skipped = skipped
+        self._batch_tokens = plan.rows_per_lane * sequence_length
         self._buffer = _Buffer()
         self._drop_tokens = position.token
         self._cursor = (position.epoch, position.unit)
-        self._pending = start_read(self._unit_at(self._cursor), position.epoch, position.row)
-        self._texts: Any = pa.array([], pa.large_string())
-        self._rows = np.empty(0, dtype=np.int64)
+        self._pending = self._begin_read(position.row)
+        self._rows: UnitRows | None = None
         self._unit_read = self._cursor
         self._empty_units: list[int] = []
 
-    def next_windows(self) -> Windows:
-        """The lane's rows of the next batch; `position` moves behind them."""
-        while len(self._buffer.tokens) < self._wanted:
-            self._fill()
-        tokens, starts = self._buffer.tokens[: self._wanted], self._buffer.starts
-        windows = cut_windows(tokens, starts, self._plan.rows_per_lane, self._length)
-        self._consume()
+    def next_windows(self, count: int) -> Windows:
+        """The lane's rows of the next batch, `count` of them; `position` moves behind them."""
+        wanted = count * self._length + 1
+        if not count:
+            self.position = replace(self.position, batches=self.position.batches + 1)
+            return cut_windows(np.zeros(1, np.int32), np.empty(0, np.int64), 0, self._length)
+        self._fill_to(wanted)
+        there = min(wanted, len(self._buffer.tokens))
+        tokens = np.zeros(wanted, dtype=np.int32)
+        tokens[:there] = self._buffer.tokens[:there]
+        windows = cut_windows(tokens, self._buffer.starts, count, self._length)
+        if not self._plan.blocks_attention:
+            windows = _without_borders(windows)
+        if there < wanted:
+            windows = _padded(windows, there)
+        self._consume(tokens)
         return windows
 
-    def _consume(self) -> None:
-        buffer, taken = self._buffer, self._wanted - 1
-        document = int(np.searchsorted(buffer.starts, taken, side="right")) - 1
-        epoch, unit, row = (int(value) for value in buffer.origins[document])
-        self.position = replace(
-            self.position,
-            epoch=epoch,
-            unit=unit,
-            row=row,
-            token=taken - int(buffer.starts[document]),
-            batches=self.position.batches + 1,
-            digest=_chain(self.position.digest, buffer.tokens[: self._wanted]),
-        )
-        self._buffer = _Buffer(buffer.tokens[taken:], buffer.starts[document:] - taken, buffer.origins[document:])
+    def batches_left(self) -> int:
+        """How many of the next batches have at least one token of this lane to predict, as far as it looks ahead.
 
-    def _fill(self) -> None:
-        """Tokenise some more rows."""
-        while not len(self._rows):
-            self._next_unit()
-        take = self._rows_to_take()
-        tokens, lengths = self._tokenizer.documents(self._texts.slice(0, take))
+        At most `BATCHES_AHEAD`, which a lane without end always has.
+        """
+        if self._plan.epochs is None:
+            return BATCHES_AHEAD
+        self._fill_to((BATCHES_AHEAD - 1) * self._batch_tokens + 2)
+        targets = max(0, len(self._buffer.tokens) - 1)
+        return min(BATCHES_AHEAD, -(-targets // self._batch_tokens))
+
+    def _consume(self, tokens: np.ndarray) -> None:
+        buffer, taken = self._buffer, len(tokens) - 1
+        if taken < len(buffer.tokens):
+            document = int(np.searchsorted(buffer.starts, taken, side="right")) - 1
+            epoch, unit, row = (int(value) for value in buffer.origins[document])
+            token = taken - int(buffer.starts[document])
+            self._buffer = _Buffer(buffer.tokens[taken:], buffer.starts[document:] - taken, buffer.origins[document:])
+        else:
+            assert self._plan.epochs is not None
+            epoch, unit, row, token = self._plan.epochs, 0, 0, 0
+            self._buffer = _Buffer()
+        self.position = LanePosition(
+            epoch, unit, row, token, self.position.batches + 1, _chain(self.position.digest, tokens)
+        )
+
+    def _fill_to(self, tokens: int) -> None:
+        """Have so many tokens ahead, or all there are."""
+        while len(self._buffer.tokens) < tokens:
+            while self._rows is None or not len(self._rows.numbers):
+                if self._pending is None:
+                    return
+                self._next_unit()
+            self._tokenise_some()
+
+    def _tokenise_some(self) -> None:
+        assert self._rows is not None
+        take = self._rows_to_take(self._rows.sizes)
+        rows, self._rows = self._rows.split(take)
+        tokens, lengths = self._documents(rows.column)
         origins = np.empty((take, 3), dtype=np.int64)
         origins[:, :2] = self._unit_read
-        origins[:, 2] = self._rows[:take]
-        self._texts, self._rows = self._texts.slice(take), self._rows[take:]
+        origins[:, 2] = rows.numbers
+        if (lengths == 0).any():
+            kept = lengths > 0
+            unit = self._unit_at(self._unit_read)
+            self._skipped.add_refused(unit, rows.originals[~kept], self._documents.refusal)
+            origins, lengths = origins[kept], lengths[kept]
         starts = np.cumsum(lengths) - lengths - self._drop_tokens
         tokens, self._drop_tokens = tokens[self._drop_tokens :], 0
         buffer = self._buffer
@@ -141,41 +177,47 @@ class Lane:
             np.concatenate([buffer.origins, origins]),
         )
 
-    def _rows_to_take(self) -> int:
+    def _rows_to_take(self, sizes: np.ndarray) -> int:
         """Rows to tokenise at once: about four batches of text, so that little is held and little done twice."""
-        target = min(max(8 * self._wanted, 64 << 10), 1 << 20)
-        sizes = pc.binary_length(self._texts.slice(0, 4096)).to_numpy()
+        target = min(max(8 * self._batch_tokens, 64 << 10), 1 << 20)
+        sizes = sizes[:4096]
         return int(np.searchsorted(np.cumsum(sizes), target)) + 1 if sizes.sum() > target else len(sizes)
 
     def _next_unit(self) -> None:
         """Take the unit that was being read, and begin to read the one after it."""
+        assert self._pending is not None
         unit, self._unit_read = self._unit_at(self._cursor), self._cursor
-        read = self._pending()
+        rows = self._pending()
         self._cursor = self._after(self._cursor)
-        self._pending = self._start_read(self._unit_at(self._cursor), self._cursor[0], 0)
-        self._texts, self._rows = read.texts, read.numbers
-        self._counts.add(read.counts)
-        self._require_text(unit)
+        self._pending = self._begin_read(0)
+        self._rows = rows
+        self._skipped.add(unit, rows)
+        self._require_rows(unit, rows)
 
-    def _require_text(self, unit: int) -> None:
-        if len(self._rows):
+    def _begin_read(self, first: int) -> Callable[[], UnitRows] | None:
+        if self._plan.epochs is not None and self._cursor[0] >= self._plan.epochs:
+            return None
+        return self._start_read(self._unit_at(self._cursor), self._cursor[0], first)
+
+    def _require_rows(self, unit: int, rows: UnitRows) -> None:
+        if len(rows.numbers):
             self._empty_units.clear()
             return
         self._empty_units.append(unit)
         seen = len(self._empty_units)
-        if seen >= _MOST_EMPTY_UNITS or len(set(self._empty_units)) == self._plan.num_units:
+        of_source = len(self._plan.source_units[self._source])
+        if seen >= _MOST_EMPTY_UNITS or len(set(self._empty_units)) == of_source:
             raise ConfigurationError(
                 f"spec.trainer.data.textColumn: no usable text in {seen} units of rows, one after the other "
-                f"({self._counts.null} rows null, {self._counts.empty} empty, {self._counts.invalid} not UTF-8); "
-                "name the column that holds the text"
+                f"({self._skipped.summary()}); name the column that holds the text"
             )
 
     def _unit_at(self, cursor: tuple[int, int]) -> int:
-        return self._plan.unit(self._number, *cursor)
+        return self._plan.unit(self._number, *cursor, self._source)
 
     def _after(self, cursor: tuple[int, int]) -> tuple[int, int]:
         epoch, index = cursor
-        return (epoch, index + 1) if index + 1 < self._plan.units_in(self._number) else (epoch + 1, 0)
+        return (epoch, index + 1) if index + 1 < self._plan.units_in(self._number, self._source) else (epoch + 1, 0)
 
 
 def cut_windows(tokens: np.ndarray, starts: np.ndarray, count: int, length: int) -> Windows:
@@ -199,6 +241,30 @@ def cut_windows(tokens: np.ndarray, starts: np.ndarray, count: int, length: int)
         segment_ids=inside - inside[:, :1] + 1,
         positions=index - np.maximum.accumulate(np.where(begun, index, 0), axis=1),
         loss_mask=~begins[1:].reshape(count, length),
+    )
+
+
+def _without_borders(windows: Windows) -> Windows:
+    """Each row as one document: what comes before is seen, and the beginning of the next is predicted too."""
+    index = np.arange(windows.inputs.shape[1], dtype=np.int32)
+    return replace(
+        windows,
+        segment_ids=np.ones_like(windows.segment_ids),
+        positions=np.broadcast_to(index, windows.positions.shape).copy(),
+        loss_mask=np.ones_like(windows.loss_mask),
+    )
+
+
+def _padded(windows: Windows, there: int) -> Windows:
+    """Windows of which only the first tokens are real: the others are segment 0, and count for nothing."""
+    count, length = windows.inputs.shape
+    place = np.arange(count * length).reshape(count, length)
+    is_real = place < there
+    return replace(
+        windows,
+        segment_ids=np.where(is_real, windows.segment_ids, 0).astype(np.int32),
+        positions=np.where(is_real, windows.positions, 0).astype(np.int32),
+        loss_mask=windows.loss_mask & (place < there - 1),
     )
 
 

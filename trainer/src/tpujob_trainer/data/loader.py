@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,13 +16,14 @@ from typing import Self
 
 import numpy as np
 
+from tpujob_trainer.data.documents import documents_of, kind_of
 from tpujob_trainer.data.lane import Lane, LanePosition, Windows
 from tpujob_trainer.data.manifest import Manifest
 from tpujob_trainer.data.permutation import row_order
 from tpujob_trainer.data.plan import LanePlan
 from tpujob_trainer.data.read_ahead import Ahead, ReadPool
 from tpujob_trainer.data.reader import UnitReader
-from tpujob_trainer.data.rows import RowCounts, UnitRows, usable_rows
+from tpujob_trainer.data.rows import SkippedRows, UnitRows, usable_rows
 from tpujob_trainer.data.state import describe_data, identity_of, pack_position, unpack_state
 from tpujob_trainer.data.tokenizer import Tokenizer
 
@@ -48,6 +50,9 @@ class LocalBatch:
     """int32 [rows]: which rows of the global batch these are, ascending."""
     state: np.ndarray
     """int32 [rows, columns]: the position after this batch; all processes' rows together restore any process."""
+    batches_left: int
+    """How many batches after this one have anything for the rows of this process, 2 meaning two or more. The run's data
+    ends after the batch for which the greatest of all processes is 0."""
 
 
 class BatchLoader(Iterator[LocalBatch]):
@@ -83,29 +88,34 @@ class BatchLoader(Iterator[LocalBatch]):
         self.rows = np.asarray(rows, dtype=np.int32)
         if not len(self.rows) or (np.diff(self.rows, prepend=-1, append=plan.batch_size) <= 0).any():
             raise ValueError(f"rows must ascend within 0…{plan.batch_size - 1}: {self.rows.tolist()}")
-        self.counts = RowCounts()
+        self.counts = SkippedRows(manifest.name_row, max_fraction=plan.max_skipped_fraction)
         self.wait_seconds = 0.0
         self._plan = plan
-        self._identity = identity_of(describe_data(manifest, tokenizer, plan, sequence_length))
-        positions = [LanePosition()] * plan.lanes if state is None else unpack_state(state, plan, self._identity)
+        described = describe_data(manifest, tokenizer, plan, sequence_length)
+        self._identity = identity_of(described)
+        begun = {} if state is None else unpack_state(state, plan, self._identity)
         self._reader = reader or UnitReader(manifest)
         self._pool = ReadPool(_READ_THREADS) if prefetch else None
+        self._kinds = [kind_of(source.column, tokenizer) for source in manifest.sources]
         self._lanes = {
-            number: Lane(
+            (number, source): Lane(
                 plan,
                 number,
-                tokenizer=tokenizer,
+                documents=documents_of(manifest.sources[source].column, tokenizer),
                 sequence_length=sequence_length,
-                start_read=self._start_read,
-                position=positions[number],
-                counts=self.counts,
+                start_read=functools.partial(self._start_read, source),
+                skipped=self.counts,
+                source=source,
+                position=begun.get((number, source), LanePosition()),
             )
             for number in plan.lanes_of(self.rows)
+            for source in range(plan.num_sources)
         }
+        self._batches = next(iter(self._lanes.values())).position.batches
         logger.info(
-            "Reading data: root=%s lanes=%d/%d rows=%d/%d epoch=%d batches=%d",
-            manifest.sources[0].root, len(self._lanes), plan.lanes, len(self.rows), plan.batch_size,
-            min(position.epoch for position in positions), positions[0].batches,
+            "Reading data: root=%s lanes=%d/%d rows=%d/%d epochs=%s batches=%d",
+            ",".join(source.root for source in manifest.sources), len(self._lanes), plan.lanes * plan.num_sources,
+            len(self.rows), plan.batch_size, self.epochs, self._batches,
         )  # fmt: skip
         self.state = self._state_of_rows()
         self._ahead = Ahead(self._make, prefetch) if prefetch else None
@@ -131,24 +141,49 @@ class BatchLoader(Iterator[LocalBatch]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def epochs(self) -> list[int]:
+        """Passes that are over, of each source: of the lane of this process that is least far."""
+        return [
+            min(lane.position.epoch for (_, source), lane in self._lanes.items() if source == number)
+            for number in range(self._plan.num_sources)
+        ]
+
     def _make(self) -> LocalBatch:
-        windows = {number: lane.next_windows() for number, lane in self._lanes.items()}
-        lane, row = np.divmod(self.rows, self._plan.rows_per_lane)
+        of_rows = self._plan.sources_of_rows(self._batches)
+        windows: dict[int, Windows] = {}
+        for (number, source), lane in self._lanes.items():
+            rows = np.array(self._plan.rows_of(number))
+            mine = rows[of_rows[rows] == source]
+            made = lane.next_windows(len(mine))
+            windows |= {
+                row: Windows(*(getattr(made, column.name)[at] for column in fields(Windows)))
+                for at, row in enumerate(mine.tolist())
+            }
+        self._batches += 1
         columns = {
-            field.name: np.stack(
-                [getattr(windows[at], field.name)[of] for at, of in zip(lane.tolist(), row.tolist(), strict=True)]
-            )
-            for field in fields(Windows)
+            column.name: np.stack([getattr(windows[row], column.name) for row in self.rows.tolist()])
+            for column in fields(Windows)
         }
-        return LocalBatch(**columns, rows=self.rows, state=self._state_of_rows())
+        left = max(lane.batches_left() for lane in self._lanes.values())
+        return LocalBatch(**columns, rows=self.rows, state=self._state_of_rows(), batches_left=left)
 
     def _state_of_rows(self) -> np.ndarray:
-        packed = {number: pack_position(self._identity, lane.position) for number, lane in self._lanes.items()}
+        packed = {
+            number: np.concatenate(
+                [
+                    pack_position(self._identity, self._lanes[number, source].position)
+                    for source in range(self._plan.num_sources)
+                ]
+            )
+            for number in self._plan.lanes_of(self.rows)
+        }
         return np.stack([packed[number] for number in (self.rows // self._plan.rows_per_lane).tolist()])
 
-    def _start_read(self, unit: int, epoch: int, first: int) -> Callable[[], UnitRows]:
+    def _start_read(self, source: int, unit: int, epoch: int, first: int) -> Callable[[], UnitRows]:
         def read() -> UnitRows:
             raw = self._reader.read(unit)
-            return usable_rows(raw, row_order(len(raw.column), "rows", self._plan.seed, epoch, unit), first)
+            order = row_order(len(raw.column), "rows", self._plan.seed, epoch, unit)
+            return usable_rows(raw, order, first, self._kinds[source])
 
         return self._pool.submit(read) if self._pool else read

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpujob_trainer.data.config import FIELD, Column, DataConfig
-from tpujob_trainer.data.files import DataFile, find_root
+from tpujob_trainer.data.files import DataFile
 from tpujob_trainer.data.footers import DataChangedError, changed
 from tpujob_trainer.data.formats import FileScan, format_named
-from tpujob_trainer.data.listing import Listing, list_source
+from tpujob_trainer.data.listing import Listing, is_pinned, list_source, root_now
 from tpujob_trainer.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -126,6 +126,16 @@ class Manifest:
             int(self.unit_count[number]),
         )
 
+    def name_row(self, unit: int, place: int) -> str:
+        """What the row at a place of a unit is called in messages."""
+        of = self.unit(unit)
+        elements = format_named(self.sources[self.file_source[self.unit_file[unit]]].format).elements
+        if elements == "rows":
+            return (
+                f"{of.path} part {of.part} row {of.first + place}" if of.part else f"{of.path} row {of.first + place}"
+            )
+        return f"{of.path} row {place}" + (f" after byte {of.first}" if elements == "bytes" and of.first else "")
+
     def file(self, number: int) -> DataFile:
         """One file."""
         return DataFile(self.paths[number], int(self.sizes[number]), self.versions[number])
@@ -153,7 +163,8 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
         cut = cut_units(*_parts(found, num_files), unit_bytes=config.unit_bytes, minimum=minimum)
         if not len(cut[0]):
             raise ConfigurationError(
-                f"{field}.path: {source.path!r} has {len(found)} {listing.format.name} files and no row in any of them"
+                f"{field}.{'path' if source.path else 'dataset'}: {(source.path or source.dataset)!r} has {len(found)} "
+                f"{listing.format.name} files and no row in any of them"
             )
         units.append(cut)
         num_files += len(found)
@@ -217,6 +228,8 @@ def verify_unchanged(manifest: Manifest, config: DataConfig) -> None:
         DataChangedError: naming a file that is gone, new or different.
     """
     for number, (field, source) in enumerate(config.sources()):
+        if is_pinned(manifest.sources[number].root):
+            continue
         listing = list_source(source, field)
         numbers = np.flatnonzero(manifest.file_source == number).tolist()
         known = {manifest.paths[at]: at for at in numbers}
@@ -253,7 +266,7 @@ def require_sources(manifest: Manifest, config: DataConfig) -> Manifest:
                 f"{column.field}: {column.name!r}, but this run began with {known.column.name!r}; "
                 "put it back, or start another run in another checkpointDir"
             )
-        sources.append(Source(find_root(source.path, f"{field}.path").url, known.format, column))
+        sources.append(Source(root_now(source, field, known.root), known.format, column))
     return dataclasses.replace(manifest, sources=tuple(sources))
 
 

@@ -1,95 +1,142 @@
-"""The rows of a unit in their shuffled order, without those that cannot be trained on."""
+"""The rows of a unit in their shuffled order, without those that cannot be trained on; and what became of those."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import collections
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from tpujob_trainer.data.columns import KINDS, Kind
 from tpujob_trainer.data.formats import RawRows
+from tpujob_trainer.errors import ConfigurationError
 
+logger = logging.getLogger(__name__)
 
-@dataclass
-class RowCounts:
-    """Rows by what became of them."""
-
-    used: int = 0
-    null: int = 0
-    empty: int = 0
-    invalid: int = 0
-    """Not UTF-8."""
-
-    @property
-    def skipped(self) -> int:
-        """Rows that gave no token."""
-        return self.null + self.empty + self.invalid
-
-    def add(self, other: RowCounts) -> None:
-        """Count the other's rows too."""
-        self.used += other.used
-        self.null += other.null
-        self.empty += other.empty
-        self.invalid += other.invalid
+_NAMED = 5
+"""Skipped rows of each cause that are named."""
+_JUDGED_ROWS = 1000
+"""Rows read before their skipped part is judged."""
 
 
 @dataclass(frozen=True)
 class UnitRows:
     """Usable rows of a unit, in the order in which they are trained on."""
 
-    texts: Any
-    """Arrow large_string [usable rows], without nulls, a copy of its own."""
+    column: Any
+    """Arrow large_string of texts, or large_list of int32 tokens [usable rows], without nulls, a copy of its own."""
     numbers: np.ndarray
     """int64 [usable rows]: the place of each in the shuffled order of all rows of the unit."""
-    counts: RowCounts
+    originals: np.ndarray
+    """int64 [usable rows]: the place of each in the unit as the file has it."""
+    sizes: np.ndarray
+    """int64 [usable rows]: about the bytes of each; tokens count as four."""
+    skipped: dict[str, np.ndarray] = field(default_factory=dict)
+    """For each cause, the places in the file of the rows that are left out."""
+
+    def split(self, count: int) -> tuple[UnitRows, UnitRows]:
+        """The first rows, and the rest; what was skipped is told of neither."""
+        return (
+            UnitRows(self.column[:count], self.numbers[:count], self.originals[:count], self.sizes[:count]),
+            UnitRows(self.column[count:], self.numbers[count:], self.originals[count:], self.sizes[count:]),
+        )
 
 
-def usable_rows(raw: RawRows, order: np.ndarray, first: int) -> UnitRows:
+def usable_rows(raw: RawRows, order: np.ndarray, first: int, kind: Kind = KINDS["text"]) -> UnitRows:
     """The rows that can be trained on, from the `first` of a shuffled order on.
 
     Args:
-        raw: of any text or binary type, [rows].
+        raw: rows of the kind.
         order: int64 [rows]: which row is the n-th.
         first: rows of the order to leave out.
+        kind: what the column holds, and how it becomes texts or tokens.
     """
-    shuffled = _as_binary(raw.column).take(pa.array(order[first:]))
-    is_null = shuffled.is_null().to_numpy(zero_copy_only=False)
-    texts, is_invalid = _as_text(shuffled)
-    is_empty = pc.fill_null(pc.equal(pc.binary_length(texts), 0), False).to_numpy(zero_copy_only=False)
-    usable = ~(is_null | is_invalid | is_empty)
-    counts = RowCounts(int(usable.sum()), int(is_null.sum()), int(is_empty.sum()), int(is_invalid.sum()))
-    if counts.skipped:
-        texts = texts.filter(pa.array(usable))
-    return UnitRows(texts, np.flatnonzero(usable) + first, counts)
+    taken = order[first:]
+    made = kind(raw.column, taken)
+    causes = dict(made.skipped)
+    if raw.broken is not None:
+        broken = raw.broken[taken]
+        causes = {cause: rows & ~broken for cause, rows in causes.items()} | {"malformed": broken}
+    unusable = np.zeros(len(taken), dtype=bool)
+    for rows in causes.values():
+        unusable |= rows
+    kept = np.flatnonzero(~unusable)
+    column = made.take(kept)
+    return UnitRows(
+        column.column,
+        kept + first,
+        taken[kept],
+        column.sizes,
+        {cause: np.sort(taken[rows]) for cause, rows in causes.items() if rows.any()},
+    )
 
 
-def _as_binary(column: Any) -> Any:
-    """Text of any Arrow type as one large_binary array."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
-        column = column.cast(pa.large_string())
-    column = column.cast(pa.large_binary())
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+class SkippedRows:
+    """Rows by what became of them, in all lanes of a process; fails when too many cannot be used."""
 
+    def __init__(self, name_row: Callable[[int, int], str], *, max_fraction: float = 1.0) -> None:
+        """Count from zero.
 
-def _as_text(column: Any) -> tuple[Any, np.ndarray]:
-    """The rows as large_string, and which are not UTF-8 (null in the text)."""
-    is_invalid = np.zeros(len(column), dtype=bool)
-    try:
-        return column.cast(pa.large_string()), is_invalid
-    except pa.ArrowInvalid:  # some row is not UTF-8: look which
-        for row, value in enumerate(column.to_pylist()):
-            is_invalid[row] = value is not None and not _is_utf8(value)
-    column = pc.if_else(pa.array(is_invalid), pa.scalar(None, pa.large_binary()), column)
-    return column.cast(pa.large_string()), is_invalid
+        Args:
+            name_row: what a row is called in messages, by its unit and its place there.
+            max_fraction: the largest part of all rows that may be skipped.
+        """
+        self.used = 0
+        self.by_cause: collections.Counter[str] = collections.Counter()
+        self._name_row = name_row
+        self._max_fraction = max_fraction
+        self._named: dict[str, list[str]] = {}
+        self._reported = False
 
+    @property
+    def skipped(self) -> int:
+        """Rows that gave no token."""
+        return self.by_cause.total()
 
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    def add(self, unit: int, rows: UnitRows) -> None:
+        """Count the rows of a unit.
+
+        Raises:
+            ConfigurationError: more rows than allowed could not be used.
+        """
+        self.used += len(rows.numbers)
+        for cause, places in rows.skipped.items():
+            self._count(unit, places, cause)
+        self._judge()
+
+    def add_refused(self, unit: int, places: np.ndarray, cause: str) -> None:
+        """Count rows as skipped that were counted as used.
+
+        Raises:
+            ConfigurationError: more rows than allowed could not be used.
+        """
+        self.used -= len(places)
+        self._count(unit, places, cause)
+        self._judge()
+
+    def summary(self) -> str:
+        """How many rows were skipped, by cause, and which came first."""
+        told = [
+            f"{count} {cause}: {', '.join(self._named[cause])}{', …' if count > len(self._named[cause]) else ''}"
+            for cause, count in sorted(self.by_cause.items())
+        ]
+        return "; ".join(told) or "no rows"
+
+    def _count(self, unit: int, places: np.ndarray, cause: str) -> None:
+        self.by_cause[cause] += len(places)
+        named = self._named.setdefault(cause, [])
+        named += [self._name_row(unit, int(place)) for place in places[: _NAMED - len(named)]]
+
+    def _judge(self) -> None:
+        total = self.used + self.skipped
+        if self.skipped and not self._reported:
+            self._reported = True
+            logger.warning("Rows that cannot be used are left out: %s", self.summary())
+        if total >= _JUDGED_ROWS and self.skipped > self._max_fraction * total:
+            raise ConfigurationError(
+                f"spec.trainer.data.maxSkippedFraction: {self.skipped} of the first {total} rows read here cannot be "
+                f"used, more than {self._max_fraction:g} of them ({self.summary()}); mend the data, or raise the limit"
+            )

@@ -1,7 +1,8 @@
 """The position of the data as an array that travels in the checkpoint beside the weights.
 
-int32 [batch rows, columns]: row r holds the position of the lane that fills row r of the global batch, so it is sharded
-like the batch itself, and restored whole by any number of processes.
+int32 [batch rows, columns]: row r holds the position of the lane that fills row r of the global batch (of a mixture: of
+the lanes of each source, one after the other), so it is sharded like the batch itself, and restored whole by any number
+of processes. A lane's position is 32 bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _FIELDS = {
     "batchSize": "spec.trainer.batchSize",
     "sequenceLength": "spec.trainer.sequenceLength",
     "lanes": "spec.trainer.data.lanes",
-    "packing": "the trainer's way of packing documents",
+    "packing": "spec.trainer.data.blockCrossDocumentAttention, or the trainer's way of packing documents",
+    "weights": "spec.trainer.data.mixture: the weights",
+    "epochs": "spec.trainer.data.epochs",
 }
 
 
@@ -44,7 +47,9 @@ def describe_data(
         "batchSize": plan.batch_size,
         "sequenceLength": sequence_length,
         "lanes": plan.lanes,
-        "packing": _PACKING,
+        "packing": _PACKING if plan.blocks_attention else f"{_PACKING}/open",
+        "weights": "/".join(f"{weight:.9g}" for weight in plan.weights),
+        "epochs": plan.epochs or 0,
     }
 
 
@@ -70,18 +75,18 @@ def identity_of(description: Mapping[str, str | int]) -> int:
 
 def state_shape(plan: LanePlan) -> tuple[int, int]:
     """The shape of the state of all rows; its dtype is int32."""
-    return plan.batch_size, len(STATE_COLUMNS)
+    return plan.batch_size, len(STATE_COLUMNS) * plan.num_sources
 
 
 def pack_position(identity: int, position: LanePosition) -> np.ndarray:
-    """The state of one row, int32 [columns]."""
+    """The position of one lane, int32 [8]."""
     low, high = position.digest & 0xFFFFFFFF, position.digest >> 32
     values = (identity, position.epoch, position.unit, position.row, position.token, position.batches)
     return np.array([*values, low, high], dtype=np.int64).astype(np.uint32).view(np.int32)
 
 
-def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> list[LanePosition]:
-    """The position of each lane, from the state of all rows.
+def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> dict[tuple[int, int], LanePosition]:
+    """The position of each lane by its number and source, from the state of all rows.
 
     Raises:
         ConfigurationError: the state belongs to another run, or is not whole.
@@ -90,22 +95,29 @@ def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> list[LaneP
     if state.shape != state_shape(plan):
         raise ConfigurationError(
             f"The data position in the checkpoint has shape {state.shape}, this run needs {state_shape(plan)}: "
-            "batchSize has changed; put it back, or start another run in another checkpointDir"
+            "batchSize or the mixture has changed; put it back, or start another run in another checkpointDir"
         )
-    if not (state[:, 0] == identity).all():
+    by_source = state.reshape(plan.batch_size, plan.num_sources, len(STATE_COLUMNS))
+    if not (by_source[:, :, 0] == identity).all():
         raise ConfigurationError(
             "The data position in the checkpoint belongs to other data, tokenizer, seed, batchSize, sequenceLength or "
             "lanes; put them back, or start another run in another checkpointDir"
         )
-    lanes = state.reshape(plan.lanes, plan.rows_per_lane, -1)
-    if not (lanes == lanes[:, :1]).all() or len(set(state[:, STATE_COLUMNS.index("batches")].tolist())) != 1:
+    of_lanes = by_source.reshape(plan.lanes, plan.rows_per_lane, plan.num_sources, -1)
+    batches = by_source[:, :, STATE_COLUMNS.index("batches")]
+    if not (of_lanes == of_lanes[:, :1]).all() or not (batches == batches[0, 0]).all():
         raise ConfigurationError("The data position in the checkpoint contradicts itself; restore an older checkpoint")
-    return [_position(row) for row in lanes[:, 0]]
+    return {
+        (lane, source): _position(of_lanes[lane, 0, source])
+        for lane in range(plan.lanes)
+        for source in range(plan.num_sources)
+    }
 
 
 def batches_digest(state: np.ndarray) -> str:
     """16 hexadecimal digits over all tokens delivered to all rows: equal for two runs that saw the same batches."""
-    kept = np.ascontiguousarray(np.asarray(state, dtype="<i4")[:, STATE_COLUMNS.index("batches") :])
+    positions = np.asarray(state, dtype="<i4").reshape(-1, len(STATE_COLUMNS))
+    kept = np.ascontiguousarray(positions[:, STATE_COLUMNS.index("batches") :])
     return hashlib.blake2b(kept, digest_size=8).hexdigest()
 
 
