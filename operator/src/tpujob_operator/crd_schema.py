@@ -50,8 +50,6 @@ def _convert(schema: Mapping[str, Any], definitions: Mapping[str, Any], *, keep_
     if schema.get(INT_OR_STRING):
         return {k: schema[k] for k in ("description", INT_OR_STRING, "pattern", "maxLength") if k in schema}
     result: Schema = {key: schema[key] for key in _KEPT if key in schema}
-    if _asks_for_keys(schema.get("anyOf", ())):
-        result["anyOf"] = schema["anyOf"]
     if "const" in schema:
         result["enum"] = [schema["const"]]
     match result.get("type"):
@@ -93,7 +91,7 @@ def _values(schema: Mapping[str, Any]) -> Any:
 
 
 def _asks_for_keys(options: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether alternatives only say which keys must be there; a structural schema may have those."""
+    """Whether alternatives only say which keys must be there: left to the operator, whose message is better."""
     return bool(options) and all(option.keys() == {"required"} for option in options)
 
 
