@@ -1,6 +1,7 @@
 """A run with everything but a model: starts, claims, restores, counts and saves.
 
-Configuration: steps, save_every, width (of the arrays), hash, adopt, raise_in (process).
+Configuration: steps, save_every, width (of the arrays), hash, adopt, raise_in (process), limit_seconds (of a save),
+wait_seconds (for the save before).
 """
 
 import json
@@ -26,9 +27,11 @@ def main(stop: endings.StopRequest) -> int:
     assert process.checkpoint_dir is not None
     config = json.loads(process.config or "{}")
     runtime = startup.start(
-        process, heartbeat_seconds=HEARTBEAT_SECONDS, configuration_hash=config.get("hash", "the same")
+        process,
+        heartbeat_seconds=HEARTBEAT_SECONDS,
+        configuration_hash=config.get("hash", "the same"),
+        on_met=stop.joined,
     )
-    stop.joined(runtime.coordination)
     directory = process.checkpoint_dir
     ownership.claim(directory, owner=f"{process.namespace}/{process.name}", adopt=config.get("adopt"), runtime=runtime)
     mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -36,7 +39,16 @@ def main(stop: endings.StopRequest) -> int:
         "sharded": NamedSharding(mesh, PartitionSpec("data")),
         "whole": NamedSharding(mesh, PartitionSpec()),
     }
-    checkpoints = checkpoint.Checkpoints(directory, retention=Retention(last=3), runtime=runtime)
+    checkpoints = checkpoint.Checkpoints(
+        directory,
+        retention=Retention(last=3),
+        runtime=runtime,
+        limit_seconds=config.get("limit_seconds", 60),
+        listener=checkpoint.Listener(
+            committed=lambda commit, seconds: logger.info("committed %d", commit.step),
+            failed=lambda step, why: logger.info("failed %d: %s", step, why),
+        ),
+    )
     width = config.get("width", 16)
     abstract = {
         name: jax.ShapeDtypeStruct((width, 2), np.float32, sharding=sharding) for name, sharding in shardings.items()
@@ -64,7 +76,7 @@ def main(stop: endings.StopRequest) -> int:
             # All have met in a collective.
             logger.info("counting")
         if step % config["save_every"] == 0:
-            checkpoints.save(step, tree)
+            checkpoints.save(step, tree, wait_seconds=config.get("wait_seconds"))
         checkpoints.poll()
     checkpoints.finish(30)
     stop.left_loop()

@@ -140,6 +140,7 @@ def start(
     program: Sequence[str] = TRAINER,
     absent: Sequence[int] = (),
     extra: Mapping[str, str] | None = None,
+    extra_of: Callable[[int], Mapping[str, str]] = lambda index: {},
 ) -> Run:
     """Starts the processes of one attempt.
 
@@ -156,6 +157,7 @@ def start(
         program: Arguments of Python.
         absent: Processes that never come.
         extra: More environment.
+        extra_of: More environment of one process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     coordinator, *report_ports = free_ports(processes + 1)
@@ -190,6 +192,7 @@ def start(
             "TPUJOB_REPORT_PORT": str(report_ports[index]),
             "TPUJOB_TERMINATION_LOG": str(termination_file),
             **(extra or {}),
+            **extra_of(index),
         }
         command = [sys.executable, "-I", "-S", str(dies_with_parent), str(os.getpid()), sys.executable, *program]
         with log_file.open("wb") as log:

@@ -332,3 +332,51 @@ def test_type_that_differs_is_another_configuration(tmp_path):
     checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=new_runtime())
     with pytest.raises(errors.ConfigurationError, match="model/norm has type bfloat16 in it, float32 is configured"):
         checkpoints.restore(other)
+
+
+def test_best_and_round_steps_stay(tmp_path, runtime):
+    rule = Retention(last=1, every_steps=20, best=1, best_metric="loss")
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=rule, runtime=runtime)
+    checkpoints.restore(abstract())
+    for step, loss in ((10, 3.0), (15, 1.0), (20, 2.0), (25, 4.0), (30, 5.0)):
+        checkpoints.save(step, tree(step))
+        assert checkpoints.finish(LIMIT_SECONDS)
+        checkpoints.measured(step, {"loss": loss})
+    checkpoints.close()
+    assert checkpoint_steps.committed(tmp_path) == [30, 20, 15]
+    # What was measured is known to the next attempt.
+    again = checkpoint.Checkpoints(str(tmp_path), retention=rule, runtime=new_runtime())
+    again.restore(abstract())
+    again.save(35, tree(35))
+    assert again.finish(LIMIT_SECONDS)
+    again.close()
+    assert checkpoint_steps.committed(tmp_path) == [35, 20, 15]
+
+
+def test_metadata_is_that_of_the_newest(tmp_path, runtime):
+    assert checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=1), runtime=runtime).stored_metadata() is None
+    for step in (3, 6):
+        checkpoints = checkpoint.Checkpoints(
+            str(tmp_path), retention=Retention(last=3), runtime=new_runtime(), metadata={"at": step}
+        )
+        checkpoints.save(step, tree(step))
+        assert checkpoints.finish(LIMIT_SECONDS)
+        assert checkpoints.stored_metadata() == {"at": step}
+        checkpoints.close()
+
+
+def test_steps_that_are_set_aside_may_be_saved_again(tmp_path, runtime):
+    run(tmp_path, steps=[3, 6, 9])
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
+    checkpoints.restore(abstract())
+    checkpoints.set_aside_from(6, "the loss was not finite")
+    restored = checkpoints.restore(abstract())
+    assert restored is not None
+    assert (restored[0], int(restored[1]["step"])) == (3, 3)
+    for step in (6, 9):
+        assert checkpoints.save(step, tree(step + 1))
+        assert checkpoints.finish(LIMIT_SECONDS)
+    checkpoints.close()
+    again = run(tmp_path)
+    assert again is not None
+    assert (again[0], int(again[1]["step"])) == (9, 10)

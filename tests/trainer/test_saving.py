@@ -52,6 +52,19 @@ def test_any_save_winds_the_clock_up() -> None:
     assert clock.asks()
 
 
+def test_a_save_that_came_to_nothing_is_asked_for_again_sooner() -> None:
+    hand = Hand()
+    clock = SaveClock(CheckpointConfig(every_seconds=600), decides=True, clock=hand)
+    clock.saved()
+    clock.try_again(in_seconds=30)
+    asked = []
+    for second in range(0, 1300, 10):
+        hand.now = 1000 + second
+        if clock.asks():
+            asked.append(second)
+    assert asked == [30, 630, 1230]
+
+
 def test_only_process_0_asks() -> None:
     hand = Hand()
     clock = SaveClock(CheckpointConfig(every_seconds=1), decides=False, clock=hand)

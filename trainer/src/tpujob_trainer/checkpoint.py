@@ -93,6 +93,7 @@ class Checkpoints:
         self._committed: set[int] = set()
         """Known to process 0."""
         self._last: Commit | None = None
+        self._seconds = 0.0
         self._is_open = False
         self._count = 0
 
@@ -105,6 +106,14 @@ class Checkpoints:
     def committed_time(self) -> float | None:
         """When that was, in Unix seconds."""
         return self._last.time if self._last else None
+
+    @property
+    def save_seconds(self) -> float:
+        """What the last save took until its commit or its failure, or the present one has taken if that is longer.
+
+        0 while none is measured.
+        """
+        return max(self._seconds, self._pending.elapsed if self._pending else 0.0)
 
     @property
     def is_saving(self) -> bool:
@@ -136,9 +145,42 @@ class Checkpoints:
             self._listener.unusable(step, why)
         return restored.step, restored.tree
 
-    def save(
-        self, step: int, tree: Any, *, metrics: Mapping[str, float] | None = None, wait_seconds: float | None = None
-    ) -> bool:
+    def set_aside_from(self, step: int, reason: str) -> None:
+        """Makes the checkpoints of this and later steps none any more, for all processes alike; `restore` comes next.
+
+        Their numbers may be saved again.
+        """
+        self.finish(self._limit_seconds + checkpoint_save.ANSWER_SECONDS)
+
+        def decide() -> list[int]:
+            found = [at for at in checkpoint_steps.committed(self.directory) if at >= step]
+            for at in found:
+                logger.warning("Set aside as %s: %s", checkpoint_steps.set_aside(self.directory, at, reason), reason)
+            return found
+
+        aside = self._runtime.coordination.lead_decides(
+            self._next("aside"), decide, limit_seconds=checkpoint_restore.VOTE_SECONDS
+        )
+        if self._last is not None and self._last.step >= step:
+            self._last = None
+        self._committed.difference_update(aside)
+        self._occupied.update(aside)
+
+    def stored_metadata(self) -> dict[str, Any] | None:
+        """What was given as `metadata` with the newest checkpoint, the same on all processes; None: there is none."""
+        found: dict[str, Any] | None = self._runtime.coordination.lead_decides(
+            self._next("metadata"),
+            lambda: checkpoint_steps.metadata_of_newest(self.directory),
+            limit_seconds=checkpoint_restore.VOTE_SECONDS,
+        )
+        return found
+
+    def measured(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Tells what was measured of a state that was saved, for `Retention.best_metric`; finite numbers."""
+        if self._deleter is not None and step in self._committed:
+            self._deleter.measured(step, metrics)
+
+    def save(self, step: int, tree: Any, *, wait_seconds: float | None = None) -> bool:
         """Begins to save; False when the step is saved already, or when storage is still busy with the save before.
 
         Returns as soon as the tree is copied to host memory, so that it may be donated.
@@ -146,7 +188,6 @@ class Checkpoints:
         Args:
             step: Of the state.
             tree: The state; global arrays.
-            metrics: Of this state, for `Retention.best_metric`; finite numbers.
             wait_seconds: How long to wait for the save before, rather than pass this one over; None: until it is over.
 
         Raises:
@@ -179,7 +220,7 @@ class Checkpoints:
                 step,
                 tree,
                 fingerprints=fingerprints.by_leaf,
-                metadata=self._metadata | {"metrics": dict(metrics or {})},
+                metadata=self._metadata,
                 name=f"{self._runtime.attempt_id}/{name}",
                 limit_seconds=self._limit_seconds,
                 runtime=self._runtime,
@@ -277,20 +318,21 @@ class Checkpoints:
 
     def _settle(self, pending: PendingSave) -> bool:
         self._pending = None
+        self._seconds = pending.elapsed
         outcome = pending.outcome
         assert outcome is not None
         if outcome.commit is not None:
             self._last = outcome.commit
             self._committed.add(pending.step)
             self.failing_since = None
-            self._listener.committed(outcome.commit, pending.seconds)
+            self._listener.committed(outcome.commit, pending.elapsed)
             if self._deleter is not None:
                 self._deleter.tidy()
             return True
         self._stuck.append(pending)
         now = time.time()
         if self.failing_since is None:
-            self.failing_since = now - pending.seconds
+            self.failing_since = now - pending.elapsed
         self._listener.failed(pending.step, outcome.problem)
         logger.error("The checkpoint of step %d failed: %s", pending.step, outcome.problem)
         if now - self.failing_since >= self._fail_after_seconds:

@@ -52,6 +52,11 @@ class Deleter:
         """Has the checkpoints deleted that are not to be kept."""
         self._tasks.put(self._tidy)
 
+    def measured(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Has the metrics of a step remembered, here and beside the checkpoints."""
+        if self._metrics.get(step) != metrics:
+            self._tasks.put(lambda: self._remember(step, dict(metrics)))
+
     def discard(self, step: int) -> None:
         """Has everything of a step deleted that is no checkpoint."""
         self._tasks.put(lambda: checkpoint_steps.delete(self._directory, step))
@@ -69,6 +74,10 @@ class Deleter:
                 task()
             except Exception as error:  # noqa: BLE001 - too many checkpoints are no reason to stop training
                 logger.warning("Deleting checkpoints in %s failed: %s", self._directory, errors.brief(error))
+
+    def _remember(self, step: int, metrics: dict[str, float]) -> None:
+        self._metrics[step] = metrics
+        checkpoint_steps.write_metrics(self._directory, step, metrics)
 
     def _tidy(self) -> None:
         steps = checkpoint_steps.committed(self._directory)

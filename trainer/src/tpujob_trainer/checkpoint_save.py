@@ -55,18 +55,18 @@ class PendingSave:
         name: str,
         limit_seconds: float,
         runtime: Runtime,
+        begun: float,
     ) -> None:
         """Watches from now on. `name` is new for each save, and the same on all processes."""
         self.step = step
         self.outcome: Outcome | None = None
-        self.seconds = 0.0
-        """From the begin until the outcome."""
+        self._seconds: float | None = None
         self._checkpointer = checkpointer
         self._directory = directory
         self._key = f"{name}/outcome"
         self._limit_seconds = limit_seconds
         self._runtime = runtime
-        self._begun = time.monotonic()
+        self._begun = begun
         self._over = threading.Event()
         self._writer = threading.Thread(target=self._write, name=f"save-{step}", daemon=True)
         self._writer.start()
@@ -81,6 +81,11 @@ class PendingSave:
     def is_writing(self) -> bool:
         """Whether this process may still write to the step: also after the outcome, when storage stalls."""
         return self._writer.is_alive()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the begin until the outcome, or until now."""
+        return time.monotonic() - self._begun if self._seconds is None else self._seconds
 
     def wait(self, limit_seconds: float) -> bool:
         """Waits for the outcome; whether there is one."""
@@ -116,7 +121,7 @@ class PendingSave:
             else:
                 outcome = self._heard()
         self.outcome = outcome
-        self.seconds = time.monotonic() - self._begun
+        self._seconds = time.monotonic() - self._begun
         self._over.set()
 
     def _late(self) -> float:
@@ -164,6 +169,7 @@ def begin(
         limit_seconds: For everything until the commit.
         runtime: This process among the others.
     """
+    begun = time.monotonic()
     _quiet()
     together = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
     # Without the checks of what is there already: the loop must not wait for storage.
@@ -187,7 +193,9 @@ def begin(
         ),
         custom_metadata=metadata,
     )
-    return PendingSave(checkpointer, directory, step, name=name, limit_seconds=limit_seconds, runtime=runtime)
+    return PendingSave(
+        checkpointer, directory, step, name=name, limit_seconds=limit_seconds, runtime=runtime, begun=begun
+    )
 
 
 def _cause(error: BaseException) -> BaseException:

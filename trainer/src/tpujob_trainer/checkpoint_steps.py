@@ -10,6 +10,8 @@ import json
 import logging
 import secrets
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from etils import epath
 
@@ -29,6 +31,8 @@ COMMITTED = "commit_success.txt"
 """Orbax's marker, written last by process 0 (google/orbax:checkpoint/CHANGELOG.md, 0.12.3)"""
 LATEST = "latest.json"
 """Hint for people and programs: step and time of the newest commit, written after it was seen."""
+METRICS = "metrics"
+"""Folder of what was measured of each step."""
 UNUSABLE = "unusable"
 """Folder of the steps that were set aside, on file systems; on buckets the note in the step."""
 TRASH = "trash"
@@ -83,6 +87,7 @@ def is_set_aside(directory: epath.PathLike, step: int) -> bool:
 def delete(directory: epath.PathLike, step: int) -> None:
     """Deletes a step such that it is no checkpoint from the first moment on, wherever this is interrupted."""
     found = folder(directory, step)
+    (epath.Path(directory) / METRICS / f"{step}.json").unlink(missing_ok=True)
     if atomic_files.is_local(directory):
         trash = epath.Path(directory) / TRASH
         trash.mkdir(parents=True, exist_ok=True)
@@ -110,12 +115,32 @@ def fingerprints_of(directory: epath.PathLike, step: int) -> dict[str, str]:
     return {str(name): str(value) for name, value in values.items()}
 
 
+def metadata_of_newest(directory: epath.PathLike) -> dict[str, Any] | None:
+    """What the run that made the newest checkpoint said of itself; None where there is none that can be read."""
+    for step in committed(directory):
+        try:
+            values = json.loads((folder(directory, step) / METADATA).read_text())
+            found: dict[str, Any] = values["custom_metadata"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("The metadata of step %d cannot be read: %r", step, error)
+        else:
+            return found
+    return None
+
+
+def write_metrics(directory: epath.PathLike, step: int, metrics: Mapping[str, float]) -> None:
+    """Keeps what was measured of a step; beside the steps, since that is known after a step was saved."""
+    path = epath.Path(directory) / METRICS / f"{step}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_files.replace_text(path, json.dumps(dict(metrics)) + "\n")
+
+
 def metrics_of(directory: epath.PathLike, step: int) -> dict[str, float]:
-    """The metrics that were saved with a step; none when they cannot be read."""
+    """What was measured of a step; nothing when it cannot be read."""
     try:
-        values = json.loads((folder(directory, step) / METADATA).read_text())
-        return {str(name): float(value) for name, value in values["custom_metadata"]["metrics"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        values = json.loads((epath.Path(directory) / METRICS / f"{step}.json").read_text())
+        return {str(name): float(value) for name, value in values.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 

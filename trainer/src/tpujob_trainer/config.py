@@ -51,7 +51,17 @@ class CheckpointConfig:
     every_seconds: Annotated[int, Range(1, 604800)] = 900
     """Save when the last save began this many seconds ago, by the clock of process 0."""
     keep: Annotated[int, Range(1, 10000)] = 3
-    """Committed checkpoints to keep; older ones are deleted."""
+    """Newest checkpoints to keep; older ones are deleted, unless another rule keeps them."""
+    keep_every_steps: Annotated[int, Range(1, 1e9)] | None = None
+    """Keep the checkpoints of all steps that are multiples of this. Default: none for this reason."""
+    keep_best: Annotated[int, Range(0, 10000)] = 0
+    """Keep so many checkpoints with the lowest bestMetric as well."""
+    best_metric: str = "evaluation_loss"
+    """What the best checkpoints have least of: a number that was evaluated at the step of the checkpoint."""
+    timeout_seconds: Annotated[int, Range(5, 86400)] = 600
+    """A save that is not committed by then has failed. Training never waits for it."""
+    fail_after_seconds: Annotated[int, Range(0, 31536000)] = 3600
+    """Train on while saves fail, but end the run when one fails so long after the first one that failed."""
     adopt: str | None = None
     """namespace/name of another job whose checkpoint directory this one takes over."""
 

@@ -27,6 +27,10 @@ GAUGES = {
     "tokens_per_second": ("tpujob_tokens_per_second", "Tokens of all processes per second, over the last interval."),
     "committed_step": ("tpujob_checkpoint_committed_step", "Step of the last committed checkpoint."),
     "committed_time": ("tpujob_checkpoint_committed_timestamp_seconds", "When the last checkpoint was committed."),
+    "checkpoint_failing_since": (
+        "tpujob_checkpoint_failing_since_timestamp_seconds",
+        "Since when saves fail; absent while the last one was committed.",
+    ),
     "restored_from": ("tpujob_restored_from_step", "Step of the checkpoint that this attempt went on from."),
 }
 """Fact of the report → metric. Absent while the fact is not known."""
@@ -62,6 +66,16 @@ class Metrics:
         )
         self.checkpoint_failures = prometheus_client.Counter(
             "tpujob_checkpoint_failures", "Saves that did not become a checkpoint.", registry=self.registry
+        )
+        self.checkpoints_passed_over = prometheus_client.Counter(
+            "tpujob_checkpoints_passed_over",
+            "Saves that were not begun, since storage was busy with the one before.",
+            registry=self.registry,
+        )
+        self.checkpoints_unusable = prometheus_client.Counter(
+            "tpujob_checkpoints_unusable",
+            "Checkpoints that were found damaged in a restore, and set aside.",
+            registry=self.registry,
         )
         self._heartbeat = prometheus_client.Gauge(HEARTBEAT, "When the loop last turned.", registry=self.registry)
         self.registry.register(_FromReport(report))

@@ -36,6 +36,8 @@ FIELDS: dict[str, Any] = {
     "tokens_per_second": None,
     "committed_step": None,
     "committed_time": None,
+    "checkpoint_failing_since": None,
+    "checkpoint_message": None,
     "restored_from": None,
     "checkpoint": None,
     "data_wait_seconds": 0.0,

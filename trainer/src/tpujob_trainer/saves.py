@@ -10,25 +10,38 @@ from tpujob_trainer.checkpoint import Checkpoints, Listener
 from tpujob_trainer.checkpoint_retention import Retention
 from tpujob_trainer.checkpoint_steps import Commit
 from tpujob_trainer.config_resolved import ResolvedConfig
+from tpujob_trainer.saving import SaveClock
 from tpujob_trainer.session import Session
 
 logger = logging.getLogger(__name__)
+
+TRY_AGAIN_SECONDS = 60.0
+"""After a save that failed."""
+PASSED_OVER_SECONDS = 10.0
+"""After one that was not begun, since storage was busy with the one before."""
 
 
 class Saves:
     """The checkpoints of the session, and what becomes of them in report, metrics and log."""
 
     def __init__(self, session: Session, run: ResolvedConfig, described: Mapping[str, str | int]) -> None:
-        self.seconds = 0.0
-        """What the last save took until its commit; 0 while none is measured."""
         self.checkpoints: Checkpoints | None = None
+        self.clock = SaveClock(run.checkpoint, decides=session.runtime.is_lead and session.directory is not None)
+        """Process 0's, which asks for saves."""
         self._session = session
         if session.directory:
             metrics = session.metrics
             self.checkpoints = Checkpoints(
                 session.directory,
-                retention=Retention(last=run.checkpoint.keep),
+                retention=Retention(
+                    last=run.checkpoint.keep,
+                    every_steps=run.checkpoint.keep_every_steps,
+                    best=run.checkpoint.keep_best,
+                    best_metric=run.checkpoint.best_metric,
+                ),
                 runtime=session.runtime,
+                limit_seconds=run.checkpoint.timeout_seconds,
+                fail_after_seconds=run.checkpoint.fail_after_seconds,
                 metadata={
                     "configuration": json.loads(run.as_json()),
                     "data": dict(described),
@@ -37,13 +50,50 @@ class Saves:
                 listener=Listener(
                     saved=lambda step, seconds: metrics.checkpoint_blocking_seconds.observe(seconds),
                     committed=self._committed,
-                    failed=lambda step, why: metrics.checkpoint_failures.inc(),
+                    failed=self._failed,
+                    passed_over=self._passed_over,
+                    unusable=self._unusable,
                 ),
             )
 
+    @property
+    def seconds(self) -> float:
+        """What a save takes, as far as is known; 0 while none is measured."""
+        return self.checkpoints.save_seconds if self.checkpoints else 0.0
+
     def _committed(self, commit: Commit, seconds: float) -> None:
-        self.seconds = seconds
+        self._tell_measured()
         self._session.metrics.checkpoint_commit_seconds.observe(seconds)
-        self._session.report.update(committed_step=commit.step, committed_time=commit.time)
+        self._session.report.update(
+            committed_step=commit.step,
+            committed_time=commit.time,
+            checkpoint_failing_since=None,
+            checkpoint_message=None,
+        )
         if self._session.runtime.is_lead:
             logger.info("Committed the checkpoint of step %d after %.1f s", commit.step, seconds)
+
+    def _tell_measured(self) -> None:
+        """States are evaluated after they are saved: what was found then is kept with the checkpoint of that step."""
+        assert self.checkpoints is not None
+        facts = self._session.report.snapshot()
+        step, loss = facts.get("evaluation_step"), facts.get("evaluation_loss")
+        if step is not None and loss is not None:
+            self.checkpoints.measured(step, {"evaluation_loss": loss})
+
+    def _failed(self, step: int, why: str) -> None:
+        assert self.checkpoints is not None
+        self._session.metrics.checkpoint_failures.inc()
+        self._session.report.update(
+            checkpoint_failing_since=self.checkpoints.failing_since,
+            checkpoint_message=f"the checkpoint of step {step} failed: {why}",
+        )
+        self.clock.try_again(in_seconds=TRY_AGAIN_SECONDS)
+
+    def _passed_over(self, step: int, why: str) -> None:
+        self._session.metrics.checkpoints_passed_over.inc()
+        self.clock.try_again(in_seconds=PASSED_OVER_SECONDS)
+
+    def _unusable(self, step: int, why: str) -> None:
+        self._session.metrics.checkpoints_unusable.inc()
+        self._session.report.update(checkpoint_message=f"the checkpoint of step {step} cannot be used: {why}")

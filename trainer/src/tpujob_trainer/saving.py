@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -25,17 +26,24 @@ class SaveClock:
         self._decides = decides
         self._clock = clock
         self._since = clock()
+        self._again_at = math.inf
 
     def asks(self) -> bool:
         """Whether to ask now; once, until the time has passed again."""
-        if not self._decides or self._clock() - self._since < self._seconds:
+        now = self._clock()
+        if not self._decides or (now - self._since < self._seconds and now < self._again_at):
             return False
-        self._since = self._clock()
+        self.saved()
         return True
 
     def saved(self) -> None:
         """A save was begun, for whatever reason."""
         self._since = self._clock()
+        self._again_at = math.inf
+
+    def try_again(self, *, in_seconds: float) -> None:
+        """The last save came to nothing: ask before it would be time again."""
+        self._again_at = self._clock() + in_seconds
 
 
 def fits(*, seconds_left: float, save_seconds: float) -> bool:

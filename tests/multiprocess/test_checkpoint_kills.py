@@ -1,0 +1,100 @@
+"""Two processes that save without a pause are killed at random moments, again and again, in one directory."""
+
+import random
+import re
+import time
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.multiprocess import processes
+from tests.multiprocess.storage_proxy import StorageProxy
+
+pytestmark = pytest.mark.processes
+
+COUNTING = ("-m", "tests.multiprocess.counting_run")
+OWN_PART = re.compile(r"/(?:ocdbt\.|array_metadatas/)process_(\d+)")
+ENDLESS = 1_000_000
+PROCESSES = 2
+LATEST_SECONDS = {"bucket": 5.0, "local": 1.0}
+"""Some saves fit into the time until a kill."""
+
+
+def kill_again_and_again(folder, kind, count, directory, environment_of):
+    """The logs of process 0 of all attempts, the last of which ends by itself."""
+    dice = random.Random(count)  # noqa: S311 - moments, not secrets
+    logs = []
+    for attempt in range(count + 1):
+        with processes.start(
+            folder / str(attempt),
+            processes=PROCESSES,
+            devices=1,
+            config={"steps": ENDLESS, "save_every": 1},
+            checkpoint_dir=directory,
+            attempt=attempt,
+            program=COUNTING,
+            extra_of=environment_of,
+        ) as run:
+            # Something is there to be lost.
+            wait_until(run, " counting" if attempt else " committed ")
+            pass_time(dice.uniform(0, LATEST_SECONDS[kind]) if attempt < count else 0)
+            # One of them first, and the other has a moment to do something with it.
+            processes.kill(run[dice.randrange(PROCESSES)])
+            pass_time(dice.uniform(0, 0.2))
+            run.stop()
+            logs.append(run[0].log)
+    return logs
+
+
+def wait_until(run, text):
+    def found():
+        assert all(member.poll() is None for member in run.members), run.explain()
+        return text in run[0].log
+
+    wait_for(text, found, timeout_seconds=60, explain=run.explain)
+
+
+def pass_time(seconds):
+    """The moment is what is random here: there is nothing to wait for."""
+    end = time.monotonic() + seconds
+    wait_for("a moment", lambda: time.monotonic() >= end)
+
+
+def check(logs):
+    """Every attempt goes on from a state that is what it was, and no older than the last commit that was told."""
+    committed = 0
+    for log in logs:
+        step, value = re.findall(r"restored=(\w+) value=([0-9.]+)", log)[0]
+        assert step != "None" or committed == 0
+        found = 0 if step == "None" else int(step)
+        assert found >= committed
+        assert float(value) == found
+        committed = max([found, *map(int, re.findall(r" committed (\d+)", log))])
+    assert committed > 0
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.faults)])
+def test_killed_bucket_run_goes_on_from_its_last_commit(tmp_path, bucket, count):
+    proxy = StorageProxy(bucket, PROCESSES)
+    try:
+        check(kill_again_and_again(tmp_path, "bucket", count, f"gs://{bucket.name}/kills-{count}", proxy.environment))
+    finally:
+        proxy.close()
+    written = [request for request in proxy.requests if request.is_write and request.method != "DELETE"]
+    shared: dict[str, set[int]] = {}
+    own: dict[str, set[int]] = {}
+    for name, who in proxy.writers(written).items():
+        (own if OWN_PART.search(name) else shared)[name] = who
+    # Everything that processes share has one writer; each has one part of its own, which nobody else writes.
+    assert shared
+    assert {name: who for name, who in shared.items() if who != {0}} == {}
+    assert set().union(*own.values()) == {0, 1}
+    for name, who in own.items():
+        part = OWN_PART.search(name)
+        assert part is not None
+        assert who <= {0, int(part[1])} if name.endswith("/") else who == {int(part[1])}, name
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(50, marks=pytest.mark.faults)])
+def test_killed_local_run_goes_on_from_its_last_commit(tmp_path, count):
+    check(kill_again_and_again(tmp_path, "local", count, tmp_path / "checkpoints", lambda index: {}))
