@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tpujob_trainer import endings, errors
-from tpujob_trainer.coordination import Coordination, CoordinationError, Failure
+from tpujob_trainer.coordination import CoordinationError
 
 PREAMBLE = """
 import hashlib, logging, sys, threading
@@ -71,7 +71,9 @@ class Child:
         ("raise errors.NotFoundError('no bucket')", 77, "no bucket"),
         ("raise ContractError('lacks TPUJOB_SLICE')", 78, "lacks TPUJOB_SLICE"),
         ("raise ValueError('two\\n  lines')", 1, "ValueError: two lines"),
-        ("sys.exit(3)", 3, "ended"),
+        ("sys.exit(3)", 3, "something called sys.exit(3), which is not how a run ends"),
+        # Kubernetes would count the process as done, and its peers would wait for ever.
+        ("sys.exit()", 1, "something called sys.exit(0), which is not how a run ends"),
         ("sys.exit('in words')", 1, "in words"),
         ("raise KeyboardInterrupt", 75, "interrupted"),
         # A thread of a library must not keep the process from ending.
@@ -119,7 +121,7 @@ def test_signal_in_the_loop_is_left_to_the_loop(tmp_path):
         ready()
         while not stop.requested:
             threading.Event().wait(0.01)
-        assert 25 < stop.seconds_left() <= 27
+        assert 23 < stop.seconds_left() <= 25
         print("saved", flush=True)
         return ExitCode.STOPPED
         """,
@@ -143,7 +145,7 @@ def test_grace_period_ends_a_process_that_does_not_stop(tmp_path):
     code, _, message = child.end()
     assert code == 75
     assert "the grace period is over" in message
-    assert 0.9 < time.monotonic() - begun < 2
+    assert 0.4 < time.monotonic() - begun < 2
 
 
 def test_second_signal_ends_at_once(tmp_path):
@@ -222,22 +224,3 @@ def test_own_fault_is_not_blamed_on_a_peer():
         "RuntimeError: RESOURCE_EXHAUSTED: out of memory",
     )
     assert endings.explain(errors.NotFoundError("gs://b: broken pipe")) == (77, "gs://b: broken pipe")
-
-
-@pytest.mark.parametrize(("first", "own"), [(78, 78), (77, 77), (76, 76), (75, 75), (79, 1), (80, 1), (1, 1), (137, 1)])
-def test_code_after_another_process_failed(first, own):
-    code, message = endings.after(Failure(process=2, code=first, message="no bucket"), talk(), [])
-    assert code == own
-    assert message == "ended with process 2 on host c, which was first: no bucket"
-
-
-@pytest.mark.parametrize(
-    ("silent", "message"), [([1, 2], "lost process 1 on host b, process 2 on host c"), ([], "lost another process")]
-)
-def test_silent_processes_are_the_lost_ones(silent, message):
-    echo = Failure(process=0, code=1, message="gloo", is_echo=True)
-    assert endings.after(echo, talk(), silent) == (1, f"{message}, whose own log has the cause; seen here: gloo")
-
-
-def talk():
-    return Coordination(None, process_id=0, hosts=["a", "b", "c"])

@@ -43,6 +43,17 @@ class Attempt:
         except OSError as error:
             logger.warning("Cannot write the attempt's report %s: %s", self.path, error)
 
+    def write_stacks(self, process_id: int, text: str) -> None:
+        """Keeps a process's stacks beside the file, as `<its name>.stacks-<process>.txt`. All processes may."""
+        path = self.path.with_name(f"{self.path.stem}.stacks-{process_id}.txt")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        except OSError as error:
+            logger.warning("Cannot write the stacks to %s: %s", path, error)
+        else:
+            logger.info("The stacks of all threads are in %s", path)
+
 
 def latest(directory: epath.PathLike) -> dict[str, Any] | None:
     """The report of the newest attempt, or None."""

@@ -15,6 +15,7 @@ from tpujob_trainer.config_parsing import Range, parse
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelConfig
+from tpujob_trainer.watchdog import WatchdogConfig
 
 BLOCK = "spec.trainer"
 """Where the block stands in the resource; every message about it begins so."""
@@ -123,8 +124,11 @@ class TrainerConfig:
     """Text to generate. Default: none."""
     log_every_steps: Annotated[int, Range(1, 1e9)] = 10
     """Steps between two lines of progress in the log of process 0."""
-    heartbeat_seconds: Annotated[int, Range(5, 3600)] = 100
-    """Silence after which a process counts as dead, and all others end."""
+    heartbeat_seconds: Annotated[int, Range(5, 3600)] = 30
+    """Silence after which a process counts as lost, and all others end, naming it. One that is killed is noticed at
+    once; this is for those that hang with their machine."""
+    watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+    """When a run that makes no progress is ended."""
 
     def __post_init__(self) -> None:
         if self.tokens is not None and self.steps is not None:

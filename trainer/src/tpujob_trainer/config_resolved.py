@@ -22,6 +22,7 @@ from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.watchdog import WatchdogConfig
 
 DEFAULT_SEQUENCE_LENGTH = 2048
 DEFAULT_BATCH_TOKENS = 2**19
@@ -46,6 +47,7 @@ class ResolvedConfig:
     sample: SampleConfig | None
     log_every_steps: int
     heartbeat_seconds: int
+    watchdog: WatchdogConfig
 
     @property
     def tokens_per_step(self) -> int:
@@ -93,6 +95,7 @@ def resolve(config: TrainerConfig, *, num_devices: int, vocabulary: int, platfor
         sample=config.sample,
         log_every_steps=config.log_every_steps,
         heartbeat_seconds=config.heartbeat_seconds,
+        watchdog=config.watchdog,
     )
 
 

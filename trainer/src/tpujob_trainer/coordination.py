@@ -6,7 +6,6 @@ The one place that touches `jax._src.distributed`, whose client JAX does not exp
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 import socket
@@ -20,7 +19,6 @@ from tpujob_trainer import errors
 logger = logging.getLogger(__name__)
 
 PREFIX = "tpujob/"
-FAILURE = "first-failure"
 ANSWER_SECONDS = 30.0
 """Time for process 0's word to arrive, on top of what it waits for."""
 
@@ -41,17 +39,6 @@ class KeyValues(Protocol):
 
     def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int) -> None:
         """Waits for all processes; each name works once."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Failure:
-    """Why a process ended."""
-
-    process: int
-    code: int
-    message: str
-    is_echo: bool = False
-    """Whether it ended because another process did: which one, it cannot tell alone."""
 
 
 class Coordination:
@@ -141,13 +128,6 @@ class Coordination:
         everything: list[Any] = self.lead_decides(f"{name}/all", collect, limit_seconds=limit_seconds + ANSWER_SECONDS)
         return everything
 
-    def absent(self, *, limit_seconds: float) -> list[int]:
-        """Who does not answer any more, asked by all who still do at about the same time, once."""
-        with contextlib.suppress(CoordinationError):
-            self.set(f"present/{self.process_id}", "true")
-        present = self._answers("present", limit_seconds)
-        return [i for i in range(self.num_processes) if i not in present]
-
     def _answers(self, name: str, limit_seconds: float) -> dict[int, Any]:
         deadline = time.monotonic() + limit_seconds
         answers = {}
@@ -178,28 +158,6 @@ class Coordination:
                 shared.is_shared = True
                 raise shared
         return answer["result"]
-
-    def announce_failure(self, code: int, message: str, *, is_echo: bool = False) -> None:
-        """Tells all processes why this one ends, unless another one was first."""
-        failure = Failure(self.process_id, code, message, is_echo)
-        with contextlib.suppress(CoordinationError):
-            self.set(FAILURE, json.dumps(dataclasses.asdict(failure)))
-
-    def first_failure(self, *, limit_seconds: float) -> Failure | None:
-        """Who failed first, waiting for somebody to; None when nobody has.
-
-        Raises:
-            CoordinationError: the service is gone.
-        """
-        if self._client is None:
-            return None
-        try:
-            said = json.loads(self.get(FAILURE, limit_seconds=limit_seconds))
-        except CoordinationError as error:
-            if "DEADLINE_EXCEEDED" in str(error):
-                return None
-            raise
-        return Failure(**said)
 
 
 def alone() -> Coordination:

@@ -2,13 +2,16 @@
 
 - A wake-up descriptor and a thread hear the signals: a Python handler would sleep through a compile.
 - Whatever happens, the process is gone before the grace period is: one deadline, grace minus a margin.
-- Who fails says so to the others, and they end at once, naming it.
+- Who fails says so to the others (`peers`), and they end at once, naming it.
+- Who makes no progress (`watchdog`) ends with the stacks of all threads, and all others with theirs.
 - It ends by `os._exit`: interpreter shutdown would wait for peers in JAX's barrier, and for threads of libraries.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import faulthandler
 import logging
 import os
 import re
@@ -17,15 +20,16 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from tpujob_contract import ContractError, DistributedProcess, ExitCode, environment, read_environment
-from tpujob_contract.exit_codes import FATAL
-from tpujob_trainer import errors
-from tpujob_trainer.coordination import Coordination, CoordinationError, Failure
+from tpujob_contract import ContractError, ExitCode, environment
+from tpujob_trainer import errors, stacks, termination, verdict
+from tpujob_trainer.coordination import CoordinationError
+from tpujob_trainer.peers import Peers
 from tpujob_trainer.stopping import StopRequest, margin
+from tpujob_trainer.verdict import Failure, Standing
+from tpujob_trainer.watchdog import Watchdog
 
 __all__ = ["StopRequest", "explain", "run_to_exit"]
 
@@ -35,20 +39,18 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DEFAULT_GRACE_SECONDS = 30.0
 SAME_REQUEST_SECONDS = 1.0
 """Signals closer together are one request: a terminal's Ctrl-C may come twice, directly and forwarded."""
-LISTEN_SECONDS = 60.0
-"""Length of one question for failures of others; the answer comes at once when there is one."""
-HEARING_SECONDS = 1.0
-"""Time for the others to hear of a failure, and for one that lost a peer to hear which."""
+VERDICT_SECONDS = 5.0
+"""Beyond the heartbeat: for one that sees a broken exchange to hear who is lost."""
 LAST_WORDS_SECONDS = 5.0
 """Limit for what is done at exit (the attempt's file on a slow bucket)."""
-TERMINATION_LOG = Path("/dev/termination-log")
-TERMINATION_BYTES = 4096
-"""Kubernetes reads no more."""
+STUCK_HEARTBEATS = 3
+"""Heartbeats without a turn of any Python thread after which this process ends by itself; the others are gone then."""
 
 _PEER_LOST = re.compile(
     r"gloo|connection (closed|reset) by peer|heartbeat timeout|coordination service|unhealthy|broken pipe",
     re.IGNORECASE,
 )
+_TIMED_OUT = re.compile(r"timed? ?out|DEADLINE_EXCEEDED", re.IGNORECASE)
 
 
 def run_to_exit(
@@ -68,7 +70,7 @@ def explain(error: BaseException) -> tuple[int, str]:
     """Exit code and one line for what ended the run."""
     text = _one_line(error)
     if is_lost_peer(error):
-        return 1, _lost("another process", text)
+        return 1, f"lost another process, whose own log has the cause; seen here: {text}"
     if isinstance(error, ContractError):
         return ExitCode.CONFIGURATION, text
     if isinstance(error, errors.TrainerError):
@@ -86,66 +88,53 @@ def is_lost_peer(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | ValueError) and bool(_PEER_LOST.search(str(error)))
 
 
-def after(failure: Failure, talk: Coordination, silent: Sequence[int]) -> tuple[int, str]:
-    """Exit code and message of a process that ends because another one did.
-
-    A code that decides about the next try is everybody's, whichever pod is looked at first; else this is a lost peer.
-
-    Args:
-        failure: The first that was told of.
-        talk: Knows the hosts.
-        silent: Who no longer answers: the lost ones, when the failure is an echo of theirs.
-    """
-    if failure.is_echo:
-        return 1, _lost(", ".join(map(talk.name, silent)) or "another process", failure.message)
-    code = failure.code if failure.code in (*FATAL, ExitCode.STOPPED) else 1
-    return code, f"ended with {talk.name(failure.process)}, which was first: {failure.message}"
-
-
 class _Exit:
     """The one way out: the first thread that leaves ends the process, later ones wait for that."""
 
     def __init__(self, environ: Mapping[str, str], grace_seconds: float) -> None:
-        self._stop = StopRequest(grace_seconds=grace_seconds, on_joined=self._joined)
+        self._stop = StopRequest(grace_seconds=grace_seconds, on_joined=self._joined, on_watched=self._watched)
         self._environ = environ
         self._leaving = threading.Lock()
-        self._talk: Coordination | None = None
+        self._peers: Peers | None = None
+        self._watchdog: Watchdog | None = None
 
     def run(self, main: Callable[[StopRequest], int]) -> NoReturn:
         self._hear_signals()
         try:
             code = int(main(self._stop))
         except SystemExit as error:
-            if isinstance(error.code, str):
-                self.leave(1, error.code)
-            self.leave(error.code or 0, "ended")
+            self.leave(*_exited(error))
         except BaseException as error:  # everything has to end here
-            if is_lost_peer(error) and self._talk is not None:
-                self._leave_after_loss(self._talk, error)
             if not isinstance(error, errors.TrainerError | ContractError):
                 logger.exception("Unexpected")
+            if is_lost_peer(error) and self._peers is not None:
+                self._leave_after_loss(self._peers, error)
             self.leave(*explain(error), tell=not getattr(error, "is_shared", False))
-        self._end(code, "asked to stop; what was committed is there" if code == ExitCode.STOPPED else "ended")
+        if code == ExitCode.STOPPED:
+            self._end(code, f"asked to stop{self._by_whom()}; what was committed is there")
+        self._end(code, "ended")
 
     def leave(self, code: int, message: str, *, tell: bool = True) -> NoReturn:
         """Ends the process out of order; `tell` the others when they do not know yet."""
-        if self._talk is not None and code != ExitCode.FINISHED:
-            if tell:
-                self._talk.announce_failure(code, message)
-            if self._talk.process_id == 0:
-                # The service ends with this process, and the others would only learn that it is gone.
-                time.sleep(min(HEARING_SECONDS, self._stop.seconds_left()))
+        if self._peers is not None and tell and code != ExitCode.FINISHED:
+            self._peers.fail(Failure(self._peers.process_id, code, message))
         self._end(code, message)
 
     def _end(self, code: int, message: str) -> NoReturn:
         if not self._leaving.acquire(blocking=False):
             threading.Event().wait()
         try:
-            self._say_last_words(code, message)
             if code != ExitCode.FINISHED:
-                line = f"{_who(self._environ)}: {message}"
-                self._write_termination_message(line)
+                line = f"{termination.who(self._environ)}: {message}"
+                # First of all: whatever hangs or kills from here on, the cause is told.
+                termination.write_message(line, self._environ)
                 logger.log(logging.INFO if code == ExitCode.STOPPED else logging.ERROR, "Exit %d: %s", code, line)
+            if code == ExitCode.STALLED:
+                self._stop.stacks = stacks.all_threads()
+                logger.error("%s", self._stop.stacks)
+            if self._peers is not None:
+                self._peers.part()
+            self._say_last_words(code, message)
             with contextlib.suppress(Exception):
                 logging.shutdown()
                 sys.stdout.flush()
@@ -163,40 +152,46 @@ class _Exit:
 
         speaker = threading.Thread(target=say, daemon=True, name="last-words")
         speaker.start()
-        speaker.join(min(LAST_WORDS_SECONDS, self._stop.seconds_left() + margin(self._stop.grace_seconds) / 2))
+        speaker.join(min(LAST_WORDS_SECONDS, self._stop.seconds_left() + margin(self._stop.grace_seconds) / 4))
 
-    def _write_termination_message(self, line: str) -> None:
-        given = self._environ.get(environment.TERMINATION_LOG)
-        path = Path(given) if given else TERMINATION_LOG
-        if not given and not path.exists():
-            return
-        try:
-            path.write_bytes(line.encode()[:TERMINATION_BYTES])
-        except OSError as error:
-            logger.warning("Cannot write the termination message to %s: %s", path, error)
+    def _joined(self, peers: Peers) -> None:
+        self._peers = peers
+        _delay_aborts()
+        peers.start(
+            on_verdict=self._heard,
+            standing=lambda: self._watchdog.standing() if self._watchdog else Standing(),
+            on_beat=lambda: faulthandler.dump_traceback_later(STUCK_HEARTBEATS * peers.heartbeat_seconds, exit=True),
+        )
 
-    def _joined(self, talk: Coordination) -> None:
-        self._talk = talk
-        if talk.num_processes > 1:
-            threading.Thread(target=self._hear_failures, args=(talk,), name="peers", daemon=True).start()
+    def _heard(self, failure: Failure) -> NoReturn:
+        """Ends this process because of another one."""
+        assert self._peers is not None
+        code, message = verdict.after(failure, self._peers.name)
+        if failure.kind == "lost" and (self._stop.requested or self._peers.asked):
+            # It may well have been killed at the end of its grace period: nothing that a retry is charged for.
+            code, message = ExitCode.STOPPED, f"asked to stop{self._by_whom()}, and {message}"
+        self._end(code, message)
 
-    def _hear_failures(self, talk: Coordination) -> None:
-        failure = None
-        while failure is None:
-            try:
-                failure = talk.first_failure(limit_seconds=LISTEN_SECONDS)
-            except CoordinationError:
-                return  # All ended in order, or JAX's own heartbeat ends this process.
-        if failure.process != talk.process_id:
-            silent = talk.absent(limit_seconds=HEARING_SECONDS) if failure.is_echo else []
-            self.leave(*after(failure, talk, silent), tell=False)
+    def _watched(self, watchdog: Watchdog) -> None:
+        self._watchdog = watchdog
+        watchdog.start(lambda noticed: self._stalled(noticed, watchdog.standing()))
 
-    def _leave_after_loss(self, talk: Coordination, error: BaseException) -> NoReturn:
-        """Finds out who is lost. If somebody has said why it ends, the thread that hears it leaves meanwhile."""
-        echo = Failure(talk.process_id, 1, _one_line(error), is_echo=True)
-        talk.announce_failure(echo.code, echo.message, is_echo=True)
-        silent = talk.absent(limit_seconds=HEARING_SECONDS)
-        self.leave(*after(echo, talk, silent), tell=False)
+    def _stalled(self, noticed: str, standing: Standing) -> NoReturn:
+        if self._peers is None:
+            self._end(ExitCode.STALLED, f"{noticed}: {standing}")
+        failure = Failure(self._peers.process_id, ExitCode.STALLED, noticed, "stalled")
+        self._end(*verdict.after(self._peers.fail(failure), self._peers.name))
+
+    def _leave_after_loss(self, peers: Peers, error: BaseException) -> NoReturn:
+        """Waits for who is lost, or has said why it ends: the thread that hears it leaves meanwhile.
+
+        Without that it is an exchange that took too long, and somebody is behind the others.
+        """
+        if (failure := peers.wait(peers.heartbeat_seconds + VERDICT_SECONDS)) is not None:
+            self._heard(failure)
+        if _TIMED_OUT.search(str(error)):
+            self._stalled(_one_line(error), self._watchdog.standing() if self._watchdog else Standing())
+        self.leave(*explain(error))
 
     def _hear_signals(self) -> None:
         receiver, sender = socket.socketpair()
@@ -215,8 +210,9 @@ class _Exit:
             try:
                 heard = [signal.Signals(number).name for number in receiver.recv(16) if number in SIGNALS]
             except TimeoutError:
-                self._end(
-                    ExitCode.STOPPED, "asked to stop, and the grace period is over; what was not committed is lost"
+                self.leave(
+                    ExitCode.STOPPED,
+                    f"asked to stop{self._by_whom()}, and the grace period is over; what was not committed is lost",
                 )
             if not heard:
                 continue
@@ -226,12 +222,34 @@ class _Exit:
                 logger.info("%s: asked to stop, %.0f s left", heard[0], self._stop.seconds_left())
                 if not self._stop.is_in_loop:
                     self.leave(ExitCode.STOPPED, f"{heard[0]} outside the training loop: nothing to save")
+                if self._peers is not None:
+                    self._peers.tell_asked(heard[0])
             elif time.monotonic() - asked_at > SAME_REQUEST_SECONDS:
-                self._end(ExitCode.STOPPED, f"{heard[0]} again: left at once; what was not committed is lost")
+                self.leave(ExitCode.STOPPED, f"{heard[0]} again: left at once; what was not committed is lost")
+
+    def _by_whom(self) -> str:
+        return f" ({self._peers.asked})" if self._peers is not None and self._peers.asked else ""
 
 
-def _lost(who: str, text: str) -> str:
-    return f"lost {who}, whose own log has the cause; seen here: {text}"
+def _delay_aborts() -> None:
+    """Lets the thread that aborts this process sleep for six seconds first.
+
+    When process 0 is gone, JAX's client notices within milliseconds and aborts, in a C++ thread, without a word about
+    who is lost. Meanwhile our own threads say it and leave. The handler is C's `sleep`, called with the signal's number
+    as seconds: no Python code could run there.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.signal.restype = ctypes.c_void_p
+        libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
+
+
+def _exited(error: SystemExit) -> tuple[int, str]:
+    """Exit code and message of a program that calls sys.exit in the middle of its work: 0 is no success then."""
+    if isinstance(error.code, str):
+        return 1, error.code
+    code = error.code or 0
+    return code or 1, f"something called sys.exit({code}), which is not how a run ends"
 
 
 def _one_line(error: BaseException) -> str:
@@ -241,15 +259,3 @@ def _one_line(error: BaseException) -> str:
 def _grace(environ: Mapping[str, str]) -> float:
     text = environ.get(environment.GRACE_SECONDS, "")
     return float(text) if re.fullmatch(r"[0-9]+", text) else DEFAULT_GRACE_SECONDS
-
-
-def _host() -> str:
-    return socket.gethostname()
-
-
-def _who(environ: Mapping[str, str]) -> str:
-    with contextlib.suppress(ContractError):
-        process = read_environment(environ)
-        if isinstance(process, DistributedProcess):
-            return f"{_host()}: process {process.process_id} of {process.num_processes}"
-    return _host()

@@ -1,4 +1,7 @@
-"""Process 0's side of the meeting: one thread, non-blocking sockets; what is no process of this run is dropped."""
+"""Process 0's side of the meeting: one thread, non-blocking sockets; what is no process of this run is dropped.
+
+The connections of those who have met stay open: they are the lines of `peers`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class _Guest:
 
 
 class Reception:
-    """Everybody who has come so far; a context that closes all connections at its end."""
+    """Everybody who has come so far; a context that closes at its end all connections that it did not give away."""
 
     def __init__(self, listener: socket.socket, own: Hello, places: Sequence[str]) -> None:
         self._places = places
@@ -53,7 +56,8 @@ class Reception:
             self._drop(guest)
         self._selector.close()
 
-    def wait(self, deadline: float, limit_seconds: float) -> Meeting:
+    def wait(self, deadline: float, limit_seconds: float) -> tuple[Meeting, dict[int, socket.socket]]:
+        """The meeting, and the connection to each of the others."""
         next_alive = time.monotonic()
         said = -1
         while True:
@@ -81,11 +85,14 @@ class Reception:
     def _arrived(self) -> dict[int, Hello]:
         return {0: self._own} | {g.hello.process_id: g.hello for g in self._guests.values() if g.hello}
 
-    def _let_go(self, arrived: Mapping[int, Hello]) -> Meeting:
+    def _let_go(self, arrived: Mapping[int, Hello]) -> tuple[Meeting, dict[int, socket.socket]]:
         meeting = Meeting(secrets.token_hex(4), tuple(arrived[i].host for i in range(len(self._places))))
         self._tell(dataclasses.asdict(meeting))
-        self._see_off()
-        return meeting
+        kept = {g.hello.process_id: g.connection for g in self._guests.values() if g.hello}
+        for connection in kept.values():
+            self._selector.unregister(connection)
+            del self._guests[connection]
+        return meeting, kept
 
     def _tell(self, values: Mapping[str, Any]) -> None:
         for guest in [g for g in self._guests.values() if g.hello]:
@@ -98,7 +105,7 @@ class Reception:
             self._drop(guest)
 
     def _see_off(self) -> None:
-        """Waits until the others have closed first: then no socket of ours lingers on the port that JAX binds next."""
+        """Waits until the others have read and closed."""
         until = time.monotonic() + 5
         while any(g.hello for g in self._guests.values()) and time.monotonic() < until:
             self._turn(0.2)

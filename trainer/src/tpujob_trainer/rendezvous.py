@@ -1,7 +1,8 @@
 """Everybody meets before JAX starts, so that whoever is missing can be named.
 
 `jax.distributed.initialize` aborts the process when somebody never comes, and says not who. So process 0 listens on the
-coordinator's own port first, the others report there, and the port is free again when JAX binds it.
+coordinator's own port first and the others report there. It stops listening when all have met, so that JAX can; the
+connections stay, and are the lines on which the processes hear of each other until they part (`peers`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ SILENCE_SECONDS = 15.0
 RETRY_SECONDS = 0.3
 
 
+Met = tuple[Meeting, dict[int, socket.socket]]
+"""What everybody goes on with, and the open connections: of process 0 to all others, of these to process 0."""
+
+
 def bind_host(coordinator_host: str) -> str | None:
     """Where process 0 listens: on the loopback address when the coordinator's is one, else everywhere (None)."""
     if coordinator_host == "localhost":
@@ -35,7 +40,7 @@ def bind_host(coordinator_host: str) -> str | None:
     return None
 
 
-def receive(own: Hello, places: Sequence[str], *, host: str, port: int, limit_seconds: float) -> Meeting:
+def receive(own: Hello, places: Sequence[str], *, host: str, port: int, limit_seconds: float) -> Met:
     """Waits, as process 0, for all others, and lets everyone go on.
 
     Raises:
@@ -48,7 +53,7 @@ def receive(own: Hello, places: Sequence[str], *, host: str, port: int, limit_se
         return reception.wait(deadline, limit_seconds)
 
 
-def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_seconds: float) -> Meeting:
+def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_seconds: float) -> Met:
     """Reports to process 0, and goes on when everybody is there.
 
     Raises:
@@ -58,30 +63,47 @@ def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_sec
     deadline = time.monotonic() + limit_seconds
     problem = "no answer"
     while time.monotonic() < deadline:
+        connection = None
         try:
-            with socket.create_connection((host, port), timeout=SILENCE_SECONDS) as connection:
-                connection.sendall(to_line(dataclasses.asdict(own)))
-                with connection.makefile("rb") as lines:
-                    while line := lines.readline(MAX_ANSWER_BYTES):
-                        said = json.loads(line)
-                        if "error" in said:
-                            raise errors.from_dict(said)
-                        if "nonce" in said:
-                            return Meeting(str(said["nonce"]), tuple(map(str, said["hosts"])))
-                        if "refused" in said:
-                            problem = str(said["refused"])
-                            break
-                        # It is there and counting: its limit decides, whoever of us began earlier.
-                        deadline = max(deadline, time.monotonic() + SILENCE_SECONDS)
-                    else:
-                        problem = "it closed the connection"
+            connection = socket.create_connection((host, port), timeout=SILENCE_SECONDS)
+            connection.sendall(to_line(dataclasses.asdict(own)))
+            # Unbuffered: what follows the meeting is read by others.
+            while line := _read_line(connection):
+                said = json.loads(line)
+                if "error" in said:
+                    raise errors.from_dict(said)
+                if "nonce" in said:
+                    met = Meeting(str(said["nonce"]), tuple(map(str, said["hosts"]))), {0: connection}
+                    connection = None
+                    return met
+                if "refused" in said:
+                    problem = str(said["refused"])
+                    break
+                # It is there and counting: its limit decides, whoever of us began earlier.
+                deadline = max(deadline, time.monotonic() + SILENCE_SECONDS)
+            else:
+                problem = "it closed the connection"
         except (OSError, ValueError, KeyError, TypeError) as error:
             problem = str(error) or type(error).__name__
+        finally:
+            if connection is not None:
+                connection.close()
         time.sleep(min(RETRY_SECONDS, max(deadline - time.monotonic(), 0)))
     raise errors.PeersMissingError(
         f"process 0 ({place_of_lead}) at {host}:{port} did not answer within {limit_seconds:g} s ({problem}); "
         "see whether its pod is scheduled, and whether its log ends before this"
     )
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    """The next line; nothing when the connection is closed."""
+    line = bytearray()
+    while not line.endswith(b"\n") and len(line) < MAX_ANSWER_BYTES:
+        heard = connection.recv(1)
+        if not heard:
+            return b""
+        line += heard
+    return bytes(line)
 
 
 def _listen(host: str, port: int, deadline: float) -> socket.socket:

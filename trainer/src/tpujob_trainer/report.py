@@ -56,6 +56,7 @@ class Report:
         self._facts = copy.deepcopy(FIELDS)
         self._seconds: dict[str, float] = {}
         self._since = clock()
+        self._turns = 0
 
     def update(self, **facts: Any) -> None:
         """Replaces facts by name.
@@ -68,6 +69,7 @@ class Report:
             raise KeyError(f"a report has no {', '.join(unknown)}")
         with self._lock:
             self._facts.update(facts)
+            self._turns += "step" in facts
             if self._facts["loss_first"] is None:
                 self._facts["loss_first"] = self._facts["loss"]
 
@@ -76,6 +78,7 @@ class Report:
         with self._lock:
             self._account()
             self._facts["phase"] = phase
+            self._turns += 1
 
     @contextlib.contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
@@ -94,6 +97,17 @@ class Report:
         with self._lock:
             phase: Phase = self._facts["phase"]
             return phase
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        with self._lock:
+            return int(self._facts["step"])
+
+    @property
+    def turns(self) -> int:
+        """Signs of progress so far: steps and changes of phase. The watchdog looks whether they go on."""
+        return self._turns
 
     def snapshot(self) -> dict[str, Any]:
         """All facts as JSON values, and the seconds spent in each phase so far."""

@@ -19,6 +19,7 @@ from tpujob_trainer.metrics import Metrics
 from tpujob_trainer.report import Phase, Report
 from tpujob_trainer.startup import Runtime
 from tpujob_trainer.stopping import StopRequest
+from tpujob_trainer.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -54,14 +55,15 @@ class Session:
         started = datetime.datetime.now(datetime.UTC)
         report = Report()
         metrics = Metrics(report)
+        stop.watched(Watchdog(report, config.watchdog))
         port = process.report_port if process else int(environ.get(environment.REPORT_PORT) or ports.REPORT)
         server.serve(report.snapshot, metrics.exposition, host=server.address(environ), port=port)
         runtime = startup.start(
             process,
             heartbeat_seconds=config.heartbeat_seconds,
             configuration_hash=configuration_hash(environ[environment.CONFIG]),
+            on_met=stop.joined,
         )
-        stop.joined(runtime.coordination)
         if process:
             require_devices(
                 num_processes=process.num_processes, chips_per_host=process.chips_per_host, devices=jax.devices()
@@ -113,4 +115,6 @@ class Session:
         if code != ExitCode.FINISHED:
             self.report.update(message=message)
         if self.attempt:
+            if self.stop.stacks:
+                self.attempt.write_stacks(self.runtime.process_id, self.stop.stacks)
             self.attempt.write(self.report.snapshot(), exit_code=code)

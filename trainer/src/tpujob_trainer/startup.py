@@ -8,17 +8,23 @@ import logging
 import platform
 import secrets
 import socket
+from collections.abc import Callable
 
 import jax
 
 from tpujob_contract import DistributedProcess, IndependentWorker
 from tpujob_trainer import coordination, errors, rendezvous
 from tpujob_trainer.meeting import Hello, Meeting
+from tpujob_trainer.peers import Peers
 
 logger = logging.getLogger(__name__)
 
 PACKAGES = ("tpujob-trainer", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
 """What must be the same in all processes of a run."""
+JAX_HEARTBEATS = 3
+"""Our own heartbeats after which JAX's ends a process: it aborts without naming anybody, so it comes last."""
+JAX_LEAST_HEARTBEAT_SECONDS = 100
+"""JAX's default."""
 INITIALIZATION_SECONDS = 120
 """Limit of JAX's own start, once everybody is there."""
 SHUTDOWN_SECONDS = 20
@@ -48,7 +54,11 @@ class Runtime:
 
 
 def start(
-    process: DistributedProcess | IndependentWorker | None, *, heartbeat_seconds: int, configuration_hash: str
+    process: DistributedProcess | IndependentWorker | None,
+    *,
+    heartbeat_seconds: int,
+    configuration_hash: str,
+    on_met: Callable[[Peers], None] = lambda peers: None,
 ) -> Runtime:
     """The running JAX runtime of this process.
 
@@ -56,6 +66,7 @@ def start(
         process: What the environment says, from `tpujob_contract.read_environment`.
         heartbeat_seconds: Silence after which a process counts as dead and the others end.
         configuration_hash: Compared between the processes.
+        on_met: Called before JAX starts, with the lines to the other processes.
 
     Raises:
         PeersMissingError: not all came within the contract's `startup_seconds`; each missing one is named.
@@ -63,7 +74,7 @@ def start(
     """
     host = socket.gethostname()
     if isinstance(process, DistributedProcess) and process.num_processes > 1:
-        meeting = _start_together(process, host, heartbeat_seconds, configuration_hash)
+        meeting = _start_together(process, host, heartbeat_seconds, configuration_hash, on_met)
         attempt_id = _attempt_id(process, meeting.nonce)
         talk = coordination.of_jax(process.process_id, meeting.hosts)
         runtime = Runtime(process.process_id, process.num_processes, attempt_id, host, talk)
@@ -90,7 +101,13 @@ def start(
     return runtime
 
 
-def _start_together(process: DistributedProcess, host: str, heartbeat_seconds: int, configuration_hash: str) -> Meeting:
+def _start_together(
+    process: DistributedProcess,
+    host: str,
+    heartbeat_seconds: int,
+    configuration_hash: str,
+    on_met: Callable[[Peers], None],
+) -> Meeting:
     name, _, port_text = process.coordinator.rpartition(":")
     port = int(port_text)
     own = Hello(
@@ -106,9 +123,10 @@ def _start_together(process: DistributedProcess, host: str, heartbeat_seconds: i
     ]
     limit = process.startup_seconds
     if process.process_id == 0:
-        meeting = rendezvous.receive(own, places, host=name, port=port, limit_seconds=limit)
+        meeting, lines = rendezvous.receive(own, places, host=name, port=port, limit_seconds=limit)
     else:
-        meeting = rendezvous.report_to(own, places[0], host=name, port=port, limit_seconds=limit)
+        meeting, lines = rendezvous.report_to(own, places[0], host=name, port=port, limit_seconds=limit)
+    on_met(Peers(process.process_id, meeting.hosts, lines, heartbeat_seconds=heartbeat_seconds))
     # JAX's handler would swallow SIGTERM; ours hears it in every phase.
     jax.config.update("jax_enable_preemption_service", False)
     # Connections within a job never go through a proxy that happens to be configured: no warning either.
@@ -120,7 +138,7 @@ def _start_together(process: DistributedProcess, host: str, heartbeat_seconds: i
         process_id=process.process_id,
         cluster_detection_method="deactivate",
         initialization_timeout=INITIALIZATION_SECONDS,
-        heartbeat_timeout_seconds=heartbeat_seconds,
+        heartbeat_timeout_seconds=max(JAX_HEARTBEATS * heartbeat_seconds, JAX_LEAST_HEARTBEAT_SECONDS),
         shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         coordinator_bind_address=f"{bind}:{port}" if bind else None,
     )

@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from tpujob_trainer.coordination import Coordination
+from tpujob_contract.launch_child import margin_seconds
+from tpujob_trainer.peers import Peers
+from tpujob_trainer.watchdog import Watchdog
 
 AtExit = Callable[[int, str], None]
 """Called with the exit code and the message, at most for a few seconds."""
@@ -20,15 +22,19 @@ class StopRequest:
         *,
         grace_seconds: float,
         clock: Callable[[], float] = time.monotonic,
-        on_joined: Callable[[Coordination], None] = lambda talk: None,
+        on_joined: Callable[[Peers], None] = lambda peers: None,
+        on_watched: Callable[[Watchdog], None] = lambda watchdog: None,
     ) -> None:
         """`grace_seconds` is the time from being asked to stop to being killed."""
         self.grace_seconds = grace_seconds
         self._clock = clock
         self._on_joined = on_joined
+        self._on_watched = on_watched
         self._deadline: float | None = None
         self._in_loop = threading.Event()
         self.last_words: list[AtExit] = []
+        self.stacks: str | None = None
+        """Of all threads, once the process ends because it has stalled."""
 
     @property
     def requested(self) -> bool:
@@ -56,12 +62,16 @@ class StopRequest:
         """Has something done with the exit code and message before the process is gone."""
         self.last_words.append(last_word)
 
-    def joined(self, talk: Coordination) -> None:
+    def joined(self, peers: Peers) -> None:
         """From here on a failure of this process is told to the others, and one of theirs ends this process at once.
 
-        Nothing can go on without them, and waiting for the heartbeat would hide who failed first.
+        Nothing can go on without them, and waiting for JAX's heartbeat would hide who failed first.
         """
-        self._on_joined(talk)
+        self._on_joined(peers)
+
+    def watched(self, watchdog: Watchdog) -> None:
+        """From here on the process ends when it makes no progress."""
+        self._on_watched(watchdog)
 
     def request(self) -> None:
         """Asks to stop, as the first signal does."""
@@ -69,5 +79,5 @@ class StopRequest:
 
 
 def margin(grace_seconds: float) -> float:
-    """Seconds kept between our own end and the kill: a tenth of the grace period, 1 to 10 s."""
-    return min(max(grace_seconds / 10, 1.0), 10.0)
+    """Seconds kept between our own end and the kill: what the launcher keeps for itself, and a tenth (1 to 10 s)."""
+    return margin_seconds(grace_seconds) + min(max(grace_seconds / 10, 1.0), 10.0)

@@ -1,0 +1,70 @@
+"""What each process says about the end of the run."""
+
+import pytest
+
+from tpujob_trainer import verdict
+from tpujob_trainer.verdict import Failure, Standing
+
+
+def name(process):
+    return f"process {process} on host {'abc'[process]}"
+
+
+@pytest.mark.parametrize(("first", "own"), [(78, 78), (77, 77), (76, 76), (75, 75), (80, 1), (1, 1), (137, 1)])
+def test_code_after_another_process_failed(first, own):
+    code, message = verdict.after(Failure(process=2, code=first, message="no bucket"), name)
+    assert code == own
+    assert message == "ended with process 2 on host c, which was first: no bucket"
+
+
+def test_lost_process_is_named():
+    code, message = verdict.after(verdict.lost([1], name), name)
+    assert code == 1
+    assert message == (
+        "lost process 1 on host b: its connection broke: it was killed or crashed; "
+        "the exit code and the log of its pod have the cause"
+    )
+
+
+def test_all_silent_processes_are_named():
+    _, message = verdict.after(verdict.lost([2, 1], name, silent_seconds=30.4), name)
+    assert message.startswith("lost process 1 on host b: silent for 30 s (and so process 2 on host c): it hangs, or")
+
+
+WAITING = Standing(phase="training", step=7, turns=9, waits=True, where="progress.py:45 in read")
+AHEAD = Standing(phase="training", step=8, turns=10)
+IDLE = Standing(phase="training", step=7, turns=9, where="lane.py:8 in read_unit")
+
+
+@pytest.mark.parametrize(
+    ("standings", "words"),
+    [
+        (
+            {0: AHEAD, 1: IDLE},
+            "behind the others: process 1 on host b (training, after step 7, at lane.py:8 in",
+        ),
+        ({0: IDLE, 1: AHEAD, 2: AHEAD}, "behind the others: process 0 on host a (training, after step 7,"),
+        # As far as the others, but alone in not waiting for anybody.
+        ({0: WAITING, 1: IDLE, 2: WAITING}, "behind the others: process 1 on host b (training,"),
+        ({0: WAITING, 1: WAITING}, "no process is behind the others; process 1 on host b: training, after step 7, at"),
+        ({0: IDLE, 1: IDLE}, "no process is behind the others; process 1 on host b: training, after step 7, at"),
+        # A restored process has gone through other phases than one that was not; steps decide first.
+        ({0: Standing(step=3, turns=50), 1: Standing(step=4, turns=2)}, "behind the others: process 0 on host a"),
+    ],
+)
+def test_stall_names_who_is_behind(standings, words):
+    found = verdict.stalled(Failure(1, 79, "no progress for 300 s", "stalled"), standings, name)
+    code, message = verdict.after(found, name)
+    assert code == 79
+    assert message.startswith(f"no progress for 300 s; {words}")
+
+
+def test_long_message_leaves_room_for_the_host():
+    found = Failure.parse({"process": 1, "code": 1, "message": "x" * 10_000})
+    assert len(verdict.after(found, name)[1]) < 2100
+
+
+@pytest.mark.parametrize("values", [{}, [], {"process": "1", "code": 1, "message": ""}, {"other": 1}, None])
+def test_what_is_no_failure_is_refused(values):
+    with pytest.raises(ValueError, match="not a failure"):
+        Failure.parse(values)
