@@ -1,5 +1,6 @@
 import pytest
 
+from tpujob_operator.main import main
 from tpujob_operator.settings import InvalidSetting, Settings
 
 
@@ -41,9 +42,19 @@ def test_links_to_services_are_not_settings() -> None:
         ("OPERATOR_IMAGE_PULL_POLICY", "never", "none of Always, IfNotPresent, Never"),
         ("OPERATOR_METRICS_PORT", "99999", "is not a port"),
         ("OPERATOR_RESYNC_SECONDS", "0", "not between"),
+        ("OPERATOR_STALLED_AFTER_SECONDS", "-1", "not between"),
+        ("OPERATOR_NETWORK_POLICIES", "maybe", "neither true nor false"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(key: str, value: str, words: str) -> None:
     with pytest.raises(InvalidSetting, match=words) as refusal:
         Settings.from_environ({key: value})
     assert key in str(refusal.value)
+
+
+def test_bad_setting_ends_it_with_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("OPERATOR_TRAINER_IMGE", "x")
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert "OPERATOR_TRAINER_IMGE is not a setting" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tpujob_operator.conditions import Reason
 from tpujob_operator.observed import Notice
 
-NO_LEADER = "follower pod node selector not set"
+NO_LEADER = "follower pod node selector"
 """JobSet's webhook refuses the other pods of a slice until its first one has a node."""
 
 

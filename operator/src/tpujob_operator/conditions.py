@@ -109,10 +109,10 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.ENDED: "The job has ended.",
     Reason.JOBSET_REFUSED: "The JobSet cannot be created: {detail}",
     Reason.CREATION_REFUSED: (
-        "Pods cannot be created: {detail}. The namespace's quota, limits or admission policies have to allow them; "
+        "Pods cannot be created: {detail} The namespace's quota, limits or admission policies have to allow them; "
         "they are tried again all the time."
     ),
-    Reason.CANNOT_START: "{host} (pod {pod}) cannot start: {detail}. {advice}",
+    Reason.CANNOT_START: "{host} (pod {pod}) cannot start: {detail} {advice}",
     Reason.UNSCHEDULABLE: (
         "Pod {pod} has no node yet: {detail} It starts when machines of that kind are free; if there is to be one, "
         "compare the node pool's labels and taints with spec.accelerator, spec.capacity and spec.nodeSelector."
@@ -174,6 +174,12 @@ SENTENCES: Mapping[Reason, str] = {
         "its checkpoints are kept."
     ),
 }
+
+
+def ended(text: str) -> str:
+    """Somebody else's words, so that a sentence may follow them."""
+    text = text.strip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def sentence(reason: Reason, **values: object) -> str:

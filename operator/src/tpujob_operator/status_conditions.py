@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tpujob_operator.conditions import TERMINAL, Reason, Type, sentence, set_condition
+from tpujob_operator.conditions import TERMINAL, Reason, Type, ended, sentence, set_condition
 from tpujob_operator.observed import Observed
 from tpujob_operator.resource_status import Phase
 from tpujob_operator.times import format_time
@@ -69,7 +69,7 @@ def _of_report(observed: Observed) -> Iterator[Fact]:
         message = sentence(
             Reason.SAVES_FAIL,
             since=format_time(progress.checkpoint_failing_since),
-            detail=progress.checkpoint_message or "no reason was given.",
+            detail=ended(progress.checkpoint_message or "no reason was given"),
             step="0" if committed is None else committed,
             directory=observed.spec.get("checkpointDir", ""),
         )
@@ -83,5 +83,5 @@ def _of_report(observed: Observed) -> Iterator[Fact]:
             Type.DATA_HEALTHY,
             False,
             Reason.DATA_SLOW,
-            sentence(Reason.DATA_SLOW, share=share, detail=progress.data_message),
+            sentence(Reason.DATA_SLOW, share=share, detail=ended(progress.data_message)),
         )

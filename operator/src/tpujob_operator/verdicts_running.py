@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpujob_operator import advice, capacity, causes, stall
-from tpujob_operator.capacity import Wait
 from tpujob_operator.causes import Cause
-from tpujob_operator.conditions import Reason, sentence
+from tpujob_operator.conditions import Reason, ended, sentence
 from tpujob_operator.observed import Host, Observed
 from tpujob_operator.resource_status import Phase
 from tpujob_operator.settings import Settings
@@ -61,7 +60,7 @@ def waiting_for_capacity(observed: Observed, _: Settings) -> Verdict | None:
         return None
     wait = capacity.awaited(without.unschedulable or "", observed.capacity_notices)
     message = sentence(
-        wait.reason, pod=without.pod, detail=_ended_sentence(wait), accelerator=observed.spec.get("accelerator")
+        wait.reason, pod=without.pod, detail=ended(wait.detail), accelerator=observed.spec.get("accelerator")
     )
     return Verdict(
         phase=Phase.WAITING_FOR_CAPACITY,
@@ -163,7 +162,7 @@ def _in_order(observed: Observed) -> list[Host]:
 def _hindrance(observed: Observed) -> tuple[Reason, str] | None:
     """What keeps pods from starting and more machines would not change."""
     if observed.creation_failure and capacity.NO_LEADER not in observed.creation_failure:
-        return Reason.CREATION_REFUSED, sentence(Reason.CREATION_REFUSED, detail=observed.creation_failure.rstrip("."))
+        return Reason.CREATION_REFUSED, sentence(Reason.CREATION_REFUSED, detail=ended(observed.creation_failure))
     for host in _in_order(observed):
         if host.waiting_reason:
             detail = ": ".join(part for part in (host.waiting_reason, host.waiting_message) if part)
@@ -171,12 +170,7 @@ def _hindrance(observed: Observed) -> tuple[Reason, str] | None:
                 Reason.CANNOT_START,
                 host=f"slice {host.slice_index} host {host.host_index}",
                 pod=host.pod,
-                detail=detail.rstrip("."),
+                detail=ended(detail),
                 advice=advice.for_waiting(host.waiting_reason),
             )
     return None
-
-
-def _ended_sentence(wait: Wait) -> str:
-    text = wait.detail.strip()
-    return text if text.endswith((".", "!")) else f"{text}."

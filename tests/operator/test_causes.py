@@ -1,0 +1,134 @@
+"""Exit codes, alone and two at once in different slices, with and without what explains them: what the job is in then.
+
+The JobSet here is what the operator sees a moment later: it has restarted, whatever Job it saw fail first.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.operator.building import NOW, ended, host, job, jobset, observed, recorded
+from tpujob_operator.causes import Cause, of_attempt
+from tpujob_operator.decide import decide
+from tpujob_operator.observed import Ended, LostNode, Observed
+from tpujob_operator.settings import Settings
+from tpujob_operator.verdict import Step
+
+DELETED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
+EVICTED = {**DELETED, "is_disrupted": True}
+GONE = LostNode(attempt=0, name="node-1", trouble="is gone")
+
+
+def slices(first: int | None, second: int | None) -> tuple[Ended, ...]:
+    """The ends of host 0 of each of two slices, in the same second; None: it still runs."""
+    codes = ((0, first), (1, second))
+    return tuple(
+        ended(0, code, slice_index=index, pod=f"llama-w-{index}-0-abcde") for index, code in codes if code is not None
+    )
+
+
+def restarted(ends: Sequence[Ended], *lost: LostNode) -> Observed:
+    """Two slices of one host, restarted once, all well again."""
+    hosts = tuple(host(0, slice_index=index, attempt=1, pod=f"llama-w-{index}-0-fghij") for index in (0, 1))
+    state = jobset(restarts=1, slices=2, hosts_per_slice=1)
+    return observed(
+        job(status=recorded(), slices=2, accelerator="cpu:1x1"),
+        jobset=state,
+        hosts=hosts,
+        ended=tuple(ends),
+        lost_nodes=lost,
+    )
+
+
+CRASHED = ("Running", 1, None)
+FREE = ("Running", None, 1)
+CODES = {
+    # name: (exit codes of two slices, phase and exit code shown, or phase, crashes and disruptions)
+    "1": ((1, None), CRASHED),
+    "69": ((69, None), CRASHED),
+    "75": ((75, None), FREE),
+    "76": ((76, None), ("Failed", 76)),
+    "77": ((77, None), ("Failed", 77)),
+    "78": ((78, None), ("Failed", 78)),
+    "79": ((79, None), CRASHED),
+    "80": ((80, None), CRASHED),
+    "134": ((134, None), CRASHED),
+    "137": ((137, None), CRASHED),
+    "139": ((139, None), CRASHED),
+    "143, nobody asked": ((143, None), CRASHED),
+    "255": ((255, None), CRASHED),
+    "1 and 1": ((1, 1), CRASHED),
+    "1 and 77": ((1, 77), ("Failed", 77)),
+    "77 and 1": ((77, 1), ("Failed", 77)),
+    "75 and 77": ((75, 77), ("Failed", 77)),
+    "75 and 78": ((75, 78), ("Failed", 78)),
+    "137 and 76": ((137, 76), ("Failed", 76)),
+    "75 and 1": ((75, 1), CRASHED),
+    "1 and 75": ((1, 75), CRASHED),
+    "75 and 75": ((75, 75), FREE),
+    "75 and 134": ((75, 134), CRASHED),
+    "79 and 80": ((79, 80), CRASHED),
+    "134 and 137": ((134, 137), CRASHED),
+}
+
+
+@pytest.mark.parametrize(("codes", "expected"), CODES.values(), ids=CODES.keys())
+def test_exit_codes_decide_what_becomes_of_the_job(
+    codes: tuple[int | None, int | None], expected: tuple[Any, ...]
+) -> None:
+    decision = decide(restarted(slices(*codes)), Settings())
+    status = decision.status
+    if expected[0] == "Failed":
+        assert (status["phase"], status["failure"]["exitCode"], decision.step) == (*expected, Step.SUSPEND)
+        assert "delete this job and apply it again; its checkpoints are kept" in status["message"]
+    else:
+        assert (status["phase"], status.get("crashes"), status.get("disruptions")) == expected
+
+
+EXPLAINED = {
+    # name: (ends, lost nodes, cause)
+    "nobody saw it": ((), (), Cause.UNEXPLAINED),
+    "a crash": ((ended(0, 1),), (), Cause.CRASH),
+    "peers missing": ((ended(0, 80),), (), Cause.CRASH),
+    "peers missing, a node is gone": ((ended(0, 80),), (GONE,), Cause.DISRUPTION),
+    "aborted, a node is gone": ((ended(0, 134),), (GONE,), Cause.DISRUPTION),
+    "a node that was lost by another attempt": (
+        (ended(0, 1),),
+        (LostNode(attempt=1, name="n", trouble="is gone"),),
+        Cause.CRASH,
+    ),
+    "only a node is known": ((), (GONE,), Cause.DISRUPTION),
+    "deleted": ((ended(0, 143, **DELETED),), (), Cause.DISRUPTION),
+    "deleted, its peers crash of it": ((ended(0, 137, after=5, **DELETED), ended(1, 1, after=6)), (), Cause.DISRUPTION),
+    "crashed, its peers are deleted": (
+        (ended(0, 1, after=-2), ended(1, 75, after=3, **DELETED)),
+        (),
+        Cause.CRASH,
+    ),
+    "crashed and its peers deleted within a second": ((ended(0, 1), ended(1, 75, **DELETED)), (), Cause.CRASH),
+    "evicted, its peers crash within a second": ((ended(0, 143, **EVICTED), ended(1, 134)), (), Cause.DISRUPTION),
+    "crashed, evicted afterwards": ((ended(0, 1, after=-9), ended(1, 143, **EVICTED)), (), Cause.CRASH),
+    "crashed, deleted afterwards": ((ended(0, 1, after=-9, asked_at=NOW),), (), Cause.CRASH),
+}
+
+
+@pytest.mark.parametrize(("ends", "lost", "cause"), EXPLAINED.values(), ids=EXPLAINED.keys())
+def test_what_came_first_is_the_cause(ends: tuple[Ended, ...], lost: tuple[LostNode, ...], cause: Cause) -> None:
+    finding = of_attempt(restarted(ends, *lost), 0)
+    assert finding.cause is cause
+    assert finding.message.endswith(".")
+
+
+def test_fatal_code_of_an_earlier_attempt_counts() -> None:
+    """JobSet had restarted before anybody looked, and the next attempt crashed otherwise."""
+    ends = (ended(0, 77), ended(1, 1, attempt=1))
+    seen = observed(job(status=recorded()), jobset=jobset(restarts=2), ended=ends)
+    status = decide(seen, Settings()).status
+    assert (status["phase"], status["failure"]["exitCode"]) == ("Failed", 77)
+
+
+def test_fatal_code_at_a_stop_that_was_asked_for_leaves_the_job_suspended() -> None:
+    ends = (ended(0, 77, **DELETED),)
+    seen = observed(job(status=recorded("Stopping"), suspend=True), jobset=jobset(suspended=True), ended=ends)
+    assert decide(seen, Settings()).status["phase"] == "Suspended"

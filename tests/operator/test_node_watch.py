@@ -1,0 +1,36 @@
+"""What a node's own words say about the pods it had."""
+
+from typing import Any
+
+import pytest
+
+from tpujob_operator.node_watch import node_trouble
+
+
+def node(*, ready: str | None = "True", taints: tuple[str, ...] = (), **metadata: Any) -> dict[str, Any]:
+    conditions = [] if ready is None else [{"type": "Ready", "status": ready, "reason": "KubeletNotReady"}]
+    return {
+        "metadata": {"name": "n", **metadata},
+        "spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]},
+        "status": {"conditions": conditions},
+    }
+
+
+NODES = {
+    "well": (node(), None),
+    "gone": (None, "is gone"),
+    "going": (node(deletionTimestamp="2030-01-01T00:00:00Z"), "is being removed"),
+    "not ready": (node(ready="False"), "is not ready (KubeletNotReady)"),
+    "silent": (node(ready="Unknown"), "is not ready (KubeletNotReady)"),
+    "new": (node(ready=None), None),
+    "TPU taint": (node(taints=("google.com/tpu",)), None),
+    "spot, about to go": (node(taints=("cloud.google.com/impending-node-termination",)), "is being taken away"),
+    "maintenance": (node(labels={"cloud.google.com/active-node-maintenance": "ONGOING"}), "is under maintenance"),
+    "maintenance to come": (node(labels={"cloud.google.com/active-node-maintenance": "PENDING"}), None),
+    "cordoned": (node(taints=("node.kubernetes.io/unschedulable",)), None),
+}
+
+
+@pytest.mark.parametrize(("found", "trouble"), NODES.values(), ids=NODES.keys())
+def test_node_says_whether_it_is_well(found: dict[str, Any] | None, trouble: str | None) -> None:
+    assert node_trouble(found) == trouble

@@ -1,0 +1,403 @@
+"""Phases between start and end, each with its condition, its reason and what to do."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.operator.building import (
+    BOTH,
+    JOBSET_UID,
+    NOW,
+    condition,
+    ended,
+    host,
+    job,
+    jobset,
+    observed,
+    recorded,
+)
+from tpujob_operator.conditions import Reason, Type
+from tpujob_operator.decide import decide
+from tpujob_operator.jobset import spec_hash
+from tpujob_operator.observed import Notice, Observed, Progress, format_time
+from tpujob_operator.resource import load_job
+from tpujob_operator.settings import Settings
+from tpujob_operator.verdict import Step
+
+SETTINGS = Settings(stalled_after_seconds=600)
+TRAINER: dict[str, Any] = {
+    "image": None,
+    "command": None,
+    "trainer": {"model": {"preset": "tiny"}, "data": {"path": "/data"}, "steps": 9},
+}
+LOST_HOST = (ended(1, 143, was_asked=True, is_disrupted=True, asked_at=NOW),)
+
+RESTARTING = {
+    # name: (observed fields, phase, part of the message)
+    "a host has crashed": (
+        {"jobset": jobset(), "hosts": (host(0),), "ended": (ended(1, 1),)},
+        "Restarting",
+        "slice 0 host 1 (pod llama-w-0-1-abcde) failed with exit code 1, crashed. 1 of 2 hosts are ready.",
+    ),
+    "JobSet has restarted": (
+        {"jobset": jobset(restarts=1), "hosts": (host(0, attempt=1),), "ended": (ended(1, 1),)},
+        "Restarting",
+        "Restart 1, after a crash",
+    ),
+    "a host was evicted": (
+        {"jobset": jobset(restarts=3), "ended": (ended(1, 143, attempt=2, was_asked=True, is_disrupted=True),)},
+        "Restarting",
+        "Restart 3, after a disruption, which is free: Pod llama-w-0-1-abcde was evicted",
+    ),
+    "nobody saw why": ({"jobset": jobset(restarts=1)}, "Restarting", "Restart 1, after an end that nobody saw"),
+    "it has restarted": (
+        {"jobset": jobset(restarts=1), "hosts": (host(0, attempt=1), host(1, attempt=1)), "ended": (ended(1, 1),)},
+        "Running",
+        "All 2 hosts",
+    ),
+    "its machine was taken and there is no other": (
+        {
+            "jobset": jobset(restarts=1),
+            "hosts": (host(0, attempt=1), host(1, attempt=1, ready=False, unschedulable="0/1 nodes")),
+            "ended": LOST_HOST,
+        },
+        "WaitingForCapacity",
+        "0/1 nodes",
+    ),
+    "its image is gone": (
+        {
+            "jobset": jobset(restarts=1),
+            "hosts": (host(0, attempt=1, ready=False, waiting_reason="ErrImagePull", waiting_message="denied"),),
+        },
+        "Restarting",
+        "Restart 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "phase", "words"), RESTARTING.values(), ids=RESTARTING.keys())
+def test_restart_says_its_cause(fields: dict[str, Any], phase: str, words: str) -> None:
+    status = decide(observed(job(status=recorded(startTime=format_time(NOW))), **fields), SETTINGS).status
+    assert status["phase"] == phase
+    assert words in status["message"]
+
+
+def notice(reason: str, message: str, *, age: float = 0) -> Notice:
+    return Notice(reason=reason, message=message, last_seen=NOW - timedelta(seconds=age))
+
+
+WAITING = {
+    # name: (events, reason, whether somebody has to act, part of the message)
+    "nobody makes nodes": ((), Reason.UNSCHEDULABLE, True, "0/3 nodes fit. It starts when machines"),
+    "only the scheduler speaks": (
+        (notice("FailedScheduling", "0/3"),),
+        Reason.UNSCHEDULABLE,
+        True,
+        "compare the node pool's labels",
+    ),
+    "asked for": (
+        (notice("TriggeredScaleUp", "pod triggered scale-up: [{pool 0->2}]"),),
+        Reason.SCALE_UP_REQUESTED,
+        False,
+        "Machines for v6e:4x4 have been asked for",
+    ),
+    "no pool": (
+        (notice("NotTriggerScaleUp", "pod didn't trigger scale-up: 2 node(s) didn't match"),),
+        Reason.NO_POOL_FITS,
+        True,
+        "Make a pool for v6e:4x4",
+    ),
+    "stockout": (
+        (notice("FailedScaleUp", "Node scale up in zones a failed: GCE out of resources."),),
+        Reason.OUT_OF_RESOURCES,
+        False,
+        "another zone",
+    ),
+    "quota": ((notice("FailedScaleUp", "GCE quota exceeded"),), Reason.QUOTA_EXCEEDED, True, "Ask for more TPU quota"),
+    "shape": (
+        (notice("FailedScaleUp", "Invalid TPU topology"),),
+        Reason.TOPOLOGY_REFUSED,
+        True,
+        "Correct the node pool or spec.accelerator",
+    ),
+    "reservation": (
+        (notice("FailedScaleUp", "Reservation capacity exceeded"),),
+        Reason.RESERVATION_UNUSABLE,
+        True,
+        "spec.capacity.reservation",
+    ),
+    "something else": ((notice("FailedScaleUp", "no idea"),), Reason.SCALE_UP_FAILED, False, "tries again"),
+    "the newest word counts": (
+        (notice("TriggeredScaleUp", "yes"), notice("NotTriggerScaleUp", "no", age=60)),
+        Reason.SCALE_UP_REQUESTED,
+        False,
+        "nothing to do",
+    ),
+}
+
+
+@pytest.mark.parametrize(("notices", "reason", "blocked", "words"), WAITING.values(), ids=WAITING.keys())
+def test_waiting_for_capacity_says_for_what(
+    notices: tuple[Notice, ...], reason: Reason, blocked: bool, words: str
+) -> None:
+    seen = observed(
+        job(status=recorded("Starting"), accelerator="v6e:4x4"),
+        jobset=jobset(hosts_per_slice=4),
+        hosts=(host(0, ready=False, unschedulable="0/3 nodes fit"),),
+        capacity_notices=notices,
+    )
+    status = decide(seen, SETTINGS).status
+    assert (status["phase"], condition(status, Type.RUNNING)) == ("WaitingForCapacity", ("False", reason))
+    assert words in status["message"]
+    assert condition(status, Type.BLOCKED) == (("True", reason) if blocked else None)
+
+
+def test_other_hosts_of_a_slice_wait_for_its_first() -> None:
+    """JobSet's webhook refuses them until then: no hindrance of its own."""
+    refusal = "admission webhook denied the request: follower pod node selector for topology domain not found."
+    hosts = (host(0, ready=False, unschedulable="0/3 nodes"),)
+    seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=refusal)
+    assert decide(seen, SETTINGS).status["phase"] == "WaitingForCapacity"
+    without = observed(job(status=recorded("Starting")), jobset=jobset(), creation_failure=refusal)
+    assert condition(decide(without, SETTINGS).status, Type.BLOCKED) is None
+
+
+def at_step(seconds_ago: float, *, step: int = 7, phase: str = "Running") -> dict[str, Any]:
+    return recorded(phase, step=step, stepTime=format_time(NOW - timedelta(seconds=seconds_ago)))
+
+
+def training(step: int = 7, phase: str = "training") -> Progress:
+    return Progress(phase=phase, step=step)
+
+
+def done(seconds_ago: float) -> Any:
+    return host(1, ready=False, succeeded=True, finished_at=NOW - timedelta(seconds=seconds_ago))
+
+
+STALLS: dict[str, tuple[Observed, Reason | None]] = {
+    "a step lately": (observed(job(status=at_step(599), **TRAINER), hosts=BOTH, progress=training()), None),
+    "no step for long": (
+        observed(job(status=at_step(600), **TRAINER), hosts=BOTH, progress=training()),
+        Reason.NO_STEP,
+    ),
+    "no step for long, and one now": (
+        observed(job(status=at_step(900), **TRAINER), hosts=BOTH, progress=training(step=8)),
+        None,
+    ),
+    "compiling for long": (
+        observed(job(status=at_step(1700), **TRAINER), hosts=BOTH, progress=training(phase="compiling")),
+        None,
+    ),
+    "compiling for ever": (
+        observed(job(status=at_step(1800), **TRAINER), hosts=BOTH, progress=training(phase="compiling")),
+        Reason.NO_STEP,
+    ),
+    "no answer for long": (observed(job(status=at_step(1800), **TRAINER), hosts=BOTH), Reason.NO_REPORT),
+    "no answer from a stranger's program": (observed(job(status=at_step(9999)), hosts=BOTH), None),
+    "never asked": (observed(job(status=recorded(), **TRAINER), hosts=BOTH, progress=training()), None),
+    "a peer has just finished": (observed(job(status=at_step(0)), hosts=(host(0), done(119))), None),
+    "a peer finished long ago": (observed(job(status=at_step(0)), hosts=(host(0), done(120))), Reason.PEERS_FINISHED),
+    "a worker finished long ago": (
+        observed(job(status=at_step(0), workers=2, accelerator="cpu:1x1"), hosts=(host(0), done(9999))),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "reason"), STALLS.values(), ids=STALLS.keys())
+def test_stall_is_told_from_slowness(seen: Observed, reason: Reason | None) -> None:
+    seen = Observed(manifest=seen.manifest, jobset=jobset(), hosts=seen.hosts, progress=seen.progress, now=seen.now)
+    status = decide(seen, SETTINGS).status
+    assert status["phase"] == ("Running" if reason is None else "Stalled")
+    assert condition(status, Type.STALLED) == (None if reason is None else ("True", reason))
+    assert condition(status, Type.RUNNING) == ("True", Reason.ALL_HOSTS_READY)
+
+
+def test_stall_ends_with_the_next_step() -> None:
+    first = observed(job(status=at_step(600), **TRAINER), jobset=jobset(), hosts=BOTH, progress=training())
+    status = dict(decide(first, SETTINGS).status)
+    assert status["phase"] == "Stalled"
+    assert "deleting the pod restarts the job" in status["message"]
+    later = observed(job(status=status, **TRAINER), jobset=jobset(), hosts=BOTH, progress=training(step=8))
+    status = dict(decide(later, SETTINGS).status)
+    assert (status["phase"], status["stepTime"]) == ("Running", format_time(NOW))
+    assert condition(status, Type.STALLED) == ("False", Reason.PROGRESSING)
+
+
+def test_missing_worker_is_no_new_start() -> None:
+    status = recorded(startTime=format_time(NOW))
+    seen = observed(job(status=status, workers=2, accelerator="cpu:1x1"), jobset=jobset(), hosts=(host(0),))
+    decided = decide(seen, SETTINGS).status
+    assert (decided["phase"], decided["ready"]) == ("Running", "1/2")
+
+
+def started(seconds_ago: float, phase: str = "Running") -> dict[str, Any]:
+    return recorded(phase, startTime=format_time(NOW - timedelta(seconds=seconds_ago)))
+
+
+DEADLINES = {
+    # name: (status, further spec, observed fields, phase, step, seconds until the next look)
+    "not over": (started(50), {}, {"hosts": BOTH}, "Running", None, 5.0),
+    "soon over": (started(98), {}, {"hosts": BOTH}, "Running", None, 2.0),
+    "over": (started(100), {}, {"hosts": BOTH, "pods_left": 2}, "Stopping", Step.SUSPEND, 15.0),
+    "over, pods use their grace": (
+        started(101, "Stopping"),
+        {},
+        {"jobset": jobset(suspended=True), "pods_left": 1},
+        "Stopping",
+        None,
+        15.0,
+    ),
+    "over, pods gone": (started(130, "Stopping"), {}, {"jobset": jobset(suspended=True)}, "Failed", None, None),
+    "over, in a queue": (started(100), {"queue": "a"}, {"hosts": BOTH}, "Failed", Step.DELETE, None),
+    "never started": (recorded("Starting"), {}, {"hosts": (host(0),)}, "Starting", None, 2.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "fields", "phase", "step", "again"), DEADLINES.values(), ids=DEADLINES.keys()
+)
+def test_deadline_ends_the_job_after_its_grace(
+    status: dict[str, Any],
+    spec: dict[str, Any],
+    fields: dict[str, Any],
+    phase: str,
+    step: Step | None,
+    again: float | None,
+) -> None:
+    seen = observed(job(status=status, activeDeadlineSeconds=100, **spec), **{"jobset": jobset(), **fields})
+    decision = decide(seen, SETTINGS)
+    assert (decision.status["phase"], decision.step, decision.again_seconds) == (phase, step, again)
+    if phase == "Failed":
+        assert condition(decision.status, Type.FAILED) == ("True", Reason.DEADLINE_EXCEEDED)
+
+
+def made_from(**spec: Any) -> str:
+    return spec_hash(load_job(job(**spec)))
+
+
+EDITS = {
+    # name: (phase, what it was made from, what the spec is, whether it is made anew)
+    "failed, edited": ("Failed", {}, {"args": ["x"]}, True),
+    "suspended, edited": ("Suspended", {"suspend": True}, {"args": ["x"], "suspend": True}, True),
+    "suspended, edited and resumed": ("Suspended", {"suspend": True}, {"args": ["x"]}, True),
+    "failed, edited into nonsense": ("Failed", {}, {"accelerator": "v4-17"}, True),
+    "failed, fields that change in place": ("Failed", {}, {"ttlSecondsAfterFinished": 60, "suspend": True}, False),
+    "failed, a default written out": ("Failed", {}, {"startupSeconds": 600}, False),
+    "succeeded, edited": ("Succeeded", {}, {"args": ["x"]}, False),
+    "running, edited by some trick": ("Running", {}, {"args": ["x"]}, False),
+}
+
+
+@pytest.mark.parametrize(("phase", "before", "now", "anew"), EDITS.values(), ids=EDITS.keys())
+def test_edit_of_a_job_at_rest_makes_a_new_incarnation(
+    phase: str, before: dict[str, Any], now: dict[str, Any], anew: bool
+) -> None:
+    status = recorded(
+        phase,
+        specHash=made_from(**before),
+        lastCheckpointStep=40,
+        crashes=2,
+        bookedRestarts=2,
+        completionTime=format_time(NOW),
+        startTime=format_time(NOW),
+    )
+    seen = observed(job(status=status, generation=2, **now), jobset=jobset(suspended=True))
+    decision = decide(seen, SETTINGS)
+    if not anew:
+        assert decision.status["jobSetUid"] == JOBSET_UID
+        return
+    assert decision.step is None
+    assert decision.status == {
+        "phase": "Queued",
+        "message": "The spec was edited; incarnation 2 of the job starts with it, from its checkpoints.",
+        "incarnation": 2,
+        "observedGeneration": 2,
+        "hosts": 2,
+        "lastCheckpointStep": 40,
+    }
+
+
+def test_hash_alone_revives_nothing() -> None:
+    """A new release may compute another one of the same spec."""
+    status = recorded("Failed", specHash="of-another-release", completionTime=format_time(NOW))
+    decision = decide(observed(job(status=status)), SETTINGS)
+    assert (dict(decision.status), decision.step) == (status, None)
+
+
+RENEWED = {"phase": "Queued", "message": "edited", "incarnation": 2, "observedGeneration": 2}
+
+NEXT = {
+    # name: (observed fields, reason, step)
+    "the old JobSet is there": ({"jobset": jobset(suspended=True)}, Reason.REMAKING, Step.DELETE),
+    "the old JobSet's pods use their grace": ({"jobset": jobset(being_deleted=True)}, Reason.REMAKING, None),
+    "the old JobSet is gone": ({}, Reason.CREATING, Step.CREATE),
+    "the new JobSet is there": ({"jobset": jobset(uid="new", suspended=True, incarnation=2)}, Reason.CREATING, None),
+}
+
+
+@pytest.mark.parametrize(("fields", "reason", "step"), NEXT.values(), ids=NEXT.keys())
+def test_next_incarnation_comes_after_the_last(fields: dict[str, Any], reason: Reason, step: Step | None) -> None:
+    decision = decide(observed(job(status=dict(RENEWED), generation=2, args=["x"]), **fields), SETTINGS)
+    assert (decision.status["phase"], condition(decision.status, Type.RUNNING)) == ("Queued", ("False", reason))
+    assert decision.step is step
+    if step is Step.CREATE:
+        assert decision.manifest is not None
+        assert decision.manifest["metadata"]["labels"]["tpujob.dev/incarnation"] == "2"
+    if fields.get("jobset") and fields["jobset"].uid == "new":
+        assert (decision.status["jobSetUid"], decision.status["incarnation"]) == ("new", 2)
+    else:
+        assert "jobSetUid" not in decision.status
+
+
+def test_edit_into_nonsense_is_said_and_mended() -> None:
+    status = dict(decide(observed(job(status=dict(RENEWED), generation=2, accelerator="v4-17")), SETTINGS).status)
+    assert (status["phase"], status["incarnation"]) == ("Invalid", 2)
+    decision = decide(observed(job(status=status, generation=3)), SETTINGS)
+    assert decision.step is Step.CREATE
+
+
+def test_accelerator_s_name_is_explained() -> None:
+    decision = decide(observed(job(accelerator="v4-16")), SETTINGS)
+    assert "v4-16" in decision.status["acceleratorNote"]
+    again = decide(observed(job(accelerator="v4:2x2x2", status=dict(decision.status))), SETTINGS)
+    assert "acceleratorNote" not in again.status
+
+
+HEALTH = {
+    # name: (progress fields, condition, its status and reason, part of its message)
+    "saves unknown": ({}, Type.CHECKPOINT_HEALTHY, None, ""),
+    "saves succeed": ({"is_checkpoint_healthy": True}, Type.CHECKPOINT_HEALTHY, ("True", Reason.SAVES_SUCCEED), ""),
+    "saves fail": (
+        {
+            "is_checkpoint_healthy": False,
+            "checkpoint_failing_since": NOW,
+            "checkpoint_message": "503 from gs://b",
+            "committed_step": 40,
+        },
+        Type.CHECKPOINT_HEALTHY,
+        ("False", Reason.SAVES_FAIL),
+        "since 2030-01-01T12:00:00Z: 503 from gs://b. Training goes on; what is newer than step 40",
+    ),
+    "data unknown": ({}, Type.DATA_HEALTHY, None, ""),
+    "data flows": ({"is_data_healthy": True}, Type.DATA_HEALTHY, ("True", Reason.DATA_FLOWS), ""),
+    "data is slow": (
+        {"is_data_healthy": False, "data_wait_fraction": 0.314, "data_message": "hub answers 429"},
+        Type.DATA_HEALTHY,
+        ("False", Reason.DATA_SLOW),
+        "Steps wait for data for 31% of the time: hub answers 429",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "kind", "expected", "words"), HEALTH.values(), ids=HEALTH.keys())
+def test_health_of_parts_is_a_condition(
+    fields: dict[str, Any], kind: Type, expected: tuple[str, str] | None, words: str
+) -> None:
+    progress = Progress(phase="training", **fields)
+    seen = observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress)
+    status = decide(seen, SETTINGS).status
+    assert condition(status, kind) == expected
+    assert words in next((c["message"] for c in status["conditions"] if c["type"] == kind), "")
+    assert status["phase"] == "Running"
