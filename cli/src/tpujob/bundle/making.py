@@ -16,7 +16,7 @@ from tpujob.bundle.archives import read_archive
 from tpujob.bundle.builders import carry_image
 from tpujob.bundle.checksums import SUMS, sha256, write_sums
 from tpujob.bundle.contents import CarriedImage, Contents
-from tpujob.bundle.locks import Pin, own_lock, read_lock, union
+from tpujob.bundle.locks import own_lock, read_lock, union
 from tpujob.bundle.packing import pack
 from tpujob.bundle.readme import readme
 from tpujob.bundle.wheels import WheelFolder
@@ -66,11 +66,11 @@ def make_bundle(wish: Wish, announce: Callable[[str], object]) -> Contents:
                 shutil.rmtree(folder)
         version = chart_version(source)
         _copy(source, bundle)
-        _pack(source, bundle, version)
+        same_source = _pack(source, bundle, version)
         # First what fails soonest: an image that is not here.
         base = wish.base_image or default_base(source)
         images = _carry_images(wish, base, version, announce)
-        _wheels(wish, source, version, announce)
+        _wheels(wish, source, version, announce, same_source=same_source)
         made = Contents(version, wish.pythons, base, images)
         (bundle / "README.md").write_text(readme(made))
         announce("checksums")
@@ -133,20 +133,32 @@ def _alone(bundle: Path) -> Iterator[None]:
 
 
 def _copy(source: Path, bundle: Path) -> None:
-    for folder in ("requirements", contents.EXAMPLES, "chart", "crd", "docs", "source"):
-        shutil.rmtree(bundle / folder, ignore_errors=True)
-        (bundle / folder).mkdir()
+    shutil.rmtree(bundle / contents.EXAMPLES, ignore_errors=True)
+    for folder in ("requirements", "chart", "crd", "docs", "source"):
+        (bundle / folder).mkdir(exist_ok=True)
     for name, target in contents.COPIED.items():
         shutil.copyfile(source / name, bundle / target)
-    shutil.copytree(source / contents.EXAMPLES, bundle / contents.EXAMPLES, dirs_exist_ok=True)
+    shutil.copytree(source / contents.EXAMPLES, bundle / contents.EXAMPLES)
     (bundle / ".dockerignore").write_text(contents.DOCKERIGNORE)
 
 
-def _pack(source: Path, bundle: Path, version: str) -> None:
+def _pack(source: Path, bundle: Path, version: str) -> bool:
+    """Packs the chart and the sources; returns whether the sources are those that were there already."""
     chart = source / contents.CHART
+    _drop_others(bundle / "chart", f"{chart.name}-{version}.tgz")
     pack(bundle / f"chart/{chart.name}-{version}.tgz", chart.name, chart, ["."])
-    sources = (*contents.SOURCES, *contents.SOURCE_FILES)
-    pack(bundle / f"source/tpujob-{version}.tar.gz", f"tpujob-{version}", source, sources)
+    archive = bundle / f"source/tpujob-{version}.tar.gz"
+    _drop_others(archive.parent, archive.name)
+    before = sha256(archive) if archive.exists() else None
+    pack(archive, f"tpujob-{version}", source, (*contents.SOURCES, *contents.SOURCE_FILES))
+    return sha256(archive) == before
+
+
+def _drop_others(folder: Path, name: str) -> None:
+    """Removes what earlier versions left."""
+    for old in folder.iterdir():
+        if old.name != name:
+            old.unlink()
 
 
 def _carry_images(wish: Wish, base: str, version: str, announce: Callable[[str], object]) -> tuple[CarriedImage, ...]:
@@ -178,25 +190,19 @@ def _read(archive: Path) -> tuple[str, ...]:
         raise CommandError(f"--images: {error}") from None
 
 
-def _wheels(wish: Wish, source: Path, version: str, announce: Callable[[str], object]) -> None:
+def _wheels(wish: Wish, source: Path, version: str, announce: Callable[[str], object], *, same_source: bool) -> None:
     requirements = wish.out / "requirements"
     pins = union(read_lock((requirements / f"{name}.txt").read_text()) for name in contents.LOCKS)
     folder = WheelFolder(wish.out / "wheels", wish.wheels, announce)
     folder.drop_damaged(pins)
-    for python in wish.pythons:
-        folder.fetch(pins, python)
-    announce("building our wheels")
-    own = folder.build_own([source / place for place in contents.OWN.values()])
-    sums = {distribution: sha256(wheel) for distribution, wheel in own.items()}
-    for name, distributions in contents.OWN_LOCKS.items():
-        (requirements / f"{name}.txt").write_text(own_lock(sums, version, distributions))
-    own_pins = read_lock((requirements / "own-run.txt").read_text())
-    needed = set().union(*(_whole(folder, [*pins, *own_pins], python) for python in wish.pythons))
-    folder.keep_only(needed)
-
-
-def _whole(folder: WheelFolder, pins: list[Pin], python: str) -> set[str]:
-    selection = folder.selection(pins, python)
-    if selection is None:
-        raise CommandError(f"wheels: some are still missing for Python {python}; run this again", exit_code=1)
-    return selection
+    needed = set().union(*(folder.fetch(pins, python) for python in wish.pythons))
+    own_lock_file = requirements / "own-run.txt"
+    own = folder.find(read_lock(own_lock_file.read_text())) if same_source and own_lock_file.exists() else None
+    if own is None:
+        announce("building our wheels")
+        built = folder.build_own([source / place for place in contents.OWN.values()])
+        sums = {distribution: sha256(wheel) for distribution, wheel in built.items()}
+        for name, distributions in contents.OWN_LOCKS.items():
+            (requirements / f"{name}.txt").write_text(own_lock(sums, version, distributions))
+        own = {wheel.name for wheel in built.values()}
+    folder.keep_only(needed | own)

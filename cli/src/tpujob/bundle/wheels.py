@@ -40,20 +40,21 @@ class WheelFolder:
 
     def drop_damaged(self, pins: Sequence[Pin]) -> None:
         """Removes, by name, each wheel of a pin that has no hash of it."""
-        for wheel in sorted(self.folder.glob("*.whl")):
-            pin = next((pin for pin in pins if wheel.name.lower().startswith(pin.wheel_prefix)), None)
-            if pin is not None and sha256(wheel) not in pin.hashes:
-                self._announce(f"wheels/{wheel.name}: wrong checksum; fetched again")
-                wheel.unlink()
+        for pin in pins:
+            for wheel in self._wheels_of(pin):
+                if sha256(wheel) not in pin.hashes:
+                    self._announce(f"wheels/{wheel.name}: wrong checksum; fetched again")
+                    wheel.unlink()
 
-    def fetch(self, pins: Sequence[Pin], python: str) -> None:
-        """Fetches what is missing for a version of Python.
+    def fetch(self, pins: Sequence[Pin], python: str) -> set[str]:
+        """Fetches what is missing for a version of Python; returns the wheels that pip takes on it.
 
         Raises:
             CommandError: pip could not; with its last line.
         """
-        if self.selection(pins, python) is not None:
-            return
+        selection = self._selection(pins, python)
+        if selection is not None:
+            return selection
         self._announce(f"fetching the wheels for Python {python}")
         for start in range(0, len(pins), CHUNK):
             chunk = pins[start : start + CHUNK]
@@ -67,6 +68,15 @@ class WheelFolder:
                 if not self._may_have(chunk) or _pip(*download, "--no-index", *here, alone=True).returncode != 0:
                     _check(_pip(*download, alone=False), f"fetching {chunk[0].name} to {chunk[-1].name}")
                 self._take(Path(folder))
+        selection = self._selection(pins, python)
+        if selection is None:
+            raise CommandError(f"wheels: some are still missing for Python {python}; run this again", exit_code=1)
+        return selection
+
+    def find(self, pins: Sequence[Pin]) -> set[str] | None:
+        """The wheels that have a hash of each of these pins; None if one is missing or damaged."""
+        found = {wheel.name for pin in pins for wheel in self._wheels_of(pin) if sha256(wheel) in pin.hashes}
+        return found if len(found) == len(pins) else None
 
     def build_own(self, sources: Sequence[Path]) -> dict[str, Path]:
         """Builds our distributions with what the folder holds; the wheels by distribution.
@@ -84,8 +94,8 @@ class WheelFolder:
             self._take(Path(folder), replace=True)
         return wheels
 
-    def selection(self, pins: Sequence[Pin], python: str) -> set[str] | None:
-        """The wheels that pip takes for these pins on a version of Python; None if one is missing."""
+    def _selection(self, pins: Sequence[Pin], python: str) -> set[str] | None:
+        """The wheels that pip takes, without an index and by their hashes; None if one is missing."""
         with tempfile.TemporaryDirectory(prefix="tpujob-bundle-") as folder:
             lock, report = Path(folder) / "lock.txt", Path(folder) / "report.json"
             lock.write_text("".join(f"{pin.text}\n" for pin in pins))
@@ -105,6 +115,9 @@ class WheelFolder:
         for path in self.folder.iterdir():
             if path.name not in names and path.is_file():
                 path.unlink()
+
+    def _wheels_of(self, pin: Pin) -> list[Path]:
+        return [wheel for wheel in self.folder.glob("*.whl") if wheel.name.lower().startswith(pin.wheel_prefix)]
 
     def _may_have(self, pins: Sequence[Pin]) -> bool:
         names = [wheel.name.lower() for place in (self.folder, *self._seeds) for wheel in place.glob("*.whl")]

@@ -1,0 +1,104 @@
+"""The wheels of a bundle: found by their hashes, made whole by pip without an index."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tpujob.bundle.checksums import sha256
+from tpujob.bundle.locks import Pin, own_lock, read_lock
+from tpujob.bundle.wheels import WheelFolder
+from tpujob.errors import CommandError
+
+
+def write_wheel(folder: Path, name: str, tag: str = "py3-none-any") -> Path:
+    """The smallest wheel that pip takes."""
+    folder.mkdir(exist_ok=True)
+    wheel = folder / f"{name}-1.0-{tag}.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        file.writestr(f"{name}-1.0.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+        file.writestr(f"{name}-1.0.dist-info/RECORD", "")
+    return wheel
+
+
+def pin_of(*wheels: Path) -> Pin:
+    hashes = " ".join(f"--hash=sha256:{sha256(wheel)}" for wheel in wheels)
+    (pin,) = read_lock(f"{wheels[0].name.partition('-')[0]}==1.0 {hashes}")
+    return pin
+
+
+@pytest.fixture
+def seed(tmp_path) -> Path:
+    """An older bundle's wheels; pip is not let near an index, for what is missing has none."""
+    return tmp_path / "seed"
+
+
+@pytest.fixture(autouse=True)
+def no_index(monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+def folder_with(tmp_path: Path, seed: Path, said: list[str]) -> WheelFolder:
+    return WheelFolder(tmp_path / "wheels", [seed], said.append)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_wheels_are_chosen_for_the_python_that_was_asked_for(tmp_path, seed, said):
+    folder = folder_with(tmp_path, seed, said)
+    old, new = (write_wheel(folder.folder, "jaxlike", f"cp{v}-cp{v}-manylinux_2_27_x86_64") for v in ("312", "313"))
+    foreign = write_wheel(folder.folder, "jaxlike", "cp312-cp312-macosx_11_0_arm64")
+    common = write_wheel(folder.folder, "pure")
+    pins = [pin_of(old, new, foreign), pin_of(common)]
+    assert folder.fetch(pins, "3.12") == {old.name, common.name}
+    assert folder.fetch(pins, "3.13") == {new.name, common.name}
+    assert said == []
+
+
+def test_interrupted_and_damaged_fetching_goes_on(tmp_path, seed, said):
+    wheels = [write_wheel(seed, name) for name in ("there", "missing", "damaged")]
+    pins = [pin_of(wheel) for wheel in wheels]
+    folder = folder_with(tmp_path, seed, said)
+    there = folder.folder / wheels[0].name
+    there.write_bytes(wheels[0].read_bytes())
+    (folder.folder / wheels[2].name).write_bytes(b"cut short")
+    kept = there.stat().st_ino
+    folder.drop_damaged(pins)
+    assert said == [f"wheels/{wheels[2].name}: wrong checksum; fetched again"]
+    assert folder.find(pins) is None
+    assert folder.fetch(pins, "3.12") == {wheel.name for wheel in wheels} == folder.find(pins)
+    assert there.stat().st_ino == kept
+    assert names(folder.folder) == {wheel.name for wheel in wheels}
+
+
+def test_a_seed_with_another_hash_is_not_taken(tmp_path, seed, said):
+    wheel = write_wheel(seed, "one")
+    pins = [pin_of(wheel)]
+    wheel.write_bytes(wheel.read_bytes() + b"x")
+    with pytest.raises(CommandError, match=r"fetching one to one: pip failed: ERROR: .*one"):
+        folder_with(tmp_path, seed, said).fetch(pins, "3.12")
+
+
+def test_wheels_of_earlier_locks_go(tmp_path, seed, said):
+    folder = folder_with(tmp_path, seed, said)
+    kept, old = (write_wheel(folder.folder, name).name for name in ("kept", "old"))
+    folder.keep_only({kept})
+    assert names(folder.folder) == {kept}
+    assert old not in names(folder.folder)
+
+
+def test_own_wheels_are_found_by_their_lock(tmp_path, seed, said):
+    folder = folder_with(tmp_path, seed, said)
+    wheel = write_wheel(folder.folder, "tpujob_contract")
+    lock = own_lock({"tpujob-contract": sha256(wheel)}, "1.0", ["tpujob-contract"])
+    assert folder.find(read_lock(lock)) == {wheel.name}
+    wheel.write_bytes(b"")
+    assert folder.find(read_lock(lock)) is None
