@@ -19,6 +19,14 @@ def test_each_index_comes_once(size, key):
 
 
 @settings(deadline=None, max_examples=60)
+@given(size=st.integers(1, 700), key=KEYS)
+def test_many_at_once_are_the_same(size, key):
+    order = Permutation(size, *key)
+
+    assert order.take(np.arange(size)).tolist() == [order[index] for index in range(size)]
+
+
+@settings(deadline=None, max_examples=60)
 @given(size=st.integers(0, 700), key=KEYS)
 def test_each_row_comes_once(size, key):
     assert sorted(row_order(size, *key).tolist()) == list(range(size))

@@ -17,7 +17,7 @@ from tests.trainer.data.parquet_files import (
     write_groups,
     write_numbered,
 )
-from tpujob_trainer.data import BatchLoader, DataChangedError, DataConfig, LanePlan, make_manifest
+from tpujob_trainer.data import BatchLoader, DataConfig, LanePlan, make_manifest
 from tpujob_trainer.data.files import DataRoot, open_root
 from tpujob_trainer.data.formats import parquet
 from tpujob_trainer.data.reader import UnitReader
@@ -201,7 +201,7 @@ def test_file_changed_under_the_run_is_named(tmp_path, now, how):
     manifest = manifest_of(tmp_path)
     write_groups(tmp_path / "1.parquet", [[now] * 30])
 
-    with pytest.raises(DataChangedError, match=rf"'1\.parquet' has changed since this run began: {how}"):
+    with pytest.raises(NotFoundError, match=rf"'1\.parquet' has changed since this run began: {how}"):
         take(manifest, LanePlan(2, 2, 2, 0), 1)
 
 
@@ -240,7 +240,7 @@ def test_remote_file_changed_under_the_run_is_named(bucket):
     manifest = make_manifest(DataConfig(path="memory://bucket/data"))
     storage.pipe_file("/bucket/data/part-0000.parquet", b"PAR1 and something else PAR1")
 
-    with pytest.raises(DataChangedError, match=r"'part-0000\.parquet' has changed .* its size was \d+ bytes, now 28"):
+    with pytest.raises(NotFoundError, match=r"'part-0000\.parquet' has changed .* its size was \d+ bytes, now 28"):
         take(manifest, LanePlan(3, 3, 3, 0), 1)
 
 

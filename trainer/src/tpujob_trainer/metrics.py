@@ -13,6 +13,7 @@ import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tpujob_trainer.data.read_meter import CAUSES, METER, ReadMeter
 from tpujob_trainer.report import Report
 
 STEP_SECONDS_BUCKETS = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0)
@@ -30,6 +31,10 @@ GAUGES = {
     "checkpoint_failing_since": (
         "tpujob_checkpoint_failing_since_timestamp_seconds",
         "Since when saves fail; absent while the last one was committed.",
+    ),
+    "data_wait_fraction": (
+        "tpujob_data_wait_fraction",
+        "Part of the last minute for which the loop waited for data; absent before the second batch.",
     ),
     "restored_from": ("tpujob_restored_from_step", "Step of the checkpoint that this attempt went on from."),
 }
@@ -79,6 +84,7 @@ class Metrics:
         )
         self._heartbeat = prometheus_client.Gauge(HEARTBEAT, "When the loop last turned.", registry=self.registry)
         self.registry.register(_FromReport(report))
+        self.registry.register(_FromReads(METER))
 
     def heartbeat(self) -> None:
         """Says that the loop turned."""
@@ -119,6 +125,23 @@ class _FromReport(Collector):
         waited = facts["data_wait_seconds"]
         assert isinstance(waited, int | float)
         yield CounterMetricFamily(DATA_WAIT, "Time for which the loop waited for data.", value=float(waited))
+
+
+class _FromReads(Collector):
+    def __init__(self, meter: ReadMeter) -> None:
+        self._meter = meter
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(
+            "tpujob_data_read_bytes", "Bytes of data files that were read.", value=self._meter.bytes_read
+        )
+        yield CounterMetricFamily(
+            "tpujob_data_requests", "Reads and listings of data, the repeated ones too.", value=self._meter.requests
+        )
+        retries = CounterMetricFamily("tpujob_data_retries", "Reads that failed and were repeated.", labels=["cause"])
+        for cause in CAUSES:
+            retries.add_metric([cause], self._meter.retries[cause])
+        yield retries
 
 
 def _series(metrics: Metrics) -> Iterator[str]:

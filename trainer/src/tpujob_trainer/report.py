@@ -41,6 +41,8 @@ FIELDS: dict[str, Any] = {
     "restored_from": None,
     "checkpoint": None,
     "data_wait_seconds": 0.0,
+    "data_wait_fraction": None,
+    "data_slow_message": None,
     "message": None,
     "sample": None,
 }
@@ -56,6 +58,7 @@ class Report:
         self._facts = copy.deepcopy(FIELDS)
         self._seconds: dict[str, float] = {}
         self._since = clock()
+        self._live: list[Callable[[], dict[str, Any]]] = []
         self._turns = 0
 
     def update(self, **facts: Any) -> None:
@@ -109,8 +112,14 @@ class Report:
         """Signs of progress so far: steps and changes of phase. The watchdog looks whether they go on."""
         return self._turns
 
+    def follow(self, live: Callable[[], dict[str, Any]]) -> None:
+        """Have facts asked for whenever somebody looks: those that matter most while the loop does not turn."""
+        self._live.append(live)
+
     def snapshot(self) -> dict[str, Any]:
         """All facts as JSON values, and the seconds spent in each phase so far."""
+        for live in self._live:
+            self.update(**live())
         with self._lock:
             self._account()
             seconds = {phase: round(spent, 3) for phase, spent in self._seconds.items()}

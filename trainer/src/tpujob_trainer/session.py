@@ -14,6 +14,7 @@ import jax
 from tpujob_contract import DistributedProcess, ExitCode, environment, ports
 from tpujob_trainer import attempts, ownership, server, startup
 from tpujob_trainer.config import TrainerConfig, configuration_hash
+from tpujob_trainer.data.read_meter import METER
 from tpujob_trainer.mesh import require_devices
 from tpujob_trainer.metrics import Metrics
 from tpujob_trainer.report import Phase, Report
@@ -54,6 +55,7 @@ class Session:
         """
         started = datetime.datetime.now(datetime.UTC)
         report = Report()
+        report.follow(METER.facts)
         metrics = Metrics(report)
         stop.watched(Watchdog(report, config.watchdog))
         port = process.report_port if process else int(environ.get(environment.REPORT_PORT) or ports.REPORT)

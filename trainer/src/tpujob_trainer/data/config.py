@@ -108,6 +108,9 @@ class DataConfig(SourceConfig):
     """Decoded text that is read and shuffled together. A restart costs each lane at most one of these to read again."""
     buffer_bytes: Annotated[int, Range(1, 1 << 40)] = 4096 * MEBIBYTE
     """Host memory for text read ahead if one process held every lane: two units for each."""
+    retry_seconds: Annotated[int, Range(0, 86400)] = 300
+    """How long a file that is gone, cut, unreadable or another one in the middle of a run is tried again. Then the run
+    ends; what was committed is kept."""
 
     def __post_init__(self) -> None:
         _require_one({key: getattr(self, key) for key in self.one_of})

@@ -26,7 +26,9 @@ class Footer:
     """The footer of one file."""
 
     metadata: Any
-    """pyarrow's FileMetaData."""
+    """pyarrow's FileMetaData. Asking it for its `schema` would keep both for ever: pyarrow ties them in a circle."""
+    schema: Any
+    """Arrow's, of the rows."""
     digest: str
     """32 hexadecimal digits. The footer holds offsets, sizes and statistics of every column: other content, other
     digest, but for an edit in place that changes none of these."""
@@ -65,10 +67,11 @@ def read_footer(root: DataRoot, path: str, size: int, *, is_listed: bool) -> Foo
             raise DataChangedError(changed(path, str(error))) from error
     footer = tail[-wanted:]
     try:
-        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+        with pq.ParquetFile(pa.BufferReader(_MAGIC + footer)) as parquet:
+            metadata, schema = parquet.metadata, parquet.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise ConfigurationError(f"{PATH}: {root.locate(path)!r} has an unreadable footer: {error}") from error
-    return Footer(metadata, hashlib.blake2b(footer, digest_size=16).hexdigest())
+    return Footer(metadata, schema, hashlib.blake2b(footer, digest_size=16).hexdigest())
 
 
 def require_digest(path: str, digest: str, expected: str) -> None:

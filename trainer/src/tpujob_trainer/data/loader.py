@@ -19,9 +19,11 @@ import numpy as np
 from tpujob_trainer.data.documents import documents_of, kind_of
 from tpujob_trainer.data.lane import Lane, LanePosition, Windows
 from tpujob_trainer.data.manifest import Manifest
+from tpujob_trainer.data.patient_reader import PatientReader
 from tpujob_trainer.data.permutation import row_order
 from tpujob_trainer.data.plan import LanePlan
 from tpujob_trainer.data.read_ahead import Ahead, ReadPool
+from tpujob_trainer.data.read_meter import METER
 from tpujob_trainer.data.reader import UnitReader
 from tpujob_trainer.data.rows import SkippedRows, UnitRows, usable_rows
 from tpujob_trainer.data.state import describe_data, identity_of, pack_position, unpack_state
@@ -94,7 +96,7 @@ class BatchLoader(Iterator[LocalBatch]):
         described = describe_data(manifest, tokenizer, plan, sequence_length)
         self._identity = identity_of(described)
         begun = {} if state is None else unpack_state(state, plan, self._identity)
-        self._reader = reader or UnitReader(manifest)
+        self._reader = PatientReader(reader or UnitReader(manifest), plan.retry_seconds)
         self._pool = ReadPool(_READ_THREADS) if prefetch else None
         self._kinds = [kind_of(source.column, tokenizer) for source in manifest.sources]
         self._lanes = {
@@ -123,7 +125,8 @@ class BatchLoader(Iterator[LocalBatch]):
     def __next__(self) -> LocalBatch:
         """The next batch; waits for it where it is not made yet."""
         began = time.monotonic()
-        batch = self._ahead.take() if self._ahead else self._make()
+        with METER.waiting():
+            batch = self._ahead.take() if self._ahead else self._make()
         self.wait_seconds += time.monotonic() - began
         self.state = batch.state
         return batch

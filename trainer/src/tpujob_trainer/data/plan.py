@@ -45,6 +45,8 @@ class LanePlan:
     """Whether documents that share a row are kept apart."""
     max_skipped_fraction: float = 1.0
     """The largest part of the rows read that may be of no use."""
+    retry_seconds: float = 0.0
+    """How long a file that cannot be read, or is another one, is tried again."""
 
     def __post_init__(self) -> None:
         if not self.source_units:
@@ -137,6 +139,7 @@ def plan_lanes(
             config.weights(),
             config.block_cross_document_attention,
             config.max_skipped_fraction,
+            config.retry_seconds,
         )
 
     fixed = config.lanes if config.lanes is not None else begun_with

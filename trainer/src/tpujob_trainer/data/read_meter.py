@@ -12,11 +12,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+CAUSES = ("rate_limited", "unavailable", "timeout", "truncated", "reset", "changed", "missing", "unreadable")
+"""Why reads are repeated."""
 SLOW_READ_SECONDS = 10.0
 """A single request that takes longer is told of."""
 FAILING_SECONDS = 3.0
 """A read that has been repeated for longer than this is told of."""
+WINDOW_SECONDS = 60.0
+"""Over which the waiting for data is measured."""
+SLOW_FRACTION = 0.1
+"""Waiting for a larger part of the time is told of."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,9 @@ class ReadMeter:
         """Reads, one range each, and listings; the repeated ones too."""
         self.retries: collections.Counter[str] = collections.Counter()
         """Repetitions by cause."""
+        self._waited = 0.0
+        self._waiting_since: float | None = None
+        self._waits: collections.deque[tuple[float, float]] = collections.deque()
 
     @contextlib.contextmanager
     def request(self, what: str) -> Iterator[None]:
@@ -76,17 +86,59 @@ class ReadMeter:
         with self._lock:
             self._troubles.pop(what, None)
 
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around the time for which training waits for a batch."""
+        with self._lock:
+            now = self._waiting_since = self._clock()
+            self._waits.append((now, self._waited))
+            while len(self._waits) > 2 and self._waits[0][0] < now - WINDOW_SECONDS:
+                self._waits.popleft()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waited += self._clock() - now
+                self._waiting_since = None
+
+    def wait_fraction(self) -> float | None:
+        """The part of the last minute for which training waited for data; None before the second batch."""
+        with self._lock:
+            return self._wait_fraction()[0]
+
+    def facts(self) -> dict[str, Any]:
+        """What the report says about reading, as it is now."""
+        fraction = self.wait_fraction()
+        return {
+            "data_wait_fraction": None if fraction is None else round(fraction, 4),
+            "data_slow_message": self.slow_message(),
+        }
+
+    def _wait_fraction(self) -> tuple[float | None, float]:
+        """The fraction, and the seconds that it is of."""
+        now = self._clock()
+        waited = self._waited + (now - self._waiting_since if self._waiting_since is not None else 0.0)
+        if len(self._waits) < 2:
+            return None, 0.0
+        # The very first wait is the start-up of reading, not a sign of a slow storage.
+        began, before = self._waits[0] if self._waits[0][1] else self._waits[1]
+        seconds = now - began
+        return ((waited - before) / seconds if seconds > 0 else 0.0), seconds
+
     def slow_message(self) -> str | None:
-        """One line about the read that keeps this process waiting longest; None while all is well."""
+        """One line about what keeps this process waiting; None while all is well."""
         now = self._clock()
         with self._lock:
             failing = min(self._troubles.values(), key=lambda trouble: trouble.since, default=None)
             slow = min(self._under_way.values(), key=lambda read: read[1], default=None)
+            fraction, seconds = self._wait_fraction()
         if failing and now - failing.since > FAILING_SECONDS:
-            seconds = now - failing.since
-            return f"reading {failing.what} fails since {seconds:.0f} s, {failing.tries} tries: {failing.error}"
+            since = now - failing.since
+            return f"reading {failing.what} fails since {since:.0f} s, {failing.tries} tries: {failing.error}"
         if slow and now - slow[1] > SLOW_READ_SECONDS:
             return f"reading {slow[0]} has taken {now - slow[1]:.0f} s by now"
+        if fraction is not None and fraction > SLOW_FRACTION and seconds > WINDOW_SECONDS / 2:
+            return f"training waited for data for {fraction:.0%} of the last {seconds:.0f} s"
         return None
 
 

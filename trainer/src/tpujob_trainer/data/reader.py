@@ -36,6 +36,16 @@ class UnitReader:
         with explained(root.locate(unit.path)):
             return self._opened(file, root).read(unit.part, unit.first, unit.count)
 
+    def path_of(self, number: int) -> str:
+        """The full path of the file that a unit is in."""
+        file = int(self._manifest.unit_file[number])
+        return self._roots[self._manifest.file_source[file]].locate(self._manifest.paths[file])
+
+    def forget(self, number: int) -> None:
+        """Open the file of a unit anew, and check it, before the next read."""
+        with self._lock:
+            self._files.pop(int(self._manifest.unit_file[number]), None)
+
     def _opened(self, file: int, root: DataRoot) -> OpenedFile:
         """The file, checked by each process: one that changed under a run is noticed before it is used."""
         with self._lock:

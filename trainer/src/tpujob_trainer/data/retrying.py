@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tpujob_trainer.data.read_meter import METER, ReadMeter
-from tpujob_trainer.errors import NotFoundError, TrainerError, brief
+from tpujob_trainer.errors import TrainerError, brief
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +97,7 @@ class Retrying:
         *,
         limit_seconds: float = LIMIT_SECONDS,
         cause_of: Callable[[BaseException], str | None] = cause_of,
+        given_up: Callable[[str, Exception, str], TrainerError] | None = None,
         meter: ReadMeter = METER,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
@@ -107,13 +108,15 @@ class Retrying:
         Args:
             limit_seconds: from the first failure of a read to giving it up.
             cause_of: a word for an error after which another try may succeed, None for the others.
+            given_up: the error to end with, from what was read, the last error, and how long and often it was tried.
             meter: is told of every failure.
             clock: seconds, monotonic.
             wait: waits for so many seconds.
             chance: uniform in [0, 1).
         """
-        self._limit = limit_seconds
+        self.limit_seconds = limit_seconds
         self._cause_of = cause_of
+        self._given_up = given_up or _storage_failed
         self._meter = meter
         self._clock = clock
         self._wait = wait or threading.Event().wait
@@ -137,15 +140,17 @@ class Retrying:
             except Exception as error:
                 cause = self._cause_of(error)
                 if cause is None:
-                    self._meter.ended(what)
+                    if tries:
+                        self._meter.ended(what)
                     raise
                 tries += 1
                 now = self._clock()
                 began = now if began is None else began
                 delay = self._delay(tries, retry_after_seconds(error))
-                if now + delay - began > self._limit:
+                if now + delay - began > self.limit_seconds:
                     self._meter.ended(what)
-                    raise self._given_up(what, error, cause, now - began, tries) from error
+                    trouble = f"{cause} for {now - began:.0f} s, {tries} {'try' if tries == 1 else 'tries'}"
+                    raise self._given_up(what, error, trouble) from error
                 self._meter.failed(what, cause, brief(error))
                 logger.log(
                     logging.WARNING if tries > 1 else logging.INFO,
@@ -169,13 +174,12 @@ class Retrying:
         while (left := self._not_before - self._clock()) > 0:
             self._wait(left + self._chance() * SPREAD * max(left, 1.0))
 
-    def _given_up(self, what: str, error: Exception, cause: str, seconds: float, tries: int) -> TrainerError:
-        if cause == "missing":
-            return NotFoundError(str(error))
-        return TrainerError(
-            f"spec.trainer.data.path: {what} could not be read for {seconds:.0f} s ({cause}, {tries} tries): "
-            f"{brief(error)}; look at the storage and its limits"
-        )
+
+def _storage_failed(what: str, error: Exception, trouble: str) -> TrainerError:
+    return TrainerError(
+        f"spec.trainer.data.path: {what} could not be read ({trouble}): {brief(error)}; "
+        "look at the storage and its limits"
+    )
 
 
 def _headers_of(error: BaseException) -> Iterator[Any]:

@@ -37,7 +37,7 @@ class Parquet:
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
         """Row groups, from the footer: one read in most cases."""
         footer = read_footer(root, file.path, file.size, is_listed=True)
-        leaves = _leaves(footer.metadata, root.locate(file.path), column)
+        leaves = _leaves(footer, root.locate(file.path), column)
         counts, sizes = [], []
         for number in range(footer.metadata.num_row_groups):
             group = footer.metadata.row_group(number)
@@ -61,7 +61,7 @@ class OpenedParquet:
         self._metadata = footer.metadata
         self._digest = footer.digest
         self._column = column
-        self._leaves = _leaves(footer.metadata, root.locate(file.path), column)
+        self._leaves = _leaves(footer, root.locate(file.path), column)
 
     def read(self, part: int, first: int, count: int) -> RawRows:
         """Rows of a row group."""
@@ -124,13 +124,15 @@ class _SharedGroups:
 _SHARED = _SharedGroups()
 
 
-def _leaves(metadata: Any, path: str, column: Column) -> list[int]:
-    """The numbers of the parquet columns that make up the one wanted."""
-    schema = metadata.schema.to_arrow_schema()
+def _leaves(footer: Footer, path: str, column: Column) -> list[int]:
+    """The numbers of the parquet columns that make up the one wanted; none in a file without rows."""
+    schema, metadata = footer.schema, footer.metadata
     if column.name not in schema.names:
         raise ConfigurationError(
             f"{column.field}: {column.name!r} is not a column of {path!r}; there are {', '.join(schema.names)}"
         )
     require_kind(schema, path, column)
-    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    if not metadata.num_row_groups:
+        return []
+    names = [metadata.row_group(0).column(at).path_in_schema for at in range(metadata.num_columns)]
     return [at for at, name in enumerate(names) if name == column.name or name.startswith(f"{column.name}.")]

@@ -1,0 +1,87 @@
+"""A file that is away in the middle of a run: read once it is back, given up after a while."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainer.data.parquet_files import manifest_of, write_groups
+from tpujob_trainer.data.patient_reader import PatientReader, _cause_of, _given_up
+from tpujob_trainer.data.read_meter import ReadMeter
+from tpujob_trainer.data.reader import UnitReader
+from tpujob_trainer.data.retrying import Retrying
+from tpujob_trainer.errors import NotFoundError
+
+TEXTS = [f"row-{number} of a text" for number in range(200)]
+
+
+class Time:
+    """Passes by waiting alone; something happens at each wait."""
+
+    def __init__(self, then=lambda: None):
+        self.now = 0.0
+        self._then = then
+
+    def wait(self, seconds):
+        self.now += seconds
+        self._then()
+
+
+def patient(manifest, time, meter):
+    retrying = Retrying(
+        limit_seconds=60,
+        cause_of=_cause_of,
+        given_up=_given_up,
+        clock=lambda: time.now,
+        wait=time.wait,
+        chance=lambda: 0.0,
+        meter=meter,
+    )
+    return PatientReader(UnitReader(manifest), 60, retrying)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def overwrite_the_middle(path):
+    content = bytearray(path.read_bytes())
+    content[20 : len(content) // 2] = b"\xff" * (len(content) // 2 - 20)
+    path.write_bytes(content)
+
+
+HARM = {
+    "missing": (lambda path: path.unlink(), "missing", "is not there"),
+    "cut": (cut, "changed", "its size was"),
+    "another one": (lambda path: write_groups(path, [["another", "text"]]), "changed", "has changed since this run"),
+    "overwritten": (overwrite_the_middle, "unreadable", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
+@pytest.mark.parametrize("is_open", [True, False], ids=["open before", "not open yet"])
+def test_file_that_comes_back_is_read(tmp_path, harm, is_open):
+    do_harm, cause, _ = harm
+    path = write_groups(tmp_path / "a.parquet", [TEXTS])
+    content = path.read_bytes()
+    meter = ReadMeter()
+    reader = patient(manifest_of(tmp_path), Time(then=lambda: path.write_bytes(content)), meter)
+    if is_open:
+        reader.read(0)
+    do_harm(path)
+
+    assert reader.read(0).column.to_pylist() == TEXTS
+    # The footer of an open file is not read again until reading goes wrong.
+    assert meter.retries == {"unreadable" if is_open and cause == "changed" else cause: 1}
+
+
+@pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
+def test_file_that_stays_away_is_named(tmp_path, harm):
+    do_harm, _, words = harm
+    path = write_groups(tmp_path / "a.parquet", [TEXTS])
+    time = Time()
+    reader = patient(manifest_of(tmp_path), time, ReadMeter())
+    do_harm(path)
+
+    with pytest.raises(NotFoundError, match=rf"^spec\.trainer\.data\.path: .*a\.parquet' .*{words}.* kept\)$"):
+        reader.read(0)
+    assert 30 < time.now <= 60
