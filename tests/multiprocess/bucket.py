@@ -57,6 +57,10 @@ class Bucket:
         query = urllib.parse.urlencode({"uploadType": "media", "name": name})
         self._request("POST", f"/upload/storage/v1/b/{self.name}/o?{query}", content, "application/octet-stream")
 
+    def delete(self, name: str) -> None:
+        """Removes an object."""
+        self._request("DELETE", f"/storage/v1/b/{self.name}/o/{urllib.parse.quote(name, safe='')}")
+
     def _request(self, method: str, path: str, body: bytes | None = None, content_type: str | None = None) -> bytes:
         headers = {"Content-Type": content_type} if content_type else {}
         request = urllib.request.Request(self.url + path, data=body, method=method, headers=headers)  # noqa: S310

@@ -1,7 +1,7 @@
 """A run with everything but a model: starts, claims, restores, counts and saves.
 
 Configuration: steps, save_every, width (of the arrays), hash, adopt, raise_in (process), limit_seconds (of a save),
-wait_seconds (for the save before).
+wait_seconds (for the save before), fail_after_seconds.
 """
 
 import json
@@ -10,6 +10,7 @@ import os
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from tpujob_contract import ExitCode, read_environment
@@ -19,6 +20,10 @@ from tpujob_trainer.checkpoint_retention import Retention
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 10
+
+
+def refuse(name):
+    raise AssertionError(f"a barrier on the devices: {name}")
 
 
 def main(stop: endings.StopRequest) -> int:
@@ -33,7 +38,10 @@ def main(stop: endings.StopRequest) -> int:
         on_met=stop.joined,
     )
     directory = process.checkpoint_dir
-    ownership.claim(directory, owner=f"{process.namespace}/{process.name}", adopt=config.get("adopt"), runtime=runtime)
+    claim = ownership.claim(
+        directory, owner=f"{process.namespace}/{process.name}", adopt=config.get("adopt"), runtime=runtime
+    )
+    multihost_utils.sync_global_devices = refuse
     mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     shardings = {
         "sharded": NamedSharding(mesh, PartitionSpec("data")),
@@ -44,7 +52,10 @@ def main(stop: endings.StopRequest) -> int:
         retention=Retention(last=3),
         runtime=runtime,
         limit_seconds=config.get("limit_seconds", 60),
+        fail_after_seconds=config.get("fail_after_seconds", 3600),
+        verify_claim=claim.verify,
         listener=checkpoint.Listener(
+            saved=lambda step, seconds: logger.info("saved %d blocking %.3f", step, seconds),
             committed=lambda commit, seconds: logger.info("committed %d", commit.step),
             failed=lambda step, why: logger.info("failed %d: %s", step, why),
         ),
@@ -83,6 +94,7 @@ def main(stop: endings.StopRequest) -> int:
     logger.info("committed=%s", checkpoints.committed_step)
     checkpoints.close()
     runtime.close()
+    claim.close()
     return ExitCode.FINISHED
 
 

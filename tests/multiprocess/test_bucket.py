@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.cluster.waiting import wait_for
 from tests.multiprocess import processes
 
 pytestmark = pytest.mark.processes
@@ -44,6 +45,7 @@ def test_bucket_is_a_checkpoint_directory(run, bucket):
     assert codes(first) == [0, 0], first.explain()
     assert json.loads(bucket.read("run/owner.json")) == {"owner": "test/job"}
     assert json.loads(bucket.read("run/latest.json"))["step"] == 4
+    assert json.loads(bucket.read("run/lease.json"))["released"] is True
     assert "run/steps/4/commit_success.txt" in bucket.objects("run/steps/4/")
 
     # Bytes that are lost make the step before the newest one; the bad one is saved anew in its place.
@@ -60,6 +62,40 @@ def test_bucket_is_a_checkpoint_directory(run, bucket):
     other = run(f"gs://{bucket.name}/run", 8, name="other")
     assert codes(other) == [78, 78], other.explain()
     assert "belongs to test/job, and this job is test/other" in other[1].termination_message
+
+
+def test_second_live_run_is_refused_by_name(bucket, tmp_path, run):
+    where = f"gs://{bucket.name}/live"
+    with processes.start(
+        tmp_path / "first",
+        processes=2,
+        devices=1,
+        config={"steps": 10_000_000, "save_every": 1000},
+        checkpoint_dir=where,
+        program=COUNTING,
+        extra=bucket.environment,
+    ) as first:
+        wait_for("the first step", lambda: "counting" in first[0].log, timeout_seconds=60, explain=first.explain)
+        second = run(where, 4)
+        assert codes(second) == [78, 78], second.explain()
+        holder = json.loads(bucket.read("live/lease.json"))["holder"]
+        for member in second.members:
+            assert f"another run is writing to {where}: {holder}" in member.termination_message
+        assert codes(first) == [None, None], first.explain()
+        # A later attempt of the same job comes when the one before is gone; if it is not after all, it has to go.
+        with processes.start(
+            tmp_path / "third",
+            processes=2,
+            devices=1,
+            config={"steps": 10_000_000, "save_every": 1000},
+            checkpoint_dir=where,
+            attempt=1,
+            program=COUNTING,
+            extra=bucket.environment,
+        ) as third:
+            assert first.wait(limit_seconds=60) == [78, 78], first.explain()
+            assert "another run has taken over" in first[0].termination_message
+            assert codes(third) == [None, None], third.explain()
 
 
 def test_bucket_that_is_not_there_is_named(run):

@@ -60,6 +60,7 @@ class Checkpoints:
         fail_after_seconds: float = 3600.0,
         metadata: Mapping[str, Any] | None = None,
         listener: Listener | None = None,
+        verify_claim: Callable[[], None] = lambda: None,
     ) -> None:
         """Nothing is read or written yet.
 
@@ -71,6 +72,7 @@ class Checkpoints:
             fail_after_seconds: When saves have failed for so long without a commit, the run ends.
             metadata: JSON values kept with every checkpoint (configuration, versions).
             listener: Who is told.
+            verify_claim: Raises a TrainerError when another run has taken the directory over.
         """
         self.directory = directory
         self.failing_since: float | None = None
@@ -83,6 +85,7 @@ class Checkpoints:
         self._fail_after_seconds = fail_after_seconds
         self._metadata = dict(metadata or {})
         self._listener = listener or Listener()
+        self._verify_claim = verify_claim
         self._fingerprinter = Fingerprinter()
         self._deleter: Deleter | None = None
         self._pending: PendingSave | None = None
@@ -235,8 +238,9 @@ class Checkpoints:
         """Notices a commit or a failure, without waiting. Call it once a step.
 
         Raises:
-            TrainerError: saves have failed for too long.
+            TrainerError: saves have failed for too long, or another run has taken the directory over.
         """
+        self._verify_claim()
         if self._pending is not None and self._pending.is_over:
             self._settle(self._pending)
 

@@ -189,7 +189,9 @@ def _read(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[A
         return jax.block_until_ready(tree), stored, _Vote()
     except Exception as error:  # whatever a damaged file makes a library raise is a vote against it
         logger.debug("Restoring step %d failed", step, exc_info=True)
-        vote = _Vote(errors.brief(error), storage_errors.is_out_of_reach(error), storage_errors.is_refused(error))
+        vote = _Vote(
+            storage_errors.brief(error), storage_errors.is_out_of_reach(error), storage_errors.is_refused(error)
+        )
         return None, {}, vote
 
 

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 ANSWER_SECONDS = 20.0
 """How long after the end of the time the others wait for process 0's word."""
 LISTEN_SECONDS = 0.5
+HINT_SECONDS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +89,12 @@ class PendingSave:
         return time.monotonic() - self._begun if self._seconds is None else self._seconds
 
     def wait(self, limit_seconds: float) -> bool:
-        """Waits for the outcome; whether there is one."""
-        return self._over.wait(limit_seconds)
+        """Waits for the outcome, and a moment for the hint that follows a commit; whether there is an outcome."""
+        if not self._over.wait(limit_seconds):
+            return False
+        if self.outcome is not None and self.outcome.commit is not None:
+            self._writer.join(HINT_SECONDS)
+        return True
 
     def _write(self) -> None:
         try:
@@ -100,7 +105,7 @@ class PendingSave:
                 raise errors.TrainerError("it was written, and its commit marker is not there")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - whatever it is, all are told
             where = "" if self._runtime.num_processes == 1 else f"process {self._runtime.process_id}: "
-            self._say(Outcome(problem=where + errors.brief(_cause(error)), is_refused=_is_refused(error)))
+            self._say(Outcome(problem=where + storage_errors.brief(error), is_refused=storage_errors.is_refused(error)))
             return
         commit = Commit(self.step, time.time())
         if not self._say(Outcome(commit)):
@@ -196,15 +201,6 @@ def begin(
     return PendingSave(
         checkpointer, directory, step, name=name, limit_seconds=limit_seconds, runtime=runtime, begun=begun
     )
-
-
-def _cause(error: BaseException) -> BaseException:
-    """Orbax's own time-outs hide what it waited for."""
-    return error.__cause__ if isinstance(error, TimeoutError) and error.__cause__ is not None else error
-
-
-def _is_refused(error: BaseException) -> bool:
-    return storage_errors.is_refused(error) or storage_errors.is_refused(_cause(error))
 
 
 def _quiet() -> None:

@@ -1,8 +1,8 @@
 """Whose checkpoint directory it is. Nothing of another job is ever overwritten by a mistake in a path.
 
 - `owner.json`, created only if absent: the job's namespace/name. A job that is deleted and applied again finds its own.
-- `.lock`, on local paths: held by process 0 while it lives, so that two runs cannot write at once. On gs:// the
-  cluster's one JobSet per job takes that place.
+- `.lock`, on local paths: held by process 0 while it lives, so that two runs cannot write at once.
+- `lease.json`, on gs://: renewed by process 0 while it lives, for the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 
 from etils import epath
 
-from tpujob_trainer import atomic_files, errors
+from tpujob_trainer import atomic_files, errors, lease
+from tpujob_trainer.lease import Lease
 from tpujob_trainer.startup import Runtime
 
 logger = logging.getLogger(__name__)
@@ -32,9 +33,22 @@ class Claim:
 
     directory: str
     lock_descriptor: int | None = None
+    lease: Lease | None = None
+
+    def verify(self) -> None:
+        """Returns while this run may write, as far as this process knows.
+
+        Raises:
+            ConfigurationError: another run has taken over.
+        """
+        if self.lease is not None:
+            self.lease.verify()
 
     def close(self) -> None:
         """Lets another run write."""
+        if self.lease is not None:
+            self.lease.release()
+            self.lease = None
         if self.lock_descriptor is not None:
             os.close(self.lock_descriptor)
             self.lock_descriptor = None
@@ -61,7 +75,9 @@ def claim(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) ->
             if atomic_files.is_local(directory):
                 held.lock_descriptor = _lock(Path(directory))
             _own(directory, owner, adopt)
-        except OSError as error:
+            if directory.startswith("gs://"):
+                held.lease = lease.take(directory, run=runtime.attempt_id, host=runtime.host)
+        except (OSError, ValueError, TimeoutError) as error:
             raise unusable(directory, error) from error
 
     runtime.coordination.lead_decides("claim", decide, limit_seconds=LIMIT_SECONDS)

@@ -54,6 +54,7 @@ class Saves:
                     passed_over=self._passed_over,
                     unusable=self._unusable,
                 ),
+                verify_claim=session.claim.verify if session.claim else lambda: None,
             )
 
     @property

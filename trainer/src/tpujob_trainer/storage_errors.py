@@ -16,16 +16,29 @@ _OUT_OF_REACH = re.compile(
 _LOCAL = {errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOTCONN}
 
 
+def brief(error: BaseException) -> str:
+    """One line about what storage said: libraries wrap that in errors which only tell where they were."""
+    return errors.brief(_chain(error)[-1])
+
+
 def is_refused(error: BaseException) -> bool:
     """Whether storage answered that this process may not: another try would end the same way."""
-    if isinstance(error, PermissionError) or getattr(error, "code", None) in (401, 403):
-        return True
-    return bool(_REFUSED.search(str(error)))
+    return any(_is_refused(cause) for cause in _chain(error))
 
 
 def is_out_of_reach(error: BaseException) -> bool:
     """Whether the failure says nothing about the data: refused, overloaded, slow, no memory."""
-    if is_refused(error) or isinstance(error, ConnectionError | TimeoutError | MemoryError):
+    return any(_is_out_of_reach(cause) for cause in _chain(error))
+
+
+def _is_refused(error: BaseException) -> bool:
+    if isinstance(error, PermissionError) or getattr(error, "code", None) in (401, 403):
+        return True
+    return bool(_REFUSED.search(errors.brief(error)))
+
+
+def _is_out_of_reach(error: BaseException) -> bool:
+    if _is_refused(error) or isinstance(error, ConnectionError | TimeoutError | MemoryError):
         return True
     code = getattr(error, "code", None)
     if isinstance(code, int) and (code in (408, 429) or code >= 500):
@@ -33,3 +46,11 @@ def is_out_of_reach(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno in _LOCAL:
         return True
     return bool(_OUT_OF_REACH.search(errors.brief(error)))
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and what caused it, the root last."""
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    return chain

@@ -1,0 +1,44 @@
+import errno
+
+import pytest
+
+from tpujob_trainer import storage_errors
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "refused", "out_of_reach"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), True, True),
+        (ValueError("PERMISSION_DENIED: Error writing: HTTP response code: 403"), True, True),
+        (ValueError("UNAUTHENTICATED: no token"), True, True),
+        (OSError("Forbidden: https://storage.googleapis.com/b"), True, True),
+        (ValueError("UNAVAILABLE: Error reading: HTTP response code: 503"), False, True),
+        (ValueError("DEADLINE_EXCEEDED: all 32 attempts failed"), False, True),
+        (ConnectionResetError(), False, True),
+        (TimeoutError(), False, True),
+        (OSError(errno.EIO, "Input/output error"), False, True),
+        (MemoryError(), False, True),
+        (caused(Exception("while reading an array"), ValueError("UNAVAILABLE: 503")), False, True),
+        (caused(TimeoutError("waiting"), PermissionError()), True, True),
+        (ValueError("NOT_FOUND: Error opening"), False, False),
+        (ValueError("DATA_LOSS: Error decoding"), False, False),
+        (ValueError('OUT_OF_RANGE: requested 503 of "step/503"'), False, False),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/checkpoints/403"), False, False),
+        (KeyError("skip_deserialize"), False, False),
+    ],
+    ids=str,
+)
+def test_damage_is_told_from_storage_out_of_reach(error: Exception, refused: bool, out_of_reach: bool) -> None:
+    assert storage_errors.is_refused(error) is refused
+    assert storage_errors.is_out_of_reach(error) is out_of_reach
+
+
+def test_root_is_what_is_told() -> None:
+    assert (
+        storage_errors.brief(caused(Exception("somewhere"), OSError("the disk is full"))) == "OSError: the disk is full"
+    )

@@ -1,0 +1,170 @@
+"""The right of one live run to write to a checkpoint directory in a bucket, where nothing can be locked.
+
+An object that names the holder and is rewritten every few seconds. Each write is conditional on the object being the
+one that was written before, so that of two runs one alone goes on.
+
+- A run of a later attempt of the same job takes over at once: its predecessor's pods are gone before it starts.
+- Any other waits until the lease has not changed for a while by its own clock, and is refused when it has.
+- A holder that finds another one's name in its lease has to end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from typing import Any
+
+import tensorstore
+from etils import epath
+
+from tpujob_trainer import atomic_files, errors, storage_errors
+
+logger = logging.getLogger(__name__)
+
+LEASE = "lease.json"
+RENEW_SECONDS = 5.0
+LAPSE_SECONDS = 15.0
+"""A lease that has not changed for so long belongs to a dead run."""
+LONG_DEAD_SECONDS = 120.0
+"""A lease that says it was renewed so long ago is not even watched; more than clocks of hosts differ by."""
+REQUEST_SECONDS = 30.0
+
+
+class Lease:
+    """Held from `take` until `release`."""
+
+    def __init__(self, directory: str, record: dict[str, Any], generation: bytes, *, renew_seconds: float) -> None:
+        self.taken_by: str | None = None
+        """Who holds it instead, if this run has lost it."""
+        self._directory = directory
+        self._objects = _open(directory)
+        self._record = record
+        self._generation = generation
+        self._renew_seconds = renew_seconds
+        self._released = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._renewer.start()
+
+    def verify(self) -> None:
+        """Returns while this run may write.
+
+        Raises:
+            ConfigurationError: another run has taken over.
+        """
+        if self.taken_by is not None:
+            raise errors.ConfigurationError(
+                f"spec.checkpointDir: another run has taken over {self._directory}: {self.taken_by}; "
+                "this one ends, what it committed is there"
+            )
+
+    def release(self) -> None:
+        """Lets the next run write at once."""
+        self._released.set()
+        self._renewer.join(REQUEST_SECONDS)
+        if self.taken_by is None:
+            try:
+                self._write({**self._record, "released": True})
+            except (ValueError, TimeoutError) as error:
+                logger.warning("Cannot release %s: %s", LEASE, storage_errors.brief(error))
+
+    def _renew(self) -> None:
+        while not self._released.wait(self._renew_seconds):
+            try:
+                self._write({**self._record, "renewed": time.time()})
+            except (ValueError, TimeoutError) as error:
+                # Storage is out of reach; if another run takes over meanwhile, the next write that succeeds tells.
+                logger.debug("Cannot renew %s: %s", LEASE, storage_errors.brief(error))
+            if self.taken_by is not None:
+                return
+
+    def _write(self, record: dict[str, Any]) -> None:
+        text = json.dumps(record).encode()
+        written = self._objects.write(LEASE, text, if_equal=self._generation).result(timeout=REQUEST_SECONDS)
+        if written.generation:
+            self._generation = written.generation
+            return
+        found = self._objects.read(LEASE).result(timeout=REQUEST_SECONDS)
+        present = _parsed(found.value if found.state == "value" else b"")
+        if present.get("run") == self._record["run"]:
+            # An earlier write of ours whose answer did not arrive.
+            self._generation = found.stamp.generation
+        else:
+            self.taken_by = str(present.get("holder", "somebody who removed the lease"))
+
+
+def take(
+    directory: str,
+    *,
+    run: str,
+    host: str,
+    lapse_seconds: float = LAPSE_SECONDS,
+    renew_seconds: float = RENEW_SECONDS,
+) -> Lease:
+    """The lease of a directory, once nobody else holds it.
+
+    Args:
+        directory: Of one owner; other jobs were refused before.
+        run: The attempt, as in `Runtime.attempt_id`: "incarnation.attempt-nonce".
+        host: Where process 0 runs.
+        lapse_seconds: Time without a change after which the lease of another run has lapsed.
+        renew_seconds: Time between two writes of ours.
+
+    Raises:
+        ConfigurationError: another run is alive.
+        ValueError: storage cannot be reached.
+    """
+    record = {"run": run, "holder": f"attempt {run}, process {os.getpid()} on host {host}", "renewed": time.time()}
+    atomic_files.create_text(epath.Path(directory) / LEASE, json.dumps(record))
+    objects = _open(directory)
+    watched, since = b"", time.monotonic()
+    while True:
+        found = objects.read(LEASE).result(timeout=REQUEST_SECONDS)
+        generation = found.stamp.generation
+        present = _parsed(found.value)
+        if present.get("run") == run:
+            return Lease(directory, record, generation, renew_seconds=renew_seconds)
+        if watched and generation != watched and not present.get("released"):
+            raise errors.ConfigurationError(
+                f"spec.checkpointDir: another run is writing to {directory}: {present.get('holder', 'unknown')}; "
+                "end it first, or use another directory"
+            )
+        if not watched and not _is_free(present, run):
+            logger.info("Waiting whether %s, which had %s, is still alive", present.get("holder"), directory)
+        watched = generation
+        if _is_free(present, run) or time.monotonic() - since >= lapse_seconds:
+            text = json.dumps({**record, "renewed": time.time()}).encode()
+            written = objects.write(LEASE, text, if_equal=generation).result(timeout=REQUEST_SECONDS)
+            if written.generation:
+                return Lease(directory, record, written.generation, renew_seconds=renew_seconds)
+        time.sleep(min(1.0, lapse_seconds / 5))
+
+
+def _is_free(present: dict[str, Any], run: str) -> bool:
+    """Whether a lease may be taken over without watching it."""
+    if present.get("released") or _attempt(run) > _attempt(str(present.get("run", ""))):
+        return True
+    return time.time() - float(present.get("renewed", 0)) > LONG_DEAD_SECONDS
+
+
+def _attempt(run: str) -> tuple[int, int]:
+    incarnation, _, attempt = run.partition("-")[0].partition(".")
+    return (int(incarnation), int(attempt)) if incarnation.isdigit() and attempt.isdigit() else (-1, -1)
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _open(directory: str) -> Any:
+    if atomic_files.is_local(directory):
+        return tensorstore.KvStore.open({"driver": "file", "path": f"{directory}/"}).result()
+    bucket, _, path = directory.removeprefix("gs://").partition("/")
+    path = f"{path.strip('/')}/" if path.strip("/") else ""
+    return tensorstore.KvStore.open({"driver": "gcs", "bucket": bucket, "path": path}).result(timeout=REQUEST_SECONDS)
