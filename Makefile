@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e faults bench-data generate
+.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e faults bench-data bench-checkpoint generate
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ e2e: .venv/go ## jobs in real pods: here (Linux, root), or KUBECONFIG=… for a 
 
 faults: .venv/go ## every fault at every moment, with real processes; many minutes
 	$(BIN)/python -m pytest -m faults --timeout=1800 tests/multiprocess
+
+bench-checkpoint: .venv/dev ## what saves cost a run, and a restore in its parts, on this machine
+	$(BIN)/python benchmarks/checkpoint.py
 
 bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
 	$(BIN)/python benchmarks/data.py
