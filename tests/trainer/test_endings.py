@@ -2,6 +2,7 @@
 a quarter of a second.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -100,6 +101,18 @@ def test_unexpected_error_is_logged_with_traceback(tmp_path):
 def test_user_error_is_one_line(tmp_path):
     _, log, _ = Child("raise errors.ConfigurationError('spec.x: 1 is not 2')", tmp_path).end()
     assert len(log.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"), [("return 0", []), ("raise errors.DivergedError('nan' * 5000)", ["nannan"])], ids=["0", "76"]
+)
+def test_last_report_is_in_the_termination_message(ending, words, tmp_path):
+    body = "stop.parting = lambda: {'step': 3, 'loss': None}; stop.at_exit(lambda *_: None); " + ending
+    _, _, termination = Child(body, tmp_path).end()
+    *lines, last = termination.splitlines()
+    assert json.loads(last.removeprefix("report: ")) == {"step": 3, "loss": None}
+    assert [word for word, line in zip(words, lines, strict=True) if word in line] == words
+    assert len(termination.encode()) <= 4096
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import pytest
 
@@ -22,7 +24,35 @@ def test_devices_that_do_not_divide_are_refused() -> None:
         build_mesh(slices=3)
 
 
-def test_missing_devices_are_noticed() -> None:
-    require_devices(num_processes=2, chips_per_host=4, devices=jax.devices())
-    with pytest.raises(TrainerError, match=r"sees 8 devices \(cpu\) where spec.accelerator asks for 16: 4 hosts of 4"):
-        require_devices(num_processes=4, chips_per_host=4, devices=jax.devices())
+@dataclasses.dataclass(frozen=True)
+class Device:
+    process_index: int
+    device_kind: str = "TPU v4"
+
+
+def require(*counts: int, chips_per_host: int = 4, kind: str = "TPU v4") -> None:
+    devices = [Device(process, kind) for process, count in enumerate(counts) for _ in range(count)]
+    require_devices(
+        num_processes=len(counts),
+        chips_per_host=chips_per_host,
+        devices=devices,
+        name=lambda process: f"process {process} on host {'abc'[process]}",
+    )
+
+
+def test_devices_that_were_asked_for_are_enough() -> None:
+    require(4, 4, 4)
+    require(8, 8, kind="TPU v2")
+
+
+def test_host_with_other_devices_is_named() -> None:
+    with pytest.raises(TrainerError) as caught:
+        require(4, 3, 4)
+    assert str(caught.value) == (
+        "JAX sees 11 devices (TPU v4) where spec.accelerator asks for 12: 3 hosts of 4 chips, 4 devices each; "
+        "process 1 on host b has 3; is a chip missing, or held by another process?"
+    )
+    assert caught.value.is_shared
+    # As many in all, and yet wrong.
+    with pytest.raises(TrainerError, match="process 0 on host a has 5, process 1 on host b has 3;"):
+        require(5, 3)

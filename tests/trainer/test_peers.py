@@ -19,7 +19,7 @@ class Member:
     def __init__(self, process_id, connections, heartbeat_seconds, standing):
         self.peers = Peers(process_id, ["a", "b", "c"], connections, heartbeat_seconds=heartbeat_seconds)
         self.connections = connections
-        self.heard = queue.Queue()
+        self.heard: queue.Queue[Failure] = queue.Queue()
         self.standing = standing
 
     def start(self):
@@ -37,7 +37,7 @@ class Member:
 @pytest.fixture
 def meet():
     """A function that makes processes 0, 1 and 2."""
-    sockets = []
+    sockets: list[socket.socket] = []
 
     def meet(*, heartbeat_seconds=NEVER_SECONDS, mute=(), steps=(5, 5, 5)):
         pairs = {i: socket.socketpair() for i in (1, 2)}

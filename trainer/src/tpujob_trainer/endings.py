@@ -26,8 +26,8 @@ from typing import NoReturn
 from tpujob_contract import ContractError, ExitCode, environment
 from tpujob_trainer import errors, stacks, termination, verdict
 from tpujob_trainer.coordination import CoordinationError
-from tpujob_trainer.peers import Peers
-from tpujob_trainer.stopping import StopRequest, margin
+from tpujob_trainer.peers import ANSWER_SECONDS, Peers
+from tpujob_trainer.stopping import StopRequest, leaving_seconds
 from tpujob_trainer.verdict import Failure, Standing
 from tpujob_trainer.watchdog import Watchdog
 
@@ -124,17 +124,22 @@ class _Exit:
         if not self._leaving.acquire(blocking=False):
             threading.Event().wait()
         try:
-            if code != ExitCode.FINISHED:
-                line = f"{termination.who(self._environ)}: {message}"
-                # First of all: whatever hangs or kills from here on, the cause is told.
-                termination.write_message(line, self._environ)
-                logger.log(logging.INFO if code == ExitCode.STOPPED else logging.ERROR, "Exit %d: %s", code, line)
+            line = f"{termination.who(self._environ)}: {message}"
+            words = "" if code == ExitCode.FINISHED else line
+            # First of all: whatever hangs or kills from here on, the cause is told.
+            if words:
+                termination.write_message(words, self._environ)
             if code == ExitCode.STALLED:
                 self._stop.stacks = stacks.all_threads()
-                logger.error("%s", self._stop.stacks)
+                logger.error("Stacks of all threads:\n%s", self._stop.stacks)
             if self._peers is not None:
-                self._peers.part()
+                self._peers.part(min(ANSWER_SECONDS, self._seconds_to_leave() / 4))
             self._say_last_words(code, message)
+            if self._stop.parting is not None:
+                with contextlib.suppress(Exception):
+                    termination.write_message(words, self._environ, self._stop.parting())
+            if code != ExitCode.FINISHED:
+                logger.log(logging.INFO if code == ExitCode.STOPPED else logging.ERROR, "Exit %d: %s", code, line)
             with contextlib.suppress(Exception):
                 logging.shutdown()
                 sys.stdout.flush()
@@ -152,7 +157,10 @@ class _Exit:
 
         speaker = threading.Thread(target=say, daemon=True, name="last-words")
         speaker.start()
-        speaker.join(min(LAST_WORDS_SECONDS, self._stop.seconds_left() + margin(self._stop.grace_seconds) / 4))
+        speaker.join(min(LAST_WORDS_SECONDS, self._seconds_to_leave() / 2))
+
+    def _seconds_to_leave(self) -> float:
+        return self._stop.seconds_left() + leaving_seconds(self._stop.grace_seconds)
 
     def _joined(self, peers: Peers) -> None:
         self._peers = peers

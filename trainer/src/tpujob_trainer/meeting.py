@@ -87,7 +87,8 @@ def disagreement(arrived: Mapping[int, Hello]) -> errors.ConfigurationError | No
                 if other.versions.get(n) != own.versions.get(n)
             ]
             return errors.ConfigurationError(
-                f"{pair} have different versions: {', '.join(differ)}; all processes of a run must use the same image"
+                f"{pair} have different versions: {', '.join(differ)}; all processes of a run must use the same image; "
+                "name it by digest, for a tag may have moved between two pulls"
             )
     return None
 

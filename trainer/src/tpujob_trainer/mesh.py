@@ -7,7 +7,8 @@ data-centre network, which carries the gradients alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -36,19 +37,33 @@ def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None) -> M
     return mesh
 
 
-def require_devices(*, num_processes: int, chips_per_host: int, devices: Sequence[jax.Device]) -> None:
+def require_devices(
+    *, num_processes: int, chips_per_host: int, devices: Sequence[jax.Device], name: Callable[[int], str]
+) -> None:
     """Returns if JAX sees what was asked for.
 
+    Args:
+        num_processes: One for each host.
+        chips_per_host: That were asked for.
+        devices: Of all processes.
+        name: A process as people look for it.
+
     Raises:
-        TrainerError: it sees more or fewer devices: a host without its chips, or chips that were not asked for.
+        TrainerError: it sees more or fewer devices: a host without its chips, or chips that were not asked for. The
+            same on all processes.
     """
     kind = devices[0].device_kind
-    wanted = num_processes * chips_per_host * DEVICES_PER_CHIP.get(kind, 1)
-    if len(devices) != wanted:
-        raise TrainerError(
-            f"JAX sees {len(devices)} devices ({kind}) where spec.accelerator asks for {wanted}: "
-            f"{num_processes} hosts of {chips_per_host} chips; is a chip missing, or held by another process?"
+    of_one = chips_per_host * DEVICES_PER_CHIP.get(kind, 1)
+    found = Counter(device.process_index for device in devices)
+    wrong = [f"{name(i)} has {found[i]}" for i in range(num_processes) if found[i] != of_one]
+    if wrong or len(devices) != num_processes * of_one:
+        error = TrainerError(
+            f"JAX sees {len(devices)} devices ({kind}) where spec.accelerator asks for {num_processes * of_one}: "
+            f"{num_processes} hosts of {chips_per_host} chips, {of_one} devices each; {', '.join(wrong)}; "
+            "is a chip missing, or held by another process?"
         )
+        error.is_shared = True
+        raise error
 
 
 def _arranged(devices: Sequence[jax.Device], slices: int) -> np.ndarray:

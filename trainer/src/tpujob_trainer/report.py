@@ -107,6 +107,11 @@ class Report:
         with self._lock:
             return int(self._facts["step"])
 
+    def tick(self) -> None:
+        """Says that a long phase goes on."""
+        with self._lock:
+            self._turns += 1
+
     @property
     def turns(self) -> int:
         """Signs of progress so far: steps and changes of phase. The watchdog looks whether they go on."""

@@ -26,6 +26,18 @@ logger = logging.getLogger(__name__)
 
 COMPILE_LIMIT_SECONDS = 1800.0
 """For the slowest process to compile."""
+PARTING = (
+    "phase",
+    "step",
+    "steps",
+    "loss",
+    "committed_step",
+    "committed_time",
+    "checkpoint_failing_since",
+    "data_slow_message",
+    "goodput",
+)
+"""Facts of the report that the termination message of process 0 keeps."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,10 @@ class Session:
         )
         if process:
             require_devices(
-                num_processes=process.num_processes, chips_per_host=process.chips_per_host, devices=jax.devices()
+                num_processes=process.num_processes,
+                chips_per_host=process.chips_per_host,
+                devices=jax.devices(),
+                name=runtime.coordination.name,
             )
         directory = environ.get(environment.CHECKPOINT_DIR) or None
         claim, attempt = None, None
@@ -87,6 +102,8 @@ class Session:
         slices = process.slices if process else 1
         session = cls(runtime, directory, slices, stop, report, metrics, claim, attempt)
         stop.at_exit(session._last_words)
+        if runtime.is_lead:
+            stop.parting = session._parting
         if attempt:
             attempt.write(report.snapshot())
         return session
@@ -110,6 +127,9 @@ class Session:
         self.runtime.close()
         if self.claim:
             self.claim.close()
+
+    def _parting(self) -> dict[str, Any]:
+        return {name: value for name, value in self.report.snapshot().items() if name in PARTING}
 
     def _last_words(self, code: int, message: str) -> None:
         phases: dict[int, Phase] = {ExitCode.FINISHED: "finished", ExitCode.STOPPED: "stopping"}

@@ -9,12 +9,15 @@ from pathlib import Path
 from types import FrameType
 
 _WAITING = (
-    "jax/_src/array.py",
-    "multihost/multihost.py",
-    "tpujob_trainer/coordination.py",
-    "tpujob_trainer/progress.py",
+    ("jax/_src/array.py", None),
+    ("jax/_src/distributed.py", None),
+    ("multihost/multihost.py", None),
+    ("tpujob_trainer/coordination.py", None),
+    ("tpujob_trainer/progress.py", "read"),
+    ("tpujob_trainer/evaluation.py", "read"),
+    ("tpujob_trainer/fingerprint.py", "__call__"),
 )
-"""Ends of the files whose functions wait for other processes, in a computation or in the coordination service."""
+"""Ends of files, and functions of them, that wait for other processes: in a computation, or in JAX's service."""
 _LOOKED_AT = 4
 """Innermost frames of the main thread that are looked at for them."""
 
@@ -38,14 +41,14 @@ def main_thread() -> tuple[str, bool]:
     if frame is None:
         return "", False
     inner = _innermost(frame)
-    waits = any(path.endswith(_WAITING) for path, _, _ in inner)
+    waits = any(path.endswith(end) and wanted in (None, name) for path, _, name in inner for end, wanted in _WAITING)
     # The innermost line is often one of the standard library's; ours, or the user's, says more.
     path, line, function = next((place for place in inner if "/lib/python" not in place[0]), inner[0])
     return f"{Path(path).name}:{line} in {function}", waits
 
 
 def _innermost(frame: FrameType | None) -> list[tuple[str, int, str]]:
-    found = []
+    found: list[tuple[str, int, str]] = []
     while frame is not None and len(found) < _LOOKED_AT:
         found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import logging
-import platform
 import secrets
 import socket
 from collections.abc import Callable
@@ -13,14 +11,12 @@ from collections.abc import Callable
 import jax
 
 from tpujob_contract import DistributedProcess, IndependentWorker
-from tpujob_trainer import coordination, errors, rendezvous
+from tpujob_trainer import coordination, errors, image, rendezvous
 from tpujob_trainer.meeting import Hello, Meeting
 from tpujob_trainer.peers import Peers
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("tpujob-trainer", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
-"""What must be the same in all processes of a run."""
 JAX_HEARTBEATS = 3
 """Our own heartbeats after which JAX's ends a process: it aborts without naming anybody, so it comes last."""
 JAX_LEAST_HEARTBEAT_SECONDS = 100
@@ -115,7 +111,7 @@ def _start_together(
         run=f"{process.namespace}/{process.name} incarnation {process.incarnation} attempt {process.attempt}",
         host=host,
         configuration=configuration_hash,
-        versions=_versions(),
+        versions=image.versions(),
     )
     places = [
         f"slice {i // process.hosts_per_slice}, host {i % process.hosts_per_slice}"
@@ -147,7 +143,3 @@ def _start_together(
 
 def _attempt_id(process: DistributedProcess | IndependentWorker | None, nonce: str) -> str:
     return f"{process.incarnation}.{process.attempt}-{nonce}" if process else f"0.0-{nonce}"
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in PACKAGES}

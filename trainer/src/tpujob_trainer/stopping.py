@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tpujob_contract.launch_child import margin_seconds
 from tpujob_trainer.peers import Peers
@@ -33,6 +34,8 @@ class StopRequest:
         self._deadline: float | None = None
         self._in_loop = threading.Event()
         self.last_words: list[AtExit] = []
+        self.parting: Callable[[], Mapping[str, Any]] | None = None
+        """The last report, for the termination message."""
         self.stacks: str | None = None
         """Of all threads, once the process ends because it has stalled."""
 
@@ -79,5 +82,10 @@ class StopRequest:
 
 
 def margin(grace_seconds: float) -> float:
-    """Seconds kept between our own end and the kill: what the launcher keeps for itself, and a tenth (1 to 10 s)."""
-    return margin_seconds(grace_seconds) + min(max(grace_seconds / 10, 1.0), 10.0)
+    """Seconds kept between our own end and the kill: what the launcher keeps for itself, and what leaving takes."""
+    return margin_seconds(grace_seconds) + leaving_seconds(grace_seconds)
+
+
+def leaving_seconds(grace_seconds: float) -> float:
+    """Seconds to leave in when the time is over: a tenth of the grace period, 1 to 10 s."""
+    return min(max(grace_seconds / 10, 1.0), 10.0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tpujob_contract import ContractError, DistributedProcess, environment, read_environment
 
@@ -27,13 +29,22 @@ def who(environ: Mapping[str, str]) -> str:
     return host
 
 
-def write_message(line: str, environ: Mapping[str, str]) -> None:
-    """Writes the termination message, where somebody reads it."""
+def write_message(line: str, environ: Mapping[str, str], report: Mapping[str, Any] | None = None) -> None:
+    """Writes the termination message, where somebody reads it: a line for people, and one for the operator.
+
+    Args:
+        line: Cut where it is too long; may be empty.
+        environ: Says where the message is read.
+        report: What /report would say; nobody can ask for it any more.
+    """
+    last = f"report: {json.dumps(report)}" if report else ""
+    room = TERMINATION_BYTES - len(last.encode()) - 1
+    text = "\n".join(part for part in (line.encode()[:room].decode(errors="ignore"), last) if part)
     given = environ.get(environment.TERMINATION_LOG)
     path = Path(given) if given else TERMINATION_LOG
     if not given and not path.exists():
         return
     try:
-        path.write_bytes(line.encode()[:TERMINATION_BYTES])
+        path.write_text(text)
     except OSError as error:
         logger.warning("Cannot write the termination message to %s: %s", path, error)

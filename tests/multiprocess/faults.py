@@ -1,0 +1,180 @@
+"""One cell of the fault table: one fault, in one process of two, in one stage, and what became of everybody."""
+
+import dataclasses
+import itertools
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.waiting import POLL_SECONDS, wait_for
+from tests.multiprocess import processes
+from tests.multiprocess.faulty_trainer import STAGES
+
+TABLE_FAULTS = ("exception", "sys.exit", "kill -9", "SIGSTOP", "sleep", "SIGTERM")
+VICTIMS = (0, 1)
+LIMIT_SECONDS = 45.0
+"""From the fault to the end of every process that can end."""
+BEGIN_SECONDS = 120.0
+"""For a run to come to its fault, beside others."""
+GRACE_SECONDS = 15
+"""Of spot nodes."""
+LAUNCHED = ("-m", "tpujob_contract.launch", "--", sys.executable, "-m", "tests.multiprocess.faulty_trainer")
+
+CODES = {
+    "exception": (1, 1),
+    "sys.exit": (3, 1),
+    "kill -9": (137, 1),
+    "SIGSTOP": (None, 1),
+    "sleep": (79, 79),
+    "SIGTERM": (75, 75),
+}
+"""Exit code of the victim and of the others; None: a frozen process cannot end by itself."""
+CAUSES = {
+    "exception": "RuntimeError: a fault on purpose",
+    "sys.exit": "sys.exit(3)",
+    "kill -9": "connection broke",
+    "SIGSTOP": "silent for",
+    "sleep": "behind the others",
+    "SIGTERM": "SIGTERM",
+}
+"""What every message has to say beside the name of the culprit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One place of the table."""
+
+    fault: str
+    victim: int
+    stage: str
+
+    @property
+    def key(self) -> str:
+        """As a test's id and a folder's name."""
+        return f"{self.fault}-{self.victim}-{self.stage}".replace(" ", "")
+
+
+TABLE = tuple(Cell(*cell) for cell in itertools.product(TABLE_FAULTS, VICTIMS, STAGES))
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a cell's processes."""
+
+    cell: Cell
+    codes: tuple[int | None, ...]
+    """As the container ends; None: it is frozen and had to be killed."""
+    messages: tuple[str, ...]
+    """Termination messages."""
+    seconds: float
+    """From the fault to the end of the last process that can end."""
+    explanation: str
+
+    def problems(self) -> list[str]:
+        """What is not as it should be, in words."""
+        cell, found = self.cell, []
+        victim_code, other_code = CODES[cell.fault]
+        for index, (code, message) in enumerate(zip(self.codes, self.messages, strict=True)):
+            wanted = victim_code if index == cell.victim else other_code
+            if code != wanted:
+                found.append(f"process {index} has exit code {code}, not {wanted}")
+            if index == cell.victim and cell.fault in ("kill -9", "SIGSTOP"):
+                continue  # It could not say a word.
+            if f"process {cell.victim} " not in message:
+                found.append(f"process {index} does not name process {cell.victim}: {message!r}")
+            if CAUSES[cell.fault] not in message:
+                found.append(f"process {index} does not say {CAUSES[cell.fault]!r}: {message!r}")
+        if self.seconds > LIMIT_SECONDS:
+            found.append(f"it took {self.seconds:.0f} s")
+        return found
+
+
+def run(cell: Cell, folder: Path, config: Mapping[str, Any], **arguments: Any) -> Outcome:
+    """Plays a cell to its end.
+
+    Args:
+        cell: What to do to whom, and when.
+        folder: For logs and the checkpoint directory; new.
+        config: The `trainer` block.
+        arguments: More for `processes.start`.
+    """
+    folder.mkdir(parents=True)
+    mark = folder / "mark"
+    if cell.stage == "evaluate":
+        config = {**config, "evaluation": {"everySteps": 3, "batches": 4}}
+    arguments.setdefault("grace_seconds", GRACE_SECONDS)
+    arguments.setdefault("startup_seconds", int(BEGIN_SECONDS))
+    with processes.start(
+        folder / "logs",
+        processes=2,
+        devices=1,
+        config=config,
+        checkpoint_dir=folder / "checkpoints",
+        program=LAUNCHED,
+        extra=environment(cell, mark),
+        **arguments,
+    ) as attempt:
+        begun = wait_for_strike(attempt, mark)
+        frozen = [cell.victim] if cell.fault == "SIGSTOP" else []
+        ended = wait_for_end(attempt, [index for index in (0, 1) if index not in frozen])
+        return Outcome(
+            cell,
+            tuple(member.poll() for member in attempt.members),
+            tuple(member.termination_message for member in attempt.members),
+            ended - begun,
+            attempt.explain(),
+        )
+
+
+def environment(cell: Cell, mark: Path) -> dict[str, str]:
+    """What makes the program of `faulty_trainer` play the cell, and make the file `mark` then."""
+    return {
+        "FAULT": cell.fault,
+        "FAULT_STAGE": cell.stage,
+        "FAULT_PROCESS": str(cell.victim),
+        "FAULT_MARK": str(mark),
+    }
+
+
+def wait_for_strike(attempt: processes.Run, mark: Path) -> float:
+    """When the fault came, in Unix seconds."""
+
+    def struck() -> bool:
+        if not mark.exists() and any(member.poll() is not None for member in attempt.members):
+            raise AssertionError(f"a process ended before the fault; {attempt.explain()}")
+        return mark.exists()
+
+    wait_for("the fault", struck, timeout_seconds=BEGIN_SECONDS, explain=attempt.explain)
+    return mark.stat().st_mtime
+
+
+def wait_for_end(attempt: processes.Run, awaited: Sequence[int]) -> float:
+    """When the last of the awaited processes had ended, in Unix seconds, or the limit was over by far."""
+    deadline = time.monotonic() + LIMIT_SECONDS + 15
+    while time.monotonic() < deadline and None in [attempt[index].poll() for index in awaited]:
+        time.sleep(POLL_SECONDS)
+    return time.time()
+
+
+def markdown(outcomes: Sequence[Outcome]) -> str:
+    """The table: a row for each fault and victim, a column for each stage."""
+    found = {outcome.cell: outcome for outcome in outcomes}
+    lines = [
+        "| Fault | in process | " + " | ".join(STAGES) + " |",
+        "|---|---|" + "---|" * len(STAGES),
+    ]
+    for fault, victim in itertools.product(TABLE_FAULTS, VICTIMS):
+        row = [_entry(found.get(Cell(fault, victim, stage))) for stage in STAGES]
+        lines.append(f"| {fault} | {victim} | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def _entry(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "not run"
+    victim = outcome.codes[outcome.cell.victim]
+    others = outcome.codes[1 - outcome.cell.victim]
+    text = f"{'frozen' if victim is None else victim} / {others}, {outcome.seconds:.0f} s"
+    return f"**{text}**" if outcome.problems() else text

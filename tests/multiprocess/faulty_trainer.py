@@ -1,0 +1,164 @@
+"""The trainer's own main, with one fault put into one process of the run: from outside, by replacing what it calls.
+
+Environment:
+    FAULT: one of `FAULTS`; none: the trainer as it is.
+    FAULT_STAGE: one of `STAGES`.
+    FAULT_PROCESS: the process that has it.
+    FAULT_MARK: a file that is made at that moment.
+"""
+
+import functools
+import hashlib
+import os
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STAGES = ("start", "compile", "step", "save", "evaluate")
+"""When all have met and JAX's service is not there yet; when others have compiled; and so on."""
+STEP = 6
+"""The step that the fault comes before, in stage `step`."""
+EVALUATION_BATCH = 2
+"""The batch that it comes before, in stage `evaluate`."""
+
+
+def _raise() -> None:
+    raise RuntimeError("a fault on purpose")
+
+
+def _exit() -> None:
+    sys.exit(3)
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _freeze() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _sleep() -> None:
+    threading.Event().wait()
+
+
+def _terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _compute() -> None:
+    """Like a compile of a minute or more: one C call, without the interpreter's lock."""
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000_000)
+
+
+def _read() -> None:
+    """Like a read of a file system that does not answer."""
+    os.mkfifo(os.environ["FAULT_MARK"] + ".pipe")
+    Path(os.environ["FAULT_MARK"] + ".pipe").read_bytes()
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "exception": _raise,
+    "sys.exit": _exit,
+    "kill -9": _kill,
+    "SIGSTOP": _freeze,
+    "sleep": _sleep,
+    "SIGTERM": _terminate,
+    "long compute": _compute,
+    "blocked read": _read,
+}
+
+
+def main() -> None:
+    """Puts the fault in place and trains."""
+    _let_all_processes_cache()
+    fault = os.environ.get("FAULT")
+    if fault and os.environ["FAULT_PROCESS"] == os.environ["TPUJOB_HOST"]:
+        _arm(os.environ["FAULT_STAGE"], functools.partial(_strike, fault))
+    from tpujob_trainer.main import main
+
+    main()
+
+
+def _let_all_processes_cache() -> None:
+    """JAX lets process 0 alone write its compile cache, and on CPUs each process has keys of its own.
+
+    The others would compile for most of the time of a cell.
+    """
+    from jax._src import compiler
+
+    compiler.distributed = types.SimpleNamespace(global_state=types.SimpleNamespace(process_id=0, client=None))
+
+
+def _strike(fault: str) -> None:
+    mark = Path(os.environ["FAULT_MARK"])
+    if mark.exists():
+        return
+    mark.touch()
+    FAULTS[fault]()
+
+
+def _arm(stage: str, strike: Callable[[], None]) -> None:
+    if stage == "start":
+        import jax
+
+        # All have met, and none is in JAX's service yet.
+        _before(jax.distributed, "initialize", strike)
+    elif stage in ("compile", "step", "evaluate"):
+        _arm_computation(stage, strike)
+    elif stage == "save":
+        from tpujob_trainer.checkpoint import Checkpoints
+
+        _before(Checkpoints, "save", strike)
+    else:
+        raise ValueError(f"no stage {stage}")
+
+
+def _arm_computation(stage: str, strike: Callable[[], None]) -> None:
+    from tpujob_trainer.session import Session
+
+    compiled = Session.compiled
+
+    def replaced(self: Session, name: str, *arguments: Any) -> Any:
+        if (stage, name) == ("compile", "step"):
+            strike()
+        function = compiled(self, name, *arguments)
+        if (stage, name) == ("step", "step"):
+            return _at_call(STEP, function, strike)
+        if (stage, name) == ("evaluate", "evaluation"):
+            return _at_call(EVALUATION_BATCH, function, strike)
+        return function
+
+    Session.compiled = replaced  # type: ignore[method-assign, assignment]
+
+
+def _before(owner: Any, name: str, strike: Callable[[], None]) -> None:
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def replaced(*arguments: Any, **keywords: Any) -> Any:
+        strike()
+        return function(*arguments, **keywords)
+
+    setattr(owner, name, replaced)
+
+
+def _at_call(number: int, function: Callable[..., Any], strike: Callable[[], None]) -> Callable[..., Any]:
+    calls = 0
+
+    def replaced(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            strike()
+        return function(*arguments)
+
+    return replaced
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The fault table: whatever happens to one process, all end in time, with the right exit code, naming the culprit.
+
+Some cells in every run of the tests; all of them, and the table, by `make faults`.
+"""
+
+import concurrent.futures
+import logging
+
+import pytest
+
+from tests.multiprocess import faults
+from tests.multiprocess.faults import TABLE, Cell
+
+logger = logging.getLogger(__name__)
+
+pytestmark = pytest.mark.processes
+
+AT_ONCE = 4
+"""Cells that are played at the same time: a third of them mostly wait."""
+TABLE_SECONDS = 3600
+
+TELLING = (
+    # The watchdog, and the one that names who is behind.
+    Cell("sleep", 1, "evaluate"),
+    # JAX's client aborts within milliseconds.
+    Cell("kill -9", 0, "save"),
+    # The judge itself is silent.
+    Cell("SIGSTOP", 0, "step"),
+    # JAX's service is not there yet.
+    Cell("exception", 1, "start"),
+)
+"""The first of them compiles everything that the others need."""
+
+
+@pytest.fixture(scope="module")
+def config(trainer_block):
+    # Short limits: a sleep has to be noticed within the time of a cell.
+    return trainer_block(steps=100_000, every_steps=4, watchdog={"stepSeconds": 15, "phaseSeconds": 30})
+
+
+def play(cells, folder, config):
+    """The outcomes of the cells, by cell; the first one alone, to fill the compile cache."""
+
+    def play_one(cell):
+        outcome = faults.run(cell, folder / cell.key, config)
+        logger.info("%s: %s, %.0f s", cell.key, outcome.codes, outcome.seconds)
+        return outcome
+
+    first, *others = cells
+    outcomes = [play_one(first)]
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes += pool.map(play_one, others)
+    return {outcome.cell: outcome for outcome in outcomes}
+
+
+@pytest.fixture(scope="module")
+def telling(tmp_path_factory, config):
+    return play(TELLING, tmp_path_factory.mktemp("telling"), config)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory, config, pytestconfig, request):
+    """All cells that were asked for, printed."""
+    asked = {item.callspec.params["cell"] for item in request.session.items if "table" in item.fixturenames}
+    # Neighbours differ in what they wait for.
+    cells = sorted(asked, key=lambda cell: (cell.stage != "evaluate", cell.stage, cell.victim))
+    found = play(cells, tmp_path_factory.mktemp("table"), config)
+    terminal = pytestconfig.pluginmanager.getplugin("terminalreporter")
+    terminal.write_line("")
+    terminal.write_line(faults.markdown(list(found.values())))
+    return found
+
+
+@pytest.mark.parametrize("cell", TELLING, ids=lambda cell: cell.key)
+def test_telling_fault_ends_everywhere_and_names_the_culprit(cell, telling):
+    outcome = telling[cell]
+    assert not outcome.problems(), outcome.explanation
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(TABLE_SECONDS)
+@pytest.mark.parametrize("cell", TABLE, ids=lambda cell: cell.key)
+def test_fault_ends_everywhere_and_names_the_culprit(cell, table):
+    outcome = table[cell]
+    assert not outcome.problems(), outcome.explanation
