@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.charts.rendered import CHART, NAMESPACE, RELEASE, of_kind, pod_template, render, render_text, run_helm
-from tests.operator.operator_process import NAME, RULES
+from tests.operator.operator_process import LEASE_RULES, NAME, RULES
 from tpujob_operator.crd import custom_resource_definition
 from tpujob_operator.settings import Settings
 
@@ -24,9 +24,13 @@ DEFAULT_KINDS = {
     "CustomResourceDefinition",
     "Deployment",
     "NetworkPolicy",
+    "Role",
+    "RoleBinding",
     "Service",
     "ServiceAccount",
 }
+
+RIGHTS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
 @pytest.mark.parametrize(
@@ -34,15 +38,15 @@ DEFAULT_KINDS = {
     [
         ({}, set(), set()),
         ({"crds": {"enabled": False}}, {"CustomResourceDefinition"}, set()),
-        ({"rbac": {"create": False, "aggregateToUserRoles": False}}, {"ClusterRole", "ClusterRoleBinding"}, set()),
+        ({"rbac": {"create": False, "aggregateToUserRoles": False}}, RIGHTS, set()),
         ({"serviceAccount": {"create": False, "name": "mine"}}, {"ServiceAccount"}, set()),
         ({"metrics": {"service": False}}, {"Service"}, set()),
         (MONITORED, set(), {"PodMonitor"}),
         ({"networkPolicy": {"enabled": False}}, {"NetworkPolicy"}, set()),
-        ({"watchNamespaces": ["a", "b"]}, {"ClusterRoleBinding"}, {"Role", "RoleBinding"}),
+        ({"watchNamespaces": ["a", "b"]}, {"ClusterRoleBinding"}, set()),
         (
             {"watchNamespaces": ["a"], "rbac": {"create": False, "aggregateToUserRoles": False}},
-            {"ClusterRole", "ClusterRoleBinding"},
+            RIGHTS,
             set(),
         ),
     ],
@@ -110,13 +114,14 @@ def test_operator_has_the_rights_that_it_uses_and_no_others():
 def test_rights_stay_in_the_watched_namespaces():
     values = {"watchNamespaces": ["a", "b"], "rbac": {"aggregateToUserRoles": False}}
     assert not kinds(values) & {"ClusterRole", "ClusterRoleBinding"}
-    roles = of_kind("Role", values)
+    roles = [role for role in of_kind("Role", values) if role["metadata"]["name"] != NAME]
     assert [role["metadata"]["namespace"] for role in roles] == ["a", "b"]
     for role in roles:
         # They have no namespace; the operator is told not to look for them.
         assert granted(role) == {right for right in CALLED if right[1] not in ("customresourcedefinitions", "nodes")}
     for binding in of_kind("RoleBinding", values):
         assert binding["roleRef"]["kind"] == "Role"
+        assert binding["roleRef"]["name"] == binding["metadata"]["name"]
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}]
 
 
@@ -128,6 +133,15 @@ def test_without_policies_for_jobs_there_is_no_right_to_make_them():
 
 
 @pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["a"]}], ids=str)
+def test_leases_are_the_operator_s_own_namespace_s_alone(values):
+    [role] = [role for role in of_kind("Role", values) if role["metadata"]["name"] == NAME]
+    assert role["metadata"]["namespace"] == NAMESPACE
+    assert granted(role) == granted({"rules": LEASE_RULES})
+    others = [r for r in of_kind("Role", values) + of_kind("ClusterRole", values) if r is not role]
+    assert not [right for other in others if other != role for right in granted(other) if right[1] == "leases"]
+
+
+@pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["a", NAMESPACE]}], ids=str)
 def test_no_right_is_dangerous(values):
     rights = {right for role in of_kind("ClusterRole", values) + of_kind("Role", values) for right in granted(role)}
     assert rights
@@ -202,6 +216,7 @@ def test_operator_reads_its_settings_from_the_values(values, expected):
         "image_pull_policy": "IfNotPresent",
         "namespace": NAMESPACE,
         "identity": "tpujob-operator-5d9c-x2x",
+        "leader_election": True,
     }
     assert Settings.from_environ(environment(values)) == Settings(**{**defaults, **expected})
 
@@ -238,10 +253,16 @@ def test_image_by_tag_or_digest(image, expected):
     assert container["image"] == expected
 
 
-def test_one_replica_and_never_two():
-    [deployment] = of_kind("Deployment")
-    assert deployment["spec"]["replicas"] == 1
-    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_replicas_are_led_by_one(replicas):
+    values = {"replicas": replicas}
+    [deployment] = of_kind("Deployment", values)
+    assert deployment["spec"]["replicas"] == replicas
+    assert environment(values)["OPERATOR_LEADER_ELECTION"] == "true"
+    spread = deployment["spec"]["template"]["spec"].get("topologySpreadConstraints", [])
+    assert [s["labelSelector"]["matchLabels"] for s in spread] == [deployment["spec"]["selector"]["matchLabels"]] * (
+        replicas - 1
+    )
 
 
 def test_selectors_find_the_pod():

@@ -1,5 +1,8 @@
 """A real API server takes all that the chart renders, and the operator's pod fits into a restricted namespace."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from tests.charts.rendered import CHART, NAMESPACE, RELEASE, pod_template, render_text
@@ -7,6 +10,8 @@ from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane
 
 pytestmark = pytest.mark.control_plane
+
+DEFINITION = "tputrainingjobs.tpujob.dev"
 
 
 @pytest.mark.parametrize("restrict", [False, True], ids=["all namespaces", "one namespace"])
@@ -48,3 +53,35 @@ def test_notes_tell_what_is_served_and_what_is_missing(control_plane: ControlPla
     assert "The operator serves TpuTrainingJobs in a, b." in notes
     assert "crds.enabled is off" in notes
     assert "JobSet is not installed" not in notes
+
+
+def test_upgrade_updates_the_definition_and_uninstall_keeps_it(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+):
+    definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{DEFINITION}"
+    job = {
+        "apiVersion": "tpujob.dev/v1alpha1",
+        "kind": "TpuTrainingJob",
+        "metadata": {"name": "kept"},
+        "spec": {"accelerator": "cpu:1x1", "image": "i", "command": ["c"]},
+    }
+    jobs = f"/apis/tpujob.dev/v1alpha1/namespaces/{namespace}/tputrainingjobs"
+    uid = control_plane.api.create(jobs, job)["metadata"]["uid"]
+    newer = tmp_path / "chart"
+    shutil.copytree(CHART, newer)
+    file = newer / "crd" / "tputrainingjobs.yaml"
+    file.write_text(file.read_text().replace("name: Accelerator\n", "name: Changed\n", 1))
+
+    # The definition is there already, without Helm's marks, as after `crds.enabled: false`.
+    for command, chart in (("install", CHART), ("upgrade", newer), ("upgrade", CHART)):
+        control_plane.run_tool(
+            "helm", command, "upgraded", chart, f"--namespace={namespace}", "--take-ownership", "--wait=false"
+        )
+        columns = control_plane.api.get(definition)["spec"]["versions"][0]["additionalPrinterColumns"]
+        assert columns[0]["name"] == ("Changed" if chart is newer else "Accelerator")
+    control_plane.run_tool("helm", "uninstall", "upgraded", f"--namespace={namespace}", "--wait=false")
+
+    assert "deletionTimestamp" not in control_plane.api.get(definition)["metadata"]
+    assert control_plane.api.get(f"{jobs}/kept")["metadata"]["uid"] == uid
+    with pytest.raises(ApiError, match="404"):
+        control_plane.api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/upgraded-tpujob-operator")

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
-from tests.charts.rendered import CHART, RefusedValues, of_kind, pod_template, render
+from tests.charts.rendered import CHART, NAMESPACE, RefusedValues, of_kind, pod_template, render
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 TEXT = (CHART / "values.yaml").read_text()
@@ -178,4 +178,4 @@ def test_names_that_look_like_other_types_stay_text(text):
     assert pod["metadata"]["labels"]["a"] == text
     variables = {v["name"]: v.get("value") for v in pod["spec"]["containers"][0]["env"]}
     assert variables["OPERATOR_WATCH_NAMESPACES"] == variables["OPERATOR_MONITORING_NAMESPACE"] == text
-    assert {role["metadata"]["namespace"] for role in of_kind("Role", values)} == {text}
+    assert {role["metadata"]["namespace"] for role in of_kind("Role", values)} == {text, NAMESPACE}

@@ -42,6 +42,11 @@ RULES: list[dict[str, list[str]]] = [
     {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["list", "watch"]},
 ]
 
+# In its own namespace alone.
+LEASE_RULES: list[dict[str, list[str]]] = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
+]
+
 
 def grant_rights(plane: ControlPlane) -> None:
     """Makes the operator's service account and gives it its rights."""
@@ -54,7 +59,12 @@ def grant_rights(plane: ControlPlane) -> None:
         "rules": RULES,
     }
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(role))
-    plane.kubectl("create", "clusterrolebinding", NAME, f"--clusterrole={NAME}", f"--serviceaccount={NAMESPACE}:{NAME}")
+    metadata = {"name": NAME, "namespace": NAMESPACE}
+    leases = {**role, "kind": "Role", "metadata": metadata, "rules": LEASE_RULES}
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(leases))
+    account = f"--serviceaccount={NAMESPACE}:{NAME}"
+    plane.kubectl("create", "rolebinding", NAME, f"--role={NAME}", account, "-n", NAMESPACE)
+    plane.kubectl("create", "clusterrolebinding", NAME, f"--clusterrole={NAME}", account)
 
 
 class OperatorProcess:

@@ -22,6 +22,7 @@ from tpujob_operator.evidence import Evidence, Key
 from tpujob_operator.freshness import Freshness
 from tpujob_operator.gather import Gatherer
 from tpujob_operator.health import serving
+from tpujob_operator.leadership import Leadership
 from tpujob_operator.phases import PhaseCounts
 from tpujob_operator.reconcile import Reconciler
 from tpujob_operator.report import Reports
@@ -47,7 +48,10 @@ async def run(settings: Settings) -> None:
         freshness, evidence, phases = Freshness(), Evidence(), PhaseCounts()
         reports = Reports(session, interval=settings.report_interval_seconds)
         gatherer = Gatherer(storage, evidence, reports, settings)
-        reconciler = Reconciler(storage, gatherer, settings, phases)
+        leadership = Leadership(storage, settings) if settings.leader_election else None
+        if leadership is not None:
+            storage.may_write = lambda: leadership.is_leader
+        reconciler = Reconciler(storage, gatherer, settings, phases, leads=storage.may_write)
         queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile)
         resync = Resync(storage, settings, add=queue.add, freshness=freshness, phases=phases)
 
@@ -64,13 +68,18 @@ async def run(settings: Settings) -> None:
         watches = Watches(settings, notice)
         async with serving(freshness, settings):
             running = [tasks.create_task(queue.run()), tasks.create_task(resync.run())]
+            if leadership is not None:
+                running.append(tasks.create_task(leadership.run(resync.soon)))
             watches.start()
             logger.info("Operator started: namespaces %s", ", ".join(settings.watch_namespaces) or "all")
             await stopped.wait()
             logger.info("Operator stops: told to")
-            watches.stop()
             for task in running:
                 task.cancel()
+            await asyncio.wait(running)
+            if leadership is not None:
+                await leadership.give_back()
+            watches.stop()
 
 
 def job_of(seen: Seen) -> Key | None:

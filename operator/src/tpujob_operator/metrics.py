@@ -14,6 +14,7 @@ RECONCILE_SECONDS = Histogram(
     "Time of one reconcile, reads and writes included.",
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
 )
+LEADER = Gauge(PREFIX + "leader", "Whether this process holds the Lease, and so is the one that writes.")
 QUEUED = Gauge(PREFIX + "queued_jobs", "Jobs that wait for a reconcile now.")
 JOBS = Gauge(PREFIX + "jobs", "TpuTrainingJobs by phase, as of the last resync and the reconciles since.", ["phase"])
 JOBSETS_CREATED = Counter(PREFIX + "jobsets_created_total", "JobSets created.")

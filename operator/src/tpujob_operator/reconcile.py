@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from tpujob_operator import api_errors, metrics
 from tpujob_operator.act import act
@@ -36,7 +37,14 @@ AT_REST = (Phase.SUSPENDED, Phase.QUEUED, Phase.INVALID)
 class Reconciler:
     """Brings jobs from what they are to what they should be."""
 
-    def __init__(self, storage: Storage, gatherer: Gatherer, settings: Settings, phases: PhaseCounts) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        gatherer: Gatherer,
+        settings: Settings,
+        phases: PhaseCounts,
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Keeps the parts.
 
         Args:
@@ -44,7 +52,9 @@ class Reconciler:
             gatherer: For reading.
             settings: What decisions depend on.
             phases: Told the phase of each job, for the metrics.
+            leads: Whether this process is the one to act; all jobs are due again when it becomes that.
         """
+        self._leads = leads
         self._storage = storage
         self._gatherer = gatherer
         self._settings = settings
@@ -56,6 +66,8 @@ class Reconciler:
 
         What the API server refuses or cannot answer is logged and tried again; only defects are raised.
         """
+        if not self._leads():
+            return None
         started = time.monotonic()
         result = "crashed"
         try:

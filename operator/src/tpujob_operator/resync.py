@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -50,11 +51,17 @@ class Resync:
         self._add = add
         self._freshness = freshness
         self._phases = phases
+        self._wanted = asyncio.Event()
+
+    def soon(self) -> None:
+        """Asks for the next round now."""
+        self._wanted.set()
 
     async def run(self) -> None:
         """Goes on until cancelled."""
         failures = 0
         while True:
+            self._wanted.clear()
             try:
                 await self.once()
                 failures = 0
@@ -63,7 +70,8 @@ class Resync:
                 failures += 1
                 delay = backoff_seconds(failures, longest=LONGEST_RETRY_SECONDS)
                 logger.warning("Resync failed, again in %.1f s: %s", delay, error)
-            await asyncio.sleep(delay)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), delay)
 
     async def once(self) -> None:
         """Lists everything and asks for a reconcile of every job that is not over.

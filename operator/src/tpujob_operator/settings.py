@@ -34,6 +34,8 @@ class Settings:
     """Namespaces that the operator serves, comma-separated in the environment; empty: all."""
     identity: str = ""
     """Name of this replica in the Lease; the chart gives the pod's name. Empty: the host's name."""
+    leader_election: bool = False
+    """Whether to write only while holding the Lease; the chart turns it on. Without it, run one operator."""
     report_interval_seconds: float = 5.0
     """How often the progress of each running job is read."""
     stalled_after_seconds: float = 600.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -35,6 +35,7 @@ JOBS = (f"/apis/{labels.API_VERSION}", labels.PLURAL)
 JOBSETS = ("/apis/jobset.x-k8s.io/v1alpha2", "jobsets")
 PODS = ("/api/v1", "pods")
 EVENTS = ("/api/v1", "events")
+LEASES = ("/apis/coordination.k8s.io/v1", "leases")
 NODES = ("/api/v1", "nodes")
 NETWORK_POLICIES = ("/apis/networking.k8s.io/v1", "networkpolicies")
 
@@ -62,6 +63,8 @@ class Storage:
         """Wraps a client, which stays the caller's to close unless used as a context manager."""
         self._client = client
         client.user_agent = USER_AGENT
+        self.may_write: Callable[[], bool] = lambda: True
+        """Asked before every write but those of the Lease itself."""
 
     @classmethod
     async def connect(cls) -> Self:
@@ -180,6 +183,20 @@ class Storage:
         except api_errors.AlreadyExists:
             return
 
+    async def get_lease(self, namespace: str, name: str) -> Object | None:
+        """The Lease, or None."""
+        return await self._get(LEASES, namespace, name)
+
+    async def create_lease(self, lease: Object) -> None:
+        """Makes a Lease; AlreadyExists when somebody was quicker."""
+        metadata = lease["metadata"]
+        await self._request("POST", LEASES, metadata["namespace"], metadata["name"], body=lease)
+
+    async def replace_lease(self, lease: Object) -> None:
+        """Writes a Lease over the one that was read; Conflict when somebody was quicker."""
+        metadata = lease["metadata"]
+        await self._request("PUT", LEASES, metadata["namespace"], metadata["name"], body=lease)
+
     async def _get(self, resource: tuple[str, str], namespace: str | None, name: str) -> Object | None:
         try:
             return await self._request("GET", resource, namespace, name)
@@ -223,6 +240,9 @@ class Storage:
         if name is not None and method != "POST":
             parts += [quote(name), *([subresource] if subresource else [])]
         what = f"{method.lower()} {plural}{f'/{subresource}' if subresource else ''} {namespace or '*'}/{name or ''}"
+        if method != "GET" and resource != LEASES and not self.may_write():
+            # Somebody else leads by now; what this was decided from may be old.
+            raise api_errors.Unavailable(what, None, "this operator does not lead")
         status = "none"
         try:
             method, url, headers, payload, _ = await self._client.param_serialize(
