@@ -94,3 +94,20 @@ def test_file_in_the_way_is_a_configuration_error(under, tmp_path, runtime):
 def test_place_that_cannot_be_written_is_not_found(runtime):
     with pytest.raises(errors.NotFoundError, match=r"spec.checkpointDir: /proc/nowhere cannot be read and written"):
         claim("/proc/nowhere", runtime)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (PermissionError(13, "Permission denied"), errors.NotFoundError, "cannot be read and written"),
+        (FileNotFoundError(2, "bucket"), errors.NotFoundError, "cannot be read and written"),
+        (ValueError("UNAVAILABLE: HTTP response code: 503"), errors.TrainerError, "cannot be reached at present"),
+        (ConnectionRefusedError(111, "Connection refused"), errors.TrainerError, "cannot be reached at present"),
+        (NotADirectoryError(20, "Not a directory"), errors.ConfigurationError, "is not a directory"),
+    ],
+    ids=["refused", "missing", "overloaded", "down", "file"],
+)
+def test_another_attempt_is_made_only_where_it_may_help(error, kind, said):
+    found = ownership.unusable("gs://b/run", error)
+    assert type(found) is kind
+    assert f"spec.checkpointDir: gs://b/run {said}" in str(found)

@@ -277,7 +277,7 @@ class Checkpoints:
             remains = checkpoint_steps.leftovers(self.directory)
             self._occupied = set(remains)
             interrupted = [step for step in remains if not checkpoint_steps.is_set_aside(self.directory, step)]
-        except OSError as error:
+        except Exception as error:
             raise ownership.unusable(self.directory, error) from error
         self._deleter = Deleter(self.directory, self._retention)
         for step in interrupted:

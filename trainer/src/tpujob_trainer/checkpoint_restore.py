@@ -137,7 +137,7 @@ def _nothing_usable(directory: str, bad: dict[int, str]) -> errors.TrainerError:
 def _propose(directory: str, abstract: Any) -> list[int]:
     try:
         steps = checkpoint_steps.committed(directory)
-    except OSError as error:
+    except Exception as error:
         raise ownership.unusable(directory, error) from error
     for step in steps:
         try:

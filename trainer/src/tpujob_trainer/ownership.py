@@ -16,7 +16,7 @@ from pathlib import Path
 
 from etils import epath
 
-from tpujob_trainer import atomic_files, errors, lease
+from tpujob_trainer import atomic_files, errors, lease, storage_errors
 from tpujob_trainer.lease import Lease
 from tpujob_trainer.startup import Runtime
 
@@ -77,7 +77,9 @@ def claim(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) ->
             _own(directory, owner, adopt)
             if directory.startswith("gs://"):
                 held.lease = lease.take(directory, run=runtime.attempt_id, host=runtime.host)
-        except (OSError, ValueError, TimeoutError) as error:
+        except errors.TrainerError:
+            raise
+        except Exception as error:  # the libraries have classes of their own for what a bucket answers
             raise unusable(directory, error) from error
 
     runtime.coordination.lead_decides("claim", decide, limit_seconds=LIMIT_SECONDS)
@@ -91,6 +93,10 @@ def unusable(directory: str, error: Exception) -> errors.TrainerError:
     if isinstance(error, FileExistsError | NotADirectoryError):
         return errors.ConfigurationError(
             f"spec.checkpointDir: {directory} is not a directory ({cause}); give a directory or a gs:// address"
+        )
+    if storage_errors.is_out_of_reach(error) and not storage_errors.is_refused(error):
+        return errors.TrainerError(
+            f"spec.checkpointDir: {directory} cannot be reached at present ({cause}); another attempt may succeed"
         )
     return errors.NotFoundError(
         f"spec.checkpointDir: {directory} cannot be read and written ({cause}); create it, "

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 
+from tpujob_trainer import image
 from tpujob_trainer.checkpoint import Checkpoints, Listener
 from tpujob_trainer.checkpoint_retention import Retention
 from tpujob_trainer.checkpoint_steps import Commit
@@ -46,6 +47,7 @@ class Saves:
                     "configuration": json.loads(run.as_json()),
                     "data": dict(described),
                     "processes": session.runtime.num_processes,
+                    "versions": image.versions(),
                 },
                 listener=Listener(
                     saved=lambda step, seconds: metrics.checkpoint_blocking_seconds.observe(seconds),
