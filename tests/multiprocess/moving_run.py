@@ -1,0 +1,81 @@
+"""Saves one tree, or restores it, on the mesh that the configuration says, and logs its fingerprints.
+
+Configuration: mesh (two numbers), save (whether).
+"""
+
+import json
+import logging
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tpujob_contract import ExitCode, read_environment
+from tpujob_trainer import checkpoint, endings, ownership, startup
+from tpujob_trainer.checkpoint_retention import Retention
+from tpujob_trainer.fingerprint import Fingerprinter
+
+logger = logging.getLogger(__name__)
+
+STEP = 7
+LEAVES = {
+    "rows": ((16, 24), np.float32, PartitionSpec(("a", "b"), None)),
+    "blocks": ((16, 24), np.float32, PartitionSpec("a", "b")),
+    "columns": ((3, 16), jnp.bfloat16, PartitionSpec(None, "b")),
+    "layers": ((2, 16, 8), np.float32, PartitionSpec(None, "b", "a")),
+    "whole": ((5, 3), np.float32, PartitionSpec()),
+    "step": ((), np.int32, PartitionSpec()),
+}
+
+
+def main(stop: endings.StopRequest) -> int:
+    process = read_environment(os.environ)
+    assert process is not None
+    assert process.checkpoint_dir is not None
+    config = json.loads(process.config or "{}")
+    runtime = startup.start(process, heartbeat_seconds=20, configuration_hash="the same")
+    directory = process.checkpoint_dir
+    ownership.claim(directory, owner="test/job", adopt=None, runtime=runtime)
+    mesh = jax.make_mesh(tuple(config["mesh"]), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    checkpoints = checkpoint.Checkpoints(directory, retention=Retention(last=3), runtime=runtime)
+    if config["save"]:
+        found = tree(mesh)
+        assert checkpoints.restore(abstract(mesh)) is None
+        checkpoints.save(STEP, found)
+        assert checkpoints.finish(60)
+    else:
+        restored = checkpoints.restore(abstract(mesh))
+        assert restored is not None
+        step, found = restored
+        assert step == STEP
+        for name, leaf in found.items():
+            assert leaf.sharding.is_equivalent_to(abstract(mesh)[name].sharding, leaf.ndim)
+    logger.info("fingerprints %s", json.dumps(Fingerprinter()(found).by_leaf))
+    checkpoints.close()
+    runtime.close()
+    return ExitCode.FINISHED
+
+
+def abstract(mesh: Mesh) -> dict[str, jax.ShapeDtypeStruct]:
+    return {
+        name: jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+        for name, (shape, dtype, spec) in LEAVES.items()
+    }
+
+
+def tree(mesh: Mesh) -> dict[str, jax.Array]:
+    """Arrays of which each process holds its part, from values that all can make."""
+    dice = np.random.default_rng(0)
+    found = {}
+    for name, leaf in abstract(mesh).items():
+        values = np.asarray(dice.normal(size=leaf.shape) * 100).astype(leaf.dtype)
+        found[name] = jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index, v=values: v[index])
+    return found
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
+    logging.getLogger("absl").setLevel(logging.WARNING)
+    endings.run_to_exit(main)
