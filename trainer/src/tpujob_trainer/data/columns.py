@@ -5,6 +5,7 @@ A kind is called with an Arrow column and the rows to take of it, in their order
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,12 +61,14 @@ def tokens(column: Any, rows: np.ndarray, *, vocab_size: int) -> Made:
 
 def messages(column: Any, rows: np.ndarray, *, render: Render) -> Made:
     """Conversations as the template writes them; those that it refuses are skipped."""
-    given = _one_array(column).take(pa.array(rows)).to_pylist()
+    given = _conversations(_one_array(column).take(pa.array(rows)))
     written: list[bytes | None] = []
     refused = np.zeros(len(given), dtype=bool)
     for at, conversation in enumerate(given):
         text = None
-        if conversation:
+        if conversation is _NO_CONVERSATION:
+            refused[at] = True
+        elif conversation:
             try:
                 text = render(conversation)
             except ConversationError:
@@ -76,6 +79,25 @@ def messages(column: Any, rows: np.ndarray, *, render: Render) -> Made:
     skipped = {cause: mask & ~refused & ~is_empty for cause, mask in made.skipped.items()}
     skipped["empty"] |= is_empty
     return Made(made.column, made.sizes, skipped | {"refused by the chat template": refused})
+
+
+def _conversations(column: Any) -> list[Any]:
+    """The conversations of a column of lists, or of JSON."""
+    given = column.to_pylist()
+    if pa.types.is_nested(column.type):
+        return given
+    return [None if text is None else _conversation(text) for text in given]
+
+
+def _conversation(text: bytes | str) -> Any:
+    try:
+        conversation = json.loads(text)
+    except ValueError:
+        return _NO_CONVERSATION
+    return conversation if isinstance(conversation, list) else _NO_CONVERSATION
+
+
+_NO_CONVERSATION = object()
 
 
 class ConversationError(Exception):

@@ -27,7 +27,7 @@ StartRead = Callable[[int, int, int], Callable[[], UnitRows]]
 BATCHES_AHEAD = 2
 """How many more batches a lane looks for when its end is near."""
 
-_MOST_EMPTY_UNITS = 1000
+_MOST_SKIPPED_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class Lane:
         self._pending = self._begin_read(position.row)
         self._rows: UnitRows | None = None
         self._unit_read = self._cursor
-        self._empty_units: list[int] = []
+        self._empty_units: set[int] = set()
+        self._rows_in_vain = 0
 
     def next_windows(self, count: int) -> Windows:
         """The lane's rows of the next batch, `count` of them; `position` moves behind them."""
@@ -202,14 +203,15 @@ class Lane:
     def _require_rows(self, unit: int, rows: UnitRows) -> None:
         if len(rows.numbers):
             self._empty_units.clear()
+            self._rows_in_vain = 0
             return
-        self._empty_units.append(unit)
-        seen = len(self._empty_units)
-        of_source = len(self._plan.source_units[self._source])
-        if seen >= _MOST_EMPTY_UNITS or len(set(self._empty_units)) == of_source:
+        self._empty_units.add(unit)
+        self._rows_in_vain += sum(map(len, rows.skipped.values()))
+        whole_source = len(self._empty_units) == len(self._plan.source_units[self._source])
+        if whole_source or self._rows_in_vain >= _MOST_SKIPPED_ROWS:
             raise ConfigurationError(
-                f"spec.trainer.data.textColumn: no usable text in {seen} units of rows, one after the other "
-                f"({self._skipped.summary()}); name the column that holds the text"
+                f"spec.trainer.data.textColumn: no usable text in {len(self._empty_units)} units of rows, one after "
+                f"the other ({self._skipped.summary()}); name the column that holds the text"
             )
 
     def _unit_at(self, cursor: tuple[int, int]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tpujob_trainer.data.config import SourceConfig
 from tpujob_trainer.data.files import DataFile, DataRoot, find_root, list_files
-from tpujob_trainer.data.formats import FORMATS, Format, format_named
+from tpujob_trainer.data.formats import FORMATS, Format, format_named, is_of
 from tpujob_trainer.data.hugging_face import dataset_files
 from tpujob_trainer.data.tfds import find_tfds_version
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
@@ -74,7 +74,7 @@ def root_now(config: SourceConfig, field: str, begun_with: str) -> str:
 def _of_one_format(config: SourceConfig, root: DataRoot, files: list[DataFile], what: str, where: str) -> Listing:
     wanted = [format_named(config.format)] if config.format else FORMATS
     for known in wanted:
-        fitting = [file for file in files if file.path.endswith(known.suffixes)]
+        fitting = [file for file in files if is_of(known, file.path)]
         if config.format and not fitting and len(files) == 1:
             fitting = files  # one file that was named, whatever its name
         if fitting:
@@ -83,7 +83,7 @@ def _of_one_format(config: SourceConfig, root: DataRoot, files: list[DataFile], 
                     "Files that are not %s are left out: count=%d path=%s", known.name, len(files) - len(fitting), what
                 )
             return Listing(root, known, fitting)
-    suffixes = ", ".join(suffix for known in wanted for suffix in known.suffixes)
+    suffixes = ", ".join(known.suffixes[0] for known in wanted)
     raise NotFoundError(
         f"{where}: {what!r} matches {len(files)} files, {files[0].path!r} for one, but none ends with {suffixes}; "
         "give such files, or make some with `tpujob data from-folder`"

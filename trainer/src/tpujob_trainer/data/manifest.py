@@ -29,6 +29,8 @@ UNITS_PER_LANE = 8
 """Units that each lane should have at least: with one more unit than lanes, one lane would take twice as long for an
 epoch as the others; with eight for each, an eighth longer."""
 
+_LEAST_BYTES = 1024
+"""Of a unit that is a range of bytes, so that most of them hold a row."""
 _THREADS = 32
 _TELL_SECONDS = 10
 
@@ -160,7 +162,8 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
         sources.append(Source(listing.root.url, listing.format.name, column))
         found = _scan(listing, column)
         scans += found
-        cut = cut_units(*_parts(found, num_files), unit_bytes=config.unit_bytes, minimum=minimum)
+        least = _LEAST_BYTES if listing.format.elements == "bytes" else 1
+        cut = cut_units(*_parts(found, num_files), unit_bytes=config.unit_bytes, minimum=minimum, least=least)
         if not len(cut[0]):
             raise ConfigurationError(
                 f"{field}.{'path' if source.path else 'dataset'}: {(source.path or source.dataset)!r} has {len(found)} "
@@ -187,7 +190,14 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
 
 
 def cut_units(
-    file: np.ndarray, part: np.ndarray, count: np.ndarray, size: np.ndarray, *, unit_bytes: int, minimum: int
+    file: np.ndarray,
+    part: np.ndarray,
+    count: np.ndarray,
+    size: np.ndarray,
+    *,
+    unit_bytes: int,
+    minimum: int,
+    least: int = 1,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Units (file, part, first element, elements, bytes) of these parts of files, in their order.
 
@@ -201,12 +211,14 @@ def cut_units(
         size: [parts] decoded bytes of its column.
         unit_bytes: most bytes of a unit.
         minimum: least number of units.
+        least: elements that a unit should have, even if there are fewer units then.
     """
     kept = count > 0
     file, part, count, size = file[kept], part[kept], count[kept], size[kept]
-    pieces = np.clip(-(-size // unit_bytes), 1, count)
+    most = np.maximum(1, count // least)
+    pieces = np.clip(-(-size // unit_bytes), 1, most)
     if pieces.sum() < minimum and len(count):
-        pieces = np.maximum(pieces, -(-count // _longest_unit(count, pieces, minimum)))
+        pieces = np.maximum(pieces, np.minimum(most, -(-count // _longest_unit(count, pieces, minimum))))
     which = np.repeat(np.arange(len(count)), pieces)
     piece = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     first = count[which] * piece // pieces[which]

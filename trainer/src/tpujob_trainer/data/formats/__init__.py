@@ -1,6 +1,6 @@
 """The kinds of files that data may be in, each with its way to read a part without the rest."""
 
 from tpujob_trainer.data.formats.format import FileScan, Format, OpenedFile, RawRows
-from tpujob_trainer.data.formats.known import FORMATS, format_named
+from tpujob_trainer.data.formats.known import FORMATS, format_named, is_of
 
-__all__ = ["FORMATS", "FileScan", "Format", "OpenedFile", "RawRows", "format_named"]
+__all__ = ["FORMATS", "FileScan", "Format", "OpenedFile", "RawRows", "format_named", "is_of"]

@@ -1,0 +1,117 @@
+"""The same rows in files of every kind, written by other code than that which reads them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pyarrow as pa
+import pyarrow.parquet as pq
+from array_record.python import array_record_module
+
+
+def write_parquet(path: Path, texts: Sequence[str]) -> None:
+    pq.write_table(pa.table({"text": list(texts)}), path, row_group_size=7)
+
+
+def write_jsonl(path: Path, texts: Sequence[str]) -> None:
+    path.write_bytes(b"".join(json_line(text) for text in texts))
+
+
+def write_jsonl_gz(path: Path, texts: Sequence[str]) -> None:
+    lines = [json_line(text) for text in texts]
+    half = len(lines) // 2
+    path.write_bytes(gzip.compress(b"".join(lines[:half])) + gzip.compress(b"".join(lines[half:])))
+
+
+def write_jsonl_zst(path: Path, texts: Sequence[str]) -> None:
+    with pa.CompressedOutputStream(str(path), "zstd") as stream:
+        stream.write(b"".join(json_line(text) for text in texts))
+
+
+def write_text(path: Path, texts: Sequence[str]) -> None:
+    path.write_text("\n".join(texts), encoding="utf-8")
+
+
+def write_tfrecord(path: Path, texts: Sequence[str]) -> None:
+    write_tfrecords(path, [example(text=text) for text in texts])
+
+
+def write_array_record(path: Path, texts: Sequence[str]) -> None:
+    write_array_records(path, [example(text=text) for text in texts])
+
+
+def write_tar(path: Path, texts: Sequence[str]) -> None:
+    with tarfile.open(path, "w") as tar:
+        for number, text in enumerate(texts):
+            add_member(tar, f"deep/er/{number:06d}.txt", text.encode())
+            add_member(tar, f"deep/er/{number:06d}.cls", b"cbuiltins\nexec\n.")
+
+
+WRITERS = {
+    "a.parquet": write_parquet,
+    "a.jsonl": write_jsonl,
+    "a.jsonl.gz": write_jsonl_gz,
+    "a.json.zst": write_jsonl_zst,
+    "a.txt": write_text,
+    "a.tfrecord-00000-of-00001": write_tfrecord,
+    "a.array_record": write_array_record,
+    "a.tar": write_tar,
+}
+
+
+def json_line(text: str) -> bytes:
+    return json.dumps({"id": 7, "text": text}, ensure_ascii=False).encode() + b"\n"
+
+
+def add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def write_tfrecords(path: Path, records: Sequence[bytes]) -> None:
+    def masked(data: bytes) -> bytes:
+        crc = google_crc32c.value(data)
+        return ((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
+
+    with path.open("wb") as file:
+        for record in records:
+            length = len(record).to_bytes(8, "little")
+            file.write(length + masked(length) + record + masked(record))
+
+
+def write_array_records(path: Path, records: Sequence[bytes], options: str = "group_size:3") -> None:
+    writer = array_record_module.ArrayRecordWriter(str(path), options)
+    for record in records:
+        writer.write(record)
+    writer.close()
+
+
+def example(**features: Any) -> bytes:
+    """A serialised tf.train.Example."""
+    entries = b"".join(
+        _field(1, _field(1, name.encode()) + _field(2, _feature(value))) for name, value in features.items()
+    )
+    return _field(1, entries)
+
+
+def _feature(value: Any) -> bytes:
+    if isinstance(value, list):
+        return _field(3, _field(1, b"".join(_varint(item & (1 << 64) - 1) for item in value)))
+    return _field(1, _field(1, value.encode() if isinstance(value, str) else value))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])

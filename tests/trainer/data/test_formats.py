@@ -1,0 +1,313 @@
+"""Rows are the same rows in files of every kind, whatever the units they are read in."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import tarfile
+import tempfile
+from pathlib import Path
+
+import google_crc32c
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.trainer.data.data_files import (
+    WRITERS,
+    add_member,
+    example,
+    json_line,
+    write_array_records,
+    write_jsonl,
+    write_text,
+    write_tfrecords,
+)
+from tests.trainer.data.parquet_files import raw, take
+from tpujob_trainer.data import DataChangedError, DataConfig, LanePlan, Manifest, make_manifest
+from tpujob_trainer.data import manifest as manifest_module
+from tpujob_trainer.data.formats.examples import value_of_record
+from tpujob_trainer.data.reader import UnitReader
+from tpujob_trainer.errors import ConfigurationError
+
+TEXTS = [f"row-{row};" + 'é\t\\"x' * (row * 7 % 50) for row in range(300)]
+
+
+def rows_of(manifest: Manifest) -> list[str | None]:
+    """All rows, unit after unit."""
+    reader = UnitReader(manifest)
+    read = [reader.read(unit).column for unit in range(manifest.num_units)]
+    return [row.decode() if isinstance(row, bytes) else row for column in read for row in column.to_pylist()]
+
+
+@pytest.mark.parametrize("unit_bytes", [1 << 23, 3000, 1100])
+@pytest.mark.parametrize("name", WRITERS)
+def test_each_row_is_in_one_unit(tmp_path, name, unit_bytes):
+    WRITERS[name](tmp_path / name, TEXTS)
+
+    manifest = make_manifest(DataConfig(path=str(tmp_path), unit_bytes=unit_bytes))
+
+    assert rows_of(manifest) == TEXTS
+    if not name.endswith(("gz", "zst", "tar")):
+        assert (manifest.num_units > 5) == (unit_bytes < 10_000 or name == "a.parquet")
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    texts=st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), min_size=1)
+    .map(lambda texts: [f"x{text}" for text in texts]),
+    name=st.sampled_from(["a.jsonl", "a.txt", "a.tfrecord-00000-of-00001", "a.array_record"]),
+    unit_bytes=st.integers(1, 300),
+)  # fmt: skip
+def test_rows_of_any_length_are_in_one_unit(texts, name, unit_bytes):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_module, "_LEAST_BYTES", 1)
+        WRITERS[name](Path(folder) / name, texts)
+
+        assert rows_of(make_manifest(DataConfig(path=folder, unit_bytes=unit_bytes))) == texts
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "a.parquet"])
+def test_batches_are_those_of_any_process(tmp_path, name):
+    for part in range(8):
+        WRITERS[name](tmp_path / name.replace("a", f"part{part}", 1), TEXTS[part::8])
+    manifest = make_manifest(DataConfig(path=str(tmp_path)), batch_size=4)
+    plan = LanePlan(manifest.num_units, 4, 4, seed=3)
+
+    whole = take(manifest, plan, 9, length=64)
+    resumed = take(manifest, plan, 3, length=64, state=whole[5].state, rows=[1, 2])
+
+    assert [batch.inputs.tolist() for batch in resumed] == [batch.inputs[[1, 2]].tolist() for batch in whole[6:]]
+
+
+def test_storage_makes_no_difference(tmp_path):
+    import fsspec
+
+    storage = fsspec.filesystem("memory")
+    for name, write in WRITERS.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / name, TEXTS)
+        storage.put(str(tmp_path / name / name), f"/formats/{name}/{name}")
+        local, remote = (
+            make_manifest(DataConfig(path=path, unit_bytes=2000))
+            for path in (str(tmp_path / name), f"memory://formats/{name}")
+        )
+
+        assert remote.fingerprint == local.fingerprint
+        assert rows_of(remote) == TEXTS
+
+
+def test_quick_reading_of_json_is_as_exact_as_the_slow_one(tmp_path):
+    odd = [
+        b'{"text": "plain"}',
+        b'{"other": 1}',
+        b'{"text": null}',
+        b"",
+        b'  {"text":"spaces"}  \r',
+        b'{"text": "\\u00e9\\ud83d\\ude00"}',
+        b'{"text": "twice"}',
+    ]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(odd) + b"\n")
+    (tmp_path / "b.jsonl").write_bytes(b"\n".join([*odd, b'{"text": 7}']) + b"\n")  # arrow gives up on this one
+
+    manifest = make_manifest(DataConfig(path=str(tmp_path)))
+
+    expected = ["plain", None, None, "spaces", "é😀", "twice"]
+    assert rows_of(manifest) == [*expected, *expected, None]
+
+
+def test_lines_that_are_no_json_are_broken(tmp_path):
+    lines = [b'{"text": "good"}', b"{", b"[1]", b'{"text": 3}', b'{"text": "\xff"}', b'{"text": "\\ud800"}']
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
+
+    rows = UnitReader(make_manifest(DataConfig(path=str(tmp_path)))).read(0)
+
+    assert rows.broken is not None
+    assert rows.broken.tolist() == [False, True, True, True, False, False]
+    assert rows.column.to_pylist()[:4] == [b"good", None, None, None]
+
+
+def test_text_without_a_last_newline_and_with_windows_lines(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\r\n\r\n  \ntwo\nthree")
+
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path)))) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["group_size:1", "group_size:100", "group_size:7,zstd:3", "group_size:5,uncompressed", "group_size:9,brotli:2"],
+)
+def test_array_records_however_written(tmp_path, options):
+    write_array_records(tmp_path / "a.array_record", [example(text=text) for text in TEXTS], options)
+
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path), unit_bytes=2000))) == TEXTS
+
+
+def test_array_record_larger_than_its_blocks(tmp_path):
+    texts = [f"{row}" * 40_000 for row in range(10, 19)]
+    write_array_records(tmp_path / "a.array_record", [example(text=t) for t in texts], "group_size:2,uncompressed")
+
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path), unit_bytes=100_000))) == texts
+
+
+def test_transposed_array_record_is_refused(tmp_path):
+    write_array_records(tmp_path / "a.array_record", [example(text="x")], "group_size:2,transpose")
+
+    with pytest.raises(ConfigurationError, match=r"a\.array_record' .*without transpose"):
+        rows_of(make_manifest(DataConfig(path=str(tmp_path))))
+
+
+def test_checksum_is_the_standard_one():
+    assert google_crc32c.value(b"123456789") == 0xE3069283
+
+
+@pytest.mark.parametrize("at", [0, 3, 9, 14, 40])
+@pytest.mark.parametrize("unit_bytes", [1 << 20, 64])
+def test_damaged_record_is_named_in_any_unit(tmp_path, monkeypatch, at, unit_bytes):
+    monkeypatch.setattr(manifest_module, "_LEAST_BYTES", 1)
+    path = tmp_path / "a.tfrecord"
+    write_tfrecords(path, [example(text=f"{row:020d}") for row in range(50)])
+    one = path.stat().st_size // 50
+    content = bytearray(path.read_bytes())
+    content[20 * one + at] ^= 4
+    path.write_bytes(bytes(content))
+    manifest = make_manifest(DataConfig(path=str(tmp_path), unit_bytes=unit_bytes))
+
+    with pytest.raises(DataChangedError, match=rf"'a\.tfrecord' .* the record at byte {20 * one} is damaged"):
+        rows_of(manifest)
+
+
+def test_samples_of_tars_are_read_without_running_anything(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        add_member(tar, "x/one.txt", b"first")
+        add_member(tar, "x/one.pyd", b"cos\nsystem\n(S'false'\ntR.")
+        add_member(tar, "x/two.json", b'{"text": "second"}')
+        add_member(tar, "x/three.jsonl", b'{"text": "third"}\n{"text": "fourth"}\n')
+        add_member(tar, "x/four.jpg", b"\xff\xd8")
+
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path)))) == ["first", "second", "third", "fourth", None]
+
+
+def test_field_of_a_tar_by_its_extension(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        add_member(tar, "one.caption.txt", b"a cat")
+        add_member(tar, "one.txt", b"other")
+
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path), text_column="caption.txt"))) == ["a cat"]
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (example(other="x", text="yes"), b"yes"),
+        (example(other="x"), None),
+        (example(text=[1, -2, 300]), [1, -2, 300]),
+        (b"", None),
+        (b'{"text": "from json"}', "from json"),
+    ],
+    ids=["bytes", "not there", "numbers", "empty", "json"],
+)
+def test_value_of_a_record(record, expected):
+    column = DataConfig(path="p").column()
+
+    assert value_of_record(record, column) == expected
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.tar"])
+def test_cut_archive_is_named(tmp_path, name):
+    WRITERS[name](tmp_path / name, TEXTS)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) // 2 + 700])
+
+    with pytest.raises(DataChangedError, match=f"{name}' cannot be"):
+        rows_of(make_manifest(DataConfig(path=str(tmp_path))))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_changed_file_is_named_before_it_is_used(tmp_path, name):
+    WRITERS[name](tmp_path / name, TEXTS)
+    manifest = make_manifest(DataConfig(path=str(tmp_path)))
+    WRITERS[name](tmp_path / name, [*TEXTS[:-1], TEXTS[-1].replace("row-299", "row-298")])
+
+    with pytest.raises(DataChangedError, match=f"'{name}' has changed since this run began"):
+        rows_of(manifest)
+
+
+def test_data_beside_its_description_is_found(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", TEXTS[:3])
+    write_text(tmp_path / "README.txt", ["not data"])
+
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path)))) == TEXTS[:3]
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path), format="text"))) == ["not data"]
+
+
+def test_file_of_any_name_is_read_as_the_format_says(tmp_path):
+    (tmp_path / "dump").write_bytes(json_line("hello"))
+
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path / "dump"), format="jsonl"))) == ["hello"]
+
+
+def tfds_folder(folder: Path, file_format: str) -> None:
+    """A version of a TFDS data set, described as TFDS does."""
+    splits = []
+    for split, shards in (("train", 3), ("test", 1)):
+        lengths = []
+        for shard in range(shards):
+            texts = [f"{split}-{shard}-{row}" for row in range(5 + shard)]
+            name = f"tiny-{split}.{file_format}-{shard:05d}-of-{shards:05d}"
+            write = write_tfrecords if file_format == "tfrecord" else write_array_records
+            write(folder / name, [example(text=text, label=[1]) for text in texts])
+            lengths.append(str(len(texts)))
+        splits.append({"name": split, "shardLengths": lengths, "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"})  # noqa: E501  # fmt: skip
+    facts = {"name": "tiny", "version": "1.0.0", "fileFormat": file_format, "splits": splits}
+    (folder / "dataset_info.json").write_text(json.dumps(facts))
+    (folder / "features.json").write_text("{}")
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_folder_of_a_tfds_version(tmp_path, file_format):
+    tfds_folder(tmp_path, file_format)
+
+    train = rows_of(make_manifest(DataConfig(path=str(tmp_path))))
+    test = rows_of(make_manifest(DataConfig(path=str(tmp_path), split="test")))
+
+    assert train == [f"train-{shard}-{row}" for shard in range(3) for row in range(5 + shard)]
+    assert test == [f"test-0-{row}" for row in range(5)]
+    with pytest.raises(ConfigurationError, match=r"split: 'dev' is not a split .*there are train, test$"):
+        make_manifest(DataConfig(path=str(tmp_path), split="dev"))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.array_record", "a.tfrecord-00000-of-00001"])
+def test_token_ids_from_records(tmp_path, name):
+    rows = [[1, 2, 3], [250, 4], [5]]
+    if name == "a.jsonl":
+        (tmp_path / name).write_text("\n".join(json.dumps({"ids": ids}) for ids in rows))
+    else:
+        write = write_array_records if "array" in name else write_tfrecords
+        write(tmp_path / name, [example(ids=ids) for ids in rows])
+    config = DataConfig(path=str(tmp_path), tokens_column="ids")
+
+    manifest = make_manifest(config)
+    batch = take(manifest, LanePlan(manifest.num_units, 1, 1, 0, epochs=1), 1, length=5)[0]
+
+    assert sorted([*batch.inputs[0].tolist(), int(batch.targets[0][-1])]) == [1, 2, 3, 4, 5, 250]
+
+
+def test_empty_files_are_nothing(tmp_path):
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b"") if name.endswith("gz") else b"")
+    write_jsonl(tmp_path / "b.jsonl", ["only"])
+
+    assert rows_of(make_manifest(DataConfig(path=str(tmp_path)))) == ["only"]
+
+
+def test_more_lanes_than_rows_still_begin(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", ["x" * 4000, "y" * 4000])
+    manifest = make_manifest(DataConfig(path=str(tmp_path)), batch_size=4)
+    plan = LanePlan(manifest.num_units, 4, 4, 0)
+
+    first, again = (take(manifest, plan, 6, length=64) for _ in range(2))
+
+    assert raw(first) == raw(again)
+    assert dataclasses.asdict(plan)["lanes"] == 4

@@ -1,0 +1,68 @@
+"""What files without a footer tell about themselves, and their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tpujob_trainer.data.files import DataFile, DataRoot, explained
+from tpujob_trainer.data.footers import DataChangedError, changed
+
+_ENDS_BYTES = 64 << 10
+
+
+def content_digest(root: DataRoot, file: DataFile, *, is_listed: bool) -> str:
+    """32 hexadecimal digits of a file's size, its first and its last 64 KiB: at most two reads.
+
+    An edit in place in between that keeps the size is not seen.
+
+    Args:
+        root: of the data.
+        file: as it should be.
+        is_listed: the size was just read from the storage; else the storage is asked.
+
+    Raises:
+        DataChangedError: the file has another size.
+        NotFoundError: it is not there, or may not be read.
+    """
+    with explained(root.locate(file.path)), root.open(file.path, file.size if is_listed else None) as opened:
+        length = opened.seek(0, 2)
+        if length != file.size:
+            raise DataChangedError(changed(file.path, f"its size was {file.size} bytes, now {length}"))
+        digest = hashlib.blake2b(str(length).encode(), digest_size=16)
+        if length:
+            digest.update(read_range(opened, 0, min(length, _ENDS_BYTES)))
+            if length > _ENDS_BYTES:
+                digest.update(read_range(opened, max(_ENDS_BYTES, length - _ENDS_BYTES), length))
+    return digest.hexdigest()
+
+
+def require_content(root: DataRoot, file: DataFile, digest: str) -> None:
+    """Check that a file is the one whose digest this was.
+
+    Raises:
+        DataChangedError: it is another one.
+        NotFoundError: it is not there, or may not be read.
+    """
+    if content_digest(root, file, is_listed=False) != digest:
+        raise DataChangedError(changed(file.path, "its content is another one"))
+
+
+def read_range(opened: Any, start: int, end: int) -> bytes:
+    """Bytes [start, end) of an open file; fewer where it ends before."""
+    opened.seek(start)
+    data: bytes = opened.read(end - start)
+    return data
+
+
+def read_whole(root: DataRoot, file: DataFile) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        DataChangedError: it is shorter than it was.
+    """
+    with root.open(file.path, file.size) as opened:
+        data: bytes = opened.read(file.size)
+    if len(data) != file.size:
+        raise DataChangedError(changed(file.path, f"its size was {file.size} bytes, now {len(data)}"))
+    return data

@@ -1,0 +1,162 @@
+"""Files of lines: JSON lines and plain text.
+
+An element is a byte: the rows of a range are the lines that begin in it. Nobody has to find the beginnings first, and a
+range costs one read of it and of the rest of its last line. A compressed file can only be read from its beginning: it
+is one element, and held decompressed as a whole.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+
+from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.files import DataFile, DataRoot
+from tpujob_trainer.data.footers import DataChangedError, changed
+from tpujob_trainer.data.formats.content import content_digest, read_range, read_whole, require_content
+from tpujob_trainer.data.formats.format import FileScan, RawRows
+from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
+
+_CODECS = {".gz": "gzip", ".zst": "zstd"}
+_EXPANSION = 4
+"""Bytes of text for each compressed one, by experience with web text."""
+_MORE_BYTES = 64 << 10
+"""What is read at once beyond a range, for its last line."""
+
+
+class _Lines:
+    """Files of lines."""
+
+    elements = "bytes"
+
+    def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
+        """One part: its bytes, or the file."""
+        digest = content_digest(root, file, is_listed=True)
+        if _codec(file.path) is None:
+            counts, sizes = [file.size], [file.size]
+        else:
+            counts, sizes = [min(file.size, 1)], [file.size * _EXPANSION]
+        return FileScan(digest, np.array(counts, dtype=np.int64), np.array(sizes, dtype=np.int64))
+
+    def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedLines:
+        """The file by its size and both of its ends."""
+        require_content(root, file, digest)
+        return OpenedLines(root, file, column, self)
+
+    def rows(self, text: bytes, column: Column) -> RawRows:
+        """The rows of whole lines."""
+        raise NotImplementedError
+
+
+class JsonLines(_Lines):
+    """An object in JSON on each line; empty lines are nothing."""
+
+    name = "jsonl"
+    suffixes = tuple(f"{suffix}{codec}" for suffix in (".jsonl", ".ndjson", ".json") for codec in ("", ".gz", ".zst"))
+
+    def rows(self, text: bytes, column: Column) -> RawRows:
+        lines = [line for line in text.split(b"\n") if line and not line.isspace()]
+        if column.kind == "text":
+            found = _quick_texts(text, column.name)
+            if found is not None and len(found) == len(lines):
+                return RawRows(found)
+        return rows_of_values([value_of_json(line, column) for line in lines], column)
+
+
+class Text(_Lines):
+    """A document on each line; empty lines are nothing. The column's name does not matter."""
+
+    name = "text"
+    suffixes = tuple(f".txt{codec}" for codec in ("", ".gz", ".zst"))
+
+    def rows(self, text: bytes, column: Column) -> RawRows:
+        lines = [line.removesuffix(b"\r") for line in text.split(b"\n")]
+        return rows_of_values([line for line in lines if line and not line.isspace()], column)
+
+
+class OpenedLines:
+    """Ranges of one file."""
+
+    def __init__(self, root: DataRoot, file: DataFile, column: Column, lines: _Lines) -> None:
+        self._root = root
+        self._file = file
+        self._column = column
+        self._lines = lines
+
+    def read(self, part: int, first: int, count: int) -> RawRows:
+        """The rows of the lines that begin in a range of bytes."""
+        codec = _codec(self._file.path)
+        text = self._lines_from(first, first + count) if codec is None else self._decompressed(codec)
+        return self._lines.rows(text, self._column)
+
+    def _lines_from(self, first: int, end: int) -> bytes:
+        with self._root.open(self._file.path, self._file.size) as opened:
+            begin = max(0, first - 1)  # a line begins here if the byte before ends one
+            stop = min(end, self._file.size)
+            data = read_range(opened, begin, stop)
+            if len(data) != stop - begin:
+                raise DataChangedError(changed(self._file.path, f"it ends after {begin + len(data)} bytes"))
+            if first > 0:
+                newline = data.find(b"\n")
+                if newline < 0 or begin + newline + 1 >= end:
+                    return b""
+                data = data[newline + 1 :]
+            pieces = [data]
+            while not pieces[-1].endswith(b"\n") and stop < self._file.size:
+                more = read_range(opened, stop, min(stop + _MORE_BYTES, self._file.size))
+                stop += len(more)
+                newline = more.find(b"\n")
+                pieces.append(more if newline < 0 else more[: newline + 1])
+                if not more:
+                    raise DataChangedError(changed(self._file.path, f"it ends after {stop} bytes"))
+        return b"".join(pieces)
+
+    def _decompressed(self, codec: str) -> bytes:
+        packed = read_whole(self._root, self._file)
+        try:
+            return _gunzip(packed) if codec == "gzip" else _unpack_zstd(packed)
+        except (zlib.error, OSError, pa.ArrowException, EOFError) as error:
+            raise DataChangedError(f"{self._root.locate(self._file.path)!r} cannot be decompressed: {error}") from error
+
+
+def _codec(path: str) -> str | None:
+    return next((codec for suffix, codec in _CODECS.items() if path.endswith(suffix)), None)
+
+
+def _gunzip(packed: bytes) -> bytes:
+    """All members, one after the other."""
+    pieces = []
+    while packed:
+        member = zlib.decompressobj(wbits=31)
+        pieces.append(member.decompress(packed))
+        if not member.eof:
+            raise EOFError("it is cut off")
+        packed = member.unused_data.lstrip(b"\0")
+    return b"".join(pieces)
+
+
+def _unpack_zstd(packed: bytes) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
+        data: bytes = stream.read()
+    return data
+
+
+def _quick_texts(text: bytes, name: str) -> Any:
+    """The texts under a key, by Arrow's reader; None where it finds anything unusual."""
+    if not text.strip():
+        return None
+    try:
+        table = pyarrow.json.read_json(
+            pa.BufferReader(text),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(1 << 20, len(text) + 1)),
+            parse_options=pyarrow.json.ParseOptions(
+                explicit_schema=pa.schema([(name, pa.large_string())]), unexpected_field_behavior="ignore"
+            ),
+        )
+    except pa.ArrowException:
+        return None
+    return table[name]

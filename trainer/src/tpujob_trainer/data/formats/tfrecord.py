@@ -1,0 +1,158 @@
+"""TFRecord files: records that follow each other, each with its length and checksums.
+
+    uint64 length, uint32 masked CRC-32C of the length, data, uint32 masked CRC-32C of the data
+
+An element is a byte: the rows of a range are the records that begin in it. Their first is found by its checksums, which
+hold by chance once in 2^64 places. Every checksum is compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.files import DataFile, DataRoot
+from tpujob_trainer.data.footers import DataChangedError, changed
+from tpujob_trainer.data.formats.content import content_digest, read_range, require_content
+from tpujob_trainer.data.formats.examples import value_of_record
+from tpujob_trainer.data.formats.format import FileScan, RawRows
+from tpujob_trainer.data.formats.values import rows_of_values
+
+_HEADER = 12
+_FOOTER = 4
+_MASK_DELTA = 0xA282EAD8
+_POLYNOMIAL = 0x82F63B78
+_MORE_BYTES = 64 << 10
+
+
+class TFRecord:
+    """Files of tf.train.Example or JSON records."""
+
+    name = "tfrecord"
+    suffixes = (".tfrecord", ".tfrecords")
+    elements = "bytes"
+
+    def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
+        """One part: its bytes."""
+        digest = content_digest(root, file, is_listed=True)
+        size = np.array([file.size], dtype=np.int64)
+        return FileScan(digest, size, size)
+
+    def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedRecords:
+        """The file by its size and both of its ends."""
+        require_content(root, file, digest)
+        return OpenedRecords(root, file, column)
+
+
+class OpenedRecords:
+    """Ranges of one file."""
+
+    def __init__(self, root: DataRoot, file: DataFile, column: Column) -> None:
+        self._root = root
+        self._file = file
+        self._column = column
+
+    def read(self, part: int, first: int, count: int) -> RawRows:
+        """The rows of the records that begin in a range of bytes."""
+        with self._root.open(self._file.path, self._file.size) as opened:
+            window = _Window(opened, self._file, first, first + count)
+            at = 0 if first == 0 else self._first_record(window, first, first + count)
+            records = []
+            while at is not None and at < first + count:
+                record = self._record(window, at)
+                records.append(record)
+                at += _HEADER + len(record) + _FOOTER
+            if at is not None and at < self._file.size:
+                self._record(window, at)  # the next range begins with it: make sure that it is found
+        return rows_of_values([value_of_record(record, self._column) for record in records], self._column)
+
+    def _first_record(self, window: _Window, first: int, end: int) -> int | None:
+        """Where the first record begins that begins in a range; None if none does."""
+        data = np.frombuffer(window.take(first, min(end + _HEADER - 1, self._file.size)), dtype=np.uint8)
+        places = len(data) - _HEADER + 1
+        if places < 1:
+            return None
+        for candidate in np.flatnonzero(_is_header(data, places)).tolist():
+            at = first + candidate
+            length = int.from_bytes(data[candidate : candidate + 8].tobytes(), "little")
+            if at + _HEADER + length + _FOOTER <= self._file.size and self._is_whole(window, at, length):
+                return at
+        return None
+
+    def _record(self, window: _Window, at: int) -> bytes:
+        length = self._length(window, at)
+        if not self._is_whole(window, at, length):
+            raise DataChangedError(self._damaged(at))
+        return window.take(at + _HEADER, at + _HEADER + length)
+
+    def _length(self, window: _Window, at: int) -> int:
+        header = window.take(at, min(at + _HEADER, self._file.size))
+        length = int.from_bytes(header[:8], "little")
+        ends_inside = at + _HEADER + length + _FOOTER <= self._file.size
+        if len(header) < _HEADER or masked_crc(header[:8]) != int.from_bytes(header[8:], "little") or not ends_inside:
+            raise DataChangedError(self._damaged(at))
+        return length
+
+    def _is_whole(self, window: _Window, at: int, length: int) -> bool:
+        body = window.take(at + _HEADER, at + _HEADER + length + _FOOTER)
+        return masked_crc(body[:length]) == int.from_bytes(body[length:], "little")
+
+    def _damaged(self, at: int) -> str:
+        return changed(self._file.path, f"the record at byte {at} is damaged")
+
+
+class _Window:
+    """Bytes of a file, read a range at a time."""
+
+    def __init__(self, opened: Any, file: DataFile, first: int, end: int) -> None:
+        self._opened = opened
+        self._file = file
+        self._first = first
+        self._data = b""
+        self._extend(min(end + _MORE_BYTES, file.size))
+
+    def take(self, start: int, end: int) -> bytes:
+        """Bytes [start, end)."""
+        if end > self._first + len(self._data):
+            self._extend(min(max(end, self._first + len(self._data) + _MORE_BYTES), self._file.size))
+        return self._data[start - self._first : end - self._first]
+
+    def _extend(self, end: int) -> None:
+        begin = self._first + len(self._data)
+        more = read_range(self._opened, begin, end)
+        if len(more) != end - begin:
+            raise DataChangedError(changed(self._file.path, f"it ends after {begin + len(more)} bytes"))
+        self._data += more
+
+
+def masked_crc(data: bytes) -> int:
+    """TensorFlow's form of the checksum: CRC-32C, turned right by 15 bits and moved (tsl/lib/hash/crc32c.h)."""
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def _table() -> np.ndarray:
+    crc: np.ndarray = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        crc = (crc >> 1) ^ np.where(crc & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
+    return crc
+
+
+_TABLE = _table()
+
+
+def _is_header(data: np.ndarray, places: int) -> np.ndarray:
+    """Bool [places]: whether eight bytes from here have the checksum that follows them."""
+    crc: np.ndarray = np.full(places, 0xFFFFFFFF, dtype=np.uint32)
+    for byte in range(8):
+        crc = _TABLE[(crc ^ data[byte : byte + places]) & 0xFF] ^ (crc >> 8)
+    crc ^= np.uint32(0xFFFFFFFF)
+    with np.errstate(over="ignore"):
+        masked = (crc >> 15 | crc << 17) + np.uint32(_MASK_DELTA)
+    given = np.zeros(places, dtype=np.uint32)
+    for byte in range(4):
+        given |= data[8 + byte : 8 + byte + places].astype(np.uint32) << (8 * byte)
+    return masked == given

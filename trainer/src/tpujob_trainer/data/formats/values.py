@@ -1,0 +1,64 @@
+"""Values of records as Arrow columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.formats.format import RawRows
+
+BROKEN: Final = object()
+"""Stands for a row that is not what its format promises."""
+
+
+def rows_of_values(values: Sequence[Any], column: Column) -> RawRows:
+    """Rows of what records hold under the column's name.
+
+    Args:
+        values: None where a record has nothing; BROKEN where it cannot be read. Texts are str or bytes; conversations
+            are lists, or JSON; tokens are lists of whole numbers.
+        column: what they should be.
+    """
+    made = [_CONVERSIONS[column.kind](value) if value is not None else None for value in values]
+    broken = np.array([value is BROKEN for value in made], dtype=bool)
+    kept = [None if value is BROKEN else value for value in made]
+    kind = pa.large_list(pa.int64()) if column.kind == "tokens" else pa.large_binary()
+    return RawRows(pa.array(kept, kind), broken if broken.any() else None)
+
+
+def value_of_json(text: bytes, column: Column) -> Any:
+    """What an object in JSON holds under the column's name; text that is not UTF-8 as it is."""
+    try:
+        record = json.loads(text)
+    except UnicodeDecodeError:
+        return text if column.kind == "text" else BROKEN
+    except (ValueError, RecursionError):
+        return BROKEN
+    return record.get(column.name) if isinstance(record, Mapping) else BROKEN
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="surrogatepass")
+    return value if isinstance(value, bytes) else BROKEN
+
+
+def _messages(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value
+    return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass") if isinstance(value, list) else BROKEN
+
+
+def _tokens(value: Any) -> Any:
+    if not isinstance(value, list):
+        return BROKEN
+    fits = all(type(item) is int and -(1 << 63) <= item < 1 << 63 for item in value)
+    return value if fits else BROKEN
+
+
+_CONVERSIONS = {"text": _text, "messages": _messages, "tokens": _tokens}

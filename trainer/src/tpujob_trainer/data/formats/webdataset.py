@@ -1,0 +1,96 @@
+"""Webdataset tars: consecutive members of one name are a sample, their extensions its fields.
+
+Only text is decoded: txt, json and jsonl members. No pickle, no images. A tar is read as a whole: its directory is
+spread over it, and samples are found only by reading from the beginning.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import tarfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.files import DataFile, DataRoot
+from tpujob_trainer.data.footers import DataChangedError
+from tpujob_trainer.data.formats.content import content_digest, read_whole, require_content
+from tpujob_trainer.data.formats.format import FileScan, RawRows
+from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
+
+_DECODED = ("txt", "text", "json", "jsonl")
+
+
+class WebDataset:
+    """Tar files of samples."""
+
+    name = "webdataset"
+    suffixes = (".tar", ".tar.gz", ".tgz")
+    elements = "files"
+
+    def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
+        """One part of one element."""
+        digest = content_digest(root, file, is_listed=True)
+        return FileScan(digest, np.array([min(file.size, 1)], dtype=np.int64), np.array([file.size], dtype=np.int64))
+
+    def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedTar:
+        """The file by its size and both of its ends."""
+        require_content(root, file, digest)
+        return OpenedTar(root, file, column)
+
+
+class OpenedTar:
+    """One tar."""
+
+    def __init__(self, root: DataRoot, file: DataFile, column: Column) -> None:
+        self._root = root
+        self._file = file
+        self._column = column
+
+    def read(self, part: int, first: int, count: int) -> RawRows:
+        """The rows of all samples."""
+        data = read_whole(self._root, self._file)
+        try:
+            with tarfile.open(fileobj=io.BytesIO(data), mode="r:*") as tar:
+                values = [value for sample in _samples(tar) for value in _values(sample, self._column)]
+        except (tarfile.TarError, OSError, EOFError) as error:
+            raise DataChangedError(
+                f"{self._root.locate(self._file.path)!r} cannot be read as a tar: {error}"
+            ) from error
+        return rows_of_values(values, self._column)
+
+
+def _samples(tar: tarfile.TarFile) -> Iterator[dict[str, bytes]]:
+    """The fields of each sample; those that are not text are left out unread."""
+    members = (member for member in tar if member.isfile())
+    for _, group in itertools.groupby(members, key=lambda member: _split(member.name)[0]):
+        sample = {}
+        for member in group:
+            field = _split(member.name)[1]
+            if field.rsplit(".", 1)[-1] in _DECODED:
+                opened = tar.extractfile(member)
+                assert opened is not None
+                sample[field] = opened.read()
+        yield sample
+
+
+def _split(name: str) -> tuple[str, str]:
+    """What a sample is called, and the field: a name up to the first dot of its last part, and the rest."""
+    folder, slash, last = name.rpartition("/")
+    stem, _, field = last.partition(".")
+    return f"{folder}{slash}{stem}", field.lower()
+
+
+def _values(sample: dict[str, bytes], column: Column) -> list[Any]:
+    """The rows of a sample: one, or as many as a jsonl member has lines."""
+    for field in (column.name.lower(), "txt" if column.kind == "text" and column.name == "text" else ""):
+        if field in sample and not field.endswith(("json", "jsonl")):
+            return [sample[field]]
+    if "json" in sample:
+        return [value_of_json(sample["json"], column)]
+    if "jsonl" in sample:
+        return [value_of_json(line, column) for line in sample["jsonl"].split(b"\n") if line.strip()]
+    return [None]
