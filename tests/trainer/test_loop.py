@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +17,30 @@ from tests.trainer.test_train_step import LENGTH, ROWS, SHAPE
 from tpujob_trainer import coordination
 from tpujob_trainer.batches import Assembler, Feed
 from tpujob_trainer.checkpoint import Checkpoints
-from tpujob_trainer.config import CheckpointConfig
+from tpujob_trainer.checkpoint_retention import Retention
+from tpujob_trainer.config import CheckpointConfig, NonFiniteConfig
 from tpujob_trainer.data import LocalBatch
-from tpujob_trainer.errors import DivergedError
 from tpujob_trainer.loop import Ending, Interlude, Loop, checkpoint_tree
 from tpujob_trainer.mesh import build_mesh
 from tpujob_trainer.metrics import Metrics
 from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.nonfinite import NonFiniteError, SkipBudget, Without
 from tpujob_trainer.progress import Progress
 from tpujob_trainer.report import Report
 from tpujob_trainer.saving import SaveClock
 from tpujob_trainer.signals import Signals
 from tpujob_trainer.startup import Runtime
 from tpujob_trainer.stopping import StopRequest
-from tpujob_trainer.train_step import TrainState, TrainStep, init_state, make_train_step
+from tpujob_trainer.train_step import TrainState, TrainStep, init_state, make_finite_check, make_train_step
 
 OPTIMIZER = optax.adam(1e-2)
-RUNTIME = Runtime(0, 1, "1.0-0000", "here", coordination.alone())
+POISON = 999
+"""A token that no vocabulary has: what should be predicted there has no number, and the loss is not finite."""
 
 
 @functools.cache
 def model() -> Model:
-    return Model(dataclasses.replace(SHAPE, layers=1), build_mesh(slices=1))
+    return Model(dataclasses.replace(SHAPE, layers=1, tie_embeddings=False), build_mesh(slices=1))
 
 
 @functools.cache
@@ -46,12 +48,20 @@ def train_step() -> TrainStep:
     return make_train_step(model(), OPTIMIZER, optax.constant_schedule(1e-2), clip_norm=1.0)
 
 
+@functools.cache
+def finite_check() -> Any:
+    return make_finite_check(model())
+
+
 class Batches:
     """The k-th batch is a function of k; its state is k + 1."""
 
-    def __init__(self, taken: int = 0, before: Callable[[int], None] = lambda taken: None) -> None:
+    def __init__(
+        self, taken: int = 0, before: Callable[[int], None] = lambda taken: None, poisoned: Collection[int] = ()
+    ) -> None:
         self.taken = taken
         self._before = before
+        self._poisoned = poisoned
 
     def __iter__(self) -> Batches:
         return self
@@ -60,6 +70,8 @@ class Batches:
         self._before(self.taken)
         rng = np.random.default_rng(self.taken)
         tokens = rng.integers(0, 32, (ROWS, LENGTH + 1), np.int32)
+        if self.taken in self._poisoned:
+            tokens[3, 2] = POISON
         self.taken += 1
         return LocalBatch(
             inputs=tokens[:, :-1],
@@ -69,6 +81,7 @@ class Batches:
             loss_mask=np.ones((ROWS, LENGTH), bool),
             rows=np.arange(ROWS, dtype=np.int32),
             state=np.full((ROWS, 1), self.taken, np.int32),
+            batches_left=1_000,
         )
 
 
@@ -84,10 +97,14 @@ class Run:
     save_seconds: float = 0.0
     clock: Callable[[], float] | None = None
     interludes: Sequence[Interlude] = ()
+    max_skips: int = 2
 
     def __post_init__(self) -> None:
-        self.saver = Checkpoints(str(self.directory), keep=10, runtime=RUNTIME)
+        # One of its own: what was said under a name is kept.
+        runtime = Runtime(0, 1, "1.0-0000", "here", coordination.alone())
+        self.saver = Checkpoints(str(self.directory), retention=Retention(last=10), runtime=runtime)
         self.losses: dict[int, float] = {}
+        self.skipped: list[int] = []
 
     def train(self, steps: int, batches: Batches, state: TrainState | None = None, first: int = 0) -> Ending:
         assembler = Assembler(model().mesh, ROWS)
@@ -98,12 +115,15 @@ class Run:
 
         def recorded(finding: Any, **rest: Any) -> None:
             self.losses[finding.step] = finding.loss
+            self.skipped += [] if finding.is_finite else [finding.step]
             record(finding, **rest)
 
         progress.record = recorded  # type: ignore[method-assign]
         loop = Loop(
             train_step=train_step(),
             feed=Feed(batches, assembler, np.full((ROWS, 1), batches.taken, np.int32)),
+            weights_are_finite=finite_check(),
+            skips=SkipBudget(NonFiniteConfig(max_skips=self.max_skips)),
             saver=self.saver,
             config=config,
             clock=SaveClock(config, decides=True, **clock),
@@ -180,11 +200,33 @@ def test_process_0_can_ask_for_a_save_by_its_clock(tmp_path: Path) -> None:
     assert run.saved() == [5, 9], "asked with batch 4, told with its metrics after step 5 was begun"
 
 
-def test_what_is_not_finite_is_never_saved(tmp_path: Path) -> None:
+def test_a_poisoned_batch_changes_nothing_and_counts(tmp_path: Path) -> None:
+    run = Run(tmp_path, every_steps=3)
+    ending = run.train(5, Batches(poisoned=[2]))
+    assert (ending.step, ending.has_finished) == (5, True)
+    assert run.skipped == [3]
+    assert run.saved() == [3, 5]
+    without = Run(tmp_path / "without")
+    without.saver = None  # type: ignore[assignment]
+    skipping = Batches()
+    batches = Without(skipping, taken=0, left_out=[3])
+    without.train(4, batches)  # type: ignore[arg-type]
+    # The batch is as good as not there; but for Adam's count of steps, which goes on.
+    assert without.losses[3] == run.losses[4]
+
+
+def test_too_many_poisoned_batches_are_told_with_their_range(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    with pytest.raises(NonFiniteError, match=r"^steps 2 to 6: .* in 3 steps; 2 in 1000") as error:
+        run.train(9, Batches(poisoned=[1, 3, 5]))
+    assert error.value.steps == (2, 4, 6)
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     run = Run(tmp_path, every_steps=1)
     state = init_state(model(), OPTIMIZER, 0)
     spoiled = jax.tree.map(lambda leaf: leaf * np.float32("nan"), state.weights)
-    with pytest.raises(DivergedError, match=r"^step 1:"):
+    with pytest.raises(NonFiniteError, match=r"^step 1: the loss is not finite, and neither are the weights"):
         run.train(3, Batches(), TrainState(state.step, spoiled, state.optimizer))
     assert run.saver.committed_step is None
     assert not run.saver.is_saving

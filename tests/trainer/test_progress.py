@@ -3,7 +3,6 @@ import logging
 import numpy as np
 import pytest
 
-from tpujob_trainer.errors import DivergedError
 from tpujob_trainer.metrics import Metrics
 from tpujob_trainer.progress import Finding, Progress, read
 from tpujob_trainer.report import Report
@@ -16,11 +15,20 @@ def metrics(loss: float = 1.0, norm: float = 1.0) -> StepMetrics:
     return StepMetrics(*numbers, Signals().pack())
 
 
-@pytest.mark.parametrize(("loss", "norm"), [(float("nan"), 1), (float("inf"), 1), (1, float("nan")), (1, float("inf"))])
-def test_what_is_not_finite_ends_the_run(loss: float, norm: float) -> None:
-    with pytest.raises(DivergedError, match=r"^step 7: .*spec\.trainer\.optimizer\.learningRate") as error:
-        read(7, metrics(loss, norm))
-    assert error.value.exit_code == 76
+@pytest.mark.parametrize(
+    ("loss", "norm", "is_finite"),
+    [(1, 1, True), (float("nan"), 1, False), (float("inf"), 1, False), (1, float("nan"), False)],
+)
+def test_what_is_not_finite_is_found(loss: float, norm: float, is_finite: bool) -> None:
+    assert read(7, metrics(loss, norm)).is_finite == is_finite
+
+
+def test_a_loss_that_is_not_finite_is_not_reported() -> None:
+    report = Report()
+    progress = Progress(report, Metrics(report), steps=9, log_every_steps=1, is_lead=False)
+    for step, loss in [(1, 2.0), (2, float("nan"))]:
+        progress.record(read(step, metrics(loss)), data_wait_seconds=0)
+    assert (report.snapshot()["step"], report.snapshot()["loss"]) == (2, 2.0)
 
 
 def test_speed_is_that_of_the_window_without_the_first_step(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from tpujob_trainer.model import partitioning
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.signals import Signals, unpack
-from tpujob_trainer.train_step import Batch, TrainState, abstract_state, init_state, make_train_step
+from tpujob_trainer.train_step import Batch, TrainState, abstract_state, init_state, make_finite_check, make_train_step
 
 SHAPE = ModelShape(
     layers=2, embed_dim=16, heads=2, kv_heads=1, head_dim=8, mlp_dim=24, vocab_size=32, tie_embeddings=True
@@ -120,3 +120,31 @@ def test_a_large_gradient_is_clipped_and_signals_come_back(model: Model) -> None
     assert float(metrics.learning_rate) == 0.25
     assert unpack(np.asarray(metrics.signals)) == Signals(stop=True, seconds_left=12.0, save=True, save_seconds=4.0)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state.weights)), "the state's memory is not reused"
+
+
+def test_a_step_that_is_not_finite_counts_and_changes_no_weight(model: Model) -> None:
+    optimizer = optax.adam(1e-2)
+    step = make_train_step(model, optimizer, optax.constant_schedule(0.25), clip_norm=1.0)
+    state, _ = step(init_state(model, optimizer, 0), make_batch())
+    before = jax.tree.map(np.array, state)
+    batch = make_batch()
+    batch.targets[batch.loss_mask.nonzero()[0][0], batch.loss_mask.nonzero()[1][0]] = 999  # has no logit
+    after, metrics = step(state, batch)
+    assert not np.isfinite(metrics.loss)
+    jax.tree.map(np.testing.assert_array_equal, before.weights, after.weights)
+    assert int(after.step) == 2
+    moments, counted = after.optimizer[0], before.optimizer[0]
+    assert int(moments.count) == int(counted.count) + 1 == 2
+    jax.tree.map(np.testing.assert_array_equal, counted.mu, moments.mu)
+
+
+def test_one_weight_that_is_not_finite_is_found(model: Model) -> None:
+    weights = init_state(model, SGD, 0).weights
+    scale = weights["norm"]["scale"]
+    query = weights["layers"]["attention"]["query"]
+    check = make_finite_check(model)
+    assert np.asarray(check(weights))
+    for path, leaf, where in (("norm", scale, (3,)), ("query", query, (1, 15, 1, 7))):
+        bad = jax.jit(lambda x, at=where: x.at[at].set(np.inf), out_shardings=leaf.sharding)(leaf)
+        changed = jax.tree.map(lambda old, kept=leaf, new=bad: new if old is kept else old, weights)
+        assert not np.asarray(check(changed)), path

@@ -95,6 +95,19 @@ class SampleConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NonFiniteConfig:
+    """What becomes of steps whose loss or gradient is not finite. They change no weight in any case."""
+
+    max_skips: Annotated[int, Range(0, 1e9)] = 10
+    """Such steps that are allowed within windowSteps. After more of them the run goes back to a checkpoint from before
+    the first, and leaves out their batches."""
+    window_steps: Annotated[int, Range(1, 1e9)] = 1000
+    """The steps in which they are counted."""
+    rollbacks: Annotated[int, Range(0, 100)] = 1
+    """How often the run may go back, in all its attempts; after that it ends as diverged (exit code 76)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
     """Pretraining of a decoder on text. One of tokens and steps says how long."""
 
@@ -118,6 +131,8 @@ class TrainerConfig:
     """The optimizer and its schedule."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     """When to save."""
+    non_finite: NonFiniteConfig = field(default_factory=NonFiniteConfig)
+    """Steps whose loss or gradient is not finite."""
     evaluation: EvaluationConfig | None = None
     """Evaluation in training. Default: none."""
     sample: SampleConfig | None = None

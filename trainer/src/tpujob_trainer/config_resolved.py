@@ -13,6 +13,7 @@ from tpujob_trainer.config import (
     BLOCK,
     CheckpointConfig,
     EvaluationConfig,
+    NonFiniteConfig,
     OptimizerConfig,
     SampleConfig,
     TrainerConfig,
@@ -43,6 +44,7 @@ class ResolvedConfig:
     optimizer: OptimizerConfig
     """With learning_rate and warmup_steps set."""
     checkpoint: CheckpointConfig
+    non_finite: NonFiniteConfig
     evaluation: EvaluationConfig | None
     sample: SampleConfig | None
     log_every_steps: int
@@ -91,6 +93,7 @@ def resolve(config: TrainerConfig, *, num_devices: int, vocabulary: int, platfor
         seed=config.seed,
         optimizer=_resolve_optimizer(config, steps, preset.learning_rate if preset else DEFAULT_LEARNING_RATE),
         checkpoint=config.checkpoint,
+        non_finite=config.non_finite,
         evaluation=config.evaluation,
         sample=config.sample,
         log_every_steps=config.log_every_steps,

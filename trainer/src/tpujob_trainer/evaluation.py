@@ -62,15 +62,20 @@ class Evaluation:
     def run(self, step: int, state: TrainState, say: Callable[[], Signals]) -> None:
         """Evaluates and tells; `say` is what this process has to tell the others."""
         with self._progress.pause("evaluating"), self._open() as batches:
-            found = evaluate(self._step, state.weights, (self._assembler.batch(local, say()) for local in batches))
+            of_all = (self._assembler.batch(local, say()) for local in batches)
+            found = evaluate(self._step, state.weights, of_all, self._progress.tick)
         if found is None:
             logger.info("Step %d: evaluation left, asked to stop", step)
         else:
             self._progress.evaluated(step, found.loss, tokens=found.tokens, seconds=found.seconds)
 
 
-def evaluate(step: EvaluationStep, weights: Weights, batches: Iterable[Batch]) -> Evaluated | None:
+def evaluate(
+    step: EvaluationStep, weights: Weights, batches: Iterable[Batch], tick: Callable[[], None] = lambda: None
+) -> Evaluated | None:
     """The mean loss over all batches; None when a process was asked to stop meanwhile.
+
+    It ends early with a batch in which nothing counts. `tick` is called for each one: a sign of progress.
 
     Raises:
         ValueError: there is not one position that counts.
@@ -90,8 +95,12 @@ def evaluate(step: EvaluationStep, weights: Weights, batches: Iterable[Batch]) -
     for batch in batches:
         # The batch before is read while the devices work on this one.
         unread, before = step(weights, batch), unread
-        if before is not None and read(before).stop:
-            return None
+        tick()
+        if before is not None:
+            if read(before).stop:
+                return None
+            if not np.asarray(before.tokens).any():
+                break  # the data is at its end; all processes see it
     if unread is not None and read(unread).stop:
         return None
     if not tokens:

@@ -13,7 +13,7 @@ from tpujob_trainer import data
 from tpujob_trainer.batches import Assembler
 from tpujob_trainer.config import EvaluationConfig
 from tpujob_trainer.config_resolved import ResolvedConfig
-from tpujob_trainer.dataset import EVALUATION, shared_manifest
+from tpujob_trainer.dataset import EVALUATION, Dataset, shared_manifest
 from tpujob_trainer.evaluation import Evaluation
 from tpujob_trainer.evaluation_step import make_evaluation_step
 from tpujob_trainer.loop import Interlude
@@ -29,8 +29,7 @@ def make_interludes(
     session: Session,
     run: ResolvedConfig,
     model: Model,
-    tokenizer: data.Tokenizer,
-    manifest: data.Manifest,
+    dataset: Dataset,
     assembler: Assembler,
     progress: Progress,
     prompt: list[int],
@@ -41,8 +40,7 @@ def make_interludes(
         session: compiles, so that no process waits for another one on the devices.
         run: the configuration.
         model: whose weights are evaluated.
-        tokenizer: of the training.
-        manifest: the training's data.
+        dataset: the training's.
         assembler: of global batches.
         progress: is told the results.
         prompt: the sample's, as tokens.
@@ -56,7 +54,7 @@ def make_interludes(
             weights,
             abstract_batch(model, run.batch_size, run.sequence_length),
         )
-        batches = _Batches(session, run, run.evaluation, tokenizer, manifest, assembler)
+        batches = _Batches(session, run, run.evaluation, dataset, assembler)
         made.append(Evaluation(compiled, batches.open, assembler, progress, every_steps=run.evaluation.every_steps))
     if run.sample:
         config = run.sample
@@ -65,7 +63,7 @@ def make_interludes(
             jitted = make_sampler(model, prompt=prompt, config=config, seed=run.seed)
             return session.compiled("sample", jitted, weights)
 
-        made.append(Samples(sampler, tokenizer, progress, prompt=config.prompt, every_steps=config.every_steps))
+        made.append(Samples(sampler, dataset.tokenizer, progress, prompt=config.prompt, every_steps=config.every_steps))
     return made
 
 
@@ -77,22 +75,20 @@ class _Batches:
         session: Session,
         run: ResolvedConfig,
         config: EvaluationConfig,
-        tokenizer: data.Tokenizer,
-        manifest: data.Manifest,
+        dataset: Dataset,
         assembler: Assembler,
     ) -> None:
         self._count = config.batches
-        self._tokenizer = tokenizer
+        self._tokenizer = dataset.tokenizer
         self._rows = assembler.rows
         self._length = run.sequence_length
-        source = run.data
-        self._manifest = manifest
+        source, self._manifest = run.data, dataset.manifest
         if config.data:
             source = config.data
             self._manifest = shared_manifest(session, source, batch_size=run.batch_size, folder=EVALUATION)
-        self._plan = data.plan_lanes(
-            self._manifest, dataclasses.replace(source, lanes=None), batch_size=run.batch_size, seed=run.seed
-        )
+        # Once through it and then nothing; a mixture knows no passes, and goes on.
+        once = dataclasses.replace(source, lanes=None, epochs=None if source.mixture else 1)
+        self._plan = data.plan_lanes(self._manifest, once, batch_size=run.batch_size, seed=run.seed)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Iterator[data.LocalBatch]]:

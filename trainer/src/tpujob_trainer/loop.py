@@ -7,7 +7,8 @@ Its order is a promise:
 2. Take the next batch, and start the step on it; the host goes on while the devices work.
 3. Read the metrics of the step before, which is over by then: the host never waits for the step it has just started.
 
-A state is saved only after its own step's metrics were read and found finite. What depends on a clock or a signal
+A state is saved only after its own step's metrics were read, and where those are not finite, after the weights were
+found to be. What depends on a clock or a signal
 (save now, stop now) travels in the batch and comes back with the metrics, so that all processes do it at the same step.
 """
 
@@ -19,9 +20,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import jax
+import numpy as np
+
 from tpujob_trainer.batches import Feed
 from tpujob_trainer.config import CheckpointConfig
 from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.model.decoder import Weights
+from tpujob_trainer.nonfinite import SkipBudget
 from tpujob_trainer.progress import Finding, Progress, read
 from tpujob_trainer.saving import SaveClock, fits, is_due_by_steps
 from tpujob_trainer.signals import Signals
@@ -38,7 +44,7 @@ class Saver(Protocol):
 
     @property
     def committed_step(self) -> int | None: ...
-    def save(self, step: int, tree: Any) -> bool: ...
+    def save(self, step: int, tree: Any, *, wait_seconds: float | None) -> bool: ...
     def poll(self) -> None: ...
     def finish(self, limit_seconds: float) -> bool: ...
 
@@ -75,6 +81,8 @@ class Loop:
         *,
         train_step: TrainStep,
         feed: Feed,
+        weights_are_finite: Callable[[Weights], jax.Array],
+        skips: SkipBudget,
         saver: Saver | None,
         config: CheckpointConfig,
         clock: SaveClock,
@@ -88,6 +96,8 @@ class Loop:
         Args:
             train_step: the jitted step.
             feed: the batches, at the position of the state that `run` is given.
+            weights_are_finite: jitted; asked only after a step that was not finite.
+            skips: counts these.
             saver: where states go; None where there is no checkpoint directory.
             config: when to save.
             clock: process 0's.
@@ -98,6 +108,8 @@ class Loop:
         """
         self._train_step = train_step
         self._feed = feed
+        self._weights_are_finite = weights_are_finite
+        self._skips = skips
         self._saver = saver
         self._config = config
         self._clock = clock
@@ -110,7 +122,7 @@ class Loop:
         """The state after `steps` steps in all, `first` of which are done; committed if there is a saver.
 
         Raises:
-            DivergedError: the loss or the gradient is not finite.
+            NonFiniteError: the loss or the gradient was not finite too often.
             TrainerError: the last state could not be committed.
         """
         unread: Unread = None
@@ -119,23 +131,23 @@ class Loop:
             saves = said.save or is_due_by_steps(step, every=self._config.every_steps, begun_at=first)
             interludes = [i for i in self._interludes if is_due_by_steps(step, every=i.every_steps, begun_at=0)]
             if saves or interludes:
-                finding, unread = self._record(unread), None
+                finding, unread = self._record(unread, state), None
                 if saves or (finding and finding.signals.save):
-                    self._save(step, state)
+                    self._save(step, state, wait_seconds=0.0)
                 for interlude in interludes:
                     interlude.run(step, state, self._stop_signals)
             batch = self._feed.take(self._signals)
             state, metrics = self._train_step(state, batch)
-            finding, unread = self._record(unread), (step + 1, metrics)
+            finding, unread = self._record(unread, state), (step + 1, metrics)
             said = finding.signals if finding else Signals()
             if self._saver:
                 self._saver.poll()
             if said.stop:
-                self._record(unread)
+                self._record(unread, state)
                 is_kept = self._save_to_stop(step + 1, state, said)
                 return Ending(state, step + 1, has_finished=is_kept and step + 1 == steps)
-        self._record(unread)
-        self._save(steps, state)
+        self._record(unread, state)
+        self._save(steps, state, wait_seconds=self._commit_seconds())
         for interlude in self._interludes:
             interlude.run(steps, state, self._stop_signals)
         self._wait_to_finish(steps)
@@ -147,18 +159,23 @@ class Loop:
     def _stop_signals(self) -> Signals:
         return Signals(stop=self._stop.requested, seconds_left=self._stop.seconds_left())
 
-    def _record(self, unread: Unread) -> Finding | None:
+    def _record(self, unread: Unread, state: TrainState) -> Finding | None:
+        """Tells what a step found; `state` is the newest, after that step or the one that follows it."""
         if unread is None:
             return None
         finding = read(*unread)
+        if not finding.is_finite:
+            are_finite = bool(np.asarray(self._weights_are_finite(state.weights)))
+            self._progress.skipped(finding, count=self._skips.skipped(finding.step, weights_are_finite=are_finite))
         self._progress.record(finding, data_wait_seconds=self._feed.wait_seconds)
         return finding
 
-    def _save(self, step: int, state: TrainState) -> None:
+    def _save(self, step: int, state: TrainState, *, wait_seconds: float) -> None:
+        """Begins to save; waits so long for the save before, and passes this one over if that still goes on."""
         if self._saver is None:
             return
         with self._progress.pause("saving"):
-            self._saver.save(step, checkpoint_tree(state, self._feed.position()))
+            self._saver.save(step, checkpoint_tree(state, self._feed.position()), wait_seconds=wait_seconds)
         self._clock.saved()
 
     def _save_to_stop(self, step: int, state: TrainState, said: Signals) -> bool:
@@ -174,7 +191,7 @@ class Loop:
                 self._saver.committed_step,
             )
             return False
-        self._save(step, state)
+        self._save(step, state, wait_seconds=self._commit_seconds())
         return self._wait_for_commit(step)
 
     def _wait_to_finish(self, step: int) -> None:
@@ -183,10 +200,13 @@ class Loop:
                 f"step {step} was saved but not committed; the newest checkpoint is step {self._saver.committed_step}"
             )
 
+    def _commit_seconds(self) -> float:
+        return min(self._stop.seconds_left(), COMMIT_LIMIT_SECONDS)
+
     def _wait_for_commit(self, step: int) -> bool:
         assert self._saver is not None
         with self._progress.pause("saving"):
-            self._saver.finish(min(self._stop.seconds_left(), COMMIT_LIMIT_SECONDS))
+            self._saver.finish(self._commit_seconds())
         return self._saver.committed_step == step
 
 

@@ -23,6 +23,7 @@ GAUGES = {
     "step": ("tpujob_step", "Last finished training step."),
     "steps": ("tpujob_steps", "Training steps of the whole run."),
     "loss": ("tpujob_loss", "Training loss of the last step that was read, in nats per token."),
+    "gradient_norm": ("tpujob_gradient_norm", "Global norm of the gradient before clipping, of the last step read."),
     "evaluation_loss": ("tpujob_evaluation_loss", "Loss of the last evaluation, in nats per token."),
     "evaluation_step": ("tpujob_evaluation_step", "Training step of the last evaluation."),
     "tokens_per_second": ("tpujob_tokens_per_second", "Tokens of all processes per second, over the last interval."),
@@ -81,6 +82,14 @@ class Metrics:
             "tpujob_checkpoints_unusable",
             "Checkpoints that were found damaged in a restore, and set aside.",
             registry=self.registry,
+        )
+        self.nonfinite_steps = prometheus_client.Counter(
+            "tpujob_nonfinite_steps",
+            "Steps of this attempt whose loss or gradient was not finite; they changed no weight.",
+            registry=self.registry,
+        )
+        self.rollbacks = prometheus_client.Counter(
+            "tpujob_rollbacks", "Times that this attempt went back to a checkpoint.", registry=self.registry
         )
         self._heartbeat = prometheus_client.Gauge(HEARTBEAT, "When the loop last turned.", registry=self.registry)
         self.registry.register(_FromReport(report))

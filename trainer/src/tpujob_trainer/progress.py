@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpujob_trainer.errors import DivergedError
 from tpujob_trainer.metrics import Metrics
 from tpujob_trainer.report import Phase, Report
 from tpujob_trainer.signals import Signals, unpack
@@ -33,14 +32,15 @@ class Finding:
     tokens: int
     signals: Signals
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether the step changed the weights: else loss or gradient was not finite."""
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
 
 def read(step: int, metrics: StepMetrics) -> Finding:
-    """The numbers of a step; waits until the devices have done it.
-
-    Raises:
-        DivergedError: the loss or the gradient is not finite.
-    """
-    finding = Finding(
+    """The numbers of a step; waits until the devices have done it."""
+    return Finding(
         step=step,
         loss=float(np.asarray(metrics.loss)),
         gradient_norm=float(np.asarray(metrics.gradient_norm)),
@@ -48,14 +48,6 @@ def read(step: int, metrics: StepMetrics) -> Finding:
         tokens=int(np.asarray(metrics.tokens)),
         signals=unpack(np.asarray(metrics.signals)),
     )
-    if not (math.isfinite(finding.loss) and math.isfinite(finding.gradient_norm)):
-        error = DivergedError(
-            f"step {step}: the loss is {finding.loss:g} and the gradient's norm {finding.gradient_norm:g}; nothing was "
-            "saved since. Lower spec.trainer.optimizer.learningRate or clipNorm, or look at the data of these steps"
-        )
-        error.is_shared = True  # all processes read the same numbers
-        raise error
-    return finding
 
 
 class Progress:
@@ -86,7 +78,9 @@ class Progress:
         now = self._clock()
         self._metrics.heartbeat()
         self._metrics.tokens.inc(finding.tokens)
-        self._report.update(step=finding.step, loss=finding.loss, data_wait_seconds=data_wait_seconds)
+        self._report.update(step=finding.step, data_wait_seconds=data_wait_seconds)
+        if finding.is_finite:
+            self._report.update(loss=finding.loss, gradient_norm=finding.gradient_norm)
         if self._is_first:
             self._report.enter("training")
             self._window_began = now
@@ -107,6 +101,22 @@ class Progress:
         spent = self._clock() - began
         self._last += spent
         self._window_began += spent
+
+    def tick(self) -> None:
+        """A sign of progress between two steps."""
+        self._metrics.heartbeat()
+        self._report.tick()
+
+    def skipped(self, finding: Finding, *, count: int) -> None:
+        """Tells of a step that was not finite and changed nothing, the `count`-th within the window."""
+        self._metrics.nonfinite_steps.inc()
+        logger.warning(
+            "Step %d: loss %g, gradient norm %g: the weights stay as they were, %d such steps so far",
+            finding.step,
+            finding.loss,
+            finding.gradient_norm,
+            count,
+        )
 
     def evaluated(self, step: int, loss: float, *, tokens: int, seconds: float) -> None:
         """Tells of an evaluation of the state after `step` steps."""

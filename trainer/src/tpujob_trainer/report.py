@@ -31,6 +31,7 @@ FIELDS: dict[str, Any] = {
     "steps": None,
     "loss": None,
     "loss_first": None,
+    "gradient_norm": None,
     "evaluation_loss": None,
     "evaluation_step": None,
     "tokens_per_second": None,

@@ -27,17 +27,22 @@ def restore_or_init(
     optimizer: optax.GradientTransformation,
     plan: data.LanePlan,
     seed: int,
+    *,
+    below: int | None = None,
+    reason: str = "",
 ) -> tuple[TrainState, np.ndarray | None]:
     """The state to train from, and the data position that belongs to it (None: the beginning).
 
     The newest checkpoint that all processes can read; where there is none at all, fresh weights, made on the devices
-    that keep them.
+    that keep them. With `below` only steps before that one; later ones are set aside for the `reason`.
     """
     if checkpoints:
         session.report.enter("restoring")
         position = jax.ShapeDtypeStruct(
             data.state_shape(plan), np.int32, sharding=NamedSharding(model.mesh, REPLICATED)
         )
+        if below is not None:
+            checkpoints.set_aside_from(below, reason)
         restored = checkpoints.restore(checkpoint_tree(abstract_state(model, optimizer), position))
         if restored is not None:
             step, tree = restored

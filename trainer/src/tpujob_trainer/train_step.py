@@ -140,6 +140,8 @@ def make_train_step(
 ) -> TrainStep:
     """The jitted step. It takes the memory of the state it is given, which must not be used again.
 
+    A step whose loss or gradient is not finite counts, and leaves weights and moments as they were.
+
     Args:
         model: whose weights are trained.
         optimizer: of one device's parts: it must not look at more than one number at a time.
@@ -157,6 +159,8 @@ def make_train_step(
         scale_clipped = scale * jnp.minimum(1.0, clip_norm / jnp.maximum(norm, 1e-30))
         gradients = jax.tree.map(lambda gradient: gradient * scale_clipped, gradients)
         updates, moments = optimizer.update(gradients, state.optimizer, state.weights)
+        weights = optax.apply_updates(state.weights, updates)
+        is_finite = jnp.isfinite(loss * scale) & jnp.isfinite(norm)
         metrics = StepMetrics(
             loss=loss * scale,
             gradient_norm=norm,
@@ -164,7 +168,10 @@ def make_train_step(
             tokens=count.astype(jnp.int32),
             signals=jax.lax.pmax(jnp.max(batch.signals, axis=0), (DATA, FSDP)),
         )
-        return TrainState(state.step + 1, optax.apply_updates(state.weights, updates), moments), metrics
+        after = TrainState(
+            state.step + 1, _chosen(is_finite, weights, state.weights), _chosen(is_finite, moments, state.optimizer)
+        )
+        return after, metrics
 
     specs = state_specs(model, optimizer)
     sharded = jax.shard_map(
@@ -178,12 +185,33 @@ def make_train_step(
     return step
 
 
+def make_finite_check(model: Model) -> Callable[[Weights], jax.Array]:
+    """The jitted function from weights to whether all of them are finite, whole on every process."""
+
+    def on_device(weights: Weights) -> jax.Array:
+        are_finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(weights)])
+        return jax.lax.pmin(jnp.all(are_finite).astype(jnp.int32), (DATA, FSDP)) == 1
+
+    return jax.jit(
+        jax.shard_map(on_device, mesh=model.mesh, in_specs=(model.specs,), out_specs=REPLICATED, check_vma=False)
+    )
+
+
 def loss_sum(model: Model, weights: Weights, batch: Batch) -> jax.Array:
     """The sum of the loss over the positions of this device that count, float32; inside `shard_map` only."""
     rows, length = batch.inputs.shape
     hidden, output = model.hidden(weights, batch.inputs, batch.positions, batch.segment_ids)
     chunks = num_chunks(rows, length, model.shape.vocab_size)
     return cross_entropy(hidden, output, batch.targets, batch.loss_mask, chunks=chunks)
+
+
+def _chosen(is_finite: jax.Array, new: Any, old: Any) -> Any:
+    """`new` where the step is finite, else `old`; whole numbers count steps and always go on."""
+
+    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+        return new if jnp.issubdtype(new.dtype, jnp.integer) else jnp.where(is_finite, new, old)
+
+    return jax.tree.map(choose, new, old)
 
 
 def _gradients(model: Model, weights: Weights, batch: Batch, parts: int) -> tuple[jax.Array, Weights]:

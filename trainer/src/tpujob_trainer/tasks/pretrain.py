@@ -10,24 +10,24 @@ import numpy as np
 
 from tpujob_contract import DistributedProcess, ExitCode
 from tpujob_trainer import data
-from tpujob_trainer.batches import Assembler, Feed
+from tpujob_trainer.batches import Assembler
 from tpujob_trainer.config import TrainerConfig
 from tpujob_trainer.config_resolved import ResolvedConfig, resolve
-from tpujob_trainer.dataset import shared_manifest
+from tpujob_trainer.dataset import training_data
 from tpujob_trainer.flops import training_flops_per_token
 from tpujob_trainer.interludes import make_interludes
-from tpujob_trainer.loop import Loop
 from tpujob_trainer.mesh import build_mesh
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.progress import Progress
 from tpujob_trainer.restoring import restore_or_init
+from tpujob_trainer.rollback import Rollbacks
 from tpujob_trainer.sampling import prompt_tokens
 from tpujob_trainer.saves import Saves
-from tpujob_trainer.saving import SaveClock
 from tpujob_trainer.session import Session
 from tpujob_trainer.stopping import StopRequest
-from tpujob_trainer.train_step import abstract_batch, abstract_state, make_train_step
+from tpujob_trainer.train_step import abstract_batch, abstract_state, make_finite_check, make_train_step
+from tpujob_trainer.training import Training
 
 logger = logging.getLogger(__name__)
 
@@ -53,13 +53,13 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
     prompt = prompt_tokens(run.sample, tokenizer, sequence_length=run.sequence_length) if run.sample else []
     model = Model(run.model, mesh)
     _tell(session, run, model)
-    manifest = shared_manifest(session, run.data, batch_size=run.batch_size)
-    plan = data.plan_lanes(manifest, run.data, batch_size=run.batch_size, seed=run.seed)
+    dataset = training_data(session, run, tokenizer)
     schedule = make_schedule(run.optimizer, steps=run.steps)
     optimizer = make_optimizer(run.optimizer, schedule)
-    saves = Saves(session, run, data.describe_data(manifest, tokenizer, plan, run.sequence_length))
+    saves = Saves(session, run, dataset.described)
+    rollbacks = Rollbacks(session.directory, session.runtime.coordination)
 
-    state, position = restore_or_init(session, saves.checkpoints, model, optimizer, plan, run.seed)
+    state, position = restore_or_init(session, saves.checkpoints, model, optimizer, dataset.plan, run.seed)
     first = int(np.asarray(state.step))
     if first >= run.steps:
         return _already_complete(session, first, run.steps)
@@ -80,24 +80,22 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
     progress = Progress(
         session.report, session.metrics, steps=run.steps, log_every_steps=run.log_every_steps, is_lead=is_lead
     )
-    interludes = make_interludes(session, run, model, tokenizer, manifest, assembler, progress, prompt)
-    with data.BatchLoader(
-        manifest, tokenizer, plan, run.sequence_length, rows=assembler.rows, state=position
-    ) as loader:
-        loop = Loop(
-            train_step=train_step,
-            feed=Feed(loader, assembler, loader.state),
-            saver=saves.checkpoints,
-            config=run.checkpoint,
-            clock=SaveClock(run.checkpoint, decides=is_lead and saves.checkpoints is not None),
-            progress=progress,
-            stop=session.stop,
-            interludes=interludes,
-            save_seconds=lambda: saves.seconds,
-        )
-        session.stop.entered_loop()
-        ending = loop.run(state, first=first, steps=run.steps)
-        session.stop.left_loop()
+    interludes = make_interludes(session, run, model, dataset, assembler, progress, prompt)
+    training = Training(
+        session=session,
+        run=run,
+        model=model,
+        optimizer=optimizer,
+        dataset=dataset,
+        saves=saves,
+        rollbacks=rollbacks,
+        train_step=train_step,
+        weights_are_finite=make_finite_check(model),
+        assembler=assembler,
+        progress=progress,
+        interludes=interludes,
+    )
+    ending = training.to_the_end(state, position)
     if not ending.has_finished:
         logger.info("Step %d of %d: stopped as asked", ending.step, run.steps)
         return ExitCode.STOPPED
