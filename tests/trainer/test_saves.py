@@ -1,0 +1,83 @@
+"""What report and metrics say about saves. The session is only what it is asked for: no processes are met here."""
+
+import json
+import resource
+import time
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tpujob_trainer import coordination
+from tpujob_trainer.config import CheckpointConfig
+from tpujob_trainer.metrics import Metrics
+from tpujob_trainer.report import Report
+from tpujob_trainer.saves import Saves
+from tpujob_trainer.startup import Runtime
+
+LIMIT_SECONDS = 60.0
+NOISE = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+
+
+@pytest.fixture
+def session(tmp_path):
+    report = Report()
+    runtime = Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=coordination.alone())
+    return SimpleNamespace(directory=str(tmp_path), runtime=runtime, report=report, metrics=Metrics(report), claim=None)
+
+
+@pytest.fixture
+def saves(session):
+    config = CheckpointConfig(keep=1, keep_best=1, every_seconds=1000)
+    run = SimpleNamespace(checkpoint=config, as_json=lambda: "{}")
+    return Saves(session, run, {"fingerprint": "f"})  # type: ignore[arg-type]
+
+
+def save(saves, step):
+    assert saves.checkpoints is not None
+    saves.checkpoints.save(step, NOISE)
+    return saves.checkpoints.finish(LIMIT_SECONDS)
+
+
+def value(session, name):
+    return session.metrics.registry.get_sample_value(name)
+
+
+def test_failing_saves_raise_the_alarm_until_one_is_committed(session, saves):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        assert not save(saves, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    facts = session.report.snapshot()
+    assert abs(facts["checkpoint_failing_since"] - time.time()) < LIMIT_SECONDS
+    assert facts["checkpoint_message"].startswith("the checkpoint of step 1 failed: ")
+    assert facts["committed_step"] is None
+    assert value(session, "tpujob_checkpoint_failures_total") == 1
+    assert value(session, "tpujob_checkpoint_failing_since_timestamp_seconds") == facts["checkpoint_failing_since"]
+    assert saves.seconds > 0
+
+    assert save(saves, 2)
+    facts = session.report.snapshot()
+    assert (facts["committed_step"], facts["checkpoint_failing_since"], facts["checkpoint_message"]) == (2, None, None)
+    assert value(session, "tpujob_checkpoint_failing_since_timestamp_seconds") is None
+
+
+def test_evaluation_of_a_step_belongs_to_its_checkpoint(session, saves, tmp_path):
+    for step, loss in ((1, 2.0), (2, 3.0), (3, 4.0)):
+        assert save(saves, step)
+        session.report.update(evaluation_step=step, evaluation_loss=loss)
+    assert save(saves, 4)
+    saves.checkpoints.close()
+    assert sorted(path.name for path in (tmp_path / "steps").iterdir()) == ["1", "4"]
+    assert json.loads((tmp_path / "metrics" / "1.json").read_text()) == {"evaluation_loss": 2.0}
+
+
+def test_run_that_made_a_checkpoint_is_described_in_it(saves):
+    assert save(saves, 1)
+    stored = saves.checkpoints.stored_metadata()
+    assert stored["data"] == {"fingerprint": "f"}
+    assert stored["processes"] == 1
+    assert "orbax-checkpoint" in stored["versions"]
