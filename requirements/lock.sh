@@ -12,7 +12,7 @@ compile() { # output, inputs...
     --output-file "$output" "$@"
 }
 upgrade=("$@") # for instance --upgrade, or --upgrade-package jax
-compile requirements/dev.txt requirements/build.in requirements/dev.in operator/pyproject.toml trainer/pyproject.toml cli/pyproject.toml
+compile requirements/dev.txt requirements/build.in requirements/dev.in operator/pyproject.toml trainer/pyproject.toml cli/pyproject.toml --extra wandb
 upgrade=()
 for part in operator trainer; do
   compile "requirements/$part.txt" "$part/pyproject.toml" -c requirements/dev.txt
