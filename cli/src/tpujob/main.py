@@ -127,6 +127,34 @@ def bundle(
     typer.echo(f"{out}: {size / 1e9:.1f} GB; {out / 'README.md'} says what to do with it")
 
 
+@data_app.command("inspect")
+def data_inspect(
+    name: Annotated[str, typer.Argument(metavar="PATH|NAME", help="File, folder, pattern or URL; or a hub data set.")],
+    tokenizer: Annotated[str, typer.Option(help="bytes, or a tokenizer.json, its folder or URL.")] = "bytes",
+    batch_size: Annotated[int, typer.Option(help="Rows of a global batch.", min=1)] = 8,
+    sequence_length: Annotated[int, typer.Option(help="Tokens of a row.", min=2)] = 2048,
+    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
+    seed: Annotated[int, typer.Option(help="Of the order, as in the job.", min=0)] = 0,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object, with all tokens.")] = False,
+) -> None:
+    """Show what is in a data set, what would make it slow, some rows, and the first global batch of a run.
+
+    The batch is the one that a job with these settings begins with, on any number of hosts.
+    """
+    import json
+
+    from tpujob.data_inspect import describe, inspect_data, source_of
+
+    data = {**source_of(name), "tokenizer": tokenizer, "textColumn": text_column}
+    with _problems_on_stderr():
+        found = inspect_data(data, batch_size=batch_size, sequence_length=sequence_length, seed=seed)
+    if json_output:
+        typer.echo(json.dumps(found))
+        return
+    for line in describe(found, batch_size=batch_size, sequence_length=sequence_length):
+        typer.echo(line)
+
+
 class _problems_on_stderr:  # noqa: N801 - reads as a phrase
     """Turns a CommandError into its lines on stderr and its exit code."""
 
