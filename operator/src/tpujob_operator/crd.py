@@ -124,6 +124,9 @@ def _build_columns() -> list[dict[str, Any]]:
         ("Steps", "integer", ".status.steps", "Steps of the whole run", 1),
         ("Loss", "number", ".status.loss", "Loss of the step", 1),
         ("Saved", "integer", ".status.lastCheckpointStep", "Step of the last committed checkpoint", 1),
+        ("Restarts", "integer", ".status.restarts", "Restarts so far", 1),
+        ("Crashes", "integer", ".status.crashes", "Crashes since the committed step last advanced", 1),
+        ("Disruptions", "integer", ".status.disruptions", "Restarts for what was taken away", 1),
         ("Queue", "string", ".spec.queue", "Kueue LocalQueue", 1),
         ("Message", "string", ".status.message", "The phase in plain words", 1),
     ]
