@@ -37,7 +37,9 @@ def is_text(kind: Any) -> bool:
 
 
 def is_messages(kind: Any) -> bool:
-    """Whether a row of this Arrow type is a conversation: a list of structs that have a role and a content."""
+    """Whether a row of this Arrow type is a conversation: a list of structs with role and content, or JSON."""
+    if is_text(kind):
+        return True
     if not _is_list(kind) or not pa.types.is_struct(kind.value_type):
         return False
     return {"role", "content"} <= {field.name for field in kind.value_type}
