@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.operator.jobs import Jobs
 from tests.operator.operator_process import OperatorProcess
 from tests.operator.requests_made import jobsets_created, requests_made
 from tpujob_contract import ports
+from tpujob_operator.times import format_time
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
 
@@ -60,17 +61,23 @@ def test_job_runs_to_its_end(jobs: Jobs) -> None:
     pods.set_running(jobs.api, found[1])
     jobs.wait("llama", "one host", lambda status: status.get("ready") == "1/2")
     report = {"phase": "training", "step": 7, "steps": 9, "loss": 2.25, "tokens_per_second": 1000.0}
-    report |= {"committed_step": 5, "committed_time": 1893499200.0}
+    saved_at = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=20)
+    report |= {"committed_step": 5, "committed_time": saved_at.timestamp()}
+    report |= {"checkpoint_failing_since": saved_at.timestamp(), "checkpoint_message": "503 from the bucket"}
     with reporting(report):
         pods.set_running(jobs.api, found[0], pod_ip=REPORT_ADDRESS)
         running = jobs.wait("llama", "progress", lambda status: status.get("step") == 7)
         assert running["phase"] == "Running"
         assert (running["steps"], running["loss"], running["tokensPerSecond"]) == (9, 2.25, 1000)
-        assert (running["lastCheckpointStep"], running["lastCheckpointTime"]) == (5, "2030-01-01T12:00:00Z")
+        assert (running["lastCheckpointStep"], running["lastCheckpointTime"]) == (5, format_time(saved_at))
+        (health,) = (c for c in running["conditions"] if c["type"] == "CheckpointHealthy")
+        assert (health["status"], health["reason"]) == ("False", "SavesFail")
+        assert f"No save has succeeded since {format_time(saved_at)}: 503 from the bucket." in health["message"]
         report |= {"step": 8, "loss": 2.0}
         jobs.wait("llama", "more progress", lambda status: status.get("step") == 8 and status.get("loss") == 2)
         table = jobs.plane.kubectl("get", "ttj", "llama", "-n", jobs.namespace)
-    assert {"Running", "2/2", "8"} <= set(table.splitlines()[1].split())
+    # Phase, hosts, step, and the age of the last checkpoint.
+    assert {"Running", "2/2", "8", "20m"} <= set(table.splitlines()[1].split())
 
     parting = 'report: {"phase": "finished", "step": 9, "steps": 9, "committed_step": 9, "committed_time": 1893499260}'
     pods.set_succeeded(jobs.api, found[0], message=parting)

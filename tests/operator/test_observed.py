@@ -1,5 +1,6 @@
 """What is read off pods and JobSets."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -141,3 +142,26 @@ def test_evidence_is_bounded() -> None:
         evidence.note(KEY, pod(0, state=terminated(1), attempt=attempt))
     attempts = [end.attempt for end in evidence.of(KEY, JOBSET_UID)]
     assert (len(attempts), attempts[0], attempts[-1]) == (MOST_PER_JOB, 3, MOST_PER_JOB + 2)
+
+
+def test_last_report_is_process_0_s_and_goes_with_the_next() -> None:
+    parting = 'report: {"step": 9, "committed_step": 9}'
+    evidence = Evidence()
+    assert evidence.parting_report(KEY, JOBSET_UID) is None
+    evidence.note(KEY, pod(1, state=terminated(0, message=parting)))
+    assert evidence.parting_report(KEY, JOBSET_UID) is None
+    assert not evidence.note(KEY, pod(0, state=terminated(0, message=parting)))
+    progress = evidence.parting_report(KEY, JOBSET_UID)
+    assert progress is not None
+    assert progress.committed_step == 9
+    assert evidence.parting_report(KEY, "another") is None
+    evidence.drop_parting_report(KEY)
+    assert evidence.parting_report(KEY, JOBSET_UID) is None
+
+
+def test_pod_that_vanished_was_asked_to() -> None:
+    evidence = Evidence()
+    assert evidence.note(KEY, pod(0, deleted_after=3), deleted=True)
+    (end,) = evidence.of(KEY, JOBSET_UID)
+    assert (end.was_asked, end.asked_at, end.message) == (True, NOW + timedelta(seconds=3), "the pod was deleted")
+    assert not evidence.note(KEY, pod(1, state=terminated(0), deleted_after=3), deleted=True)

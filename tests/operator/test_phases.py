@@ -83,6 +83,12 @@ def test_restart_says_its_cause(fields: dict[str, Any], phase: str, words: str) 
     assert words in status["message"]
 
 
+def test_resuming_is_no_restart() -> None:
+    status = recorded("Starting", bookedRestarts=2)
+    seen = observed(job(status=status), jobset=jobset(restarts=2), hosts=(host(0, attempt=2),))
+    assert decide(seen, SETTINGS).status["phase"] == "Starting"
+
+
 def notice(reason: str, message: str, *, age: float = 0) -> Notice:
     return Notice(reason=reason, message=message, last_seen=NOW - timedelta(seconds=age))
 

@@ -58,6 +58,10 @@ class Evidence:
         uid, progress = self._parting.get(key, ("", None))
         return progress if uid == jobset_uid else None
 
+    def drop_parting_report(self, key: Key) -> None:
+        """Another process 0 runs: should it end without a word, the one before it has nothing to say."""
+        self._parting.pop(key, None)
+
     def forget(self, key: Key) -> None:
         """Drops a job that is gone, over or at rest."""
         self._ended.pop(key, None)

@@ -70,7 +70,7 @@ class Gatherer:
             hosts=hosts,
             ended=ended,
             pods_left=sum(_is_left(pod) for pod in pods),
-            lost_nodes=await self._nodes.lost(key, state, ended, pods),
+            lost_nodes=await self._nodes.lost(key, ended, pods, booked=_booked(job)),
             creation_failure=await self._creation_failure(job, state, hosts),
             capacity_notices=await self._capacity_notices(namespace, hosts),
             progress=await self._progress(key, state, hosts),
@@ -99,6 +99,7 @@ class Gatherer:
         lead = next((h for h in hosts if (h.slice_index, h.host_index) == (0, 0)), None)
         if lead is None or lead.succeeded:
             return self._evidence.parting_report(key, jobset.uid)
+        self._evidence.drop_parting_report(key)
         if jobset.suspended or jobset.outcome is not None or not lead.ready:
             return None
         # Once a process has finished, this one is about to: there may be no other turn.
@@ -167,6 +168,11 @@ def _hosts(pods: Iterable[Object], jobset: JobSetState) -> tuple[Host, ...]:
         if "deletionTimestamp" not in pod["metadata"] and (pod.get("status") or {}).get("phase") != "Failed"
     ]
     return tuple(host for host in hosts if host.attempt >= jobset.restarts)
+
+
+def _booked(job: Mapping[str, Any]) -> int:
+    booked: int = (job.get("status") or {}).get("bookedRestarts") or 0
+    return booked
 
 
 def _is_of(pod: Object, jobset: JobSetState) -> bool:

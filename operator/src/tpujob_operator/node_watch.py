@@ -12,7 +12,7 @@ from typing import Any
 
 from tpujob_contract import labels
 from tpujob_operator.evidence import Key
-from tpujob_operator.observed import Ended, JobSetState, LostNode
+from tpujob_operator.observed import Ended, LostNode
 from tpujob_operator.storage import Object, Storage
 
 INTERVAL_SECONDS = 5.0
@@ -40,13 +40,20 @@ class NodeWatch:
         self._lost: dict[Key, dict[tuple[int, str], LostNode]] = {}
 
     async def lost(
-        self, key: Key, jobset: JobSetState, ended: Iterable[Ended], pods: Iterable[Object]
+        self, key: Key, ended: Iterable[Ended], pods: Iterable[Object], *, booked: int
     ) -> tuple[LostNode, ...]:
-        """The nodes of this JobSet's last attempts that are, or were, not well."""
+        """The nodes of failed attempts that are, or were, not well.
+
+        Args:
+            key: Of the job.
+            ended: The failures that were seen.
+            pods: Those that are left.
+            booked: How many attempts have been judged; their nodes do not matter any more.
+        """
         if not self._enabled:
             return ()
         found = self._lost.setdefault(key, {})
-        failed = {end.attempt for end in ended if end.attempt >= jobset.restarts - 1}
+        failed = {end.attempt for end in ended if end.attempt >= booked}
         wanted = {(end.attempt, end.node) for end in ended if end.attempt in failed and end.node}
         wanted |= {place for pod in pods if (place := _place(pod)) is not None and place[0] in failed}
         now = asyncio.get_running_loop().time()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tpujob_operator import advice, capacity, causes, stall
 from tpujob_operator.causes import Cause
 from tpujob_operator.conditions import Reason, ended, sentence
-from tpujob_operator.observed import Host, Observed
+from tpujob_operator.observed import Host, JobSetState, Observed
 from tpujob_operator.resource_status import Phase
 from tpujob_operator.settings import Settings
 from tpujob_operator.verdict import PATIENCE, SOON, Step, Verdict
@@ -81,7 +81,7 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
         return None
     # Until JobSet has seen it, the failed attempt is the present one.
     is_failing = any(end.attempt == jobset.restarts for end in observed.ended)
-    if jobset.restarts == 0 and not is_failing:
+    if not is_failing and (jobset.restarts == 0 or _is_resuming(observed, jobset)):
         return None
     last = jobset.restarts if is_failing else jobset.restarts - 1
     finding = causes.of_attempt(observed, last)
@@ -93,6 +93,12 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
         hosts=jobset.hosts,
     )
     return replace(still_starting, phase=Phase.RESTARTING, reason=Reason.RESTARTING, message=message)
+
+
+def _is_resuming(observed: Observed, jobset: JobSetState) -> bool:
+    """Whether it starts after a rest: JobSet counts restarts for ever, and this is none of them."""
+    was_at_it = observed.status.get("phase") in (Phase.RUNNING, Phase.STALLED, Phase.RESTARTING)
+    return not was_at_it and jobset.restarts <= observed.status.get("bookedRestarts", 0)
 
 
 _WORDS = {
