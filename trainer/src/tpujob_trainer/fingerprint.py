@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-GOLDEN = 0x9E3779B9
+GOLDEN = 0x9E3779B1
+FIRST = 0x27D4EB2F
 SECOND = 0x85EBCA77
 """Odd constants of xxHash32 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md)."""
 
@@ -66,13 +67,20 @@ def _sums(tree: Any) -> jax.Array:
 
 def _leaf(leaf: jax.Array) -> jax.Array:
     words = _words(leaf)
-    position = jnp.full(words.shape, np.uint32(GOLDEN), jnp.uint32)
-    for axis in range(words.ndim):
-        index = jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
-        position = _mixed((position ^ index) * np.uint32(GOLDEN) + np.uint32(axis))
-    first = _mixed(words ^ position)
-    second = _mixed((words + np.uint32(SECOND)) * (position | np.uint32(1)))
-    return jnp.stack([jnp.sum(first, dtype=jnp.uint32), jnp.sum(second, dtype=jnp.uint32)])
+    first, second = (_position(words.shape, seed) for seed in (FIRST, SECOND))
+    sums = [_mixed(words ^ first), _mixed(words * np.uint32(SECOND) + second)]
+    return jnp.stack([jnp.sum(terms, dtype=jnp.uint32) for terms in sums])
+
+
+def _position(shape: tuple[int, ...], seed: int) -> jax.Array:
+    """A hash of each index, uint32, as wide as the shape where it has to be: one for each axis, added up."""
+    found = jnp.zeros((1,) * len(shape), jnp.uint32)
+    for axis, length in enumerate(shape):
+        index = jax.lax.iota(jnp.uint32, length) * np.uint32(GOLDEN) + np.uint32(seed + 2 * axis)
+        # Kept from being computed anew for each element.
+        hashed = jax.lax.optimization_barrier(_mixed(index))
+        found = found + hashed.reshape([length if at == axis else 1 for at in range(len(shape))])
+    return found
 
 
 def _words(leaf: jax.Array) -> jax.Array:
