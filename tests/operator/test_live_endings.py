@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import pods
+from tests.cluster import audit, pods
 from tests.cluster.api import Object
 from tests.cluster.waiting import wait_for
 from tests.operator.jobs import Jobs
-from tests.operator.operator_process import OperatorProcess
+from tests.operator.operator_process import RULES, USER, OperatorProcess
 from tests.operator.requests_made import jobsets_created
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
@@ -203,6 +203,33 @@ def test_job_has_its_network_policy_before_it_runs(jobs: Jobs) -> None:
     jobs.run("llama")
     jobs.wait_phase("llama", "Running")
     assert jobs.api.get(path)["metadata"]["resourceVersion"] == made
+
+
+SELDOM = {
+    ("update", "tpujob.dev", "tputrainingjobs/finalizers"),  # where OwnerReferencesPermissionEnforcement is on
+    ("create", "networking.k8s.io", "networkpolicies"),  # asked for by an apply that creates; the audit says patch
+}
+
+
+def test_every_right_is_used_and_enough(jobs: Jobs, request: pytest.FixtureRequest) -> None:
+    """Last, since it tells of all the others."""
+    calls = audit.calls(jobs.plane.audit_log, USER)
+    used = {(call.verb, call.api_group, call.resource) for call in calls}
+    granted = {
+        (verb, group, resource)
+        for rule in RULES
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    leases = {(verb, "coordination.k8s.io", "leases") for verb in ("get", "create", "update")}
+    assert used - granted - leases == set()
+    if len([item for item in request.session.items if item.path == request.path]) < ALL_HERE:
+        pytest.skip("tells only after all of this file")
+    assert granted - used - SELDOM == set()
+
+
+ALL_HERE = 11
 
 
 def _has_stopped(jobset: Object | None) -> bool:

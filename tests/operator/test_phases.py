@@ -407,3 +407,15 @@ def test_health_of_parts_is_a_condition(
     assert condition(status, kind) == expected
     assert words in next((c["message"] for c in status["conditions"] if c["type"] == kind), "")
     assert status["phase"] == "Running"
+
+
+def test_seconds_alone_are_not_written() -> None:
+    def look(status: dict[str, Any], seconds: int, step: int) -> dict[str, Any]:
+        progress = Progress(phase="training", step=step, goodput={"step": seconds}, data_wait_fraction=seconds / 1000)
+        seen = observed(job(status=status), jobset=jobset(), hosts=BOTH, progress=progress)
+        return dict(decide(seen, SETTINGS).status)
+
+    first = look(recorded(), 100, step=7)
+    assert (first["goodput"], first["dataWaitFraction"]) == ({"step": 100}, 0.1)
+    assert look(first, 200, step=7) == first
+    assert look(first, 200, step=8)["goodput"] == {"step": 200}

@@ -43,8 +43,13 @@ def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
     if verdict.phase is Phase.SUCCEEDED and status.get("steps") is not None:
         # The last report was read seconds before the end; exit code 0 of every process says that all steps were made.
         status["step"] = status["steps"]
+    if set(difference(observed.status, status)) <= ALWAYS_MOVING:
+        return dict(observed.status)
     return status
 
+
+ALWAYS_MOVING = {"goodput", "dataWaitFraction"}
+"""Not worth a write of their own: a job that compiles, or stands still, would be written every few seconds."""
 
 OF_THE_JOB = ("observedGeneration", "hosts", "step", "steps", "lastCheckpointStep", "lastCheckpointTime", "goodput")
 """What a new incarnation takes over: what is in the checkpoint directory, and what the next look needs."""
