@@ -20,7 +20,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from tpujob_trainer import checkpoint_steps, errors, ownership, storage_errors
-from tpujob_trainer.fingerprint import Fingerprinter, leaf_names, unequal
+from tpujob_trainer.fingerprint import ALGORITHM, Fingerprinter, leaf_names, unequal
 from tpujob_trainer.startup import Runtime
 
 logger = logging.getLogger(__name__)
@@ -179,24 +179,28 @@ def _described(tree: Any) -> dict[str, tuple[tuple[int, ...], str]]:
     }
 
 
-def _read(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[Any, dict[str, str], _Vote]:
-    """This process's part of the arrays, and the fingerprints that belong to them."""
+def _read(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[Any, dict[str, str] | None, _Vote]:
+    """This process's part of the arrays, and the fingerprints that belong to them; None: of another algorithm."""
     try:
-        stored = checkpoint_steps.fingerprints_of(directory, step)
+        algorithm, stored = checkpoint_steps.fingerprints_of(directory, step)
         tree = _checkpointer(runtime.process_id).restore(
             _item(directory, step), args=ocp.args.StandardRestore(abstract)
         )
-        return jax.block_until_ready(tree), stored, _Vote()
+        return jax.block_until_ready(tree), stored if algorithm == ALGORITHM else None, _Vote()
     except Exception as error:  # whatever a damaged file makes a library raise is a vote against it
         logger.debug("Restoring step %d failed", step, exc_info=True)
         vote = _Vote(
             storage_errors.brief(error), storage_errors.is_out_of_reach(error), storage_errors.is_refused(error)
         )
-        return None, {}, vote
+        return None, None, vote
 
 
-def _verify(stored: dict[str, str], tree: Any, fingerprinter: Fingerprinter) -> _Vote:
+def _verify(stored: dict[str, str] | None, tree: Any, fingerprinter: Fingerprinter) -> _Vote:
+    # Computed by all, whatever each of them has read: a computation of all devices.
     found = fingerprinter(tree)
+    if stored is None:
+        logger.warning("The fingerprints are of another version of tpujob: the arrays are not verified")
+        stored = found.by_leaf
     wrong = unequal(stored, found.by_leaf) or found.differing_copies
     if not wrong:
         return _Vote()

@@ -24,6 +24,7 @@ from etils import epath
 from tpujob_trainer import checkpoint_steps, errors, storage_errors
 from tpujob_trainer.checkpoint_steps import Commit
 from tpujob_trainer.coordination import CoordinationError
+from tpujob_trainer.fingerprint import ALGORITHM
 from tpujob_trainer.startup import Runtime
 
 logger = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ def begin(
         args=ocp.args.Composite(
             **{
                 checkpoint_steps.STATE: ocp.args.StandardSave(tree),
-                checkpoint_steps.FINGERPRINTS: ocp.args.JsonSave(fingerprints),
+                checkpoint_steps.FINGERPRINTS: ocp.args.JsonSave({"algorithm": ALGORITHM, "arrays": fingerprints}),
             }
         ),
         custom_metadata=metadata,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -103,16 +104,21 @@ def delete(directory: epath.PathLike, step: int) -> None:
         found.rmtree()
 
 
-def fingerprints_of(directory: epath.PathLike, step: int) -> dict[str, str]:
-    """The fingerprints that were saved with a step.
+def fingerprints_of(directory: epath.PathLike, step: int) -> tuple[str, dict[str, str]]:
+    """The fingerprints that were saved with a step, after the name of their algorithm.
 
     Raises:
         ValueError: the file holds something else.
     """
     values = json.loads((folder(directory, step) / FINGERPRINTS / "metadata").read_text())
-    if not isinstance(values, dict):
-        raise ValueError("the file of fingerprints is not a JSON object")  # noqa: TRY004 - of the content, not a type
-    return {str(name): str(value) for name, value in values.items()}
+    try:
+        algorithm, by_array = values["algorithm"], values["arrays"]
+        found = {str(name): str(value) for name, value in by_array.items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the file of fingerprints is not as it was written ({error!r})") from error
+    if not re.fullmatch(r"tpujob/[0-9]+", algorithm):
+        raise ValueError(f"the file of fingerprints names the algorithm {algorithm!r}")
+    return algorithm, found
 
 
 def metadata_of_newest(directory: epath.PathLike) -> dict[str, Any] | None:

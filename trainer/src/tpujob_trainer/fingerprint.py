@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+ALGORITHM = "tpujob/1"
+"""Kept with the fingerprints, since those of another algorithm say nothing."""
 GOLDEN = 0x9E3779B1
 FIRST = 0x27D4EB2F
 SECOND = 0x85EBCA77
