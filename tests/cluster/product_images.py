@@ -194,6 +194,7 @@ def _ensure_wheels(announce: Callable[[str], object]) -> Path:
     announce("downloading the wheels of the images")
     unfinished = folder.with_name("unfinished")
     unfinished.mkdir(parents=True, exist_ok=True)
+    _reuse_wheels(unfinished, "".join(lock.read_text() for lock in locks))
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in range(5, NEWEST_GLIBC + 1)]
     platforms += [
         f"--platform={name}" for name in ("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64")
@@ -208,6 +209,17 @@ def _ensure_wheels(announce: Callable[[str], object]) -> Path:
             shutil.rmtree(old)
     unfinished.rename(folder)
     return folder
+
+
+def _reuse_wheels(unfinished: Path, locks: str) -> None:
+    """Puts there what was downloaded for earlier locks and is still in these: pip does not download it again."""
+    for wheel in (FOLDER / "wheels").glob("*/*.whl"):
+        is_locked = f"sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}" in locks
+        target = unfinished / wheel.name
+        if not is_locked:
+            target.unlink(missing_ok=True)
+        elif not target.exists():
+            target.hardlink_to(wheel)
 
 
 def _buildah(*arguments: str) -> str:
