@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.operator.building import NOW
 from tpujob_operator.conditions import MESSAGE_LENGTH, SENTENCES, Reason, Type, sentence, set_condition
 from tpujob_operator.observed import format_time
+from tpujob_operator.resource_status import Phase
 from tpujob_operator.status import difference
 
 
@@ -19,6 +21,12 @@ def test_every_reason_has_its_sentence() -> None:
 @pytest.mark.parametrize("reason", list(Reason))
 def test_reason_is_a_word_for_scripts(reason: Reason) -> None:
     assert re.fullmatch(r"[A-Z][A-Za-z]+", reason)
+
+
+@pytest.mark.parametrize("word", [*Phase, *Type, *Reason], ids=str)
+def test_every_word_is_explained_to_people(word: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
+    assert re.search(rf"\b{word}\b", page)
 
 
 def test_long_message_keeps_both_ends() -> None:

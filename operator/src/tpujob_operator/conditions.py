@@ -152,7 +152,7 @@ SENTENCES: Mapping[Reason, str] = {
         "false to start all of them from the last checkpoint."
     ),
     Reason.PROGRESSING: "Steps are made.",
-    Reason.SAVES_SUCCEED: "The last save succeeded.",
+    Reason.SAVES_SUCCEED: "No save is failing.",
     Reason.SAVES_FAIL: (
         "No save has succeeded since {since}: {detail} Training goes on; what is newer than step {step} would be lost. "
         "Look at spec.checkpointDir {directory} and the rights on it."

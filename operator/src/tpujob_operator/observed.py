@@ -54,9 +54,11 @@ class Ended:
 
         A code of 76 to 78 explains everything, whenever it was seen: such a process gives its reason. Then those that
         ended by themselves, before those that were asked to. Then the clock, which counts in seconds and differs
-        between hosts, hence last; at last the position, so that the answer is always the same.
+        between hosts. Within a second a code of its own counts more than 1, with which the trainer's processes follow
+        another one's end; at last the position, so that the answer is always the same.
         """
-        return (self.exit_code not in FATAL, self.is_consequence, self.finished_at, self.slice_index, self.host_index)
+        place = (self.slice_index, self.host_index)
+        return (self.exit_code not in FATAL, self.is_consequence, self.finished_at, self.exit_code == 1, *place)
 
     @property
     def is_consequence(self) -> bool:
