@@ -20,6 +20,8 @@ BEGIN_SECONDS = 120.0
 """For a run to come to its fault, beside others."""
 GRACE_SECONDS = 15
 """Of spot nodes."""
+WATCHDOG = {"stepSeconds": 15, "phaseSeconds": 30}
+"""Short, for a sleep has to be noticed within the limit; too short for a compile on a busy machine."""
 LAUNCHED = ("-m", "tpujob_contract.launch", "--", sys.executable, "-m", "tests.multiprocess.faulty_trainer")
 
 CODES = {
@@ -104,6 +106,8 @@ def run(cell: Cell, folder: Path, config: Mapping[str, Any], **arguments: Any) -
     mark = folder / "mark"
     if cell.stage == "evaluate":
         config = {**config, "evaluation": {"everySteps": 3, "batches": 4}}
+    if cell.fault == "sleep":
+        config = {**config, "watchdog": WATCHDOG}
     arguments.setdefault("grace_seconds", GRACE_SECONDS)
     arguments.setdefault("startup_seconds", int(BEGIN_SECONDS))
     with processes.start(
