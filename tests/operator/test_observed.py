@@ -8,6 +8,7 @@ import pytest
 from tests.operator.building import JOBSET_UID, NOW, pod, terminated
 from tpujob_operator.children import ended_from_pod, host_from_pod, jobset_state
 from tpujob_operator.evidence import MOST_PER_JOB, Evidence
+from tpujob_operator.times import format_time
 
 KEY = ("team", "llama")
 
@@ -64,6 +65,37 @@ ENDS = {
     "crashed, deleted later": (pod(state=terminated(1, after=0), deleted_after=3), (1, False)),
     "deleted, then ended": (pod(state=terminated(143, after=5), deleted_after=3), (143, True)),
     "deleted, and killed at the end of its grace": (pod(state=terminated(137, after=33), deleted_after=3), (137, True)),
+    "init container failed": (
+        pod(
+            state=waiting("PodInitializing"),
+            phase="Failed",
+            initContainerStatuses=[{"name": "launcher", "state": terminated(1, message="no space")}],
+        ),
+        (1, False),
+    ),
+    "evicted before its container ran": (
+        pod(
+            containerStatuses=[],
+            phase="Failed",
+            reason="Evicted",
+            conditions=[{"type": "DisruptionTarget", "status": "True"}],
+        ),
+        (137, True),
+    ),
+    "refused by its node": (
+        pod(
+            containerStatuses=[],
+            phase="Failed",
+            reason="UnexpectedAdmissionError",
+            message="Allocate failed: no healthy TPU",
+            startTime=format_time(NOW),
+        ),
+        (137, True),
+    ),
+    "failed in a way nobody knows": (
+        pod(containerStatuses=[], phase="Failed", startTime=format_time(NOW)),
+        (137, False),
+    ),
     "preempted": (
         pod(state=terminated(143), conditions=[{"type": "DisruptionTarget", "status": "True"}]),
         (143, True),
@@ -165,3 +197,15 @@ def test_pod_that_vanished_was_asked_to() -> None:
     (end,) = evidence.of(KEY, JOBSET_UID)
     assert (end.was_asked, end.asked_at, end.message) == (True, NOW + timedelta(seconds=3), "the pod was deleted")
     assert not evidence.note(KEY, pod(1, state=terminated(0), deleted_after=3), deleted=True)
+
+
+def test_pod_that_never_ran_says_why() -> None:
+    end = ended_from_pod(
+        pod(
+            state=waiting("PodInitializing"),
+            phase="Failed",
+            initContainerStatuses=[{"name": "launcher", "state": terminated(1, message="no space")}],
+        )
+    )
+    assert end is not None
+    assert end.message == "init container launcher: no space"

@@ -38,11 +38,11 @@ def host_from_pod(pod: Mapping[str, Any]) -> Host:
 
 
 def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
-    """How the pod's trainer container failed; None while it runs or when it exited with 0."""
-    terminated = _terminated(pod)
+    """How the pod failed: its trainer container, one before it, or all of it; None while it runs or when it is done."""
+    terminated = _terminated(pod) or _failed_before_start(pod)
     if not terminated.get("exitCode"):
         return None
-    finished_at = _finished_at(pod) or datetime.fromtimestamp(0, UTC)
+    finished_at = parse_time(terminated.get("finishedAt")) or datetime.fromtimestamp(0, UTC)
     message = without_parting_report(terminated.get("message") or "")
     asked_at = _asked_at(pod)
     return Ended(
@@ -149,13 +149,43 @@ def _terminated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return _container_state(pod).get("terminated") or {}
 
 
+def _failed_before_start(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The end of a pod whose trainer container never ran: an init container's, or the kubelet's word on the pod.
+
+    Without it such an end would be one that nobody saw, and so free for ever.
+    """
+    status = pod.get("status") or {}
+    if status.get("phase") != "Failed":
+        return {}
+    for container in status.get("initContainerStatuses") or []:
+        terminated: Mapping[str, Any] = (container.get("state") or {}).get("terminated") or {}
+        if terminated.get("exitCode"):
+            words = terminated.get("message") or terminated.get("reason") or ""
+            return {**terminated, "message": f"init container {container['name']}: {words}"}
+    reason, message = status.get("reason") or "", status.get("message") or ""
+    words = ": ".join(part for part in (reason, message) if part) or "it failed before its container ran"
+    return {"exitCode": KILLED, "message": words, "finishedAt": status.get("startTime")}
+
+
 def _finished_at(pod: Mapping[str, Any]) -> datetime | None:
     return parse_time(_terminated(pod).get("finishedAt"))
 
 
+REFUSED_BY_NODE = ("UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown", "Terminated", "Preempting", "OutOf")
+"""Beginnings of `status.reason` of a pod that its node would not run, or would not run any longer, through no fault of
+the pod's (kubernetes/kubernetes:pkg/kubelet/lifecycle); a TPU node does so while its device plugin starts."""
+
+
 def _disruption(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return next((c for c in conditions if c["type"] == "DisruptionTarget" and c["status"] == "True"), {})
+    """What says that the pod was ended from outside; empty when nothing does."""
+    status = pod.get("status") or {}
+    conditions = status.get("conditions") or []
+    marked: Mapping[str, Any] = next(
+        (c for c in conditions if c["type"] == "DisruptionTarget" and c["status"] == "True"), {}
+    )
+    if not marked and status.get("phase") == "Failed" and (status.get("reason") or "").startswith(REFUSED_BY_NODE):
+        return {"lastTransitionTime": status.get("startTime")}
+    return marked
 
 
 def _asked_at(pod: Mapping[str, Any]) -> datetime | None:
