@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from tests.trainer.data.data_files import WRITERS
 from tests.trainer.data.parquet_files import BYTES, manifest_of, raw, take, take_in_parts, write_groups, write_numbered
-from tpujob_trainer.data import BatchLoader, DataConfig, LanePlan, LocalBatch, make_manifest, plan_lanes
+from tpujob_trainer.data import (
+    BatchLoader,
+    DataConfig,
+    LanePlan,
+    LocalBatch,
+    evaluation_batches,
+    make_manifest,
+    plan_lanes,
+)
 
 LAYOUTS = st.lists(st.lists(st.integers(0, 25), max_size=4), min_size=1, max_size=4).filter(
     lambda layout: sum(map(sum, layout)) >= 8
@@ -148,3 +156,27 @@ def test_any_amount_of_data_works_or_says_what_would(tmp_path, name, rows):
 
     assert batch.inputs.shape == (257, 16)
     assert plan.lanes == (257 if manifest.num_units >= 257 else 1)
+
+
+def evaluated(data, rows, batches=40) -> list[LocalBatch]:
+    config = DataConfig(path="unused")
+    with evaluation_batches(data, BYTES, config, batch_size=8, sequence_length=16, rows=rows, batches=batches) as found:
+        return list(found)
+
+
+def test_evaluation_is_the_same_each_time_and_anywhere(data):
+    whole, again = evaluated(data, range(8)), evaluated(data, range(8))
+    parts = [evaluated(data, [row]) for row in range(8)]
+
+    assert raw(whole) == raw(again)
+    assert len(whole) == 40
+    assert all(batch.inputs.shape == (8, 16) for batch in whole)
+    for part, row in zip(parts, range(8), strict=True):
+        assert [batch.inputs.tolist() for batch in part] == [batch.inputs[[row]].tolist() for batch in whole]
+
+
+def test_evaluation_sees_no_row_twice(data):
+    batches = evaluated(data, range(8))
+
+    assert not batches[-1].loss_mask.any()
+    assert counted_rows(batches, LanePlan(data.num_units, 8, 8, 0, 1)) == dict.fromkeys(range(127), 1)

@@ -8,6 +8,7 @@ with BatchLoader(manifest, tokenizer, plan, S, rows=rows, state=restored_state) 
 """
 
 from tpujob_trainer.data.config import DataConfig
+from tpujob_trainer.data.evaluating import evaluation_batches
 from tpujob_trainer.data.footers import DataChangedError
 from tpujob_trainer.data.lane import LanePosition
 from tpujob_trainer.data.loader import BatchLoader, LocalBatch
@@ -31,6 +32,7 @@ __all__ = [
     "Tokenizer",
     "batches_digest",
     "describe_data",
+    "evaluation_batches",
     "load_tokenizer",
     "make_manifest",
     "plan_lanes",

@@ -45,9 +45,7 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
     from datasets.exceptions import DatasetNotFoundError
 
     try:
-        builder = datasets.load_dataset_builder(
-            config.dataset, config.dataset_config, revision=config.revision, trust_remote_code=None
-        )
+        builder = datasets.load_dataset_builder(config.dataset, config.dataset_config, revision=config.revision)
     except DatasetNotFoundError as error:
         raise NotFoundError(
             f"{field}.dataset: {config.dataset!r} is not there, or may not be read: {_line(error)}; "
@@ -55,6 +53,11 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
         ) from error
     except (FileNotFoundError, ConnectionError) as error:
         raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {_line(error)}") from error
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"{field}.dataset: {config.dataset!r} needs code of its own, which is not run: {_line(error)}; "
+            "give the files of its data as path"
+        ) from error
     except ValueError as error:
         raise ConfigurationError(f"{field}.datasetConfig: {config.dataset!r}: {_line(error)}") from error
     found = builder.config.data_files
