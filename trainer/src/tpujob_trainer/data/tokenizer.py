@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import fsspec
 import fsspec.core
 import numpy as np
-import pyarrow as pa
 import sentencepiece
 import tokenizers
 
@@ -20,6 +19,7 @@ from tpujob_trainer.data.chat import ChatTemplate
 from tpujob_trainer.data.columns import Render
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.files import explained
+from tpujob_trainer.data.word_memo import buffers, make_memo
 from tpujob_trainer.errors import ConfigurationError
 
 FIELD = "spec.trainer.data.tokenizer"
@@ -87,7 +87,7 @@ class ByteTokenizer:
 
     def documents(self, texts: Any) -> tuple[np.ndarray, np.ndarray]:
         """The bytes of each text between bos and eos; nothing is done token by token."""
-        offsets, data = _buffers(texts)
+        offsets, data = buffers(texts)
         lengths = np.diff(offsets) + 2
         ends = np.cumsum(lengths)
         tokens = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
@@ -142,6 +142,7 @@ class HuggingFaceTokenizer:
         self.fingerprint = digest.hexdigest()
         added = self._tokenizer.get_added_tokens_decoder()
         self._special = np.array(sorted(number for number, token in added.items() if token.special), dtype=np.int32)
+        self._memo = make_memo(self._tokenizer, definition)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, on all cores."""
@@ -153,7 +154,9 @@ class HuggingFaceTokenizer:
 
     def documents(self, texts: Any) -> tuple[np.ndarray, np.ndarray]:
         """The ids of each text between bos (where there is one) and eos."""
-        return between_marks(self.encode(texts.to_pylist()), self.bos, self.eos, self._special)
+        if self._memo is None:
+            return between_marks(self.encode(texts.to_pylist()), self.bos, self.eos, self._special)
+        return mark(*self._memo.encode(texts), self.bos, self.eos, self._special)
 
 
 class SentencePieceTokenizer:
@@ -255,18 +258,27 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
 def between_marks(
     encoded: Sequence[Sequence[int]], bos: int | None, eos: int, special: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
+    """`mark` for the ids of each text."""
+    counts = np.array([len(ids) for ids in encoded], dtype=np.int64)
+    ids = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int32, count=int(counts.sum()))
+    return mark(ids, counts, bos, eos, special)
+
+
+def mark(
+    ids: np.ndarray, counts: np.ndarray, bos: int | None, eos: int, special: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Documents of these ids: all tokens one after the other, and how many each has; none where one is special.
 
     Args:
-        encoded: ids of each text.
+        ids: int32, of all texts.
+        counts: int64, how many each text has.
         bos: begins each document, if not None.
         eos: ends each document.
         special: int32, ids that a text may not have, ascending.
     """
-    if not encoded:
+    if not len(counts):
         return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
     before = 0 if bos is None else 1
-    counts = np.array([len(ids) for ids in encoded], dtype=np.int64)
     lengths = counts + before + 1
     ends = np.cumsum(lengths)
     tokens = np.empty(int(ends[-1]), dtype=np.int32)
@@ -274,17 +286,26 @@ def between_marks(
     is_text[ends - 1] = False
     if before:
         is_text[ends - lengths] = False
-    tokens[is_text] = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int32, count=int(counts.sum()))
+    tokens[is_text] = ids
     tokens[ends - 1] = eos
     if bos is not None:
         tokens[ends - lengths] = bos
-    is_special = is_text & np.isin(tokens, special)
+    is_special = _contains(special, ids)
     if is_special.any():
-        refused = np.zeros(len(encoded), dtype=bool)
-        refused[np.searchsorted(ends, np.flatnonzero(is_special), side="right")] = True
+        refused = np.zeros(len(counts), dtype=bool)
+        refused[np.searchsorted(np.cumsum(counts), np.flatnonzero(is_special), side="right")] = True
         tokens = tokens[~np.repeat(refused, lengths)]
         lengths = np.where(refused, 0, lengths)
     return tokens, lengths
+
+
+def _contains(some: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Whether each number is one of these, int32 and ascending."""
+    if not len(some):
+        return np.zeros(len(numbers), dtype=bool)
+    is_one = np.zeros(int(some[-1]) + 2, dtype=bool)
+    is_one[some] = True
+    return is_one[np.minimum(numbers, len(is_one) - 1)]
 
 
 def _content(filesystem: Any, location: str) -> bytes | None:
@@ -314,15 +335,3 @@ def _named_tokens(settings: dict[str, Any]) -> dict[str, str]:
 def _special(vocabulary: dict[str, int], named: str | None, usual: Sequence[str]) -> int | None:
     candidates = (named,) if named is not None else usual
     return next((vocabulary[token] for token in candidates if token in vocabulary), None)
-
-
-def _buffers(texts: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets int64 [texts + 1] from 0, and the bytes they point into, of a large_string array; no copy."""
-    if not len(texts):
-        return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.uint8)
-    assert texts.type == pa.large_string(), texts.type
-    _, offsets_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offsets_buffer, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    if data_buffer is None or offsets[-1] == offsets[0]:
-        return offsets - offsets[0], np.empty(0, dtype=np.uint8)
-    return offsets - offsets[0], np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]]
