@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
-from tpujob_trainer.flops import forward_flops_per_token, training_flops_per_token
+from tpujob_trainer.flops import forward_flops_per_token, training_flops_per_token, utilisation
 from tpujob_trainer.model.decoder import Decoder
 from tpujob_trainer.model.layers import attention_mask, rotary_angles
 from tpujob_trainer.model.shape import ModelConfig, ModelShape
@@ -35,3 +35,12 @@ def test_training_is_six_per_parameter_and_attention() -> None:
     assert per_parameter == pytest.approx(6, rel=1e-4)
     attention = training_flops_per_token(shape, 8192) - training_flops_per_token(shape, 0)
     assert attention == 12 * shape.layers * shape.heads * shape.head_dim * 8192
+
+
+@pytest.mark.parametrize(
+    ("kind", "devices", "expected"),
+    [("TPU v5 lite", 1, 0.5), ("TPU v5 lite", 4, 0.125), ("TPU v4", 1, 0.5 * 197 / 275), ("cpu", 1, None)],
+)
+def test_utilisation_is_of_all_devices(kind, devices, expected):
+    found = utilisation(1e3, flops_per_token=98.5e9, device_kind=kind, devices=devices)
+    assert found == (None if expected is None else pytest.approx(expected))

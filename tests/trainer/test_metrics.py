@@ -66,9 +66,36 @@ def test_name_follows_the_rules(name):
     assert not re.search(r"_(ms|millis|minutes|kb|mb)(_|$)", name)
 
 
+class Device:
+    """As JAX shows one that tells its memory."""
+
+    id = 3
+
+    def memory_stats(self):
+        return {"bytes_in_use": 5, "peak_bytes_in_use": 7, "bytes_limit": 16, "num_allocs": 1}
+
+
+def test_memory_of_devices_is_told_where_it_is_known():
+    metrics = Metrics(Report())
+    assert not [key for key in samples(metrics) if key[0] == "tpujob_device_memory_bytes"]
+    metrics.devices = [Device()]
+    found = samples(metrics)
+    assert [found["tpujob_device_memory_bytes", "3", kind] for kind in ("in_use", "peak", "limit")] == [5, 7, 16]
+
+
+def test_account_of_the_run_is_by_category():
+    report = Report()
+    report.update(goodput={"step": 90.0, "lost_steps": 10.0}, goodput_fraction=0.9)
+    found = samples(Metrics(report))
+    assert found["tpujob_goodput_seconds", "lost_steps"] == 10.0
+    assert found["tpujob_goodput_ratio",] == 0.9
+
+
 def test_list_of_names_is_complete():
     report = Report()
-    report.update(**dict.fromkeys(GAUGES, 1.0))
+    report.update(**dict.fromkeys(GAUGES, 1.0), goodput={"step": 1.0})
     metrics = Metrics(report)
+    metrics.devices = [Device()]
+    metrics.tracker_failures.labels(tracker="wandb").inc()
     names = {name for name, *_ in samples(metrics) if not name.endswith("_created")}
     assert names == NAMES

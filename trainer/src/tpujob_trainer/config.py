@@ -108,6 +108,36 @@ class NonFiniteConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WandbConfig:
+    """Weights & Biases. Login and mode are the environment's: WANDB_API_KEY, WANDB_MODE. Needs the package wandb."""
+
+    project: str
+    """Where the run is shown."""
+    entity: str | None = None
+    """User or team. Default: that of the login."""
+    name: str | None = None
+    """Of the run. Default: chosen by the service."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorboardConfig:
+    """TensorBoard event files."""
+
+    directory: str | None = None
+    """Where they are written, local or a bucket's address. Default: tensorboard in the checkpoint directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackersConfig:
+    """Experiment trackers. Process 0 alone uses them; one that fails never stops the training."""
+
+    wandb: WandbConfig | None = None
+    """Weights & Biases: one run for all attempts. Default: not used."""
+    tensorboard: TensorboardConfig | None = None
+    """TensorBoard. Default: not used."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
     """Pretraining of a decoder on text. One of tokens and steps says how long."""
 
@@ -137,6 +167,11 @@ class TrainerConfig:
     """Evaluation in training. Default: none."""
     sample: SampleConfig | None = None
     """Text to generate. Default: none."""
+    trackers: TrackersConfig | None = None
+    """Experiment trackers. Default: none."""
+    compile_cache: bool = True
+    """Keep compiled programs in the checkpoint directory, for faster restarts. Who can write there can run code in the
+    trainer, so turn it off where others may."""
     log_every_steps: Annotated[int, Range(1, 1e9)] = 10
     """Steps between two lines of progress in the log of process 0."""
     heartbeat_seconds: Annotated[int, Range(5, 3600)] = 30

@@ -16,6 +16,7 @@ from tpujob_trainer.config import (
     NonFiniteConfig,
     OptimizerConfig,
     SampleConfig,
+    TrackersConfig,
     TrainerConfig,
 )
 from tpujob_trainer.config_parsing import camel_case
@@ -47,6 +48,7 @@ class ResolvedConfig:
     non_finite: NonFiniteConfig
     evaluation: EvaluationConfig | None
     sample: SampleConfig | None
+    trackers: TrackersConfig | None
     log_every_steps: int
     heartbeat_seconds: int
     watchdog: WatchdogConfig
@@ -96,6 +98,7 @@ def resolve(config: TrainerConfig, *, num_devices: int, vocabulary: int, platfor
         non_finite=config.non_finite,
         evaluation=config.evaluation,
         sample=config.sample,
+        trackers=config.trackers,
         log_every_steps=config.log_every_steps,
         heartbeat_seconds=config.heartbeat_seconds,
         watchdog=config.watchdog,
@@ -131,4 +134,6 @@ def _resolve_optimizer(config: TrainerConfig, steps: int, learning_rate: float) 
 def _camel(value: object) -> object:
     if isinstance(value, dict):
         return {camel_case(key): _camel(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_camel(item) for item in value]
     return value

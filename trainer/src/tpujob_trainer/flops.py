@@ -4,6 +4,31 @@ from __future__ import annotations
 
 from tpujob_trainer.model.shape import ModelShape
 
+PEAK_FLOPS = {
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5": 459e12,
+    "TPU v5p": 459e12,
+    "TPU v6 lite": 918e12,
+    "TPU7x": 2307e12 / 2,
+}
+"""Peak of each JAX device in bfloat16, operations per second, by device kind. A chip of v4 or v5p is one device, one of
+7x is two. Cloud TPU documentation, "System architecture" of each generation; device kinds as in
+stanford-crfm/levanter:src/levanter/utils/flop_utils.py."""
+
+
+def utilisation(tokens_per_second: float, *, flops_per_token: float, device_kind: str, devices: int) -> float | None:
+    """Model FLOPs utilisation (PaLM, appendix B); None where the devices' peak is not known.
+
+    Args:
+        tokens_per_second: of all devices.
+        flops_per_token: of training, recomputation not counted.
+        device_kind: JAX's word.
+        devices: of the whole run.
+    """
+    peak = PEAK_FLOPS.get(device_kind)
+    return None if peak is None else tokens_per_second * flops_per_token / (peak * devices)
+
 
 def forward_flops_per_token(shape: ModelShape, sequence_length: int) -> int:
     """Operations to compute one token's logits: two for each weight of a matrix product, and attention.

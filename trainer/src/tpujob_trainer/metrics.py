@@ -7,13 +7,16 @@ here.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tpujob_trainer.compile_cache import COUNTS
 from tpujob_trainer.data.read_meter import CAUSES, METER, ReadMeter
+from tpujob_trainer.process_age import resident_bytes
 from tpujob_trainer.report import Report
 
 STEP_SECONDS_BUCKETS = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0)
@@ -27,6 +30,8 @@ GAUGES = {
     "evaluation_loss": ("tpujob_evaluation_loss", "Loss of the last evaluation, in nats per token."),
     "evaluation_step": ("tpujob_evaluation_step", "Training step of the last evaluation."),
     "tokens_per_second": ("tpujob_tokens_per_second", "Tokens of all processes per second, over the last interval."),
+    "mfu": ("tpujob_mfu_ratio", "Model FLOPs utilisation over the last interval, of the devices' peak in bfloat16."),
+    "goodput_fraction": ("tpujob_goodput_ratio", "Part of the run's time, over all attempts, in steps that count."),
     "committed_step": ("tpujob_checkpoint_committed_step", "Step of the last committed checkpoint."),
     "committed_time": ("tpujob_checkpoint_committed_timestamp_seconds", "When the last checkpoint was committed."),
     "checkpoint_failing_since": (
@@ -44,6 +49,7 @@ GAUGES = {
 PHASE = "tpujob_phase"
 PHASE_SECONDS = "tpujob_phase_seconds"
 HEARTBEAT = "tpujob_heartbeat_timestamp_seconds"
+GOODPUT = "tpujob_goodput_seconds"
 DATA_WAIT = "tpujob_data_wait_seconds"
 
 
@@ -73,6 +79,14 @@ class Metrics:
         self.checkpoint_failures = prometheus_client.Counter(
             "tpujob_checkpoint_failures", "Saves that did not become a checkpoint.", registry=self.registry
         )
+        self.nonfinite_steps = prometheus_client.Counter(
+            "tpujob_nonfinite_steps",
+            "Steps of this attempt whose loss or gradient was not finite; they changed no weight.",
+            registry=self.registry,
+        )
+        self.rollbacks = prometheus_client.Counter(
+            "tpujob_rollbacks", "Times that this attempt went back to a checkpoint.", registry=self.registry
+        )
         self.checkpoints_passed_over = prometheus_client.Counter(
             "tpujob_checkpoints_passed_over",
             "Saves that were not begun, since storage was busy with the one before.",
@@ -83,17 +97,18 @@ class Metrics:
             "Checkpoints that were found damaged in a restore, and set aside.",
             registry=self.registry,
         )
-        self.nonfinite_steps = prometheus_client.Counter(
-            "tpujob_nonfinite_steps",
-            "Steps of this attempt whose loss or gradient was not finite; they changed no weight.",
+        self.tracker_failures = prometheus_client.Counter(
+            "tpujob_tracker_failures",
+            "What could not be told to an experiment tracker.",
+            labelnames=["tracker"],
             registry=self.registry,
         )
-        self.rollbacks = prometheus_client.Counter(
-            "tpujob_rollbacks", "Times that this attempt went back to a checkpoint.", registry=self.registry
-        )
+        self.devices: Sequence[Any] = ()
+        """Of this process, once JAX has started; asked for their memory."""
         self._heartbeat = prometheus_client.Gauge(HEARTBEAT, "When the loop last turned.", registry=self.registry)
         self.registry.register(_FromReport(report))
         self.registry.register(_FromReads(METER))
+        self.registry.register(_FromProcess(self))
 
     def heartbeat(self) -> None:
         """Says that the loop turned."""
@@ -131,9 +146,46 @@ class _FromReport(Collector):
         for name, value in spent.items():
             seconds.add_metric([name], value)
         yield seconds
+        goodput = GaugeMetricFamily(
+            GOODPUT, "Where the time of the run went, over all its attempts; process 0 has it.", labels=["category"]
+        )
+        account = facts.get("goodput")
+        for name, value in account.items() if isinstance(account, dict) else ():
+            goodput.add_metric([name], value)
+        yield goodput
         waited = facts["data_wait_seconds"]
         assert isinstance(waited, int | float)
         yield CounterMetricFamily(DATA_WAIT, "Time for which the loop waited for data.", value=float(waited))
+
+
+class _FromProcess(Collector):
+    """Compiling, and memory of host and devices."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(
+            "tpujob_compile_seconds", "Time spent compiling, or reading what was compiled.", value=COUNTS.seconds
+        )
+        yield CounterMetricFamily(
+            "tpujob_compile_cache_hits", "Programs found in the compile cache.", value=COUNTS.hits
+        )
+        yield CounterMetricFamily(
+            "tpujob_compile_cache_misses", "Programs that were not in the compile cache.", value=COUNTS.misses
+        )
+        yield GaugeMetricFamily("tpujob_host_memory_bytes", "Memory of this process.", value=resident_bytes())
+        memory = GaugeMetricFamily(
+            "tpujob_device_memory_bytes",
+            "Memory of each device of this process; absent where the device does not tell.",
+            labels=["device", "kind"],
+        )
+        for device in self._metrics.devices:
+            told = device.memory_stats() or {}
+            for kind, name in (("in_use", "bytes_in_use"), ("peak", "peak_bytes_in_use"), ("limit", "bytes_limit")):
+                if name in told:
+                    memory.add_metric([str(device.id), kind], told[name])
+        yield memory
 
 
 class _FromReads(Collector):

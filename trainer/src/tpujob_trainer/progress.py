@@ -15,6 +15,7 @@ import numpy as np
 from tpujob_trainer.metrics import Metrics
 from tpujob_trainer.report import Phase, Report
 from tpujob_trainer.signals import Signals, unpack
+from tpujob_trainer.trackers import Trackers
 from tpujob_trainer.train_step import StepMetrics
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ class Progress:
         steps: int,
         log_every_steps: int,
         is_lead: bool,
+        mfu: Callable[[float], float | None] = lambda tokens_per_second: None,
+        trackers: Trackers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._report = report
@@ -68,6 +71,9 @@ class Progress:
         self._steps = steps
         self._every = log_every_steps
         self._is_lead = is_lead
+        self._mfu = mfu
+        self._trackers = trackers or Trackers()
+        self._attempt_steps = 0
         self._clock = clock
         self._last = self._window_began = clock()
         self._window_tokens = 0
@@ -78,7 +84,8 @@ class Progress:
         now = self._clock()
         self._metrics.heartbeat()
         self._metrics.tokens.inc(finding.tokens)
-        self._report.update(step=finding.step, data_wait_seconds=data_wait_seconds)
+        self._attempt_steps += 1
+        self._report.update(step=finding.step, attempt_steps=self._attempt_steps, data_wait_seconds=data_wait_seconds)
         if finding.is_finite:
             self._report.update(loss=finding.loss, gradient_norm=finding.gradient_norm)
         if self._is_first:
@@ -122,27 +129,40 @@ class Progress:
         """Tells of an evaluation of the state after `step` steps."""
         self._metrics.heartbeat()
         self._report.update(evaluation_loss=loss if math.isfinite(loss) else None, evaluation_step=step)
+        self._trackers.scalars(step, {"evaluation/loss": loss})
         if self._is_lead:
             logger.info("Step %d: evaluation loss %.4f over %d tokens, in %.1f s", step, loss, tokens, seconds)
 
     def sampled(self, step: int, *, prompt: str, text: str) -> None:
         """Tells of a text, which begins with the prompt, by the state after `step` steps."""
         self._report.update(sample=text)
+        self._trackers.text(step, prompt, text)
         if self._is_lead:
             logger.info("Step %d: sample: %s", step, json.dumps(text, ensure_ascii=False))
 
     def _tell(self, finding: Finding, now: float) -> None:
         seconds = now - self._window_began
-        if self._window_tokens and seconds > 0:
-            self._report.update(tokens_per_second=self._window_tokens / seconds)
+        speed = self._window_tokens / seconds if self._window_tokens and seconds > 0 else None
+        mfu = None if speed is None else self._mfu(speed)
+        if speed is not None:
+            self._report.update(tokens_per_second=speed, mfu=mfu)
         if self._is_lead:
             logger.info(
-                "Step %d of %d: loss %.4f, gradient norm %.3f, learning rate %.3g, %.0f tokens/s",
+                "Step %d of %d: loss %.4f, gradient norm %.3f, learning rate %.3g, %.0f tokens/s%s",
                 finding.step,
                 self._steps,
                 finding.loss,
                 finding.gradient_norm,
                 finding.learning_rate,
-                self._window_tokens / seconds if seconds > 0 else 0.0,
+                speed or 0.0,
+                "" if mfu is None else f", MFU {mfu:.1%}",
             )
+        told = {
+            "train/loss": finding.loss,
+            "train/gradient_norm": finding.gradient_norm,
+            "train/learning_rate": finding.learning_rate,
+            "train/tokens_per_second": speed,
+            "train/mfu": mfu,
+        }
+        self._trackers.scalars(finding.step, {name: value for name, value in told.items() if value is not None})
         self._window_began, self._window_tokens = now, 0

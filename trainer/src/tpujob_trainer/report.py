@@ -35,6 +35,11 @@ FIELDS: dict[str, Any] = {
     "evaluation_loss": None,
     "evaluation_step": None,
     "tokens_per_second": None,
+    "mfu": None,
+    "attempt_steps": 0,
+    "lost_steps": 0,
+    "goodput": None,
+    "goodput_fraction": None,
     "committed_step": None,
     "committed_time": None,
     "checkpoint_failing_since": None,
@@ -53,12 +58,13 @@ FIELDS: dict[str, Any] = {
 class Report:
     """The facts, written by the trainer and read by the HTTP server's threads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, age: float = 0.0) -> None:
+        """`age` is what the process has spent before, in seconds; it counts as starting."""
         self._clock = clock
         self._lock = threading.Lock()
         self._facts = copy.deepcopy(FIELDS)
         self._seconds: dict[str, float] = {}
-        self._since = clock()
+        self._since = clock() - age
         self._live: list[Callable[[], dict[str, Any]]] = []
         self._turns = 0
 

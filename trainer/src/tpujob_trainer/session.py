@@ -12,11 +12,13 @@ from typing import Any, Self
 import jax
 
 from tpujob_contract import DistributedProcess, ExitCode, environment, ports
-from tpujob_trainer import attempts, ownership, server, startup
+from tpujob_trainer import attempts, compile_cache, ownership, server, startup
 from tpujob_trainer.config import TrainerConfig, configuration_hash
 from tpujob_trainer.data.read_meter import METER
+from tpujob_trainer.goodput import Goodput
 from tpujob_trainer.mesh import require_devices
 from tpujob_trainer.metrics import Metrics
+from tpujob_trainer.process_age import process_age
 from tpujob_trainer.report import Phase, Report
 from tpujob_trainer.startup import Runtime
 from tpujob_trainer.stopping import StopRequest
@@ -53,6 +55,7 @@ class Session:
     metrics: Metrics
     claim: ownership.Claim | None
     attempt: attempts.Attempt | None
+    goodput: Goodput
 
     @classmethod
     def begin(
@@ -66,7 +69,7 @@ class Session:
             TrainerError: jax does not see the devices that were asked for.
         """
         started = datetime.datetime.now(datetime.UTC)
-        report = Report()
+        report = Report(age=process_age())
         report.follow(METER.facts)
         metrics = Metrics(report)
         stop.watched(Watchdog(report, config.watchdog))
@@ -93,6 +96,10 @@ class Session:
             attempt = attempts.Attempt(
                 directory, attempt_id=runtime.attempt_id, started=started, is_lead=runtime.is_lead
             )
+        metrics.devices = jax.local_devices()
+        cache = compile_cache.use(directory, enabled=config.compile_cache)
+        if cache and runtime.is_lead:
+            logger.info("Compiled programs are kept in %s", cache)
         report.update(
             process_id=runtime.process_id,
             processes=runtime.num_processes,
@@ -100,7 +107,8 @@ class Session:
             checkpoint=directory,
         )
         slices = process.slices if process else 1
-        session = cls(runtime, directory, slices, stop, report, metrics, claim, attempt)
+        account = Goodput(directory, report, keeps_file=runtime.is_lead)
+        session = cls(runtime, directory, slices, stop, report, metrics, claim, attempt, account)
         stop.at_exit(session._last_words)
         if runtime.is_lead:
             stop.parting = session._parting
@@ -136,6 +144,7 @@ class Session:
         self.report.enter(phases.get(code, "failed"))
         if code != ExitCode.FINISHED:
             self.report.update(message=message)
+        self.goodput.close()
         if self.attempt:
             if self.stop.stacks:
                 self.attempt.write_stacks(self.runtime.process_id, self.stop.stacks)

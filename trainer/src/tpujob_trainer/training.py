@@ -113,6 +113,8 @@ class Training:
             below=go_back_below(error.steps),
             reason=str(error),
         )
+        report = self.session.report.snapshot()
+        self.session.report.update(lost_steps=report["lost_steps"] + error.steps[-1] - int(np.asarray(state.step)))
         self.session.metrics.rollbacks.inc()
         logger.warning(
             "%s: went back to step %d; batches %s are left out from now on",

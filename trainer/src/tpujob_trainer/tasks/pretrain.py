@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 
@@ -14,7 +15,7 @@ from tpujob_trainer.batches import Assembler
 from tpujob_trainer.config import TrainerConfig
 from tpujob_trainer.config_resolved import ResolvedConfig, resolve
 from tpujob_trainer.dataset import training_data
-from tpujob_trainer.flops import training_flops_per_token
+from tpujob_trainer.flops import training_flops_per_token, utilisation
 from tpujob_trainer.interludes import make_interludes
 from tpujob_trainer.mesh import build_mesh
 from tpujob_trainer.model.decoder import Model
@@ -26,10 +27,14 @@ from tpujob_trainer.sampling import prompt_tokens
 from tpujob_trainer.saves import Saves
 from tpujob_trainer.session import Session
 from tpujob_trainer.stopping import StopRequest
+from tpujob_trainer.tracking import make_trackers
 from tpujob_trainer.train_step import abstract_batch, abstract_state, make_finite_check, make_train_step
 from tpujob_trainer.training import Training
 
 logger = logging.getLogger(__name__)
+
+TRACKERS_SECONDS = 10.0
+"""For the trackers to tell what is left, at the end. Less than the other processes wait."""
 
 
 def run(
@@ -61,6 +66,7 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
 
     state, position = restore_or_init(session, saves.checkpoints, model, optimizer, dataset.plan, run.seed)
     first = int(np.asarray(state.step))
+    session.goodput.restored(first)
     if first >= run.steps:
         return _already_complete(session, first, run.steps)
     train_step = session.compiled(
@@ -76,9 +82,20 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
         abstract_batch(model, run.batch_size, run.sequence_length),
     )
     assembler = Assembler(mesh, run.batch_size)
-    is_lead = session.runtime.is_lead
+    trackers = make_trackers(session, run, first_step=first)
     progress = Progress(
-        session.report, session.metrics, steps=run.steps, log_every_steps=run.log_every_steps, is_lead=is_lead
+        session.report,
+        session.metrics,
+        steps=run.steps,
+        log_every_steps=run.log_every_steps,
+        is_lead=session.runtime.is_lead,
+        mfu=functools.partial(
+            utilisation,
+            flops_per_token=training_flops_per_token(run.model, run.sequence_length),
+            device_kind=jax.devices()[0].device_kind,
+            devices=mesh.size,
+        ),
+        trackers=trackers,
     )
     interludes = make_interludes(session, run, model, dataset, assembler, progress, prompt)
     training = Training(
@@ -96,6 +113,7 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
         interludes=interludes,
     )
     ending = training.to_the_end(state, position)
+    trackers.close(TRACKERS_SECONDS)
     if not ending.has_finished:
         logger.info("Step %d of %d: stopped as asked", ending.step, run.steps)
         return ExitCode.STOPPED

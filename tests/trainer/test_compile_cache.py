@@ -1,0 +1,48 @@
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tpujob_trainer.compile_cache import COUNTS, Counts, folder_name, use
+from tpujob_trainer.process_age import process_age, resident_bytes
+
+VERSIONS = {"jaxlib": "0.12.0", "jax": "0.12.0.1"}
+
+
+def test_folder_tells_software_and_hardware():
+    name = folder_name(versions=VERSIONS, kind="TPU v5 lite", devices=4, processes=64)
+    assert name == "jax-0.12.0.1-jaxlib-0.12.0-TPU_v5_lite-4x64"
+    assert re.fullmatch(r"[A-Za-z0-9._=-]+", name)
+
+
+@pytest.mark.parametrize(("directory", "enabled"), [(None, True), ("/nowhere", False)])
+def test_without_a_place_or_a_wish_nothing_is_kept(directory, enabled):
+    assert not jax.config.jax_compilation_cache_dir
+    assert use(directory, enabled=enabled) is None
+
+
+def test_events_are_counted():
+    counts = Counts()
+    for event in ("cache_hits", "cache_hits", "cache_misses", "compile_requests_use_cache"):
+        counts.event(f"/jax/compilation_cache/{event}")
+    counts.duration("/jax/core/compile/backend_compile_duration", 1.5)
+    counts.duration("/jax/core/compile/jaxpr_trace_duration", 9.0)
+    assert (counts.hits, counts.misses, counts.seconds) == (2, 1, 1.5)
+
+
+def test_jax_tells_what_compiling_takes():
+    COUNTS.listen()
+    before = COUNTS.seconds
+    jax.jit(lambda x: x * 3 + 1)(jnp.arange(5)).block_until_ready()
+    assert COUNTS.seconds > before
+
+
+def test_age_is_since_the_process_was_started():
+    fields = ["S"] + ["0"] * 18 + ["12300"] + ["0"] * 30
+    assert process_age("7 (a (b) c) " + " ".join(fields), now=200.0) == pytest.approx(77.0)
+    assert 0 < process_age() < 86400
+
+
+def test_memory_is_that_of_this_process():
+    assert 50e6 < resident_bytes() < 100e9

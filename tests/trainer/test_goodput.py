@@ -1,0 +1,96 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpujob_trainer.goodput import FILE, Goodput, fraction, of_attempt
+from tpujob_trainer.report import Report
+
+REPORT: dict[str, Any] = {
+    "step": 30,
+    "committed_step": 20,
+    "restored_from": 10,
+    "attempt_steps": 20,
+    "lost_steps": 0,
+    "data_wait_seconds": 2.0,
+    "seconds": {"starting": 3.0, "restoring": 4.0, "compiling": 5.0, "training": 42.0, "saving": 6.0, "finished": 1.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_over", "step", "lost"),
+    [
+        ({}, False, 40.0, 0.0),
+        ({}, True, 20.0, 20.0),
+        ({"committed_step": 30}, True, 40.0, 0.0),
+        ({"committed_step": None}, True, 0.0, 40.0),
+        ({"committed_step": None, "restored_from": None, "step": 20}, True, 0.0, 40.0),
+        ({"lost_steps": 5}, False, 30.0, 10.0),
+        ({"attempt_steps": 0, "step": 10, "committed_step": 10}, True, 40.0, 0.0),
+    ],
+    ids=["it runs", "killed", "all committed", "no commit", "from the beginning", "went back", "no step"],
+)
+def test_steps_after_the_last_commit_are_lost_when_it_is_over(changes, is_over, step, lost):
+    spent = of_attempt(REPORT | changes, is_over=is_over)
+    assert (spent["step"], spent["lost_steps"]) == (step, lost)
+    assert spent["data_wait"] == 2.0
+    assert sum(spent.values()) == sum(REPORT["seconds"].values()), "no second is lost or counted twice"
+
+
+def test_fraction_is_of_all_time():
+    assert fraction(of_attempt(REPORT, is_over=False)) == pytest.approx(40 / 61)
+    assert fraction(dict.fromkeys(("step", "start"), 0.0)) is None
+
+
+def report(**facts):
+    now = [0.0]
+    made = Report(lambda: now[0])
+    made.enter("training")
+    now[0] = 10.0
+    made.update(**facts)
+    return made
+
+
+def test_the_account_goes_on_over_attempts(tmp_path: Path):
+    first = Goodput(
+        str(tmp_path), report(step=10, committed_step=6, attempt_steps=10), keeps_file=True, clock=lambda: 1000.0
+    )
+    first.close()
+    last_word = (tmp_path / FILE).read_text()
+    second_report = report(step=8, restored_from=6, committed_step=8, attempt_steps=2)
+    second = Goodput(str(tmp_path), second_report, keeps_file=True, clock=lambda: 1007.5)
+    second.close()
+    told = second_report.snapshot()
+    assert told["goodput"]["step"] == 6.0 + 10.0
+    assert told["goodput"]["lost_steps"] == 4.0
+    assert told["goodput"]["between_attempts"] == 7.5
+    assert told["goodput_fraction"] == pytest.approx(16 / 27.5)
+    assert json.loads((tmp_path / FILE).read_text())["attempts"] == 2
+    assert json.loads(last_word)["attempts"] == 1
+
+
+def test_an_older_checkpoint_loses_more(tmp_path: Path):
+    Goodput(
+        str(tmp_path), report(step=10, committed_step=10, attempt_steps=10), keeps_file=True, clock=lambda: 1.0
+    ).close()
+    again = report(step=4, restored_from=4)
+    goodput = Goodput(str(tmp_path), again, keeps_file=True, clock=lambda: 1.0)
+    goodput.restored(4)
+    goodput.close()
+    assert again.snapshot()["goodput"]["lost_steps"] == 6.0
+
+
+def test_a_broken_file_begins_anew(tmp_path: Path, caplog):
+    (tmp_path / FILE).write_text("{")
+    told = report(step=1, attempt_steps=1)
+    Goodput(str(tmp_path), told, keeps_file=True).close()
+    assert told.snapshot()["goodput"]["step"] == 10.0
+    assert "the account begins anew" in caplog.text
+
+
+def test_others_keep_no_file(tmp_path: Path):
+    told = report(step=1, attempt_steps=1)
+    Goodput(str(tmp_path), told, keeps_file=False).close()
+    assert told.snapshot()["goodput"]["step"] == 10.0
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,23 @@
+"""How long this process has been there, its interpreter and imports included; and the memory it holds. Linux."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def process_age(stat: str | None = None, *, now: float | None = None) -> float:
+    """Seconds since the process was started (proc(5), /proc/self/stat field 22)."""
+    text = Path("/proc/self/stat").read_text() if stat is None else stat
+    started = int(text.rpartition(")")[2].split()[19]) / _TICKS
+    now = time.clock_gettime(time.CLOCK_BOOTTIME) if now is None else now
+    return max(now - started, 0.0)
+
+
+def resident_bytes() -> int:
+    """Memory of this process (proc(5), /proc/self/statm field 2)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE

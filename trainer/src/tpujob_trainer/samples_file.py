@@ -1,0 +1,47 @@
+"""`samples.jsonl` in the checkpoint directory: the texts that the model wrote, one line for each step.
+
+The file is written anew for each text, so that it is whole at any moment and on any storage: a bucket cannot append. It
+keeps the newest thousand. A run that goes back to an earlier step replaces what came after.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+
+from tpujob_trainer import atomic_files
+
+FILE = "samples.jsonl"
+LIMIT = 1000
+
+
+class SamplesFile:
+    """Keeps texts; a tracker."""
+
+    def __init__(self, directory: epath.PathLike) -> None:
+        """Reads what is there.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        self._path = epath.Path(directory) / FILE
+        self._lines: list[dict[str, Any]] = []
+        if self._path.exists():
+            self._lines = [json.loads(line) for line in self._path.read_text().splitlines()]
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Nothing is kept of numbers."""
+
+    def text(self, step: int, prompt: str, text: str) -> None:
+        """Keeps a text as that of the newest step."""
+        before = [line for line in self._lines if line["step"] < step]
+        self._lines = [*before, {"step": step, "time": round(time.time(), 3), "prompt": prompt, "text": text}][-LIMIT:]
+        whole = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in self._lines)
+        atomic_files.replace_text(self._path, whole)
+
+    def close(self) -> None:
+        """Everything is written already."""

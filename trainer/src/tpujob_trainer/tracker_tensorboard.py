@@ -1,0 +1,70 @@
+"""TensorBoard: event files, one for each attempt in one folder, which TensorBoard shows as one run.
+
+On a bucket an event file is written here first and copied now and then: objects cannot be appended to.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from etils import epath
+from tensorboardX import SummaryWriter
+
+from tpujob_trainer import atomic_files
+
+FLUSH_SECONDS = 30.0
+
+
+class TensorBoard:
+    """Writes event files; a tracker."""
+
+    def __init__(self, directory: str, *, first_step: int) -> None:
+        """Begins an event file.
+
+        Args:
+            directory: where it ends up, local or on a bucket.
+            first_step: what an earlier attempt told of later steps is not shown any more.
+        """
+        self._remote = None if atomic_files.is_local(directory) else epath.Path(directory)
+        self._folder = Path(tempfile.mkdtemp(prefix="tensorboard-")) if self._remote else Path(directory)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._writer = SummaryWriter(
+            str(self._folder),
+            purge_step=first_step + 1,
+            flush_secs=int(FLUSH_SECONDS),
+            filename_suffix=f".{secrets.token_hex(4)}",  # the rest of the name is host and second
+        )
+        self._flushed_at = time.monotonic()
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Each number is a curve."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+        self._flush(force=False)
+
+    def text(self, step: int, prompt: str, text: str) -> None:
+        """The text as it is."""
+        self._writer.add_text("sample", text, step)
+        self._flush(force=True)
+
+    def close(self) -> None:
+        """Writes out what is left."""
+        self._writer.close()
+        self._copy()
+
+    def _flush(self, *, force: bool) -> None:
+        if not force and time.monotonic() - self._flushed_at < FLUSH_SECONDS:
+            return
+        self._flushed_at = time.monotonic()
+        self._writer.flush()
+        self._copy()
+
+    def _copy(self) -> None:
+        if self._remote is not None:
+            self._remote.mkdir(parents=True, exist_ok=True)
+            for file in self._folder.iterdir():
+                (self._remote / file.name).write_bytes(file.read_bytes())

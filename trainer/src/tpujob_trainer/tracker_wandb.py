@@ -1,0 +1,85 @@
+"""Weights & Biases: one run there for all attempts, by an id that is kept beside the checkpoint.
+
+Who logs in and where is the environment's to say (WANDB_API_KEY, WANDB_MODE, WANDB_BASE_URL): no key is in a job.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from tpujob_trainer import atomic_files
+
+FILE = "wandb.json"
+INIT_SECONDS = 120
+
+
+class WandB:
+    """Logs to a run; a tracker. Importing wandb is left to the moment when it is opened."""
+
+    def __init__(
+        self,
+        *,
+        project: str,
+        entity: str | None,
+        name: str | None,
+        directory: str | None,
+        config: Mapping[str, Any],
+    ) -> None:
+        """Begins the run or goes on with it; blocks for as long as the service takes.
+
+        Args:
+            project: where it is shown.
+            entity: user or team; None: the default of the login.
+            name: of the run; None: chosen by the service.
+            directory: the checkpoint directory, which keeps the run's id; None: a new run each time.
+            config: shown with the run.
+        """
+        local = Path(tempfile.mkdtemp(prefix="wandb-"))
+        for variable in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
+            os.environ.setdefault(variable, str(local))  # the home directory may not be written to
+        import wandb
+
+        where = Path(directory) if directory and atomic_files.is_local(directory) else local
+        self._wandb = wandb
+        self._run = wandb.init(
+            project=project,
+            entity=entity,
+            name=name,
+            id=run_id(directory) if directory else None,
+            resume="allow" if directory and os.environ.get("WANDB_MODE") != "offline" else None,
+            config=dict(config),
+            dir=str(where),
+            settings=wandb.Settings(init_timeout=INIT_SECONDS, console="off", silent=True),
+        )
+        # Our own step: a run that goes back to a checkpoint tells steps again, which W&B's own counter refuses.
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Each number is a curve over our step."""
+        self._run.log({"step": step, **values})
+
+    def text(self, step: int, prompt: str, text: str) -> None:
+        """The text as it is."""
+        self._run.log({"step": step, "sample": self._wandb.Html(f"<pre>{html.escape(text)}</pre>")})
+
+    def close(self) -> None:
+        """Waits until everything is there."""
+        self._run.finish()
+
+
+def run_id(directory: epath.PathLike) -> str:
+    """The id of the run that this checkpoint directory belongs to, chosen the first time."""
+    path = epath.Path(directory) / FILE
+    atomic_files.create_text(path, json.dumps({"id": secrets.token_hex(4)}) + "\n")
+    found: str = json.loads(path.read_text())["id"]
+    return found
