@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
-from tpujob_operator.budget import account, crashes, limit
+from tpujob_operator.budget import account, booked_between, crashes, limit
+from tpujob_operator.causes import Cause
 from tpujob_operator.failures import first_failure
 from tpujob_operator.observed import Ended, LostNode, Observed
 from tpujob_operator.status import difference
@@ -90,3 +91,11 @@ def test_a_job_without_its_jobset_has_the_crashes_it_had() -> None:
 @pytest.mark.parametrize(("spec", "expected"), [({}, 3), ({"restarts": {}}, 3), ({"restarts": {"crashes": 0}}, 0)])
 def test_the_limit_is_the_spec_s_or_three(spec: dict[str, Any], expected: int) -> None:
     assert limit(spec) == expected
+
+
+def test_restarts_are_told_apart_for_the_metrics() -> None:
+    before = {"bookedRestarts": 2, "disruptions": 1, "crashes": 1}
+    after = {"bookedRestarts": 6, "disruptions": 2, "unexplainedRestarts": 1, "crashes": 3}
+    assert +booked_between(before, after) == {Cause.CRASH: 2, Cause.DISRUPTION: 1, Cause.UNEXPLAINED: 1}
+    assert +booked_between(after, after) == {}
+    assert +booked_between(after, {"incarnation": 2}) == {}

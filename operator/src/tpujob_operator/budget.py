@@ -40,6 +40,17 @@ def account(observed: Observed) -> dict[str, Any]:
     return books
 
 
+def booked_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Counter[Cause]:
+    """How many restarts, by cause, one status has more than another one of the same incarnation."""
+    new: Counter[Cause] = Counter()
+    total = after.get("bookedRestarts", 0) - before.get("bookedRestarts", 0)
+    if total > 0:
+        for cause, field in ((Cause.DISRUPTION, "disruptions"), (Cause.UNEXPLAINED, "unexplainedRestarts")):
+            new[cause] = after.get(field, 0) - before.get(field, 0)
+        new[Cause.CRASH] = total - sum(new.values())
+    return new
+
+
 def crashes(observed: Observed) -> int:
     """Crashes since the committed step last advanced."""
     count: int = {**observed.status, **account(observed)}.get("crashes", 0)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from tpujob_operator import api_errors, metrics
+from tpujob_operator import api_errors, budget, metrics
 from tpujob_operator.act import act
 from tpujob_operator.conditions import TERMINAL
 from tpujob_operator.decide import decide
@@ -103,6 +103,8 @@ class Reconciler:
             raise
         phase = str(decision.status["phase"])
         self._phases.note(key, phase)
+        for cause, count in budget.booked_between(observed.status, decision.status).items():
+            metrics.RESTARTS.labels(str(cause)).inc(count)
         if decision.network_policy is not None:
             self._gatherer.note_policy_applied(key)
         if phase in TERMINAL:
