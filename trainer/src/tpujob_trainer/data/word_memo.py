@@ -41,7 +41,10 @@ class WordMemo:
         self._classes = _ascii_classes()
         self._has_all_classes = False
         self._lock = threading.Lock()
-        self._forget()
+        self._places: dict[bytes, int] = {}
+        self._first = np.empty(0, dtype=np.int64)
+        self._count = np.empty(0, dtype=np.int64)
+        self._ids = np.empty(0, dtype=np.int32)
 
     def encode(self, texts: Any) -> tuple[np.ndarray, np.ndarray]:
         """Int32 ids of all texts one after the other, and int64 the number of each [texts].
@@ -109,10 +112,8 @@ class WordMemo:
         return np.array([places[word] for word in words], dtype=np.int64)
 
     def _forget(self) -> None:
-        self._places: dict[bytes, int] = {}
-        self._first = np.empty(0, dtype=np.int64)
-        self._count = np.empty(0, dtype=np.int64)
-        self._ids = np.empty(0, dtype=np.int32)
+        self._places = {}
+        self._first, self._count, self._ids = self._first[:0], self._count[:0], self._ids[:0]
 
     def _classes_of(self, offsets: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The class of each byte's character, uint8, and which texts have one whose class is not known."""

@@ -1,0 +1,81 @@
+"""A file of the data that goes away while two processes train: told at once, waited for, named in the end."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.multiprocess.test_killed_and_stopped import ENDLESS, Story, committed
+
+pytestmark = pytest.mark.processes
+
+EVERY = 10
+RETRY_SECONDS = 10
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory, trainer_block):
+    """Attempt 0: a file is gone for some seconds, then it is cut for good. Attempt 1: it is whole again."""
+    folder = tmp_path_factory.mktemp("faults")
+    for number in range(8):
+        texts = [f"{number:02d}-{row:03d} is one document of thirty." for row in range(16)]
+        (folder / "data").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"text": texts}), folder / "data" / f"{number}.parquet", row_group_size=2)
+    source = {"path": f"{folder}/data/*.parquet", "retrySeconds": RETRY_SECONDS}
+    story = Story(folder, trainer_block(steps=ENDLESS, every_steps=EVERY, data=source))
+    story.told = {}
+    file = folder / "data" / "5.parquet"
+    with story.attempt(devices=1) as run:
+        run.wait_for_report("a commit", committed(EVERY), limit_seconds=240)
+        file.rename(folder / "away")
+        story.told["gone"] = wait_for_message(run)
+        (folder / "away").rename(file)
+        back = run.wait_for_report("no message", lambda report: report["data_slow_message"] is None)
+        later = run.wait_for_report("a later commit", committed(back["step"] + EVERY), limit_seconds=60)
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2])
+        story.told["cut"] = wait_for_message(run)
+        story.committed = later["committed_step"]
+        story.codes = run.wait(limit_seconds=60)
+    story.last = story.ending(0)
+    file.write_bytes(content)
+    with story.attempt(devices=1) as run:
+        story.resumed = run.wait_for_report(
+            "more steps", lambda report: report["step"] > (report["restored_from"] or ENDLESS)
+        )
+    return story
+
+
+def wait_for_message(run):
+    """The first message of any of the processes: which of them reads the file next is up to the order."""
+    return wait_for(
+        "a message about the data",
+        lambda: next(
+            (r["data_slow_message"] for m in run.members if (r := m.report()) and r["data_slow_message"]), None
+        ),
+        timeout_seconds=60,
+        explain=run.explain,
+    )
+
+
+def test_trouble_is_told_while_it_lasts(story):
+    assert "/5.parquet" in story.told["gone"]
+    assert "/5.parquet" in story.told["cut"]
+
+
+def test_all_leave_with_the_code_of_what_is_not_there(story):
+    assert story.codes == [77, 77], story.attempts[0].explain()
+    for member in story.attempts[0].members:
+        assert "5.parquet" in member.termination_message
+        assert "spec.trainer.data.path" in member.termination_message
+
+
+def test_what_was_committed_is_kept(story):
+    assert story.last["committed_step"] >= story.committed
+    # A save that was under way may have become a checkpoint after the last report.
+    assert story.resumed["restored_from"] >= story.last["committed_step"]
+
+
+def test_ending_is_kept_beside_the_checkpoint(story):
+    assert story.last["exit_code"] == 77
+    assert "5.parquet" in story.last["message"]

@@ -1,0 +1,62 @@
+"""Four processes, then eight, then two, interrupted twice: the batches and losses of a run that nothing happens to."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from tests.multiprocess import processes
+from tests.multiprocess.test_killed_and_stopped import ENDLESS, Story, committed
+from tests.multiprocess.test_same_batches import data_state
+from tpujob_trainer import data
+
+pytestmark = pytest.mark.processes
+
+EVERY = 10
+LOSS_TOLERANCE = 1e-3
+"""Of losses near 6 that are printed with four decimals: 8 devices in 4, 8, 2 and 1 processes add in another order."""
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory, trainer_block):
+    """Attempts 0 to 2 are one run; attempt 3 is another one, of one process, that nothing happens to."""
+    story = Story(tmp_path_factory.mktemp("moves"), trainer_block(steps=ENDLESS, every_steps=EVERY))
+    with story.attempt(count=4, devices=2) as run:
+        run.wait_for_report("a commit", committed(EVERY), limit_seconds=240)
+        processes.kill(run[2], signal.SIGTERM)
+        story.codes_after_stop = run.wait(limit_seconds=60)
+    with story.attempt(count=8, devices=1) as run:
+        first = run.wait_for_report("a restore", lambda report: report["restored_from"], limit_seconds=240)
+        run.wait_for_report("a later commit", committed(first["restored_from"] + EVERY), limit_seconds=240)
+        processes.kill(run[5])
+        story.codes_after_kill = run.wait(limit_seconds=60)
+    with story.attempt(count=2, devices=4) as run:
+        second = run.wait_for_report("a restore", lambda report: report["restored_from"], limit_seconds=240)
+        last = run.wait_for_report("the last commit", committed(second["restored_from"] + EVERY), limit_seconds=240)
+    with story.attempt(count=1, devices=8, checkpoint_dir=story.folder / "undisturbed") as run:
+        run.wait_for_report("as many steps", committed(last["committed_step"]), limit_seconds=240)
+    story.restored = [first["restored_from"], second["restored_from"]]
+    story.step = last["committed_step"] // EVERY * EVERY
+    return story
+
+
+def test_both_interruptions_happened(story):
+    assert story.codes_after_stop == [75] * 4
+    assert story.codes_after_kill[5] == 137
+    assert 0 < story.restored[0] < story.restored[1] < story.step
+
+
+def test_batches_are_those_of_an_undisturbed_run(story):
+    moved, undisturbed = (data_state(story.folder / name, story.step) for name in ("checkpoints", "undisturbed"))
+
+    np.testing.assert_array_equal(moved, undisturbed)
+    assert data.batches_digest(moved) == data.batches_digest(undisturbed)
+    assert moved[:, data.STATE_COLUMNS.index("batches")].tolist() == [story.step] * len(moved)
+
+
+def test_losses_are_those_of_an_undisturbed_run(story):
+    *moved, undisturbed = (attempt[0].losses for attempt in story.attempts)
+    told = {step: loss for losses in moved for step, loss in losses.items() if step <= story.step}
+
+    assert sorted(told) == list(range(1, story.step + 1))
+    assert told == pytest.approx({step: undisturbed[step] for step in told}, abs=LOSS_TOLERANCE, rel=0)
