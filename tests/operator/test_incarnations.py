@@ -1,0 +1,101 @@
+"""An edited spec of a job at rest makes its JobSet anew: the one explicit way back to life."""
+
+from typing import Any
+
+import pytest
+
+from tests.operator.building import JOBSET_UID, NOW, condition, job, jobset, observed, recorded
+from tpujob_operator.conditions import Reason, Type
+from tpujob_operator.decide import decide
+from tpujob_operator.jobset import spec_hash
+from tpujob_operator.resource import load_job
+from tpujob_operator.settings import Settings
+from tpujob_operator.times import format_time
+from tpujob_operator.verdict import Step
+
+SETTINGS = Settings()
+
+
+def made_from(**spec: Any) -> str:
+    return spec_hash(load_job(job(**spec)))
+
+
+EDITS = {
+    # name: (phase, what it was made from, what the spec is, whether it is made anew)
+    "failed, edited": ("Failed", {}, {"args": ["x"]}, True),
+    "suspended, edited": ("Suspended", {"suspend": True}, {"args": ["x"], "suspend": True}, True),
+    "suspended, edited and resumed": ("Suspended", {"suspend": True}, {"args": ["x"]}, True),
+    "failed, edited into nonsense": ("Failed", {}, {"accelerator": "v4-17"}, True),
+    "failed, fields that change in place": ("Failed", {}, {"ttlSecondsAfterFinished": 60, "suspend": True}, False),
+    "failed, a default written out": ("Failed", {}, {"startupSeconds": 600}, False),
+    "succeeded, edited": ("Succeeded", {}, {"args": ["x"]}, False),
+    "running, edited by some trick": ("Running", {}, {"args": ["x"]}, False),
+}
+
+
+@pytest.mark.parametrize(("phase", "before", "now", "anew"), EDITS.values(), ids=EDITS.keys())
+def test_edit_of_a_job_at_rest_makes_a_new_incarnation(
+    phase: str, before: dict[str, Any], now: dict[str, Any], anew: bool
+) -> None:
+    status = recorded(
+        phase,
+        specHash=made_from(**before),
+        lastCheckpointStep=40,
+        crashes=2,
+        bookedRestarts=2,
+        completionTime=format_time(NOW),
+        startTime=format_time(NOW),
+    )
+    seen = observed(job(status=status, generation=2, **now), jobset=jobset(suspended=True))
+    decision = decide(seen, SETTINGS)
+    if not anew:
+        assert decision.status["jobSetUid"] == JOBSET_UID
+        return
+    assert decision.step is None
+    assert decision.status == {
+        "phase": "Queued",
+        "message": "The spec was edited; incarnation 2 of the job starts with it, from its checkpoints.",
+        "incarnation": 2,
+        "observedGeneration": 2,
+        "hosts": 2,
+        "lastCheckpointStep": 40,
+    }
+
+
+def test_hash_alone_revives_nothing() -> None:
+    """A new release may compute another one of the same spec."""
+    status = recorded("Failed", specHash="of-another-release", completionTime=format_time(NOW))
+    decision = decide(observed(job(status=status)), SETTINGS)
+    assert (dict(decision.status), decision.step) == (status, None)
+
+
+RENEWED = {"phase": "Queued", "message": "edited", "incarnation": 2, "observedGeneration": 2}
+
+NEXT = {
+    # name: (observed fields, reason, step)
+    "the old JobSet is there": ({"jobset": jobset(suspended=True)}, Reason.REMAKING, Step.DELETE),
+    "the old JobSet's pods use their grace": ({"jobset": jobset(being_deleted=True)}, Reason.REMAKING, None),
+    "the old JobSet is gone": ({}, Reason.CREATING, Step.CREATE),
+    "the new JobSet is there": ({"jobset": jobset(uid="new", suspended=True, incarnation=2)}, Reason.CREATING, None),
+}
+
+
+@pytest.mark.parametrize(("fields", "reason", "step"), NEXT.values(), ids=NEXT.keys())
+def test_next_incarnation_comes_after_the_last(fields: dict[str, Any], reason: Reason, step: Step | None) -> None:
+    decision = decide(observed(job(status=dict(RENEWED), generation=2, args=["x"]), **fields), SETTINGS)
+    assert (decision.status["phase"], condition(decision.status, Type.RUNNING)) == ("Queued", ("False", reason))
+    assert decision.step is step
+    if step is Step.CREATE:
+        assert decision.manifest is not None
+        assert decision.manifest["metadata"]["labels"]["tpujob.dev/incarnation"] == "2"
+    if fields.get("jobset") and fields["jobset"].uid == "new":
+        assert (decision.status["jobSetUid"], decision.status["incarnation"]) == ("new", 2)
+    else:
+        assert "jobSetUid" not in decision.status
+
+
+def test_edit_into_nonsense_is_said_and_mended() -> None:
+    status = dict(decide(observed(job(status=dict(RENEWED), generation=2, accelerator="v4-17")), SETTINGS).status)
+    assert (status["phase"], status["incarnation"]) == ("Invalid", 2)
+    decision = decide(observed(job(status=status, generation=3)), SETTINGS)
+    assert decision.step is Step.CREATE
