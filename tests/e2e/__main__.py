@@ -12,6 +12,7 @@ python -m tests.e2e -- -k suspended         only some scenes; what follows `--` 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -45,6 +46,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("pytest", nargs="*", metavar="ARGUMENT", help="for pytest, after --")
     options = parser.parse_args(arguments)
     SCRATCH.mkdir(parents=True, exist_ok=True)
+    # So that what was brought is taken away then, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if options.kubeconfig is not None:
             with foreign.prepared(options.kubeconfig, os.environ, SCRATCH, say) as surroundings:
