@@ -98,6 +98,13 @@ def test_unexpected_error_is_logged_with_traceback(tmp_path):
     assert "Traceback" in log
 
 
+def test_crash_in_a_library_leaves_the_stacks(tmp_path):
+    code, log, _ = Child("import ctypes; ctypes.string_at(0)", tmp_path).end()
+    assert code == -signal.SIGSEGV
+    assert "Segmentation fault" in log
+    assert "in main" in log
+
+
 def test_user_error_is_one_line(tmp_path):
     _, log, _ = Child("raise errors.ConfigurationError('spec.x: 1 is not 2')", tmp_path).end()
     assert len(log.splitlines()) == 1

@@ -63,6 +63,7 @@ def run_to_exit(
         environ: Where the contract's variables are.
         grace_seconds: Time from being asked to stop to being killed; default from the environment.
     """
+    faulthandler.enable()  # A crash in C++ leaves the stacks of Python in the log.
     _Exit(environ, _grace(environ) if grace_seconds is None else grace_seconds).run(main)
 
 
