@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 
 from tpujob.bundle.checksums import sha256
+from tpujob.bundle.contents import LOCKS
 from tpujob.bundle.locks import Pin, own_lock, read_lock
+from tpujob.bundle.target import Target
 from tpujob.bundle.wheels import WheelFolder
 from tpujob.errors import CommandError
+
+ROOT = Path(__file__).parents[2]
 
 
 def write_wheel(folder: Path, name: str, tag: str = "py3-none-any") -> Path:
@@ -58,8 +62,8 @@ def test_wheels_are_chosen_for_the_python_that_was_asked_for(tmp_path, seed, sai
     foreign = write_wheel(folder.folder, "jaxlike", "cp312-cp312-macosx_11_0_arm64")
     common = write_wheel(folder.folder, "pure")
     pins = [pin_of(old, new, foreign), pin_of(common)]
-    assert folder.fetch(pins, "3.12") == {old.name, common.name}
-    assert folder.fetch(pins, "3.13") == {new.name, common.name}
+    assert folder.fetch(pins, Target("3.12")) == {old.name, common.name}
+    assert folder.fetch(pins, Target("3.13")) == {new.name, common.name}
     assert said == []
 
 
@@ -74,7 +78,7 @@ def test_interrupted_and_damaged_fetching_goes_on(tmp_path, seed, said):
     folder.drop_damaged(pins)
     assert said == [f"wheels/{wheels[2].name}: wrong checksum; fetched again"]
     assert folder.find(pins) is None
-    assert folder.fetch(pins, "3.12") == {wheel.name for wheel in wheels} == folder.find(pins)
+    assert folder.fetch(pins, Target("3.12")) == {wheel.name for wheel in wheels} == folder.find(pins)
     assert there.stat().st_ino == kept
     assert names(folder.folder) == {wheel.name for wheel in wheels}
 
@@ -84,7 +88,7 @@ def test_a_seed_with_another_hash_is_not_taken(tmp_path, seed, said):
     pins = [pin_of(wheel)]
     wheel.write_bytes(wheel.read_bytes() + b"x")
     with pytest.raises(CommandError, match=r"fetching one to one: pip failed: ERROR: .*one"):
-        folder_with(tmp_path, seed, said).fetch(pins, "3.12")
+        folder_with(tmp_path, seed, said).fetch(pins, Target("3.12"))
 
 
 def test_wheels_of_earlier_locks_go(tmp_path, seed, said):
@@ -102,3 +106,55 @@ def test_own_wheels_are_found_by_their_lock(tmp_path, seed, said):
     assert folder.find(read_lock(lock)) == {wheel.name}
     wheel.write_bytes(b"")
     assert folder.find(read_lock(lock)) is None
+
+
+@pytest.mark.parametrize(
+    ("wheel", "fits"),
+    [
+        ("x-1.0-py3-none-any.whl", True),
+        ("x-1.0-py2.py3-none-any.whl", True),
+        ("x-1.0-cp312-cp312-manylinux_2_27_x86_64.whl", True),
+        ("x-1.0-cp38-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl", True),
+        ("x-1.0-cp312-cp312-manylinux_2_36_x86_64.whl", True),
+        ("x-1.0-cp312-cp312-manylinux_2_37_x86_64.whl", False),
+        ("x-1.0-cp313-cp313-manylinux_2_27_x86_64.whl", False),
+        ("x-1.0-cp312-cp312t-manylinux_2_27_x86_64.whl", False),
+        ("x-1.0-cp312-cp312-musllinux_1_2_x86_64.whl", False),
+        ("x-1.0-cp312-cp312-manylinux_2_27_aarch64.whl", False),
+        ("x-1.0-cp312-cp312-macosx_11_0_arm64.whl", False),
+        ("x-1.0.whl", False),
+    ],
+)
+def test_wheels_fit_linux_with_glibc(wheel, fits):
+    assert Target("3.12").fits(wheel) is fits
+
+
+@pytest.mark.parametrize(
+    ("marker", "needed"),
+    [
+        ("", True),
+        (" ; sys_platform == 'win32'", False),
+        (" ; sys_platform != 'win32'", True),
+        (" ; platform_machine == 'x86_64' and sys_platform == 'linux'", True),
+        (" ; python_full_version < '3.12'", False),
+        (" ; python_version >= '3.12'", True),
+    ],
+)
+def test_markers_are_judged_for_the_target(marker, needed):
+    (pin,) = read_lock(f"x==1.0{marker} \\\n    --hash=sha256:{'a' * 64}")
+    assert Target("3.12").needs(pin) is needed
+    assert pin.unconditional == f"x==1.0 --hash=sha256:{'a' * 64}"
+
+
+@pytest.mark.parametrize("python", ["3", "2.7", "three", "3.12.1", "3."])
+def test_what_is_no_python_is_refused(python):
+    with pytest.raises(ValueError, match="no version of Python"):
+        Target(python)
+
+
+def test_markers_of_the_locks_can_be_judged():
+    for name in LOCKS:
+        pins = read_lock((ROOT / "requirements" / f"{name}.txt").read_text())
+        needed = {pin.name for pin in pins if Target("3.12").needs(pin)}
+        assert needed
+        assert "colorama" not in needed

@@ -26,6 +26,19 @@ class Pin:
         return frozenset(HASH.findall(self.text))
 
     @property
+    def marker(self) -> str | None:
+        """Where it is needed; None means everywhere."""
+        condition = self.text.splitlines()[0].partition(" --hash")[0].partition(";")[2]
+        return condition.rstrip("\\").strip() or None
+
+    @property
+    def unconditional(self) -> str:
+        """The requirement for wherever it is asked for: without its marker."""
+        return " ".join(
+            [f"{self.name}=={self.version}", *(f"--hash=sha256:{digest}" for digest in sorted(self.hashes))]
+        )
+
+    @property
     def wheel_prefix(self) -> str:
         """What the names of its wheels begin with, in lower case."""
         return f"{re.sub(r'[-_.]+', '_', self.name)}-{self.version}-".lower()

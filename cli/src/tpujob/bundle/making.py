@@ -19,6 +19,7 @@ from tpujob.bundle.contents import CarriedImage, Contents
 from tpujob.bundle.locks import own_lock, read_lock, union
 from tpujob.bundle.packing import pack
 from tpujob.bundle.readme import readme
+from tpujob.bundle.target import Target
 from tpujob.bundle.wheels import WheelFolder
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
@@ -192,10 +193,14 @@ def _read(archive: Path) -> tuple[str, ...]:
 
 def _wheels(wish: Wish, source: Path, version: str, announce: Callable[[str], object], *, same_source: bool) -> None:
     requirements = wish.out / "requirements"
+    try:
+        targets = [Target(python) for python in wish.pythons]
+    except ValueError as error:
+        raise CommandError(f"--python: {error}") from None
     pins = union(read_lock((requirements / f"{name}.txt").read_text()) for name in contents.LOCKS)
     folder = WheelFolder(wish.out / "wheels", wish.wheels, announce)
     folder.drop_damaged(pins)
-    needed = set().union(*(folder.fetch(pins, python) for python in wish.pythons))
+    needed = set().union(*(folder.fetch(pins, target) for target in targets))
     own_lock_file = requirements / "own-run.txt"
     own = folder.find(read_lock(own_lock_file.read_text())) if same_source and own_lock_file.exists() else None
     if own is None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tpujob.bundle.checksums import sha256
 from tpujob.bundle.locks import Pin
+from tpujob.bundle.target import Target
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
 
-NEWEST_GLIBC = 36
-"""Minor version of the glibc that wheels may need: Debian 12, on which the images are based; older ones fit as well."""
-ARCHITECTURE = "x86_64"
 CHUNK = 8
 """Pins that are fetched by one call of pip; what an interruption loses."""
 
@@ -36,46 +34,44 @@ class WheelFolder:
         self.folder = folder
         self._seeds = seeds
         self._announce = announce
+        self._sums: dict[tuple[str, int, int], str] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
     def drop_damaged(self, pins: Sequence[Pin]) -> None:
         """Removes, by name, each wheel of a pin that has no hash of it."""
         for pin in pins:
-            for wheel in self._wheels_of(pin):
-                if sha256(wheel) not in pin.hashes:
+            for wheel in _wheels_of(pin, self.folder):
+                if self._sum(wheel) not in pin.hashes:
                     self._announce(f"wheels/{wheel.name}: wrong checksum; fetched again")
                     wheel.unlink()
 
-    def fetch(self, pins: Sequence[Pin], python: str) -> set[str]:
-        """Fetches what is missing for a version of Python; returns the wheels that pip takes on it.
+    def fetch(self, pins: Sequence[Pin], target: Target) -> set[str]:
+        """Fetches what is missing for a target; returns the wheels that fit it.
 
         Raises:
             CommandError: pip could not; with its last line.
         """
-        selection = self._selection(pins, python)
-        if selection is not None:
-            return selection
-        self._announce(f"fetching the wheels for Python {python}")
-        for start in range(0, len(pins), CHUNK):
-            chunk = pins[start : start + CHUNK]
-            with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetch-") as folder:
-                lock = Path(folder) / "lock.txt"
-                lock.write_text("".join(f"{pin.text}\n" for pin in chunk))
-                download = ["download", "--no-deps", "--require-hashes", *_target(python), f"--requirement={lock}"]
-                download.append(f"--dest={folder}")
-                here = [f"--find-links={place}" for place in (self.folder, *self._seeds)]
-                # Only where all can be there: the question takes a second.
-                if not self._may_have(chunk) or _pip(*download, "--no-index", *here, alone=True).returncode != 0:
-                    _check(_pip(*download, alone=False), f"fetching {chunk[0].name} to {chunk[-1].name}")
-                self._take(Path(folder))
-        selection = self._selection(pins, python)
-        if selection is None:
-            raise CommandError(f"wheels: some are still missing for Python {python}; run this again", exit_code=1)
-        return selection
+        pins = [pin for pin in pins if target.needs(pin)]
+        missing = [pin for pin in pins if not self._fitting(pin, target, self.folder)]
+        for pin in missing:
+            for wheel in next(filter(None, (self._fitting(pin, target, seed) for seed in self._seeds)), []):
+                unfinished = self.folder / f".fetch-{wheel.name}"
+                shutil.copyfile(wheel, unfinished)
+                unfinished.replace(self.folder / wheel.name)
+        missing = [pin for pin in missing if not self._fitting(pin, target, self.folder)]
+        if missing:
+            self._announce(f"fetching {len(missing)} wheels for Python {target.python}")
+        for start in range(0, len(missing), CHUNK):
+            self._download(missing[start : start + CHUNK], target)
+        found = {pin.name: self._fitting(pin, target, self.folder) for pin in pins}
+        lacking = [name for name, wheels in found.items() if not wheels]
+        if lacking:
+            raise CommandError(f"wheels: none of {', '.join(lacking)} fits Python {target.python}", exit_code=1)
+        return {wheel.name for wheels in found.values() for wheel in wheels}
 
     def find(self, pins: Sequence[Pin]) -> set[str] | None:
         """The wheels that have a hash of each of these pins; None if one is missing or damaged."""
-        found = {wheel.name for pin in pins for wheel in self._wheels_of(pin) if sha256(wheel) in pin.hashes}
+        found = {wheel.name for pin in pins for wheel in _wheels_of(pin, self.folder) if self._sum(wheel) in pin.hashes}
         return found if len(found) == len(pins) else None
 
     def build_own(self, sources: Sequence[Path]) -> dict[str, Path]:
@@ -94,34 +90,33 @@ class WheelFolder:
             self._take(Path(folder), replace=True)
         return wheels
 
-    def _selection(self, pins: Sequence[Pin], python: str) -> set[str] | None:
-        """The wheels that pip takes, without an index and by their hashes; None if one is missing."""
-        with tempfile.TemporaryDirectory(prefix="tpujob-bundle-") as folder:
-            lock, report = Path(folder) / "lock.txt", Path(folder) / "report.json"
-            lock.write_text("".join(f"{pin.text}\n" for pin in pins))
-            result = _pip(
-                *("install", "--dry-run", "--ignore-installed", f"--target={folder}", f"--report={report}"),
-                *("--no-deps", "--no-index", f"--find-links={self.folder}", "--require-hashes", *_target(python)),
-                f"--requirement={lock}",
-                alone=True,
-            )
-            if result.returncode != 0:
-                return None
-            installed = json.loads(report.read_text())["install"]
-        return {entry["download_info"]["url"].rpartition("/")[2] for entry in installed}
-
     def keep_only(self, names: set[str]) -> None:
         """Removes wheels of earlier lock files, and what an interrupted run left."""
         for path in self.folder.iterdir():
             if path.name not in names and path.is_file():
                 path.unlink()
 
-    def _wheels_of(self, pin: Pin) -> list[Path]:
-        return [wheel for wheel in self.folder.glob("*.whl") if wheel.name.lower().startswith(pin.wheel_prefix)]
+    def _fitting(self, pin: Pin, target: Target, folder: Path) -> list[Path]:
+        """Wheels in a folder that are one of the pin's files and fit the target."""
+        fitting = (wheel for wheel in _wheels_of(pin, folder) if target.fits(wheel.name))
+        return [wheel for wheel in fitting if self._sum(wheel) in pin.hashes]
 
-    def _may_have(self, pins: Sequence[Pin]) -> bool:
-        names = [wheel.name.lower() for place in (self.folder, *self._seeds) for wheel in place.glob("*.whl")]
-        return all(any(name.startswith(pin.wheel_prefix) for name in names) for pin in pins)
+    def _download(self, pins: Sequence[Pin], target: Target) -> None:
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetch-") as folder:
+            lock = Path(folder) / "lock.txt"
+            # Without markers: pip would judge them by the Python that runs it.
+            lock.write_text("".join(f"{pin.unconditional}\n" for pin in pins))
+            download = ["download", "--no-deps", "--require-hashes", f"--requirement={lock}", f"--dest={folder}"]
+            _check(_pip(*download, *target.pip_options, alone=False), f"fetching {pins[0].name} to {pins[-1].name}")
+            self._take(Path(folder))
+
+    def _sum(self, file: Path) -> str:
+        """The checksum of a file, which is read again only when it has changed."""
+        state = file.stat()
+        key = (str(file), state.st_mtime_ns, state.st_size)
+        if key not in self._sums:
+            self._sums[key] = sha256(file)
+        return self._sums[key]
 
     def _take(self, folder: Path, *, replace: bool = False) -> None:
         for wheel in folder.glob("*.whl"):
@@ -129,11 +124,10 @@ class WheelFolder:
                 wheel.replace(self.folder / wheel.name)
 
 
-def _target(python: str) -> list[str]:
-    """Pip's options for wheels of a platform that need not be this one."""
-    platforms = [f"manylinux_2_{minor}_{ARCHITECTURE}" for minor in range(5, NEWEST_GLIBC + 1)]
-    platforms += [f"manylinux{year}_{ARCHITECTURE}" for year in ("2014", "2010", "1")]
-    return ["--only-binary=:all:", f"--python-version={python}", *(f"--platform={name}" for name in platforms)]
+def _wheels_of(pin: Pin, folder: Path) -> Iterator[Path]:
+    for wheel in sorted(folder.glob("*.whl")):
+        if wheel.name.lower().startswith(pin.wheel_prefix):
+            yield wheel
 
 
 def _pip(*arguments: str, alone: bool) -> subprocess.CompletedProcess[str]:
