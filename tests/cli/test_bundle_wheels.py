@@ -130,6 +130,21 @@ def test_wheels_fit_linux_with_glibc(wheel, fits):
 
 
 @pytest.mark.parametrize(
+    ("tag", "fits", "meant"),
+    [
+        ("py3-none-any", True, True),
+        ("cp38-abi3-manylinux2014_x86_64", True, True),
+        ("py313-none-any", True, True),
+        ("py312-none-any", True, False),
+        ("py314-none-any", False, False),
+    ],
+)
+def test_a_wheel_of_an_older_python_is_the_second_choice(tag, fits, meant):
+    target, wheel = Target("3.13"), f"multiprocess-1.0-{tag}.whl"
+    assert (target.fits(wheel), target.is_meant_by(wheel)) == (fits, meant)
+
+
+@pytest.mark.parametrize(
     ("marker", "needed"),
     [
         ("", True),

@@ -31,6 +31,8 @@ class Target:
         self._platforms += [f"manylinux{year}_{ARCHITECTURE}" for year in ("2014", "2010", "1")]
         self._tags: frozenset[Tag] = frozenset(cpython_tags(version, platforms=self._platforms))
         self._tags |= frozenset(compatible_tags(version, interpreter, self._platforms))
+        older = {f"py{major}{other}" for other in range(int(minor))}
+        self._close_tags = frozenset(tag for tag in self._tags if tag.interpreter not in older)
 
     @property
     def pip_options(self) -> list[str]:
@@ -44,6 +46,10 @@ class Target:
             return not self._tags.isdisjoint(parse_wheel_filename(wheel)[3])
         except InvalidWheelFilename:
             return False
+
+    def is_meant_by(self, wheel: str) -> bool:
+        """Whether it fits, and is not for an older Python (`py312` on 3.13): there may be one for this beside it."""
+        return self.fits(wheel) and not self._close_tags.isdisjoint(parse_wheel_filename(wheel)[3])
 
     def needs(self, pin: Pin) -> bool:
         """Whether a pin's marker holds; a pin without one always does."""

@@ -52,13 +52,13 @@ class WheelFolder:
             CommandError: pip could not; with its last line.
         """
         pins = [pin for pin in pins if target.needs(pin)]
-        missing = [pin for pin in pins if not self._fitting(pin, target, self.folder)]
+        missing = [pin for pin in pins if not self._meant(pin, target, self.folder)]
         for pin in missing:
-            for wheel in next(filter(None, (self._fitting(pin, target, seed) for seed in self._seeds)), []):
+            for wheel in next(filter(None, (self._meant(pin, target, seed) for seed in self._seeds)), []):
                 unfinished = self.folder / f".fetch-{wheel.name}"
                 shutil.copyfile(wheel, unfinished)
                 unfinished.replace(self.folder / wheel.name)
-        missing = [pin for pin in missing if not self._fitting(pin, target, self.folder)]
+        missing = [pin for pin in missing if not self._meant(pin, target, self.folder)]
         if missing:
             self._announce(f"fetching {len(missing)} wheels for Python {target.python}")
         for start in range(0, len(missing), CHUNK):
@@ -100,6 +100,9 @@ class WheelFolder:
         """Wheels in a folder that are one of the pin's files and fit the target."""
         fitting = (wheel for wheel in _wheels_of(pin, folder) if target.fits(wheel.name))
         return [wheel for wheel in fitting if self._sum(wheel) in pin.hashes]
+
+    def _meant(self, pin: Pin, target: Target, folder: Path) -> list[Path]:
+        return [wheel for wheel in self._fitting(pin, target, folder) if target.is_meant_by(wheel.name)]
 
     def _download(self, pins: Sequence[Pin], target: Target) -> None:
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetch-") as folder:
