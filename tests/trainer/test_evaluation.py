@@ -12,6 +12,7 @@ import pytest
 
 from tests.trainer import plain_decoder
 from tests.trainer.test_train_step import SHAPE, make_batch
+from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.evaluation import evaluate
 from tpujob_trainer.evaluation_step import make_evaluation_step
 from tpujob_trainer.mesh import build_mesh
@@ -75,5 +76,5 @@ def test_a_request_to_stop_ends_it(at: int) -> None:
 
 def test_nothing_to_predict_is_an_error() -> None:
     weights = init_state(model(8), optax.identity(), 0).weights
-    with pytest.raises(ValueError, match="no token to predict"):
+    with pytest.raises(ConfigurationError, match="no token to predict"):
         evaluate(make_evaluation_step(model(8)), weights, [masked(make_batch(), 0)])

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpujob_trainer import attempts
+from tpujob_trainer import attempts, data
+from tpujob_trainer.batches import Assembler
 from tpujob_trainer.config import load_config
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.nonfinite import NonFiniteError
+from tpujob_trainer.signals import Signals
 from tpujob_trainer.stopping import StopRequest
 from tpujob_trainer.tasks import pretrain
+from tpujob_trainer.train_step import Batch
 
 
 @pytest.fixture
@@ -105,3 +111,45 @@ def test_a_sample_longer_than_the_context_is_refused(text: Path) -> None:
         ConfigurationError, match=r"spec\.trainer\.sample\.tokens: 20 and the prompt's 3 .* 13 would fit"
     ):
         run(text, None, steps=2, sample={"prompt": "ab", "tokens": 20})
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Numbers of batches in which a target is no token of the model, so that their loss is not finite."""
+    numbers: set[int] = set()
+    make = Assembler.batch
+
+    def batch(self: Assembler, local: data.LocalBatch, signals: Signals) -> Batch:
+        if int(local.state[0, data.STATE_COLUMNS.index("batches")]) in numbers:
+            targets = local.targets.copy()
+            targets[0, 0] = 99_999
+            local = dataclasses.replace(local, targets=targets, loss_mask=np.ones_like(local.loss_mask))
+        return make(self, local, signals)
+
+    monkeypatch.setattr(Assembler, "batch", batch)
+    return numbers
+
+
+def test_poisoned_batches_are_left_out_and_the_next_ones_end_it(
+    text: Path, tmp_path: Path, poison: set[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "checkpoints"
+    settings = {"checkpoint": {"everySteps": 2}, "nonFinite": {"maxSkips": 1}}
+    poison.update({7, 8, 12})
+    code, left = run(text, directory, steps=10, **settings)
+    assert code == 0
+    assert left is not None
+    # Step 6's state was never seen to have a finite loss; batch 6 may have spoiled it. Saves never wait for each other.
+    assert re.search(r"went back to step [024]; batches 6, 7, 8 are left out from now on", caplog.text)
+    assert (left["step"], left["committed_step"]) == (10, 10)
+    assert left["lost_steps"] == 8 - (left["restored_from"] or 0)
+    assert left["goodput"]["lost_steps"] > 0
+    assert json.loads((directory / "nonfinite.json").read_text())["rollbacks"][0]["batches"] == [6, 7, 8]
+
+    # Batches 1 to 13 were read for ten steps: the next attempt takes the fourteenth.
+    poison.update({14, 15})
+    with pytest.raises(
+        NonFiniteError, match=r"^steps 11 to 12: .* gone back 1 times already, .* at steps 7 to 8"
+    ) as end:
+        run(text, directory, steps=14, **settings)
+    assert end.value.exit_code == 76

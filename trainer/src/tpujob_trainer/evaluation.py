@@ -17,6 +17,7 @@ import numpy as np
 
 from tpujob_trainer.batches import Assembler
 from tpujob_trainer.data import LocalBatch
+from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.evaluation_step import EvaluationStep, RowLosses
 from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.progress import Progress
@@ -78,7 +79,7 @@ def evaluate(
     It ends early with a batch in which nothing counts. `tick` is called for each one: a sign of progress.
 
     Raises:
-        ValueError: there is not one position that counts.
+        ConfigurationError: there is not one position that counts.
     """
     began = time.monotonic()
     losses: list[float] = []
@@ -104,6 +105,8 @@ def evaluate(
     if unread is not None and read(unread).stop:
         return None
     if not tokens:
-        raise ValueError("the evaluation's data has no token to predict")
+        raise ConfigurationError(
+            "spec.trainer.evaluation.data.path: its first batches have no token to predict; give text, or leave it out"
+        )
     # Rows are added exactly: the order of the batches' rows, and so the division over processes, has no part in it.
     return Evaluated(math.fsum(losses) / tokens, tokens, time.monotonic() - began)
