@@ -97,6 +97,7 @@ class Checkpoints:
         """Known to process 0."""
         self._last: Commit | None = None
         self._seconds = 0.0
+        self._told = ""
         self._is_open = False
         self._count = 0
 
@@ -206,9 +207,10 @@ class Checkpoints:
             # Process 0 knows what became of it, so it was said; this process has not looked yet.
             self.finish(PLAN_SECONDS)
         if plan == LATER:
-            logger.log(
-                logging.WARNING if self._runtime.is_lead else logging.DEBUG, "Step %d is not saved: %s", step, why
-            )
+            # One line for each reason, however many steps it holds up.
+            is_news = self._runtime.is_lead and why != self._told
+            self._told = why
+            logger.log(logging.WARNING if is_news else logging.DEBUG, "Step %d is not saved: %s", step, why)
             self._listener.passed_over(step, why)
         if plan != GO:
             return False
