@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tpujob_trainer.data.documents import Documents
+from tpujob_trainer.data.packing import Stretch
 from tpujob_trainer.data.plan import LanePlan
 from tpujob_trainer.data.rows import SkippedRows, UnitRows
 from tpujob_trainer.errors import ConfigurationError
@@ -47,21 +48,9 @@ class LanePosition:
     """64 bits over all tokens delivered, in order."""
 
 
-@dataclass(frozen=True)
-class Windows:
-    """The rows of a global batch that one lane fills; int32 [windows, sequence length] but for the mask."""
-
-    inputs: np.ndarray
-    targets: np.ndarray
-    segment_ids: np.ndarray
-    positions: np.ndarray
-    loss_mask: np.ndarray
-    """bool"""
-
-
 @dataclass
 class _Buffer:
-    """Tokens ahead of the position, and which document each comes from."""
+    """Tokens ahead of the position and some before it, and which document each comes from."""
 
     tokens: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     starts: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -95,6 +84,7 @@ class Lane:
         self._skipped = skipped
         self._batch_tokens = plan.rows_per_lane * sequence_length
         self._buffer = _Buffer()
+        self._at = 0
         self._drop_tokens = position.token
         self._cursor = (position.epoch, position.unit)
         self._pending = self._begin_read(position.row)
@@ -103,23 +93,23 @@ class Lane:
         self._empty_units: set[int] = set()
         self._rows_in_vain = 0
 
-    def next_windows(self, count: int) -> Windows:
-        """The lane's rows of the next batch, `count` of them; `position` moves behind them."""
+    def next_stretch(self, count: int) -> Stretch:
+        """The tokens of the lane's rows of the next batch, `count` of them; `position` moves behind them."""
         wanted = count * self._length + 1
-        if not count:
-            self.position = replace(self.position, batches=self.position.batches + 1)
-            return cut_windows(np.zeros(1, np.int32), np.empty(0, np.int64), 0, self._length)
         self._fill_to(wanted)
-        there = min(wanted, len(self._buffer.tokens))
-        tokens = np.zeros(wanted, dtype=np.int32)
-        tokens[:there] = self._buffer.tokens[:there]
-        windows = cut_windows(tokens, self._buffer.starts, count, self._length)
-        if not self._plan.blocks_attention:
-            windows = _without_borders(windows)
+        at, buffer = self._at, self._buffer
+        there = min(wanted, len(buffer.tokens) - at)
+        tokens = buffer.tokens[at : at + wanted]
         if there < wanted:
-            windows = _padded(windows, there)
+            tokens = np.concatenate([tokens, np.zeros(wanted - there, dtype=np.int32)])
+        first, last = np.searchsorted(buffer.starts, (at + 1, at + there)).tolist()
+        stretch = Stretch(tokens, buffer.starts[first:last] - at, there)
         self._consume(tokens)
-        return windows
+        return stretch
+
+    def next_nothing(self) -> None:
+        """A batch of which no row is this lane's."""
+        self.position = replace(self.position, batches=self.position.batches + 1)
 
     def batches_left(self) -> int:
         """How many of the next batches have at least one token of this lane to predict, as far as it looks ahead.
@@ -129,27 +119,26 @@ class Lane:
         if self._plan.epochs is None:
             return BATCHES_AHEAD
         self._fill_to((BATCHES_AHEAD - 1) * self._batch_tokens + 2)
-        targets = max(0, len(self._buffer.tokens) - 1)
+        targets = max(0, len(self._buffer.tokens) - self._at - 1)
         return min(BATCHES_AHEAD, -(-targets // self._batch_tokens))
 
     def _consume(self, tokens: np.ndarray) -> None:
-        buffer, taken = self._buffer, len(tokens) - 1
-        if taken < len(buffer.tokens):
-            document = int(np.searchsorted(buffer.starts, taken, side="right")) - 1
-            epoch, unit, row = (int(value) for value in buffer.origins[document])
-            token = taken - int(buffer.starts[document])
-            self._buffer = _Buffer(buffer.tokens[taken:], buffer.starts[document:] - taken, buffer.origins[document:])
+        buffer = self._buffer
+        self._at = min(self._at + len(tokens) - 1, len(buffer.tokens))
+        if self._at < len(buffer.tokens):
+            document = int(np.searchsorted(buffer.starts, self._at, side="right")) - 1
+            epoch, unit, row = buffer.origins[document].tolist()
+            token = self._at - int(buffer.starts[document])
         else:
             assert self._plan.epochs is not None
             epoch, unit, row, token = self._plan.epochs, 0, 0, 0
-            self._buffer = _Buffer()
         self.position = LanePosition(
             epoch, unit, row, token, self.position.batches + 1, _chain(self.position.digest, tokens)
         )
 
     def _fill_to(self, tokens: int) -> None:
         """Have so many tokens ahead, or all there are."""
-        while len(self._buffer.tokens) < tokens:
+        while len(self._buffer.tokens) - self._at < tokens:
             while self._rows is None or not len(self._rows.numbers):
                 if self._pending is None:
                     return
@@ -171,12 +160,14 @@ class Lane:
             origins, lengths = origins[kept], lengths[kept]
         starts = np.cumsum(lengths) - lengths - self._drop_tokens
         tokens, self._drop_tokens = tokens[self._drop_tokens :], 0
-        buffer = self._buffer
+        buffer, at = self._buffer, self._at
+        left = max(0, int(np.searchsorted(buffer.starts, at, side="right")) - 1)
         self._buffer = _Buffer(
-            np.concatenate([buffer.tokens, tokens]),
-            np.concatenate([buffer.starts, starts + len(buffer.tokens)]),
-            np.concatenate([buffer.origins, origins]),
+            np.concatenate([buffer.tokens[at:], tokens]),
+            np.concatenate([buffer.starts[left:] - at, starts + len(buffer.tokens) - at]),
+            np.concatenate([buffer.origins[left:], origins]),
         )
+        self._at = 0
 
     def _rows_to_take(self, sizes: np.ndarray) -> int:
         """Rows to tokenise at once: about four batches of text, so that little is held and little done twice."""
@@ -220,54 +211,6 @@ class Lane:
     def _after(self, cursor: tuple[int, int]) -> tuple[int, int]:
         epoch, index = cursor
         return (epoch, index + 1) if index + 1 < self._plan.units_in(self._number, self._source) else (epoch + 1, 0)
-
-
-def cut_windows(tokens: np.ndarray, starts: np.ndarray, count: int, length: int) -> Windows:
-    """The `count` windows of `length` inputs in count · length + 1 tokens.
-
-    Args:
-        tokens: int32 [count · length + 1].
-        starts: ascending indices of the first token of each document; those outside the tokens do not matter.
-        count: number of windows.
-        length: inputs of each.
-    """
-    begins = np.zeros(len(tokens), dtype=bool)
-    begins[starts[(starts > 0) & (starts < len(tokens))]] = True
-    document = np.cumsum(begins, dtype=np.int32)
-    inside = document[:-1].reshape(count, length)
-    index = np.arange(length, dtype=np.int32)
-    begun = begins[:-1].reshape(count, length)
-    return Windows(
-        inputs=tokens[:-1].reshape(count, length),
-        targets=tokens[1:].reshape(count, length),
-        segment_ids=inside - inside[:, :1] + 1,
-        positions=index - np.maximum.accumulate(np.where(begun, index, 0), axis=1),
-        loss_mask=~begins[1:].reshape(count, length),
-    )
-
-
-def _without_borders(windows: Windows) -> Windows:
-    """Each row as one document: what comes before is seen, and the beginning of the next is predicted too."""
-    index = np.arange(windows.inputs.shape[1], dtype=np.int32)
-    return replace(
-        windows,
-        segment_ids=np.ones_like(windows.segment_ids),
-        positions=np.broadcast_to(index, windows.positions.shape).copy(),
-        loss_mask=np.ones_like(windows.loss_mask),
-    )
-
-
-def _padded(windows: Windows, there: int) -> Windows:
-    """Windows of which only the first tokens are real: the others are segment 0, and count for nothing."""
-    count, length = windows.inputs.shape
-    place = np.arange(count * length).reshape(count, length)
-    is_real = place < there
-    return replace(
-        windows,
-        segment_ids=np.where(is_real, windows.segment_ids, 0).astype(np.int32),
-        positions=np.where(is_real, windows.positions, 0).astype(np.int32),
-        loss_mask=windows.loss_mask & (place < there - 1),
-    )
 
 
 def _chain(digest: int, tokens: np.ndarray) -> int:

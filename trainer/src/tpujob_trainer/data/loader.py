@@ -11,14 +11,15 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from tpujob_trainer.data.documents import documents_of, kind_of
-from tpujob_trainer.data.lane import Lane, LanePosition, Windows
+from tpujob_trainer.data.lane import Lane, LanePosition
 from tpujob_trainer.data.manifest import Manifest
+from tpujob_trainer.data.packing import pack
 from tpujob_trainer.data.patient_reader import PatientReader
 from tpujob_trainer.data.permutation import row_order
 from tpujob_trainer.data.plan import LanePlan
@@ -26,7 +27,7 @@ from tpujob_trainer.data.read_ahead import Ahead, ReadPool
 from tpujob_trainer.data.read_meter import METER
 from tpujob_trainer.data.reader import UnitReader
 from tpujob_trainer.data.rows import SkippedRows, UnitRows, usable_rows
-from tpujob_trainer.data.state import describe_data, identity_of, pack_position, unpack_state
+from tpujob_trainer.data.state import describe_data, identity_of, pack_positions, unpack_state
 from tpujob_trainer.data.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -113,6 +114,12 @@ class BatchLoader(Iterator[LocalBatch]):
             for number in plan.lanes_of(self.rows)
             for source in range(plan.num_sources)
         }
+        self._sequence_length = sequence_length
+        numbers = plan.lanes_of(self.rows)
+        self._lane_of_rows = np.searchsorted(numbers, self.rows // plan.rows_per_lane)
+        self._rows_of_lanes = {number: np.array(plan.rows_of(number)) for number, _ in self._lanes}
+        self._places = np.full(plan.batch_size, -1, dtype=np.int64)
+        self._places[self.rows] = np.arange(len(self.rows))
         self._batches = next(iter(self._lanes.values())).position.batches
         logger.info(
             "Reading data: root=%s lanes=%d/%d rows=%d/%d epochs=%s batches=%d",
@@ -154,34 +161,23 @@ class BatchLoader(Iterator[LocalBatch]):
 
     def _make(self) -> LocalBatch:
         of_rows = self._plan.sources_of_rows(self._batches)
-        windows: dict[int, Windows] = {}
+        parts = []
         for (number, source), lane in self._lanes.items():
-            rows = np.array(self._plan.rows_of(number))
-            mine = rows[of_rows[rows] == source]
-            made = lane.next_windows(len(mine))
-            windows |= {
-                row: Windows(*(getattr(made, column.name)[at] for column in fields(Windows)))
-                for at, row in enumerate(mine.tolist())
-            }
+            of_lane = self._rows_of_lanes[number]
+            rows = of_lane[of_rows[of_lane] == source]
+            if len(rows):
+                parts.append((self._places[rows], lane.next_stretch(len(rows))))
+            else:
+                lane.next_nothing()
         self._batches += 1
-        columns = {
-            column.name: np.stack([getattr(windows[row], column.name) for row in self.rows.tolist()])
-            for column in fields(Windows)
-        }
+        windows = pack(parts, len(self.rows), self._sequence_length, blocks_attention=self._plan.blocks_attention)
         left = max(lane.batches_left() for lane in self._lanes.values())
-        return LocalBatch(**columns, rows=self.rows, state=self._state_of_rows(), batches_left=left)
+        return LocalBatch(**vars(windows), rows=self.rows, state=self._state_of_rows(), batches_left=left)
 
     def _state_of_rows(self) -> np.ndarray:
-        packed = {
-            number: np.concatenate(
-                [
-                    pack_position(self._identity, self._lanes[number, source].position)
-                    for source in range(self._plan.num_sources)
-                ]
-            )
-            for number in self._plan.lanes_of(self.rows)
-        }
-        return np.stack([packed[number] for number in (self.rows // self._plan.rows_per_lane).tolist()])
+        packed = pack_positions(self._identity, [lane.position for lane in self._lanes.values()])
+        of_lanes = packed.reshape(-1, self._plan.num_sources * packed.shape[1])
+        return of_lanes[self._lane_of_rows]
 
     def _start_read(self, source: int, unit: int, epoch: int, first: int) -> Callable[[], UnitRows]:
         def read() -> UnitRows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -78,11 +78,13 @@ def state_shape(plan: LanePlan) -> tuple[int, int]:
     return plan.batch_size, len(STATE_COLUMNS) * plan.num_sources
 
 
-def pack_position(identity: int, position: LanePosition) -> np.ndarray:
-    """The position of one lane, int32 [8]."""
-    low, high = position.digest & 0xFFFFFFFF, position.digest >> 32
-    values = (identity, position.epoch, position.unit, position.row, position.token, position.batches)
-    return np.array([*values, low, high], dtype=np.int64).astype(np.uint32).view(np.int32)
+def pack_positions(identity: int, positions: Sequence[LanePosition]) -> np.ndarray:
+    """The state of lanes, int32 [lanes, columns]."""
+    values = [
+        (identity, at.epoch, at.unit, at.row, at.token, at.batches, at.digest & 0xFFFFFFFF, at.digest >> 32)
+        for at in positions
+    ]
+    return np.array(values, dtype=np.int64).astype(np.uint32).view(np.int32)
 
 
 def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> dict[tuple[int, int], LanePosition]:

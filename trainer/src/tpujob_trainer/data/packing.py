@@ -1,0 +1,97 @@
+"""Stretches of tokens to the rows of a batch: all rows of a process at once, by numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Tokens that fill rows of a batch one after the other; the last one is only predicted."""
+
+    tokens: np.ndarray
+    """int32 [rows · length + 1]"""
+    starts: np.ndarray
+    """Where documents begin, ascending, after the first token and within the tokens."""
+    there: int
+    """How many of the tokens are real; those after them count for nothing."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Rows of a global batch; int32 [rows, sequence length] but for the mask."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    segment_ids: np.ndarray
+    positions: np.ndarray
+    loss_mask: np.ndarray
+    """bool"""
+
+
+def pack(
+    parts: Iterable[tuple[np.ndarray, Stretch]], num_rows: int, length: int, *, blocks_attention: bool = True
+) -> Windows:
+    """The windows of `num_rows` rows.
+
+    Args:
+        parts: each stretch, and the rows that it fills, ascending; -1 for one that is not wanted.
+        num_rows: rows wanted; the parts fill each of them.
+        length: inputs of a row.
+        blocks_attention: whether documents in a row are kept apart; else each row is one document.
+    """
+    inputs = np.empty((num_rows, length), dtype=np.int32)
+    targets = np.empty((num_rows, length), dtype=np.int32)
+    begins, borders = [np.arange(0, num_rows * length, length)], []
+    ending = []
+    for rows, stretch in parts:
+        count = len(rows)
+        here, there = stretch.tokens[:-1].reshape(count, length), stretch.tokens[1:].reshape(count, length)
+        if rows[0] >= 0 and rows[-1] - rows[0] == count - 1:
+            first = int(rows[0])
+            inputs[first : first + count], targets[first : first + count] = here, there
+            begun = stretch.starts + first * length
+            borders.append(begun - 1)
+            begins.append(begun[:-1] if len(begun) and stretch.starts[-1] == count * length else begun)
+        else:
+            kept = rows >= 0
+            inputs[rows[kept]], targets[rows[kept]] = here[kept], there[kept]
+            begins.append(_placed(stretch.starts[stretch.starts < count * length], rows, length))
+            borders.append(_placed(stretch.starts - 1, rows, length))
+        if stretch.there < len(stretch.tokens):
+            ending.append((rows, stretch.there))
+    if blocks_attention:
+        segment_ids, positions = _segments(np.unique(np.concatenate(begins)), num_rows, length)
+        loss_mask = np.ones((num_rows, length), dtype=bool)
+        if borders:
+            loss_mask.reshape(-1)[np.concatenate(borders)] = False
+    else:
+        segment_ids = np.ones((num_rows, length), dtype=np.int32)
+        positions = np.tile(np.arange(length, dtype=np.int32), (num_rows, 1))
+        loss_mask = np.ones((num_rows, length), dtype=bool)
+    for rows, real in ending:
+        for at, row in enumerate(rows.tolist()):
+            if row >= 0:
+                left = min(max(real - at * length, 0), length)
+                segment_ids[row, left:] = positions[row, left:] = 0
+                loss_mask[row, min(max(real - 1 - at * length, 0), length) :] = False
+    return Windows(inputs, targets, segment_ids, positions, loss_mask)
+
+
+def _placed(places: np.ndarray, rows: np.ndarray, length: int) -> np.ndarray:
+    """Where places of a stretch are in the batch, those in rows that are wanted."""
+    row, column = np.divmod(places, length)
+    into = rows[row]
+    return (into * length + column)[into >= 0]
+
+
+def _segments(begins: np.ndarray, num_rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Segment ids from 1 in each row, and positions from 0 in each segment; segments begin at `begins`, as rows do."""
+    lengths = np.diff(begins, append=num_rows * length)
+    first_of_row = np.searchsorted(begins, begins // length * length)
+    number = (np.arange(len(begins)) - first_of_row + 1).astype(np.int32)
+    positions = np.arange(num_rows * length, dtype=np.int32) - np.repeat(begins.astype(np.int32), lengths)
+    return np.repeat(number, lengths).reshape(num_rows, length), positions.reshape(num_rows, length)
