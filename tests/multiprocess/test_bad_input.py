@@ -1,5 +1,7 @@
 """What is wrong ends all processes, with its exit code and one line that names the field."""
 
+import re
+
 import pytest
 
 from tests.multiprocess import processes
@@ -7,9 +9,9 @@ from tests.multiprocess import processes
 pytestmark = pytest.mark.processes
 
 
-def fail(folder, block, count=2, **more):
+def fail(folder, block, count=2, devices=1, **more):
     """The processes of a run that ends by itself."""
-    with processes.start(folder / "logs", processes=count, devices=1, config=block, **more) as run:
+    with processes.start(folder / "logs", processes=count, devices=devices, config=block, **more) as run:
         run.wait(limit_seconds=120)
     return run
 
@@ -51,6 +53,14 @@ def test_missing_processes(tmp_path, block):
     assert codes(run) == [80, 80], run.explain()
     for member in run.members:
         assert "process 1 (slice 0, host 1), process 3 (slice 0, host 3)" in member.termination_message
+
+
+def test_host_with_too_few_devices(tmp_path, block):
+    run = fail(tmp_path, block, devices=2, extra_of=lambda index: {"JAX_NUM_CPU_DEVICES": "1"} if index == 1 else {})
+    assert codes(run) == [1, 1], run.explain()
+    for member in run.members:
+        assert "JAX sees 3 devices (cpu) where spec.accelerator asks for 4" in member.termination_message
+        assert re.search(r"; process 1 on host \S+ has 1;", member.termination_message)
 
 
 def test_every_message_is_one_line(tmp_path, block):

@@ -14,8 +14,8 @@ PROCESSES, DEVICES = 2, 4
 ENDLESS = 100_000
 """Steps: more than there is time for."""
 EVERY = 10
-END_SECONDS = 30.0
-"""By then all processes are gone after one was killed, with a heartbeat of 10 s."""
+END_SECONDS = 9.0
+"""By then all processes are gone after one was killed: nobody waits for the heartbeat of 10 s."""
 LOSS_TOLERANCE = 2e-4
 """Of losses near 6 that are printed with four decimals; 8 devices in 2 processes and in 1 add in another order."""
 
@@ -109,17 +109,18 @@ def story(tmp_path_factory, trainer_block):
 
 
 def test_killed_process_ends_all(story):
-    survivor, victim = story.codes_after_kill
-    assert victim == 137
-    # 1: it saw the connection break and could say so. 134: JAX's own abort came first.
-    assert survivor in (1, 134), story.attempts[0].explain()
+    # 1 and not 134: JAX's own abort names nobody, and comes later.
+    assert story.codes_after_kill == [1, 137], story.attempts[0].explain()
     gone = [member.ended_at - story.killed_at for member in story.attempts[0].members]
     assert max(gone) < END_SECONDS
 
 
 def test_survivor_names_the_lost_process(story):
-    member = story.attempts[0][0]
-    assert "lost process 1 on host" in member.termination_message or member.poll() == 134
+    words, report = story.attempts[0][0].termination_message.splitlines()
+    assert "lost process 1 on host" in words
+    assert "its connection broke" in words
+    # Nobody can be asked any more: the last report is there for the operator.
+    assert json.loads(report.removeprefix("report: "))["committed_step"] >= story.killed_after
 
 
 def test_next_attempt_goes_on_from_the_last_commit(story):
@@ -129,8 +130,9 @@ def test_next_attempt_goes_on_from_the_last_commit(story):
     assert min(story.attempts[1][0].losses) == restored + 1
 
 
-def test_attempt_that_was_killed_has_no_exit_code_or_that_of_a_crash(story):
-    assert story.ending(0)["exit_code"] in (None, 1)
+def test_attempt_that_lost_a_process_has_its_exit_code(story):
+    assert story.ending(0)["exit_code"] == 1
+    assert "lost process 1" in story.ending(0)["message"]
 
 
 def test_stopping_one_stops_all_at_the_same_step(story):
@@ -139,6 +141,8 @@ def test_stopping_one_stops_all_at_the_same_step(story):
     assert story.ending(1)["step"] == story.ending(1)["committed_step"] == last
     assert (story.checkpoints / "steps" / str(last) / "commit_success.txt").exists()
     assert story.ending(1)["exit_code"] == 75
+    for member in story.attempts[1].members:
+        assert "asked to stop (SIGTERM at process 1 on host" in member.termination_message
 
 
 def test_stopped_run_goes_on_at_that_step(story):

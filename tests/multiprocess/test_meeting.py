@@ -67,10 +67,9 @@ def test_failure_of_one_is_told_to_the_others(start):
         assert "ended with process 1 on host" in run[index].termination_message
 
 
-@pytest.mark.parametrize("victim", [1, 2])
+@pytest.mark.parametrize("victim", [0, 2])
 def test_killed_process_is_named_by_the_others(victim, start):
-    # Without a save: in Orbax's barrier a loss is only seen by the heartbeat, and JAX aborts then.
-    with start(3, 1, 1_000_000, more={"save_every": 1_000_000, "width": 12}) as run:
+    with start(3, 1, 1_000_000, more={"save_every": 1_000, "width": 12}) as run:
         wait_for(
             "all to count",
             lambda: all("counting" in member.log for member in run.members),
