@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e faults bench-data bench-checkpoint generate
+.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e faults bench-data bench-checkpoint bench-restart generate
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ faults: .venv/go ## every fault at every moment, with real processes; many minut
 
 bench-checkpoint: .venv/dev ## what saves cost a run, and a restore in its parts, on this machine
 	$(BIN)/python benchmarks/checkpoint.py
+
+bench-restart: .venv/dev ## process start to first new step, with compiled programs kept and without
+	$(BIN)/python benchmarks/restart.py
 
 bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
 	$(BIN)/python benchmarks/data.py
