@@ -62,6 +62,8 @@ bench-restart: .venv/dev ## process start to first new step, with compiled progr
 
 bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/data_scale.py
+	$(BIN)/python benchmarks/data_memory.py
 
 lock: .venv/dev ## resolve the dependencies anew; UPGRADE=--upgrade for newer versions
 	requirements/lock.sh $(UPGRADE)

@@ -81,6 +81,7 @@ def write_tokenizer(folder: Path, path: str) -> Path:
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=16_000, special_tokens=["</s>"], show_progress=False)
+    model.decoder = tokenizers.decoders.ByteLevel()
     model.train_from_iterator(pq.read_table(path)["text"].to_pylist(), trainer)
     target = folder / "tokenizer.json"
     target.write_text(model.to_str())
