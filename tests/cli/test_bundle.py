@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from tpujob.bundle import contents
@@ -21,6 +22,7 @@ from tpujob.errors import CommandError
 from tpujob.main import app
 
 ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "isolated-sites.md").read_text()
 A, B = "a" * 64, "b" * 64
 
 
@@ -267,3 +269,11 @@ def test_help_says_what_is_needed():
     shown = CliRunner().invoke(app, ["bundle", "--help"]).stdout
     for word in ("--verify", "--no-images", "checkout"):
         assert word in shown
+
+
+def test_documentation_names_options_that_there_are():
+    lines = re.findall(r".*tpujob bundle.*|^\| `--.*", DOCUMENT, re.MULTILINE)
+    named = set(re.findall(r"(--[a-z-]+)", "\n".join(lines)))
+    (command,) = (command for command in get_command(app).commands.values() if command.name == "bundle")  # type: ignore[attr-defined]
+    assert named
+    assert named <= {option for parameter in command.params for option in parameter.opts}
