@@ -62,4 +62,5 @@ class Client:
 
     def apply(self, *manifests: Object) -> None:
         """Applies manifests as `kubectl apply` does."""
-        self.kubectl("apply", "--filename=-", stdin="\n---\n".join(json.dumps(manifest) for manifest in manifests))
+        together = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        self.kubectl("apply", "--filename=-", stdin=json.dumps(together))
