@@ -141,6 +141,26 @@ def test_a_workstation_installs_and_trains(workstation, tmp_path):
     assert (ending["phase"], ending["step"], ending["processes"]) == ("Succeeded", STEPS, 2)
 
 
+def test_the_code_can_be_changed_there(workstation, tmp_path):
+    for part in ("wheels", "source"):
+        (tmp_path / part).symlink_to(BUNDLE / part)
+    unpack, make = readme_commands("Change the code here")
+    assert run_isolated(*unpack, folder=tmp_path).returncode == 0
+    alone = run_isolated(workstation / "tpujob", "bundle", "--out", "another", folder=tmp_path)
+    assert alone.returncode == 77
+    assert "are made from a checkout" in alone.stderr
+    source = tmp_path / make[make.index("--source") + 1]
+    with (source / "trainer/src/tpujob_trainer/__init__.py").open("a") as module:
+        module.write("\nSITE = 'isolated'\n")
+    made = run_isolated(workstation / make[0], *make[1:], folder=tmp_path)
+    assert made.returncode == 0, made.stdout + made.stderr
+    changed = tmp_path / make[make.index("--out") + 1]
+    assert verify(changed) == []
+    locks = {name: (changed / "requirements" / f"own-{name}.txt").read_text() for name in ("operator", "trainer")}
+    same = {name for name, lock in locks.items() if lock == (BUNDLE / "requirements" / f"own-{name}.txt").read_text()}
+    assert same == {"operator"}
+
+
 def test_the_image_grants_nothing(trainer):
     looked = trainer.run(["python", "-c", LOOK_AROUND])
     assert looked.returncode == 0, looked.stderr

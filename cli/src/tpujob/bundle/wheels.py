@@ -55,9 +55,7 @@ class WheelFolder:
         missing = [pin for pin in pins if not self._meant(pin, target, self.folder)]
         for pin in missing:
             for wheel in next(filter(None, (self._meant(pin, target, seed) for seed in self._seeds)), []):
-                unfinished = self.folder / f".fetch-{wheel.name}"
-                shutil.copyfile(wheel, unfinished)
-                unfinished.replace(self.folder / wheel.name)
+                self._copy(wheel)
         missing = [pin for pin in missing if not self._meant(pin, target, self.folder)]
         if missing:
             self._announce(f"fetching {len(missing)} wheels for Python {target.python}")
@@ -103,6 +101,16 @@ class WheelFolder:
 
     def _meant(self, pin: Pin, target: Target, folder: Path) -> list[Path]:
         return [wheel for wheel in self._fitting(pin, target, folder) if target.is_meant_by(wheel.name)]
+
+    def _copy(self, wheel: Path) -> None:
+        """Takes a wheel over, by a link where that can be: none is ever written to."""
+        unfinished = self.folder / f".fetch-{wheel.name}"
+        unfinished.unlink(missing_ok=True)
+        try:
+            unfinished.hardlink_to(wheel)
+        except OSError:
+            shutil.copyfile(wheel, unfinished)
+        unfinished.replace(self.folder / wheel.name)
 
     def _download(self, pins: Sequence[Pin], target: Target) -> None:
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetch-") as folder:
