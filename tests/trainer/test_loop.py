@@ -57,8 +57,13 @@ class Batches:
     """The k-th batch is a function of k; its state is k + 1."""
 
     def __init__(
-        self, taken: int = 0, before: Callable[[int], None] = lambda taken: None, poisoned: Collection[int] = ()
+        self,
+        taken: int = 0,
+        before: Callable[[int], None] = lambda taken: None,
+        poisoned: Collection[int] = (),
+        count: int = 1_000,
     ) -> None:
+        self._count = count
         self.taken = taken
         self._before = before
         self._poisoned = poisoned
@@ -78,10 +83,10 @@ class Batches:
             targets=tokens[:, 1:],
             segment_ids=np.ones((ROWS, LENGTH), np.int32),
             positions=np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1)),
-            loss_mask=np.ones((ROWS, LENGTH), bool),
+            loss_mask=np.full((ROWS, LENGTH), self.taken <= self._count),
             rows=np.arange(ROWS, dtype=np.int32),
             state=np.full((ROWS, 1), self.taken, np.int32),
-            batches_left=1_000,
+            batches_left=min(2, max(0, self._count - self.taken)),
         )
 
 
@@ -280,3 +285,25 @@ def test_without_a_directory_nothing_is_saved(tmp_path: Path) -> None:
     run.saver = None  # type: ignore[assignment]
     assert run.train(2, Batches()).has_finished
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("every_steps", [None, 1, 5], ids=["no saves", "saves", "a save before the last"])
+def test_run_ends_with_its_data(tmp_path, every_steps):
+    run, plain = Run(tmp_path / "run", every_steps=every_steps), Run(tmp_path / "plain")
+
+    ending = run.train(20, Batches(count=6))
+
+    assert (ending.step, ending.has_finished, run.saver.committed_step) == (6, True, 6)
+    assert sorted(run.losses) == list(range(1, 7))
+    same = plain.train(6, Batches()).state
+    assert all(np.array_equal(*pair) for pair in zip(*map(jax.tree.leaves, (ending.state, same)), strict=True))
+
+
+def test_run_that_goes_on_after_its_data_changes_nothing(tmp_path):
+    ending = Run(tmp_path / "a").train(20, Batches(count=3))
+    kept = jax.tree.map(np.asarray, ending.state.weights)
+
+    again = Run(tmp_path / "b").train(20, Batches(taken=3, count=3), state=ending.state, first=3)
+
+    assert again.has_finished
+    assert all(np.array_equal(*pair) for pair in zip(*map(jax.tree.leaves, (again.state.weights, kept)), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 
@@ -77,7 +78,7 @@ class Feed:
         local = next(self._loader)
         self.wait_seconds += time.monotonic() - began
         self._position = local.state
-        return self._assembler.batch(local, say())
+        return self._assembler.batch(local, dataclasses.replace(say(), batches_left=local.batches_left))
 
     def position(self) -> jax.Array:
         """int32 [batch, columns], rows over all devices: belongs into the checkpoint of the present state."""

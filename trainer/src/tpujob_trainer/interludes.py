@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import itertools
 from collections.abc import Iterator
 
 import optax
@@ -78,19 +76,22 @@ class _Batches:
         dataset: Dataset,
         assembler: Assembler,
     ) -> None:
+        self._run = run
         self._count = config.batches
         self._tokenizer = dataset.tokenizer
         self._rows = assembler.rows
-        self._length = run.sequence_length
-        source, self._manifest = run.data, dataset.manifest
+        self._source, self._manifest = run.data, dataset.manifest
         if config.data:
-            source = config.data
-            self._manifest = shared_manifest(session, source, batch_size=run.batch_size, folder=EVALUATION)
-        # Once through it and then nothing; a mixture knows no passes, and goes on.
-        once = dataclasses.replace(source, lanes=None, epochs=None if source.mixture else 1)
-        self._plan = data.plan_lanes(self._manifest, once, batch_size=run.batch_size, seed=run.seed)
+            self._source = config.data
+            self._manifest = shared_manifest(session, config.data, batch_size=run.batch_size, folder=EVALUATION)
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[Iterator[data.LocalBatch]]:
-        with data.BatchLoader(self._manifest, self._tokenizer, self._plan, self._length, rows=self._rows) as loader:
-            yield itertools.islice(loader, self._count)
+    def open(self) -> contextlib.AbstractContextManager[Iterator[data.LocalBatch]]:
+        return data.evaluation_batches(
+            self._manifest,
+            self._tokenizer,
+            self._source,
+            batch_size=self._run.batch_size,
+            sequence_length=self._run.sequence_length,
+            rows=self._rows,
+            batches=self._count,
+        )

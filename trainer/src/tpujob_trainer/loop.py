@@ -130,9 +130,10 @@ class Loop:
         for step in range(first, steps):
             saves = said.save or is_due_by_steps(step, every=self._config.every_steps, begun_at=first)
             interludes = [i for i in self._interludes if is_due_by_steps(step, every=i.every_steps, begun_at=0)]
+            told = None
             if saves or interludes:
-                finding, unread = self._record(unread, state), None
-                if saves or (finding and finding.signals.save):
+                told, unread = self._record(unread, state), None
+                if saves or (told and told.signals.save):
                     self._save(step, state, wait_seconds=0.0)
                 for interlude in interludes:
                     interlude.run(step, state, self._stop_signals)
@@ -146,6 +147,11 @@ class Loop:
                 self._record(unread, state)
                 is_kept = self._save_to_stop(step + 1, state, said)
                 return Ending(state, step + 1, has_finished=is_kept and step + 1 == steps)
+            left = min((each.signals.batches_left for each in (told, finding) if each), default=2)
+            if left < 2:  # told with the batch before: this one was the last, or empty already
+                logger.info("Step %d: the data ends here, %d steps were asked for", step + 1, steps)
+                steps, unread = step + 1, unread if left else None
+                break
         self._record(unread, state)
         self._save(steps, state, wait_seconds=self._commit_seconds())
         for interlude in self._interludes:

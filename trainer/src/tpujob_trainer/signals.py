@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-COLUMNS = 4
+COLUMNS = 5
 HORIZON_SECONDS = 1_000_000
 """Longer times left are told as this."""
 
@@ -27,20 +27,24 @@ class Signals:
     """Save after this step: process 0, whose clock decides."""
     save_seconds: float = 0.0
     """What the last save took until its commit; the longest of them. 0: none yet."""
+    batches_left: int = 2
+    """Batches after this one that have anything for a process's rows, 2 for two or more; the most of them."""
 
     def pack(self) -> np.ndarray:
-        """int32 [4], such that the greatest of all processes is the answer."""
+        """int32 [5], such that the greatest of all processes is the answer."""
         left = int(min(max(self.seconds_left, 0), HORIZON_SECONDS))
-        return np.array([self.stop, HORIZON_SECONDS - left, self.save, np.ceil(self.save_seconds)], np.int32)
+        numbers = (self.stop, HORIZON_SECONDS - left, self.save, np.ceil(self.save_seconds), self.batches_left)
+        return np.array(numbers, np.int32)
 
 
 def unpack(columns: np.ndarray) -> Signals:
     """What all processes said together."""
-    stop, spent, save, save_seconds = (int(value) for value in columns)
+    stop, spent, save, save_seconds, batches_left = (int(value) for value in columns)
     left = HORIZON_SECONDS - spent
     return Signals(
         stop=bool(stop),
         seconds_left=float("inf") if left == HORIZON_SECONDS else float(left),
         save=bool(save),
         save_seconds=float(save_seconds),
+        batches_left=batches_left,
     )

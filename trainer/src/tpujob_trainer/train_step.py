@@ -140,7 +140,8 @@ def make_train_step(
 ) -> TrainStep:
     """The jitted step. It takes the memory of the state it is given, which must not be used again.
 
-    A step whose loss or gradient is not finite counts, and leaves weights and moments as they were.
+    A step whose loss or gradient is not finite, or whose batch is empty, counts, and leaves weights and moments as they
+    were.
 
     Args:
         model: whose weights are trained.
@@ -160,7 +161,8 @@ def make_train_step(
         gradients = jax.tree.map(lambda gradient: gradient * scale_clipped, gradients)
         updates, moments = optimizer.update(gradients, state.optimizer, state.weights)
         weights = optax.apply_updates(state.weights, updates)
-        is_finite = jnp.isfinite(loss * scale) & jnp.isfinite(norm)
+        # A batch after the end of the data has no position that counts: it must not decay the weights either.
+        is_taken = jnp.isfinite(loss * scale) & jnp.isfinite(norm) & (count > 0)
         metrics = StepMetrics(
             loss=loss * scale,
             gradient_norm=norm,
@@ -169,7 +171,7 @@ def make_train_step(
             signals=jax.lax.pmax(jnp.max(batch.signals, axis=0), (DATA, FSDP)),
         )
         after = TrainState(
-            state.step + 1, _chosen(is_finite, weights, state.weights), _chosen(is_finite, moments, state.optimizer)
+            state.step + 1, _chosen(is_taken, weights, state.weights), _chosen(is_taken, moments, state.optimizer)
         )
         return after, metrics
 
@@ -205,11 +207,11 @@ def loss_sum(model: Model, weights: Weights, batch: Batch) -> jax.Array:
     return cross_entropy(hidden, output, batch.targets, batch.loss_mask, chunks=chunks)
 
 
-def _chosen(is_finite: jax.Array, new: Any, old: Any) -> Any:
-    """`new` where the step is finite, else `old`; whole numbers count steps and always go on."""
+def _chosen(is_taken: jax.Array, new: Any, old: Any) -> Any:
+    """`new` where the step is taken, else `old`; whole numbers count steps and always go on."""
 
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:
-        return new if jnp.issubdtype(new.dtype, jnp.integer) else jnp.where(is_finite, new, old)
+        return new if jnp.issubdtype(new.dtype, jnp.integer) else jnp.where(is_taken, new, old)
 
     return jax.tree.map(choose, new, old)
 
