@@ -75,7 +75,7 @@ def training(story: Jobs) -> Jobs:
         checkpoint = {"everySeconds": SECONDS_BETWEEN_SAVES}
         story.train(JOB, steps=FOR_EVER, checkpoint=checkpoint, gracePeriodSeconds=GRACE_SECONDS)
     story.patch(JOB, suspend=False)
-    began = wait_for("processes that train", lambda: started_at(story), timeout_seconds=PATIENCE_SECONDS)
+    began = wait_until_it_trains(story)
     story.wait(JOB, "a checkpoint since its start", lambda status: (status.get("lastCheckpointStep") or 0) > began)
     return story
 
@@ -95,7 +95,7 @@ def test_job_that_lost_a_pod_goes_on_from_the_last_committed_step(
         timeout_seconds=PATIENCE_SECONDS,
         explain=lambda: training.explain(JOB),
     )
-    restored = wait_for("processes that went on", lambda: started_at(training), timeout_seconds=PATIENCE_SECONDS)
+    restored = wait_until_it_trains(training)
     assert restored >= status["lastCheckpointStep"]
     later = training.wait(JOB, "a later step", lambda now: (now.get("step") or 0) > restored)
     assert later["restarts"] == status.get("restarts", 0) + 1
@@ -119,7 +119,7 @@ def test_suspended_job_saves_and_goes_on(training: Jobs, meanwhile: Callable[[],
     training.patch(JOB, suspend=False)
     meanwhile()
 
-    restored = wait_for("processes that went on", lambda: started_at(training), timeout_seconds=PATIENCE_SECONDS)
+    restored = wait_until_it_trains(training)
     assert restored == saved
     later = training.wait(JOB, "a step after the saved one", lambda now: (now.get("step") or 0) > saved)
     assert later.get("restarts", 0) == status.get("restarts", 0)
@@ -141,16 +141,22 @@ def test_deleted_job_leaves_its_checkpoints_and_nothing_else(training: Jobs, mea
     assert max(steps) >= committed
 
 
-def started_at(jobs: Jobs) -> int | None:
-    """The step from which all processes of the job train, 0 for a first start, once all do and agree on one."""
-    pods = [pod for pod in jobs.pods(JOB) if "deletionTimestamp" not in pod["metadata"]]
-    try:
-        reports = [jobs.report(pod) for pod in pods]
-    except CommandError:
-        return None
-    steps = {report["restored_from"] or 0 for report in reports if (report["step"] or 0) > 0}
-    does_train = len(pods) == 2 and all(report["phase"] in ("training", "saving") for report in reports)
-    return steps.pop() if does_train and len(steps) == 1 else None
+def wait_until_it_trains(jobs: Jobs) -> int:
+    """The step from which all processes of the job train, 0 for a first start, once they do and agree on one."""
+
+    def steps() -> set[int] | None:
+        pods = [pod for pod in jobs.pods(JOB) if "deletionTimestamp" not in pod["metadata"]]
+        try:
+            reports = [jobs.report(pod) for pod in pods]
+        except CommandError:
+            return None  # some are still starting, or already ending
+        does_train = len(pods) == 2 and all(report["phase"] in ("training", "saving") for report in reports)
+        began = {report["restored_from"] or 0 for report in reports}
+        return began if does_train and len(began) == 1 else None
+
+    return wait_for(
+        "processes that train", steps, timeout_seconds=PATIENCE_SECONDS, explain=lambda: jobs.explain(JOB)
+    ).pop()
 
 
 def are_all_new(pods: list[Object], before: list[Object]) -> bool:
