@@ -82,6 +82,25 @@ def test_close_ends_the_thread():
         ahead.take()
 
 
+def test_close_waits_for_the_reads_under_way():
+    before = threading.active_count()
+    begun, done = threading.Event(), []
+
+    def read():
+        begun.set()
+        threading.Event().wait(0.1)
+        done.append(True)
+
+    pool = ReadPool(2)
+    pool.submit(read)
+    assert begun.wait(WAIT_SECONDS)
+
+    pool.close()
+
+    assert done == [True]
+    assert threading.active_count() == before
+
+
 def test_close_does_not_wait_for_a_read_that_hangs():
     hanging, release = threading.Event(), threading.Event()
 

@@ -9,6 +9,7 @@ import collections
 import concurrent.futures
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 CLOSE_SECONDS = 1.0
@@ -20,10 +21,12 @@ class ReadPool:
 
     def __init__(self, threads: int) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads = threads
         self._closed = False
-        for number in range(threads):
-            threading.Thread(target=self._run, name=f"read-{number}", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"read-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def submit[T](self, work: Callable[[], T]) -> Callable[[], T]:
         """Have the work done; what is returned waits for its result, or raises its error."""
@@ -42,10 +45,17 @@ class ReadPool:
         return future.result
 
     def close(self) -> None:
-        """Begin nothing new, and end each thread after what it does now."""
+        """Begin nothing new, and end each thread after what it does now.
+
+        Waits for them a little: an interpreter that ends while a thread is inside of Arrow is aborted.
+        """
         self._closed = True
-        for _ in range(self._threads):
+        for _ in self._threads:
             self._tasks.put(None)
+        until = time.monotonic() + CLOSE_SECONDS
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
