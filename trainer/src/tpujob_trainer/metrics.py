@@ -203,6 +203,12 @@ class _FromReads(Collector):
         for cause in CAUSES:
             retries.add_metric([cause], self._meter.retries[cause])
         yield retries
+        rows = GaugeMetricFamily(
+            "tpujob_data_rows", "Rows read so far: those used, and those left out by cause.", labels=["outcome"]
+        )
+        for outcome, count in {"used": 0, **self._meter.rows}.items():
+            rows.add_metric([outcome.replace(" ", "_").replace("-", "").lower()], count)
+        yield rows
 
 
 def _series(metrics: Metrics) -> Iterator[str]:

@@ -51,6 +51,8 @@ class ReadMeter:
         """Reads, one range each, and listings; the repeated ones too."""
         self.retries: collections.Counter[str] = collections.Counter()
         """Repetitions by cause."""
+        self.rows: collections.Counter[str] = collections.Counter()
+        """Rows read by what became of them: used, or why not."""
         self._waited = 0.0
         self._waiting_since: float | None = None
         self._waits: collections.deque[tuple[float, float]] = collections.deque()

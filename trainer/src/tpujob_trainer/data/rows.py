@@ -12,6 +12,7 @@ import numpy as np
 
 from tpujob_trainer.data.columns import KINDS, Kind
 from tpujob_trainer.data.formats import RawRows
+from tpujob_trainer.data.read_meter import METER
 from tpujob_trainer.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class SkippedRows:
             ConfigurationError: more rows than allowed could not be used.
         """
         self.used += len(rows.numbers)
+        METER.rows["used"] += len(rows.numbers)
         for cause, places in rows.skipped.items():
             self._count(unit, places, cause)
         self._judge()
@@ -114,6 +116,7 @@ class SkippedRows:
             ConfigurationError: more rows than allowed could not be used.
         """
         self.used -= len(places)
+        METER.rows["used"] -= len(places)
         self._count(unit, places, cause)
         self._judge()
 
@@ -127,6 +130,7 @@ class SkippedRows:
 
     def _count(self, unit: int, places: np.ndarray, cause: str) -> None:
         self.by_cause[cause] += len(places)
+        METER.rows[cause] += len(places)
         named = self._named.setdefault(cause, [])
         named += [self._name_row(unit, int(place)) for place in places[: _NAMED - len(named)]]
 
