@@ -7,10 +7,12 @@ the repository's root: `make bench-restart`.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +42,28 @@ def attempt(folder: Path, number: int, config: dict[str, Any], extra: dict[str, 
     ) as run:
         report = run.wait_for_report("a step", lambda report: report["attempt_steps"] >= 1, limit_seconds=500)
         total = time.monotonic() - began
+        cpu, hits = cpu_seconds(run[0].popen.pid), cache_hits(run[0].report_port)
         found = {phase: report["seconds"].get(phase, 0.0) for phase in PHASES}
-        run.wait_for_report("some steps", lambda report: report["attempt_steps"] >= 3, limit_seconds=500)
+        run.wait_for_report("a commit", lambda report: report["committed_step"] is not None, limit_seconds=500)
         for member in run.members:
             processes.kill(member, signal.SIGTERM)
         codes = run.wait(limit_seconds=200)
         if codes != [75] * options.processes:
             raise SystemExit(run.explain())
-    return found | {"total": total}
+    return found | {"total": total, "cpu": cpu, "hits": hits}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all threads of a process so far (proc(5), /proc/[pid]/stat fields 14 and 15)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cache_hits(port: int) -> float:
+    """Programs that a process found in the compile cache, by its metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("tpujob_compile_cache_hits_total "))
 
 
 def main() -> None:
@@ -65,6 +81,7 @@ def main() -> None:
             "steps": ENDLESS,
             "sequenceLength": 128,
             "batchSize": 8,
+            "checkpoint": {"everySteps": 1},
             "logEverySteps": 1,
         }
         # As in a pod: optimised programs, no cache of JAX's own.
@@ -75,11 +92,14 @@ def main() -> None:
             ("restart, without", attempt(folder, 2, config | {"compileCache": False}, plain, options)),
         ]
     print(f"{options.processes} processes of {options.devices} CPU devices, {options.layers} layers; seconds")
-    print(f"| {'':26} | " + " | ".join(PHASES) + " | first step | process start to first step |")
-    print("|---" * (len(PHASES) + 3) + "|")
+    print(
+        f"| {'':26} | " + " | ".join(PHASES) + " | first step | process start to first step | CPU of process 0 | hits |"
+    )
+    print("|---" * (len(PHASES) + 5) + "|")
     for what, found in rows:
         rest = found["total"] - sum(found[phase] for phase in PHASES)
         cells = [f"{found[phase]:.1f}" for phase in PHASES] + [f"{rest:.1f}", f"{found['total']:.1f}"]
+        cells += [f"{found['cpu']:.1f}", f"{found['hits']:.0f}"]
         print(f"| {what:26} | " + " | ".join(cells) + " |")
 
 

@@ -36,8 +36,11 @@ PARTING = (
     "committed_step",
     "committed_time",
     "checkpoint_failing_since",
+    "checkpoint_message",
     "data_slow_message",
+    "data_wait_fraction",
     "goodput",
+    "goodput_fraction",
 )
 """Facts of the report that the termination message of process 0 keeps."""
 
