@@ -16,15 +16,15 @@ def replace_text(path: epath.PathLike, text: str) -> None:
         beside.write_text(text)
         beside.replace(target)
     else:
-        target.write_text(text)
+        # In one request: a file object's failed upload leaves a cycle that crashes Python before 3.12.7 when it is
+        # collected (https://github.com/python/cpython/issues/77894).
+        _files(target).pipe_file(str(path), text.encode())
 
 
 def create_text(path: epath.PathLike, text: str) -> bool:
     """Writes a file unless there is one; whether it was written. Of several that try at once, one succeeds."""
-    name = str(path)
-    files, inner = fsspec.core.url_to_fs(name)
     try:
-        files.pipe_file(inner, text.encode(), mode="create")
+        _files(path).pipe_file(str(path), text.encode(), mode="create")
     except FileExistsError:
         return False
     return True
@@ -33,3 +33,16 @@ def create_text(path: epath.PathLike, text: str) -> bool:
 def is_local(path: epath.PathLike) -> bool:
     """Whether the path is on a mounted file system."""
     return "://" not in str(path)
+
+
+def forget_listings(path: epath.PathLike) -> None:
+    """Has storage asked anew for what is there: others write to a bucket as well."""
+    if not is_local(path):
+        _files(path).invalidate_cache()
+
+
+def _files(path: epath.PathLike) -> fsspec.AbstractFileSystem:
+    """The file system of a path; of a bucket the very one that epath uses, which remembers listings."""
+    if str(path).startswith("gs://"):
+        return fsspec.filesystem("gcs", finalize_on_close=True)
+    return fsspec.core.url_to_fs(str(path))[0]

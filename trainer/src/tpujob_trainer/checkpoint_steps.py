@@ -63,6 +63,7 @@ def is_committed(directory: epath.PathLike, step: int) -> bool:
 def committed(directory: epath.PathLike) -> list[int]:
     """All committed steps, newest first."""
     root = epath.Path(directory) / STEPS
+    atomic_files.forget_listings(directory)
     if not root.exists():
         return []
     steps = [int(p.name) for p in root.iterdir() if p.name.isdigit()]
@@ -72,6 +73,7 @@ def committed(directory: epath.PathLike) -> list[int]:
 def leftovers(directory: epath.PathLike) -> list[int]:
     """Steps of which something lies there that is no checkpoint: of a save that was interrupted, or set aside."""
     root = epath.Path(directory) / STEPS
+    atomic_files.forget_listings(directory)
     if not root.exists():
         return []
     names = [p.name for p in root.iterdir()]
