@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +71,36 @@ def test_a_run_keeps_its_id(tmp_path: Path):
         (tmp_path / name).mkdir()
     assert run_id(tmp_path / "one") == run_id(tmp_path / "one")
     assert run_id(tmp_path / "one") != run_id(tmp_path / "other")
+
+
+WANDB_ATTEMPT = """
+from tpujob_trainer.trackers import Background, Trackers
+from tpujob_trainer.tracker_wandb import WandB
+
+def open_tracker():
+    return WandB(project="tests", entity=None, name=None, directory=DIRECTORY, config={"steps": 9})
+
+background = Background("wandb", open_tracker, lost=print)
+trackers = Trackers([background])
+trackers.scalars(1, {"train/loss": 2.5})
+trackers.text(1, "a", "a <b> text")
+assert background.close(60), "it did not end"
+"""
+
+
+def test_all_attempts_are_one_run_of_wandb(tmp_path: Path):
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    for _ in range(2):
+        program = f"DIRECTORY = {str(checkpoints)!r}\n{WANDB_ATTEMPT}"
+        # Offline, without a login, and in a process of its own: wandb starts a program beside it.
+        environment = {**os.environ, "WANDB_MODE": "offline", "HOME": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    attempts = list((checkpoints / "wandb").glob("offline-run-*"))
+    assert len(attempts) == 2
+    (run,) = {folder.name.rpartition("-")[2] for folder in attempts}
+    assert run == run_id(checkpoints)
+    assert all(next(folder.glob("run-*.wandb")).stat().st_size > 0 for folder in attempts)
