@@ -1,0 +1,174 @@
+"""What checkpoints cost: steps with saves against steps without, fingerprints, and a restore in its parts.
+
+One process, one device, a folder on this machine's disk. The step is that of a stack of matrices with AdamW: the same
+arithmetic for each parameter and token as a decoder's, at few tokens, so that a save comes sooner than in training.
+"""
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from tpujob_trainer import checkpoint, coordination
+from tpujob_trainer.checkpoint_retention import Retention
+from tpujob_trainer.fingerprint import Fingerprinter
+from tpujob_trainer.startup import Runtime
+
+WIDTH = 1024
+LIMIT_SECONDS = 300.0
+Tree = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parameters", type=int, default=25, help="in millions")
+    parser.add_argument("--tokens", type=int, default=256, help="of a step")
+    parser.add_argument("--steps", type=int, default=100, help="with saves; as many without")
+    parser.add_argument("--every", type=int, default=50, help="steps between two saves")
+    options = parser.parse_args()
+
+    optimizer = optax.adamw(1e-4)
+    tree = made(options.parameters * 1_000_000 // WIDTH**2, optimizer)
+    step = compiled_step(optimizer, tree, options.tokens)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+    with tempfile.TemporaryDirectory(prefix="tpujob-checkpoints-") as directory:
+        blocking: list[float] = []
+        commits: list[float] = []
+        checkpoints = opened(directory, blocking, commits)
+        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+        checkpoints.restore(abstract)
+        # Compiles the fingerprints, and warms the page cache and the step.
+        tree = train(step, tree, steps=2, save=lambda at, state: at == 1 and checkpoints.save(1, state))[0]
+        checkpoints.finish(LIMIT_SECONDS)
+        blocking.clear()
+        commits.clear()
+
+        tree, without = train(step, tree, steps=options.steps, save=lambda at, state: None)
+
+        def save(at: int, state: Tree) -> None:
+            checkpoints.poll()
+            if at % options.every == options.every // 2:
+                checkpoints.save(2 + at, state)
+
+        tree, with_saves = train(step, tree, steps=options.steps, save=save)
+        checkpoints.finish(LIMIT_SECONDS)
+        checkpoints.close()
+
+        fingerprint = best_of(5, lambda: Fingerprints.once(tree))
+        restored = opened(directory, [], [])
+        restored.restore(abstract)
+        restored.restore(abstract)
+        parts = restored.restore_seconds
+        host = jax.tree.map(np.asarray, tree)
+        place = best_of(3, lambda: jax.block_until_ready(jax.device_put(host)))
+
+    plain, saving = statistics.median(without), statistics.median(with_saves)
+    block, commit = statistics.mean(blocking), statistics.mean(commits)
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions()}")
+    print(f"state: {size / 1e6:.0f} MB, {options.parameters} M parameters; a save every {options.every} steps")
+    print(f"step without saves            {plain * 1e3:8.1f} ms (median), mean {statistics.mean(without) * 1e3:.1f}")
+    print(
+        f"step with saves               {saving * 1e3:8.1f} ms (median), mean {statistics.mean(with_saves) * 1e3:.1f}"
+    )
+    print(f"  ratio of the means          {statistics.mean(with_saves) / statistics.mean(without):8.3f}")
+    print(f"a save keeps the loop waiting {block * 1e3:8.1f} ms")
+    print(f"  share of the time           {block / (block + options.every * plain):8.2%}")
+    print(f"a save until its commit       {commit * 1e3:8.1f} ms, {size / commit / 1e6:.0f} MB/s")
+    print(f"fingerprints of the state     {fingerprint * 1e3:8.1f} ms, {size / fingerprint / 1e9:.1f} GB/s")
+    print(f"  of a save until its commit  {fingerprint / commit:8.2%}")
+    print(f"restore                       {(parts.read + parts.verify) * 1e3:8.1f} ms")
+    print(f"  read                        {(parts.read - place) * 1e3:8.1f} ms")
+    print(f"  place on the device         {place * 1e3:8.1f} ms (a copy of the same arrays from host memory)")
+    print(f"  verify                      {parts.verify * 1e3:8.1f} ms")
+
+
+class Fingerprints:
+    """One fingerprinter, compiled once."""
+
+    _fingerprinter = Fingerprinter()
+
+    @classmethod
+    def once(cls, tree: Tree) -> None:
+        cls._fingerprinter(tree)
+
+
+def made(layers: int, optimizer: optax.GradientTransformation) -> Tree:
+    """Weights and moments, in float32."""
+    keys = jax.random.split(jax.random.key(0), layers)
+    weights = {f"{i:02d}": jax.random.normal(key, (WIDTH, WIDTH)) / WIDTH**0.5 for i, key in enumerate(keys)}
+    return {"weights": weights, "optimizer": optimizer.init(weights)}
+
+
+def compiled_step(optimizer: optax.GradientTransformation, tree: Tree, tokens: int) -> Callable[[Tree], Tree]:
+    x = jax.random.normal(jax.random.key(1), (tokens, WIDTH))
+
+    def loss(weights: Any) -> jax.Array:
+        y = x
+        for weight in jax.tree.leaves(weights):
+            y = y + jax.nn.gelu(y @ weight) / len(weights)
+        return jnp.mean(y**2)
+
+    def step(state: Tree) -> Tree:
+        gradients = jax.grad(loss)(state["weights"])
+        updates, moments = optimizer.update(gradients, state["optimizer"], state["weights"])
+        return {"weights": optax.apply_updates(state["weights"], updates), "optimizer": moments}
+
+    compiled: Callable[[Tree], Tree] = jax.jit(step, donate_argnums=0).lower(tree).compile()
+    return compiled
+
+
+def train(
+    step: Callable[[Tree], Tree], tree: Tree, *, steps: int, save: Callable[[int, Tree], Any]
+) -> tuple[Tree, list[float]]:
+    """The last state, and the seconds of each step with whatever a save adds to it."""
+    seconds = []
+    for at in range(steps):
+        began = time.perf_counter()
+        save(at, tree)
+        tree = jax.block_until_ready(step(tree))
+        seconds.append(time.perf_counter() - began)
+    return tree, seconds
+
+
+def opened(directory: str, blocking: list[float], commits: list[float]) -> checkpoint.Checkpoints:
+    return checkpoint.Checkpoints(
+        directory,
+        retention=Retention(last=2),
+        runtime=Runtime(0, 1, f"0.0-{time.monotonic_ns()}", "here", coordination.alone()),
+        listener=checkpoint.Listener(
+            saved=lambda step, seconds: blocking.append(seconds),
+            committed=lambda commit, seconds: commits.append(seconds),
+        ),
+    )
+
+
+def best_of(times: int, action: Callable[[], object]) -> float:
+    """The least of the seconds that it took, after one that does not count."""
+    action()
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        action()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def versions() -> str:
+    names = ("jax", "orbax-checkpoint", "tensorstore")
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+
+
+if __name__ == "__main__":
+    main()
