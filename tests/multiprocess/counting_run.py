@@ -4,9 +4,11 @@ Configuration: steps, save_every, width (of the arrays), hash, adopt, raise_in (
 wait_seconds (for the save before), fail_after_seconds.
 """
 
+import gc
 import json
 import logging
 import os
+import sys
 
 import jax
 import numpy as np
@@ -42,6 +44,9 @@ def main(stop: endings.StopRequest) -> int:
         directory, owner=f"{process.namespace}/{process.name}", adopt=config.get("adopt"), runtime=runtime
     )
     multihost_utils.sync_global_devices = refuse
+    if sys.version_info < (3, 12, 7):
+        # Collecting what a failed upload of gcsfs leaves crashes older versions: python/cpython#77894.
+        gc.disable()
     mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     shardings = {
         "sharded": NamedSharding(mesh, PartitionSpec("data")),

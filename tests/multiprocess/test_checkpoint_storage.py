@@ -1,0 +1,150 @@
+"""Storage that stalls, is overloaded and refuses, while two processes train: they go on, say so, and end in time."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.multiprocess import processes
+from tests.multiprocess.storage_proxy import STALL, StorageProxy
+
+pytestmark = pytest.mark.processes
+
+COUNTING = ("-m", "tests.multiprocess.counting_run")
+PROCESSES = 2
+LIMIT_SECONDS = 6
+"""After which a save has failed."""
+FAIL_AFTER_SECONDS = 15
+NOTICE_SECONDS = 5.0
+"""On top of the limit, on a busy machine."""
+BLOCKING_SECONDS = 2.0
+"""No save may keep a step waiting for longer, whatever storage does; most of it is two processes on busy cores."""
+
+
+class Story:
+    """One run, and the lines that each fault added to the logs of both processes."""
+
+    def __init__(self, run, proxy):
+        self.run, self.proxy = run, proxy
+        self.added: dict[str, list[str]] = {}
+        self.stalled_step = 0
+        self.codes: list[int] = []
+        self._read = [0] * PROCESSES
+
+    def wait(self, text, *, members=range(PROCESSES)):
+        """The lines since the last call, once the text is among them in each process."""
+
+        def found():
+            lines = [self.run[i].log[self._read[i] :] for i in range(PROCESSES)]
+            if all(re.search(text, lines[i]) for i in members):
+                return lines
+            assert all(member.poll() is None for member in self.run.members), self.run.explain()
+            return None
+
+        lines = wait_for(text, found, timeout_seconds=60, explain=self.run.explain)
+        self._read = [len(member.log) for member in self.run.members]
+        return lines
+
+
+@pytest.fixture(scope="module")
+def story(bucket, tmp_path_factory):
+    proxy = StorageProxy(bucket, PROCESSES)
+    config = {
+        "steps": 10_000_000,
+        "save_every": 200,
+        "limit_seconds": LIMIT_SECONDS,
+        "wait_seconds": 0,
+        "fail_after_seconds": FAIL_AFTER_SECONDS,
+    }
+    run = processes.start(
+        tmp_path_factory.mktemp("storage") / "run",
+        processes=PROCESSES,
+        devices=1,
+        config=config,
+        checkpoint_dir=f"gs://{bucket.name}/storage",
+        program=COUNTING,
+        extra_of=proxy.environment,
+    )
+    with run:
+        try:
+            yield played(Story(run, proxy))
+        finally:
+            proxy.close()
+
+
+def played(story):
+    proxy = story.proxy
+    story.wait(" committed ")
+
+    # In the middle of a commit: everything is written but the marker of the step. Later steps are not touched.
+    stalled: list[str] = []
+
+    def first_marker(request):
+        if request.is_write and re.search(r"steps/\d+/commit_success.txt$", request.name) and not stalled:
+            stalled.append(request.name)
+        return request.is_write and request.name in stalled
+
+    proxy.fail(STALL, first_marker)
+    story.added["stall"] = story.wait(r" failed \d+: ")
+    story.stalled_step = int(Path(stalled[0]).parent.name)
+    story.added["after stall"] = story.wait(" committed ")
+    proxy.heal()
+    story.wait(" committed ")
+
+    for status in (429, 503, 403):
+        proxy.fail(status)
+        story.added[str(status)] = story.wait(r" failed \d+: ")
+        proxy.heal()
+        story.added[f"after {status}"] = story.wait(" committed ")
+
+    proxy.fail(403)
+    story.codes = story.run.wait(limit_seconds=120)
+    return story
+
+
+def test_save_that_never_ends_is_noticed_within_its_time(story):
+    for lines in story.added["stall"]:
+        assert f" failed {story.stalled_step}: not committed within {LIMIT_SECONDS} s" in lines
+    begun = seconds(story.run[0].log, rf"saved {story.stalled_step} ")
+    for member in story.run.members:
+        noticed = seconds(member.log, rf" failed {story.stalled_step}: ") - begun
+        assert noticed < LIMIT_SECONDS + NOTICE_SECONDS
+
+
+def test_next_save_succeeds_while_that_one_still_hangs(story):
+    for lines in story.added["after stall"]:
+        (step, *_) = re.findall(r" committed (\d+)", lines)
+        assert int(step) > story.stalled_step
+
+
+@pytest.mark.parametrize("status", ["429", "503", "403"])
+def test_failing_storage_fails_the_save_and_not_the_run(story, status):
+    for lines in story.added[status]:
+        assert re.search(r" failed \d+: ", lines)
+    for lines in story.added[f"after {status}"]:
+        assert " committed " in lines
+
+
+def test_training_never_waits_for_storage(story):
+    for member in story.run.members:
+        # The first one compiles.
+        blocking = [float(found) for found in re.findall(r"saved \d+ blocking ([0-9.]+)", member.log)][1:]
+        assert len(blocking) > 10
+        assert max(blocking) < BLOCKING_SECONDS
+
+
+def test_run_ends_with_77_when_storage_refuses_for_too_long(story):
+    assert story.codes == [77] * PROCESSES, story.run.explain()
+    for member in story.run.members:
+        assert "spec.checkpointDir: saves to gs://" in member.termination_message
+        assert "have failed for" in member.termination_message
+        assert "403" in member.termination_message or "fault" in member.termination_message
+
+
+def seconds(log, text):
+    """Of the day, at which the first such line was written."""
+    found = re.search(rf"(\d\d):(\d\d):(\d\d),(\d\d\d) .*{text}", log)
+    assert found is not None, text
+    hours, minutes, whole, thousandths = map(int, found.groups())
+    return hours * 3600 + minutes * 60 + whole + thousandths / 1000
