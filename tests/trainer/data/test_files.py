@@ -61,7 +61,7 @@ def test_url_means_the_same_as_path(folder):
     [
         ("x/*.parquet", "'x/*.parquet' matches no file"),
         ("missing", "'missing' matches no file"),
-        ("readme.md", "'readme.md' matches 1 files, 'readme.md' for one, but none ends with .parquet, .pq"),
+        ("readme.md", "'readme.md' matches 1 files, 'readme.md' for one, but none ends with .parquet, .array_record"),
         ("strange://x", "'strange://x' is on a storage that is not supported"),
     ],
     ids=["pattern", "folder", "not parquet", "protocol"],

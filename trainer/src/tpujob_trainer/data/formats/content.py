@@ -9,6 +9,7 @@ from tpujob_trainer.data.files import DataFile, DataRoot, explained
 from tpujob_trainer.data.footers import DataChangedError, changed
 
 _ENDS_BYTES = 64 << 10
+_LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10
 
 
 def content_digest(root: DataRoot, file: DataFile, *, is_listed: bool) -> str:
@@ -53,6 +54,11 @@ def read_range(opened: Any, start: int, end: int) -> bytes:
     opened.seek(start)
     data: bytes = opened.read(end - start)
     return data
+
+
+def beyond(num_bytes: int) -> int:
+    """How much is read at once beyond a range of so many bytes, for the row that ends there: little of the whole."""
+    return min(_MOST_BEYOND_BYTES, max(_LEAST_BEYOND_BYTES, num_bytes // 64))
 
 
 def read_whole(root: DataRoot, file: DataFile) -> bytes:

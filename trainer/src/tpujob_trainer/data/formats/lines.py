@@ -17,15 +17,13 @@ import pyarrow.json
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.files import DataFile, DataRoot
 from tpujob_trainer.data.footers import DataChangedError, changed
-from tpujob_trainer.data.formats.content import content_digest, read_range, read_whole, require_content
+from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 _EXPANSION = 4
 """Bytes of text for each compressed one, by experience with web text."""
-_MORE_BYTES = 64 << 10
-"""What is read at once beyond a range, for its last line."""
 
 
 class _Lines:
@@ -107,7 +105,7 @@ class OpenedLines:
                 data = data[newline + 1 :]
             pieces = [data]
             while not pieces[-1].endswith(b"\n") and stop < self._file.size:
-                more = read_range(opened, stop, min(stop + _MORE_BYTES, self._file.size))
+                more = read_range(opened, stop, min(stop + beyond(end - first), self._file.size))
                 stop += len(more)
                 newline = more.find(b"\n")
                 pieces.append(more if newline < 0 else more[: newline + 1])

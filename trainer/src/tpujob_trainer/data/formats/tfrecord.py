@@ -16,7 +16,7 @@ import numpy as np
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.files import DataFile, DataRoot
 from tpujob_trainer.data.footers import DataChangedError, changed
-from tpujob_trainer.data.formats.content import content_digest, read_range, require_content
+from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, require_content
 from tpujob_trainer.data.formats.examples import value_of_record
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values
@@ -25,7 +25,8 @@ _HEADER = 12
 _FOOTER = 4
 _MASK_DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78
-_MORE_BYTES = 64 << 10
+_SEARCH_BYTES = 16 << 10
+"""Places that are looked at together for the beginning of a record."""
 
 
 class TFRecord:
@@ -71,15 +72,17 @@ class OpenedRecords:
 
     def _first_record(self, window: _Window, first: int, end: int) -> int | None:
         """Where the first record begins that begins in a range; None if none does."""
-        data = np.frombuffer(window.take(first, min(end + _HEADER - 1, self._file.size)), dtype=np.uint8)
-        places = len(data) - _HEADER + 1
-        if places < 1:
-            return None
-        for candidate in np.flatnonzero(_is_header(data, places)).tolist():
-            at = first + candidate
-            length = int.from_bytes(data[candidate : candidate + 8].tobytes(), "little")
-            if at + _HEADER + length + _FOOTER <= self._file.size and self._is_whole(window, at, length):
-                return at
+        for begin in range(first, end, _SEARCH_BYTES):
+            stop = min(begin + _SEARCH_BYTES, end)
+            data = np.frombuffer(window.take(begin, min(stop + _HEADER - 1, self._file.size)), dtype=np.uint8)
+            places = len(data) - _HEADER + 1
+            if places < 1:
+                return None
+            for candidate in np.flatnonzero(_is_header(data, places)).tolist():
+                at = begin + candidate
+                length = int.from_bytes(data[candidate : candidate + 8].tobytes(), "little")
+                if at + _HEADER + length + _FOOTER <= self._file.size and self._is_whole(window, at, length):
+                    return at
         return None
 
     def _record(self, window: _Window, at: int) -> bytes:
@@ -112,12 +115,13 @@ class _Window:
         self._file = file
         self._first = first
         self._data = b""
-        self._extend(min(end + _MORE_BYTES, file.size))
+        self._beyond = beyond(end - first)
+        self._extend(min(end + self._beyond, file.size))
 
     def take(self, start: int, end: int) -> bytes:
         """Bytes [start, end)."""
         if end > self._first + len(self._data):
-            self._extend(min(max(end, self._first + len(self._data) + _MORE_BYTES), self._file.size))
+            self._extend(min(max(end, self._first + len(self._data) + self._beyond), self._file.size))
         return self._data[start - self._first : end - self._first]
 
     def _extend(self, end: int) -> None:
