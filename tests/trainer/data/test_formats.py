@@ -56,7 +56,7 @@ def test_each_row_is_in_one_unit(tmp_path, name, unit_bytes):
         assert (manifest.num_units > 5) == (unit_bytes < 10_000 or name == "a.parquet")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     texts=st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), min_size=1)
     .map(lambda texts: [f"x{text}" for text in texts]),
