@@ -16,6 +16,11 @@ from tests.e2e.surroundings import Surroundings
 DOCUMENTS = tuple(f"{number:03d} is one document of thirty." for number in range(64))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts what ends the cluster behind all else."""
+    items.sort(key=lambda item: item.path.name == "test_machine.py")
+
+
 @pytest.fixture(scope="session")
 def surroundings() -> Surroundings:
     """Where the scenes are played; skips them where nothing is prepared."""

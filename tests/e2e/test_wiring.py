@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.e2e.jobs import Jobs
 from tpujob_contract import ports
 
@@ -61,19 +60,3 @@ def test_one_slice_has_no_megascale_variables(jobs: Jobs) -> None:
     told = json.loads(jobs.logs(jobs.pods("wiring")[0]).splitlines()[-1])
     assert [name for name in told if name.startswith("MEGASCALE_")] == []
     assert (told["JAX_PROCESS_ID"], told["JAX_NUM_PROCESSES"]) == ("0", "1")
-
-
-def test_tpu_pods_land_on_the_node_pool_of_their_topology(jobs: Jobs) -> None:
-    if not jobs.surroundings.is_own:
-        pytest.skip("needs the node pool of `make cluster`: 4x4 of v5e, and no other")
-    jobs.run("chips", "print('on a TPU node')", accelerator="v5e-8")
-    jobs.run("fits", "print('on a TPU node')", accelerator="v5e-16")
-
-    status = jobs.wait("chips", "a word about the missing nodes", lambda status: is_unscheduled(jobs, "chips"))
-    wait_for("a pod of the other on the node", lambda: any("nodeName" in pod["spec"] for pod in jobs.pods("fits")))
-    assert status["phase"] in ("Starting", "WaitingForCapacity", "Queued")
-
-
-def is_unscheduled(jobs: Jobs, name: str) -> bool:
-    conditions = [condition for pod in jobs.pods(name) for condition in pod["status"].get("conditions", [])]
-    return any(condition.get("reason") == "Unschedulable" for condition in conditions)

@@ -1,0 +1,29 @@
+"""Slices get a node pool of their topology to themselves: no other job's pod may be on the one node meanwhile."""
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.e2e.jobs import PATIENCE_SECONDS, Jobs
+
+pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.timeout(600)]
+
+
+def test_tpu_pods_land_on_the_node_pool_of_their_topology(jobs: Jobs) -> None:
+    if not jobs.surroundings.is_own:
+        pytest.skip("needs the node pool of `make cluster`: 4x4 of v5e, and no other")
+    jobs.run("chips", "print('on a TPU node')", accelerator="v5e-8")
+    jobs.run("fits", "print('on a TPU node')", accelerator="v5e-16")
+
+    status = jobs.wait("chips", "a word about the missing nodes", lambda status: is_unscheduled(jobs, "chips"))
+    wait_for(
+        "a pod of the other on the node",
+        lambda: any("nodeName" in pod["spec"] for pod in jobs.pods("fits")),
+        timeout_seconds=PATIENCE_SECONDS,
+        explain=lambda: jobs.explain("fits"),
+    )
+    assert status["phase"] in ("Starting", "WaitingForCapacity", "Queued")
+
+
+def is_unscheduled(jobs: Jobs, name: str) -> bool:
+    conditions = [condition for pod in jobs.pods(name) for condition in pod["status"].get("conditions", [])]
+    return any(condition.get("reason") == "Unschedulable" for condition in conditions)
