@@ -22,6 +22,8 @@ from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
+_QUICK_BYTES = 1 << 30
+"""Arrow reads a block with offsets of 32 bits."""
 _EXPANSION = 4
 """Bytes of text for each compressed one, by experience with web text."""
 
@@ -145,7 +147,7 @@ def _unpack_zstd(packed: bytes) -> bytes:
 
 def _quick_texts(text: bytes, name: str) -> Any:
     """The texts under a key, by Arrow's reader; None where it finds anything unusual."""
-    if not text.strip():
+    if len(text) > _QUICK_BYTES or not text.strip():
         return None
     try:
         table = pyarrow.json.read_json(
