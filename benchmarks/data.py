@@ -1,6 +1,6 @@
 """How fast one core turns parquet into batches: read, shuffle, tokenise, pack, put together; beside datasets and grain.
 
-    make bench-data         # python benchmarks/data.py [--megabytes 48] [--seconds 6] [--repeat 3] [--json]
+    make bench-data         # python benchmarks/data.py [--megabytes 48] [--seconds 6] [--repeat 3] [--tokenizer bpe]
 
 The text is real: the source of Python's standard library and of the installed packages, in documents of about 3 000
 bytes, as zstd parquet with 1 000 rows a row group; a byte-level BPE of 16 000 tokens is trained on it. Every way of
@@ -146,6 +146,7 @@ def main() -> None:
     arguments.add_argument("--megabytes", type=int, default=48)
     arguments.add_argument("--seconds", type=float, default=6, help="CPU seconds of each measurement")
     arguments.add_argument("--repeat", type=int, default=3)
+    arguments.add_argument("--tokenizer", choices=("bytes", "bpe"), help="one of the two; default: both")
     arguments.add_argument("--json", action="store_true")
     arguments.add_argument("--reader", help=argparse.SUPPRESS)
     arguments.add_argument("--task", help=argparse.SUPPRESS)
@@ -159,7 +160,8 @@ def main() -> None:
         folder = Path(name, "data")
         folder.mkdir()
         files = write_data(folder, given.megabytes)
-        for tokenizer in ("bytes", str(write_tokenizer(Path(name), files[0]))):
+        tokenizers_there = {"bytes": "bytes", "bpe": str(write_tokenizer(Path(name), files[0]))}
+        for tokenizer in [tokenizers_there[given.tokenizer]] if given.tokenizer else tokenizers_there.values():
             for rows, length in SHAPES:
                 task = Task(str(folder), files, tokenizer, rows, length, PROCESSES)
                 figures = compare(task, given.seconds, given.repeat, f"{name}/cache")
