@@ -44,7 +44,8 @@ def readme_commands(heading: str) -> list[list[str]]:
     text = (BUNDLE / "README.md").read_text().replace("\\\n", " ")
     section = re.split(r"^## ", text, flags=re.MULTILINE)
     (body,) = (part for part in section if part.startswith(f"{heading}\n"))
-    return [shlex.split(line, comments=True) for line in body.splitlines() if line.startswith("    ")]
+    lines = (shlex.split(line, comments=True) for line in body.splitlines() if line.startswith("    "))
+    return [words for words in lines if words]
 
 
 def run_isolated(*command: str | Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
