@@ -30,10 +30,11 @@ def story(tmp_path_factory, trainer_block):
         file.rename(folder / "away")
         story.told["gone"] = wait_for_message(run)
         (folder / "away").rename(file)
-        back = run.wait_for_report("no message", lambda report: report["data_slow_message"] is None)
+        for index in range(len(run.members)):
+            back = run.wait_for_report("no message", lambda report: report["data_slow_message"] is None, index=index)
         later = run.wait_for_report("a later commit", committed(back["step"] + EVERY), limit_seconds=60)
         content = file.read_bytes()
-        file.write_bytes(content[: len(content) // 2])
+        file.write_bytes(content[:100])  # of a file that is open, only what is cut away is missed
         story.told["cut"] = wait_for_message(run)
         story.committed = later["committed_step"]
         story.codes = run.wait(limit_seconds=60)

@@ -13,7 +13,15 @@ import pytest
 
 from tests.trainer.data.parquet_files import BYTES, raw, write_numbered
 from tests.trainer.data.stub_hub import Fault, StubHub
-from tpujob_trainer.data import BatchLoader, DataConfig, make_manifest, plan_lanes, remote
+from tpujob_trainer.data import (
+    BatchLoader,
+    DataConfig,
+    make_manifest,
+    plan_lanes,
+    read_manifest,
+    remote,
+    write_manifest,
+)
 from tpujob_trainer.data.read_meter import METER, ReadMeter
 from tpujob_trainer.data.remote import RemoteFile
 from tpujob_trainer.data.retrying import Retrying
@@ -92,6 +100,20 @@ def test_file_that_is_not_there_is_asked_for_once(folder):
         with pytest.raises(NotFoundError, match=r"nothing.parquet"):
             make_manifest(DataConfig(path=f"{hub.url}/data/nothing.parquet"))
         assert len(hub.requests) <= 3
+
+
+def test_processes_that_are_told_ask_for_no_listing(folder):
+    with StubHub(folder) as hub:
+        config = DataConfig(path=f"{hub.url}/data")
+        manifest = make_manifest(config, batch_size=4)
+        write_manifest(manifest, str(folder / "run"))
+        before = len(hub.requests)
+        told = read_manifest(str(folder / "run"), config, roots=[source.root for source in manifest.sources])
+        assert told is not None
+        assert len(hub.requests) == before
+
+    assert told.fingerprint == manifest.fingerprint
+    assert told.sources == manifest.sources
 
 
 def test_files_of_the_manifest_are_not_asked_for_their_size(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,11 +93,12 @@ def shared_manifest(
             data.write_manifest(manifest, where)
         else:
             data.verify_unchanged(manifest, config)
-        return manifest.fingerprint
+        return json.dumps([manifest.fingerprint, [source.root for source in manifest.sources]])
 
     name = f"manifest/{folder}" if folder else "manifest"
-    fingerprint = session.runtime.coordination.lead_decides(name, make, limit_seconds=MANIFEST_LIMIT_SECONDS)
-    manifest = data.read_manifest(where, config)
+    decided = session.runtime.coordination.lead_decides(name, make, limit_seconds=MANIFEST_LIMIT_SECONDS)
+    fingerprint, roots = json.loads(decided)
+    manifest = data.read_manifest(where, config, roots=roots)
     assert manifest is not None
     assert manifest.fingerprint == fingerprint
     return manifest

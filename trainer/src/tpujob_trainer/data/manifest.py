@@ -12,6 +12,7 @@ import functools
 import hashlib
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -258,8 +259,8 @@ def verify_unchanged(manifest: Manifest, config: DataConfig) -> None:
                 pass
 
 
-def require_sources(manifest: Manifest, config: DataConfig) -> Manifest:
-    """The manifest for the files where they are now.
+def require_sources(manifest: Manifest, config: DataConfig, roots: Sequence[str] | None = None) -> Manifest:
+    """The manifest for the files where they are now: at `roots`, or where storage says if None.
 
     Raises:
         ConfigurationError: the run began with other columns or another number of sources.
@@ -271,14 +272,15 @@ def require_sources(manifest: Manifest, config: DataConfig) -> Manifest:
             "put them back, or start another run in another checkpointDir"
         )
     sources = []
-    for (field, source), known in zip(wanted, manifest.sources, strict=True):
+    for number, ((field, source), known) in enumerate(zip(wanted, manifest.sources, strict=True)):
         column = source.column(field)
         if (column.kind, column.name) != (known.column.kind, known.column.name):
             raise ConfigurationError(
                 f"{column.field}: {column.name!r}, but this run began with {known.column.name!r}; "
                 "put it back, or start another run in another checkpointDir"
             )
-        sources.append(Source(root_now(source, field, known.root), known.format, column))
+        root = roots[number] if roots is not None else root_now(source, field, known.root)
+        sources.append(Source(root, known.format, column))
     return dataclasses.replace(manifest, sources=tuple(sources))
 
 

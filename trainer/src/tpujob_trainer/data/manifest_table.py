@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import fsspec
@@ -38,8 +39,13 @@ def write_manifest(manifest: Manifest, directory: str) -> None:
         filesystem.pipe_file(target, content)
 
 
-def read_manifest(directory: str, config: DataConfig) -> Manifest | None:
+def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | None = None) -> Manifest | None:
     """The manifest that a run wrote into a directory, for the data where it is now; None if there is none.
+
+    Args:
+        directory: path or URL.
+        config: of the data.
+        roots: where the data is now, for a process that was told; else its storage is asked.
 
     Raises:
         ConfigurationError: the run trained on other columns or sources.
@@ -54,7 +60,7 @@ def read_manifest(directory: str, config: DataConfig) -> Manifest | None:
     if facts.get("tpujob.version") != _VERSION:
         raise TrainerError(f"{directory}/{FILE_NAME} was written by a version of the trainer that this one cannot read")
     sources = tuple(_source(facts) for facts in json.loads(facts["tpujob.sources"]))
-    return require_sources(_from_table(table, sources), config)
+    return require_sources(_from_table(table, sources), config, roots)
 
 
 def _to_table(manifest: Manifest) -> pa.Table:
