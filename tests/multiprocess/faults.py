@@ -72,6 +72,8 @@ class Outcome:
     """Termination messages."""
     seconds: float
     """From the fault to the end of the last process that can end."""
+    stacks: tuple[str, ...]
+    """Those that were left in the checkpoint directory, by process."""
     explanation: str
 
     def problems(self) -> list[str]:
@@ -128,6 +130,7 @@ def run(cell: Cell, folder: Path, config: Mapping[str, Any], **arguments: Any) -
             tuple(member.poll() for member in attempt.members),
             tuple(member.termination_message for member in attempt.members),
             ended - begun,
+            tuple(file.read_text() for file in sorted((folder / "checkpoints" / "attempts").glob("*.stacks-*.txt"))),
             attempt.explain(),
         )
 

@@ -75,6 +75,14 @@ def test_telling_fault_ends_everywhere_and_names_the_culprit(cell, telling):
     assert not outcome.problems(), outcome.explanation
 
 
+def test_stall_leaves_the_stacks_of_all_processes(telling):
+    outcome = telling[Cell("sleep", 1, "step")]
+    assert len(outcome.stacks) == 2, outcome.explanation
+    assert all(text.startswith("Thread MainThread:") for text in outcome.stacks)
+    # Of one, where it sleeps; of the other, where it waits.
+    assert sorted("in _sleep" in text for text in outcome.stacks) == [False, True]
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(TABLE_SECONDS)
 @pytest.mark.parametrize("cell", TABLE, ids=lambda cell: cell.key)
