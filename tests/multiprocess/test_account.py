@@ -1,0 +1,139 @@
+"""What a run leaves for people: evaluations, samples, trackers and the account of its time, over a kill."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.multiprocess import processes
+from tests.trainer.event_files import scalars
+
+pytestmark = pytest.mark.processes
+
+ENDLESS = 100_000
+EVERY = 5
+ONLY_ON_PROCESS_0 = """
+import os, sys
+if os.environ.get("TPUJOB_HOST") != "0":
+    for package in ("wandb", "tensorboardX"):
+        sys.modules[package] = None  # importing it fails
+"""
+
+
+class Story:
+    """Two processes, of which process 0 is killed; then one process with as many devices, which is asked to stop."""
+
+    def __init__(self, folder):
+        self.checkpoints = folder / "checkpoints"
+        self.attempts = []
+        self.codes = []
+        self.began = time.time()
+        self.seconds = 0.0
+        """From the first attempt's begin until that report."""
+        self.report = {}
+        """Of the second attempt's process 0, after it has trained."""
+
+    def has_unsaved_steps(self):
+        last = json.loads((self.checkpoints / "goodput.json").read_text())["last"]
+        return last["step"] > (last["committed_step"] or 0) > 0
+
+    def scalars(self, name):
+        return scalars(self.checkpoints / "tensorboard", name)
+
+
+def trained(least):
+    return lambda report: report["step"] >= least and report["phase"] == "training"
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory, trainer_block, corpus):
+    folder = tmp_path_factory.mktemp("account")
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(ONLY_ON_PROCESS_0)
+    story = Story(folder)
+    config = trainer_block(
+        steps=ENDLESS,
+        every_steps=EVERY,
+        evaluation={"everySteps": EVERY, "batches": 3, "data": {"path": f"{corpus}/*.parquet"}},
+        sample={"prompt": "0", "tokens": 4, "everySteps": EVERY, "temperature": 0},
+        trackers={"tensorboard": {}, "wandb": {"project": "tests"}},
+    )
+    for count, devices in ((2, 2), (1, 4)):
+        run = processes.start(
+            folder / f"attempt-{len(story.attempts)}",
+            processes=count,
+            devices=devices,
+            config=config,
+            checkpoint_dir=story.checkpoints,
+            attempt=len(story.attempts),
+            startup_seconds=120,
+            extra={"PYTHONPATH": str(folder / "site"), "WANDB_MODE": "offline"},
+        )
+        story.attempts.append(run)
+        with run:
+            if count == 2:
+                run.wait_for_report(
+                    "commits", lambda report: (report["committed_step"] or 0) >= EVERY, limit_seconds=240
+                )
+                wait_for("an account with steps that are not saved", story.has_unsaved_steps, explain=run.explain)
+                processes.kill(run[0])
+                story.codes.append(run.wait(limit_seconds=60))
+            else:
+                first = run.wait_for_report("a restore", trained(EVERY + 1), limit_seconds=240)["restored_from"]
+                run.wait_for_report("more steps", trained(first + EVERY + 2))
+                story.report = run.wait_for_report("an account", lambda report: report["goodput"]["step"] > 0)
+                story.seconds = time.time() - story.began
+                processes.kill(run[0], signal.SIGTERM)
+                story.codes.append(run.wait(limit_seconds=60))
+    return story
+
+
+def test_killed_run_goes_on_and_stops(story):
+    assert story.codes[0][0] == 137
+    assert story.codes[1] == [75], story.attempts[1].explain()
+
+
+def test_evaluation_is_the_same_at_one_and_two_processes(story):
+    restored = story.report["restored_from"]
+    found = [loss for step, loss in story.scalars("evaluation/loss") if step == restored]
+    # The killed attempt evaluated this very state, and the next one did again.
+    if len(found) == 1:  # it was killed before that reached the disk
+        (line,) = [
+            line for line in story.attempts[0][0].log.splitlines() if f"Step {restored}: evaluation loss" in line
+        ]
+        assert f"evaluation loss {found[0]:.4f}" in line
+    else:
+        assert len(found) == 2
+        assert found[0] == found[1], "float32, to the last bit"
+
+
+def test_samples_have_one_line_for_each_step(story):
+    lines = [json.loads(line) for line in (story.checkpoints / "samples.jsonl").read_text().splitlines()]
+    steps = [line["step"] for line in lines]
+    assert steps == sorted(set(steps))
+    assert steps[: len(steps) - 1] == list(range(EVERY, EVERY * len(steps), EVERY))
+    assert all(line["text"].startswith("0") for line in lines)
+
+
+def test_both_attempts_are_one_run_of_wandb(story):
+    (run_id,) = {folder.name.rpartition("-")[2] for folder in (story.checkpoints / "wandb").glob("offline-run-*")}
+    assert json.loads((story.checkpoints / "wandb.json").read_text()) == {"id": run_id}
+    assert len(list((story.checkpoints / "wandb").glob("offline-run-*"))) == 2
+
+
+def test_trackers_are_process_0s_alone(story):
+    # Process 1 cannot import them at all, see ONLY_ON_PROCESS_0.
+    assert story.attempts[0][1].log.count("tracker") == 0
+    assert story.scalars("train/loss")
+
+
+def test_every_second_since_the_begin_is_accounted_for(story):
+    account = story.report["goodput"]
+    assert account["lost_steps"] > 0, "steps after the last commit of the attempt that was killed"
+    for category in ("start", "compile", "step", "evaluation", "checkpoint", "between_attempts", "restore"):
+        assert account[category] > 0, category
+    # Written every 10 s; the account in the report is as old at most.
+    assert sum(account.values()) == pytest.approx(story.seconds, abs=15)
+    assert 0 < story.report["goodput_fraction"] < 1
