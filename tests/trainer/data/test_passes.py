@@ -20,6 +20,7 @@ from tpujob_trainer.data import (
     LanePlan,
     LocalBatch,
     evaluation_batches,
+    has_ended,
     make_manifest,
     plan_lanes,
 )
@@ -104,6 +105,8 @@ def test_nothing_comes_after_the_end(data):
     after = take(data, plan, count + 3)[count:]
 
     assert not any(batch.loss_mask.any() for batch in after)
+    assert has_ended(after[0].state, plan)
+    assert not has_ended(take(data, plan, 1)[0].state, plan)
     assert not any(batch.segment_ids.any() for batch in after)
     assert all(batch.inputs.shape == (8, 16) for batch in after)
 

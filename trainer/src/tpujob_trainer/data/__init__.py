@@ -16,7 +16,14 @@ from tpujob_trainer.data.manifest import Manifest, make_manifest, verify_unchang
 from tpujob_trainer.data.manifest_table import read_manifest, write_manifest
 from tpujob_trainer.data.plan import LanePlan, plan_lanes
 from tpujob_trainer.data.rows import SkippedRows
-from tpujob_trainer.data.state import STATE_COLUMNS, batches_digest, describe_data, require_same_data, state_shape
+from tpujob_trainer.data.state import (
+    STATE_COLUMNS,
+    batches_digest,
+    describe_data,
+    has_ended,
+    require_same_data,
+    state_shape,
+)
 from tpujob_trainer.data.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
@@ -33,6 +40,7 @@ __all__ = [
     "batches_digest",
     "describe_data",
     "evaluation_batches",
+    "has_ended",
     "load_tokenizer",
     "make_manifest",
     "plan_lanes",

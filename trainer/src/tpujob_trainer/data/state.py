@@ -116,6 +116,12 @@ def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> dict[tuple
     }
 
 
+def has_ended(state: np.ndarray, plan: LanePlan) -> bool:
+    """Whether all lanes have made all their passes over the data, by the state of all rows."""
+    epoch = np.asarray(state).reshape(-1, len(STATE_COLUMNS))[:, STATE_COLUMNS.index("epoch")]
+    return plan.epochs is not None and bool((epoch >= plan.epochs).all())
+
+
 def batches_digest(state: np.ndarray) -> str:
     """16 hexadecimal digits over all tokens delivered to all rows: equal for two runs that saw the same batches."""
     positions = np.asarray(state, dtype="<i4").reshape(-1, len(STATE_COLUMNS))

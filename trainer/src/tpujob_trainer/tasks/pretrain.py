@@ -68,7 +68,9 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
     first = int(np.asarray(state.step))
     session.goodput.restored(first)
     if first >= run.steps:
-        return _already_complete(session, first, run.steps)
+        return _already_complete(session, first, f"{first} of {run.steps} steps", "raise spec.trainer.steps or tokens")
+    if position is not None and data.has_ended(position, dataset.plan):
+        return _already_complete(session, first, f"all {run.data.epochs} epochs of its data", "begin another run")
     train_step = session.compiled(
         "step",
         make_train_step(
@@ -140,11 +142,8 @@ def _tell(session: Session, run: ResolvedConfig, model: Model) -> None:
         logger.warning("spec.checkpointDir is not set: this run saves nothing, and cannot be resumed")
 
 
-def _already_complete(session: Session, step: int, steps: int) -> int:
-    message = (
-        f"complete: the checkpoint has {step} of {steps} steps, nothing is left to do; "
-        "to train on, raise spec.trainer.steps or tokens"
-    )
+def _already_complete(session: Session, step: int, has: str, to_train_on: str) -> int:
+    message = f"complete: the checkpoint has {has}, nothing is left to do; to train on, {to_train_on}"
     logger.info("%s", message)
     session.report.update(step=step, message=message)
     return ExitCode.FINISHED
