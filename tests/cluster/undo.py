@@ -88,20 +88,23 @@ def end_process(pid: str, started: str) -> None:
 
 
 def _end_shims(socket: str, state: str) -> None:
-    """Ends containerd's shims, which survive it, and removes their sockets, which lie outside its folders."""
+    """Ends containerd's shims, which survive it, and clients that wait for it for ever; removes the shims' sockets.
+
+    Those lie outside its folders.
+    """
     for process in Path("/proc").iterdir():
-        if process.name.isdigit() and _is_shim(process, socket):
+        if process.name.isdigit() and _belongs_to(process, socket):
             _kill(int(process.name))
     for address in Path(state).glob("io.containerd.runtime.v2.task/*/*/address"):
         Path(address.read_text().strip().removeprefix("unix://")).unlink(missing_ok=True)
 
 
-def _is_shim(process: Path, socket: str) -> bool:
+def _belongs_to(process: Path, socket: str) -> bool:
     try:
         arguments = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return arguments[0].endswith("containerd-shim-runc-v2") and socket in arguments
+    return Path(arguments[0]).name in ("containerd-shim-runc-v2", "ctr") and socket in arguments
 
 
 def _end_control_group(name: str) -> None:
