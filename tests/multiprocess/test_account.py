@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster.waiting import wait_for
 from tests.multiprocess import processes
+from tests.multiprocess.attempts import trained
 from tests.trainer.event_files import scalars
 
 pytestmark = pytest.mark.processes
@@ -41,10 +42,6 @@ class Story:
 
     def scalars(self, name):
         return scalars(self.checkpoints / "tensorboard", name)
-
-
-def trained(least):
-    return lambda report: report["step"] >= least and report["phase"] == "training"
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,25 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cluster.waiting import wait_for
-from tests.multiprocess.test_killed_and_stopped import ENDLESS, Story, committed
+from tests.multiprocess import attempts
+from tests.multiprocess.attempts import ENDLESS, committed
 
 pytestmark = pytest.mark.processes
 
 EVERY = 10
 RETRY_SECONDS = 10
+
+
+class Story(attempts.Story):
+    """What was said while a file was away, and how that ended."""
+
+    def __init__(self, folder, config):
+        super().__init__(folder, config)
+        self.told: dict[str, str] = {}
+        self.committed = 0
+        self.codes: list[int] = []
+        self.last: dict = {}
+        self.resumed: dict = {}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +36,6 @@ def story(tmp_path_factory, trainer_block):
         pq.write_table(pa.table({"text": texts}), folder / "data" / f"{number}.parquet", row_group_size=2)
     source = {"path": f"{folder}/data/*.parquet", "retrySeconds": RETRY_SECONDS}
     story = Story(folder, trainer_block(steps=ENDLESS, every_steps=EVERY, data=source))
-    story.told = {}
     file = folder / "data" / "5.parquet"
     with story.attempt(devices=1) as run:
         run.wait_for_report("a commit", committed(EVERY), limit_seconds=240)

@@ -5,8 +5,8 @@ import signal
 import numpy as np
 import pytest
 
-from tests.multiprocess import processes
-from tests.multiprocess.test_killed_and_stopped import ENDLESS, Story, committed
+from tests.multiprocess import attempts, processes
+from tests.multiprocess.attempts import ENDLESS, committed
 from tests.multiprocess.test_same_batches import data_state
 from tpujob_trainer import data
 
@@ -15,6 +15,18 @@ pytestmark = pytest.mark.processes
 EVERY = 10
 LOSS_TOLERANCE = 1e-3
 """Of losses near 6 that are printed with four decimals: 8 devices in 4, 8, 2 and 1 processes add in another order."""
+
+
+class Story(attempts.Story):
+    """How the interruptions ended, and where the next attempts began."""
+
+    def __init__(self, folder, config):
+        super().__init__(folder, config)
+        self.codes_after_stop: list[int] = []
+        self.codes_after_kill: list[int] = []
+        self.restored: list[int] = []
+        self.step = 0
+        """The last one that both runs have committed."""
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,11 @@ import time
 
 import pytest
 
-from tests.multiprocess import processes
+from tests.multiprocess import attempts, processes
+from tests.multiprocess.attempts import ENDLESS, PROCESSES, committed, trained
 
 pytestmark = pytest.mark.processes
 
-PROCESSES, DEVICES = 2, 4
-ENDLESS = 100_000
-"""Steps: more than there is time for."""
 EVERY = 10
 END_SECONDS = 9.0
 """By then all processes are gone after one was killed: nobody waits for the heartbeat of 10 s."""
@@ -20,16 +18,15 @@ LOSS_TOLERANCE = 2e-4
 """Of losses near 6 that are printed with four decimals; 8 devices in 2 processes and in 1 add in another order."""
 
 
-class Story:
-    """One run in several attempts, and what was seen of them."""
+class Story(attempts.Story):
+    """What was seen of the attempts."""
+
+    killed_after = 0
+    """Step that process 0 had reported as committed when process 1 was killed."""
+    killed_at = 0.0
 
     def __init__(self, folder, config):
-        self.folder, self.config = folder, config
-        self.checkpoints = folder / "checkpoints"
-        self.attempts: list[processes.Run] = []
-        self.killed_after = 0
-        """Step that process 0 had reported as committed when process 1 was killed."""
-        self.killed_at = 0.0
+        super().__init__(folder, config)
         self.codes_after_kill: list[int] = []
         self.resumed: dict = {}
         self.codes_after_stop: list[int] = []
@@ -38,32 +35,6 @@ class Story:
         self.codes_of_intruder: list[int] = []
         self.phase_beside_intruder = ""
         self.codes_after_eviction: list[int] = []
-
-    def attempt(self, count=PROCESSES, devices=DEVICES, checkpoint_dir=None):
-        run = processes.start(
-            self.folder / f"attempt-{len(self.attempts)}",
-            processes=count,
-            devices=devices,
-            config=self.config,
-            checkpoint_dir=checkpoint_dir or self.checkpoints,
-            attempt=len(self.attempts),
-            startup_seconds=120,
-        )
-        self.attempts.append(run)
-        return run
-
-    def ending(self, attempt):
-        """What the attempt left beside the checkpoint."""
-        files = sorted((self.checkpoints / "attempts").iterdir())
-        return json.loads(files[attempt].read_text())
-
-
-def committed(least):
-    return lambda report: (report["committed_step"] or 0) >= least
-
-
-def trained(least):
-    return lambda report: report["step"] >= least and report["phase"] == "training"
 
 
 @pytest.fixture(scope="module")

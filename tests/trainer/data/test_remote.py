@@ -216,24 +216,6 @@ def test_hosts_keep_to_what_the_storage_asks_for(tmp_path):
         assert [sent - told for sent in meter.sent if 0 < sent - told < RETRY_AFTER - 0.05] == []
 
 
-def test_hosts_come_back_at_different_moments():
-    """Told the same at the same moment, 32 hosts are spread over half a second."""
-    clocks = []
-    for number in range(32):
-        now = [0.0]
-
-        def wait(seconds, now=now):
-            now[0] += seconds
-
-        retrying = Retrying(clock=lambda now=now: now[0], wait=wait, meter=ReadMeter())
-        errors = [type("E", (Exception,), {"status": 429, "headers": {"Retry-After": "10"}})()]
-        retrying(str(number), lambda errors=errors: (_ for _ in ()).throw(errors.pop()) if errors else None)
-        clocks.append(now[0])
-
-    assert all(10 <= at <= 15 for at in clocks)
-    assert max(clocks) - min(clocks) > 2
-
-
 def test_storage_that_stays_away_is_given_up(tmp_path):
     (tmp_path / "file").write_bytes(b"content")
     meter = ReadMeter()

@@ -125,14 +125,14 @@ def test_never_sooner_than_asked(chance):
 def test_other_reads_wait_too():
     clock = Clock()
     together = retrying(clock)
-    began = []
+    began: list[float] = []
 
     def first():
         if not began:
             began.append(clock.now)
             raise StatusError(429, {"Retry-After": "20"})
 
-    gate_seen = []
+    gate_seen: list[bool] = []
     original_wait = clock.wait
 
     def wait(seconds):
@@ -210,3 +210,16 @@ def test_read_that_hangs_is_told():
         clock.now += 42
         assert meter.slow_message() == "reading gs://b/x has taken 42 s by now"
     assert meter.slow_message() is None
+
+
+def test_hosts_come_back_at_different_moments():
+    """Told the same at the same moment, 32 hosts are spread over seconds."""
+    waited = []
+    for _ in range(32):
+        clock = Clock()
+        patient = Retrying(clock=clock, wait=clock.wait, meter=ReadMeter(clock))
+        patient("it", failing([StatusError(429, {"Retry-After": "10"})]))
+        waited.append(clock.now - 1000)
+
+    assert all(10 <= seconds <= 15 for seconds in waited)
+    assert max(waited) - min(waited) > 2

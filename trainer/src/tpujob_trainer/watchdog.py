@@ -31,8 +31,9 @@ TRAINING = "training"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WatchdogConfig:
-    """When a run that makes no progress is ended: stacks of all threads to the log and beside the checkpoint, exit
-    code 79 on all processes, and a restart that is charged.
+    """When a run that makes no progress is ended, with code 79 on all processes, and a restart that is charged.
+
+    The stacks of all threads go to the log and beside the checkpoint before.
     """
 
     step_seconds: Annotated[int, Range(5, 604800)] | None = None
