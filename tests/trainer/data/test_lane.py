@@ -43,3 +43,15 @@ def test_windows_are_cut_like_one_by_one(count, length, before, documents, other
     columns = (windows.inputs, windows.targets, windows.segment_ids, windows.positions, windows.loss_mask)
     assert np.array_equal(np.stack(columns, axis=2), plain_windows(tokens, starts, count, length)[held >= 0])
     assert [column.dtype for column in columns] == [np.int32] * 4 + [bool]
+
+
+def test_rows_of_two_stretches_may_alternate_with_rows_of_others():
+    """A row of another process between two of ours, and one of another source in its place here."""
+    length, tokens = 3, np.arange(100, 110, dtype=np.int32)
+    mine = Stretch(tokens, np.array([4]), len(tokens))
+    other = Stretch(np.array([7, 8, 9, 10], dtype=np.int32), np.array([], dtype=np.int64), 4)
+
+    windows = pack([(np.array([1]), other), (np.array([0, -1, 2]), mine)], 3, length)
+
+    assert windows.inputs.tolist() == [[100, 101, 102], [7, 8, 9], [106, 107, 108]]
+    assert windows.targets.tolist() == [[101, 102, 103], [8, 9, 10], [107, 108, 109]]

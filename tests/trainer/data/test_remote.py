@@ -144,6 +144,24 @@ def test_cut_object_is_named_at_once(folder, cut):
             collections.deque((next(loader) for _ in range(50)), maxlen=0)
 
 
+def test_storage_that_fails_for_as_long_as_data_may_be_away_ends_the_run(folder, monkeypatch):
+    """The limit is retrySeconds, not that of the storage's own repetitions."""
+    monkeypatch.setattr(remote, "RETRYING", quick(limit_seconds=3600))
+    is_out = threading.Event()
+    with StubHub(folder, lambda number, host, path: MISBEHAVIOUR["503"] if is_out.is_set() else None) as hub:
+        config = DataConfig(path=f"{hub.url}/data/*.parquet", retry_seconds=1)
+        manifest = make_manifest(config, batch_size=4)
+        plan = plan_lanes(manifest, config, batch_size=4, seed=1)
+        is_out.set()
+        message = r"part-000\d.parquet could not be read \(unavailable for \d s, .*what was committed is kept\)$"
+        began = time.monotonic()
+        loader = BatchLoader(manifest, BYTES, plan, 64, rows=range(4))
+        with loader, pytest.raises(NotFoundError, match=message):
+            collections.deque((next(loader) for _ in range(50)), maxlen=0)
+
+    assert time.monotonic() - began < 60
+
+
 HOSTS, THREADS, READS = 8, 4, 6
 RETRY_AFTER = 1
 

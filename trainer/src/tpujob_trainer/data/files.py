@@ -37,6 +37,8 @@ class DataRoot:
 
     filesystem: Any
     folder: str
+    limit_seconds: float | None = None
+    """How long a failed read of remote storage is repeated, where that is not as for all of this process."""
 
     @property
     def url(self) -> str:
@@ -57,13 +59,15 @@ class DataRoot:
             size: bytes, where known: saves remote storage the question.
         """
         location = self.locate(path)
-        return LocalFile(location) if _is_local(self.filesystem) else RemoteFile(self.filesystem, location, size)
+        if _is_local(self.filesystem):
+            return LocalFile(location)
+        return RemoteFile(self.filesystem, location, size, limit_seconds=self.limit_seconds)
 
 
-def open_root(url: str) -> DataRoot:
+def open_root(url: str, *, limit_seconds: float | None = None) -> DataRoot:
     """The root at a URL or local path, taken as a folder."""
     filesystem, folder = fsspec.core.url_to_fs(url)
-    return DataRoot(filesystem, folder)
+    return DataRoot(filesystem, folder, limit_seconds)
 
 
 def find_root(path: str, field: str = PATH) -> DataRoot:

@@ -11,8 +11,9 @@ come windows of nothing else. No document is left out.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 
@@ -27,6 +28,8 @@ StartRead = Callable[[int, int, int], Callable[[], UnitRows]]
 
 BATCHES_AHEAD = 2
 """How many more batches a lane looks for when its end is near."""
+
+POSITION_NUMBERS = 6
 
 _MOST_SKIPPED_ROWS = 100_000
 
@@ -46,6 +49,11 @@ class LanePosition:
     """Batches delivered, with or without a window of this lane."""
     digest: int = 0
     """64 bits over all tokens delivered, in order."""
+
+    def numbers(self) -> np.ndarray:
+        """All six, int64; the digest by its bits."""
+        *places, digest = astuple(self)
+        return np.append(np.array(places, dtype=np.int64), np.array([digest], dtype=np.uint64).view(np.int64))
 
 
 @dataclass
@@ -74,7 +82,7 @@ class Lane:
         source: int = 0,
         position: LanePosition = LanePosition(),
     ) -> None:
-        self.position = position
+        self._position = position.numbers()
         self._plan = plan
         self._number = number
         self._source = source
@@ -93,53 +101,82 @@ class Lane:
         self._empty_units: set[int] = set()
         self._rows_in_vain = 0
 
-    def next_stretch(self, count: int) -> Stretch:
-        """The tokens of the lane's rows of the next batch, `count` of them; `position` moves behind them."""
-        wanted = count * self._length + 1
-        self._fill_to(wanted)
+    def ready(self, ends: np.ndarray) -> int:
+        """How many batches can be taken now; one at least, which is waited for.
+
+        The others are made of the unit that has been read: they wait for nothing, and have no unit read too early.
+
+        Args:
+            ends: int64 [batches]: inputs of this lane in the first batch, in the first two, and so on.
+        """
+        more = 1 if self._plan.epochs is None else (BATCHES_AHEAD - 1) * self._batch_tokens + 2
+        if self._ahead() >= ends[-1] + more:
+            return len(ends)
+        needed = np.where(ends > 0, ends + more, 0)
+        self._fill_to(int(needed[0]))
+        while self._ahead() < needed[-1] and self._has_rows():
+            self._tokenise_some()
+        if self._pending is None and not self._has_rows():
+            return len(ends)
+        return int(np.searchsorted(needed, self._ahead(), side="right"))
+
+    def batches_left(self, ends: np.ndarray) -> np.ndarray:
+        """How many of the batches after each have a token of this lane to predict, int64 [batches].
+
+        At most `BATCHES_AHEAD`, which a lane without end always has. `ready` has said that they are there.
+        """
+        if self._plan.epochs is None:
+            return np.full(len(ends), BATCHES_AHEAD)
+        targets = np.maximum(self._ahead() - 1 - ends, 0)
+        return np.minimum(-(-targets // self._batch_tokens), BATCHES_AHEAD)
+
+    def take(self, ends: np.ndarray) -> tuple[Stretch | None, np.ndarray]:
+        """The tokens of the next batches (none where no row is the lane's), and the positions behind each of them.
+
+        The positions are int64 [batches, 6], as `LanePosition.numbers`. `ready` has said that the batches are there.
+        """
+        buffer, last, size = self._buffer, self._position, len(self._buffer.tokens)
+        positions = np.empty((len(ends), POSITION_NUMBERS), dtype=np.int64)
+        positions[:] = last
+        positions[:, 4] += np.arange(1, len(ends) + 1)
+        stretch = None
+        if ends[-1]:
+            begun = 0 if ends[0] else int(ends.searchsorted(0, side="right"))
+            behind = ends[begun:] + self._at
+            over = len(behind) if behind[-1] < size else int(behind.searchsorted(size))
+            documents = buffer.starts.searchsorted(behind[:over], side="right") - 1
+            there = positions[begun : begun + over]
+            there[:, :3] = buffer.origins[documents]
+            there[:, 3] = behind[:over] - buffer.starts[documents]
+            if over < len(behind):
+                assert self._plan.epochs is not None
+                positions[begun + over :, :4] = (self._plan.epochs, 0, 0, 0)
+            stretch = self._stretch(int(ends[-1]) + 1)
+            positions[begun:, 5] = _chained(int(last[5]), stretch.tokens, [0, *ends[begun:].tolist()])
+            self._at = min(int(behind[-1]), size)
+        self._position = positions[-1]
+        return stretch, positions
+
+    def _stretch(self, wanted: int) -> Stretch:
+        """So many tokens, and nothing where there are no more."""
         at, buffer = self._at, self._buffer
         there = min(wanted, len(buffer.tokens) - at)
         tokens = buffer.tokens[at : at + wanted]
         if there < wanted:
             tokens = np.concatenate([tokens, np.zeros(wanted - there, dtype=np.int32)])
-        first, last = np.searchsorted(buffer.starts, (at + 1, at + there)).tolist()
-        stretch = Stretch(tokens, buffer.starts[first:last] - at, there)
-        self._consume(tokens)
-        return stretch
+        first, last = buffer.starts.searchsorted((at + 1, at + there)).tolist()
+        return Stretch(tokens, buffer.starts[first:last] - at, there)
 
-    def next_nothing(self) -> None:
-        """A batch of which no row is this lane's."""
-        self.position = replace(self.position, batches=self.position.batches + 1)
+    def _ahead(self) -> int:
+        return len(self._buffer.tokens) - self._at
 
-    def batches_left(self) -> int:
-        """How many of the next batches have at least one token of this lane to predict, as far as it looks ahead.
-
-        At most `BATCHES_AHEAD`, which a lane without end always has.
-        """
-        if self._plan.epochs is None:
-            return BATCHES_AHEAD
-        self._fill_to((BATCHES_AHEAD - 1) * self._batch_tokens + 2)
-        targets = max(0, len(self._buffer.tokens) - self._at - 1)
-        return min(BATCHES_AHEAD, -(-targets // self._batch_tokens))
-
-    def _consume(self, tokens: np.ndarray) -> None:
-        buffer = self._buffer
-        self._at = min(self._at + len(tokens) - 1, len(buffer.tokens))
-        if self._at < len(buffer.tokens):
-            document = int(np.searchsorted(buffer.starts, self._at, side="right")) - 1
-            epoch, unit, row = buffer.origins[document].tolist()
-            token = self._at - int(buffer.starts[document])
-        else:
-            assert self._plan.epochs is not None
-            epoch, unit, row, token = self._plan.epochs, 0, 0, 0
-        self.position = LanePosition(
-            epoch, unit, row, token, self.position.batches + 1, _chain(self.position.digest, tokens)
-        )
+    def _has_rows(self) -> bool:
+        return self._rows is not None and len(self._rows.numbers) > 0
 
     def _fill_to(self, tokens: int) -> None:
         """Have so many tokens ahead, or all there are."""
-        while len(self._buffer.tokens) - self._at < tokens:
-            while self._rows is None or not len(self._rows.numbers):
+        while self._ahead() < tokens:
+            while not self._has_rows():
                 if self._pending is None:
                     return
                 self._next_unit()
@@ -213,7 +250,13 @@ class Lane:
         return (epoch, index + 1) if index + 1 < self._plan.units_in(self._number, self._source) else (epoch + 1, 0)
 
 
-def _chain(digest: int, tokens: np.ndarray) -> int:
-    chained = hashlib.blake2b(digest.to_bytes(8, "little"), digest_size=8)
-    chained.update(np.ascontiguousarray(tokens, dtype="<i4"))
-    return int.from_bytes(chained.digest(), "little")
+def _chained(digest: int, tokens: np.ndarray, borders: list[int]) -> np.ndarray:
+    """The digest, int64, after the tokens from each border to the next and one more, where there are any."""
+    content = memoryview(np.ascontiguousarray(tokens, dtype="<i4")).cast("B")
+    last = (digest & (1 << 64) - 1).to_bytes(8, "little")
+    found = []
+    for begin, end in itertools.pairwise(borders):
+        if end > begin:
+            last = hashlib.blake2b(b"".join((last, content[4 * begin : 4 * end + 4])), digest_size=8).digest()
+        found.append(last)
+    return np.frombuffer(b"".join(found), dtype="<i8")

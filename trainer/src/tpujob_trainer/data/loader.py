@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import logging
 import time
@@ -17,7 +18,7 @@ from typing import Self
 import numpy as np
 
 from tpujob_trainer.data.documents import documents_of, kind_of
-from tpujob_trainer.data.lane import Lane, LanePosition
+from tpujob_trainer.data.lane import BATCHES_AHEAD, POSITION_NUMBERS, Lane, LanePosition
 from tpujob_trainer.data.manifest import Manifest
 from tpujob_trainer.data.packing import pack
 from tpujob_trainer.data.patient_reader import PatientReader
@@ -27,12 +28,14 @@ from tpujob_trainer.data.read_ahead import Ahead, ReadPool
 from tpujob_trainer.data.read_meter import METER
 from tpujob_trainer.data.reader import UnitReader
 from tpujob_trainer.data.rows import SkippedRows, UnitRows, usable_rows
-from tpujob_trainer.data.state import describe_data, identity_of, pack_positions, unpack_state
+from tpujob_trainer.data.state import STATE_COLUMNS, describe_data, identity_of, pack_positions, unpack_state
 from tpujob_trainer.data.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
 _READ_THREADS = 8
+_TOKENS_AT_ONCE, _BATCHES_AT_ONCE = 1 << 17, 32
+"""Small batches are made several at once: what numpy costs for each call is shared by so many tokens."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,16 @@ class LocalBatch:
     batches_left: int
     """How many batches after this one have anything for the rows of this process, 2 meaning two or more. The run's data
     ends after the batch for which the greatest of all processes is 0."""
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What a lane has to fill in some batches that are made together."""
+
+    ends: np.ndarray
+    """int64 [batches]: inputs up to the end of each."""
+    rows: np.ndarray
+    """Where each row of its own stands among the rows of these batches here; -1 where another process holds it."""
 
 
 class BatchLoader(Iterator[LocalBatch]):
@@ -97,7 +110,9 @@ class BatchLoader(Iterator[LocalBatch]):
         described = describe_data(manifest, tokenizer, plan, sequence_length)
         self._identity = identity_of(described)
         begun = {} if state is None else unpack_state(state, plan, self._identity)
-        self._reader = PatientReader(reader or UnitReader(manifest), plan.retry_seconds)
+        self._reader = PatientReader(
+            reader or UnitReader(manifest, limit_seconds=plan.retry_seconds), plan.retry_seconds
+        )
         self._pool = ReadPool(_READ_THREADS) if prefetch else None
         self._kinds = [kind_of(source.column, tokenizer) for source in manifest.sources]
         self._lanes = {
@@ -120,13 +135,18 @@ class BatchLoader(Iterator[LocalBatch]):
         self._rows_of_lanes = {number: np.array(plan.rows_of(number)) for number, _ in self._lanes}
         self._places = np.full(plan.batch_size, -1, dtype=np.int64)
         self._places[self.rows] = np.arange(len(self.rows))
-        self._batches = next(iter(self._lanes.values())).position.batches
+        positions = np.array([begun.get(key, LanePosition()).numbers() for key in self._lanes])
+        self._batches = int(positions[0, 4])
+        self._at_once = min(max(1, _TOKENS_AT_ONCE // (len(self.rows) * sequence_length)), _BATCHES_AT_ONCE)
+        self._made: collections.deque[LocalBatch] = collections.deque()
+        self._sources: collections.deque[tuple[int, np.ndarray]] = collections.deque()
+        self._shares_made: dict[tuple[int, int], _Share] = {}
+        self.state = self._state_of_rows(positions[:, None])[0]
         logger.info(
             "Reading data: root=%s lanes=%d/%d rows=%d/%d epochs=%s batches=%d",
             ",".join(source.root for source in manifest.sources), len(self._lanes), plan.lanes * plan.num_sources,
             len(self.rows), plan.batch_size, self.epochs, self._batches,
         )  # fmt: skip
-        self.state = self._state_of_rows()
         self._ahead = Ahead(self._make, prefetch) if prefetch else None
 
     def __next__(self) -> LocalBatch:
@@ -153,31 +173,68 @@ class BatchLoader(Iterator[LocalBatch]):
 
     @property
     def epochs(self) -> list[int]:
-        """Passes that are over, of each source: of the lane of this process that is least far."""
-        return [
-            min(lane.position.epoch for (_, source), lane in self._lanes.items() if source == number)
-            for number in range(self._plan.num_sources)
-        ]
+        """Passes that are over at the last batch taken, of each source: of the lane of this process least far."""
+        of_lanes = self.state.reshape(len(self.rows), self._plan.num_sources, -1)
+        epochs: list[int] = of_lanes[:, :, STATE_COLUMNS.index("epoch")].min(axis=0).tolist()
+        return epochs
 
     def _make(self) -> LocalBatch:
-        of_rows = self._plan.sources_of_rows(self._batches)
-        parts = []
-        for (number, source), lane in self._lanes.items():
-            of_lane = self._rows_of_lanes[number]
-            rows = of_lane[of_rows[of_lane] == source]
-            if len(rows):
-                parts.append((self._places[rows], lane.next_stretch(len(rows))))
-            else:
-                lane.next_nothing()
-        self._batches += 1
-        windows = pack(parts, len(self.rows), self._sequence_length, blocks_attention=self._plan.blocks_attention)
-        left = max(lane.batches_left() for lane in self._lanes.values())
-        return LocalBatch(**vars(windows), rows=self.rows, state=self._state_of_rows(), batches_left=left)
+        if not self._made:
+            self._made.extend(self._make_some())
+        return self._made.popleft()
 
-    def _state_of_rows(self) -> np.ndarray:
-        packed = pack_positions(self._identity, [lane.position for lane in self._lanes.values()])
-        of_lanes = packed.reshape(-1, self._plan.num_sources * packed.shape[1])
-        return of_lanes[self._lane_of_rows]
+    def _make_some(self) -> Iterator[LocalBatch]:
+        """The next batch, and those after it for which nothing has to be waited for."""
+        shares = self._shares()
+        count = self._at_once
+        for key, lane in self._lanes.items():
+            count = lane.ready(shares[key].ends[:count])
+        parts = []
+        positions = np.empty((len(self._lanes), count, POSITION_NUMBERS), dtype=np.int64)
+        left = np.full(count, 0 if self._plan.epochs else BATCHES_AHEAD)
+        for number, (key, lane) in enumerate(self._lanes.items()):
+            ends = shares[key].ends[:count]
+            if self._plan.epochs:
+                left = np.maximum(left, lane.batches_left(ends))
+            stretch, positions[number] = lane.take(ends)
+            if stretch is not None:
+                parts.append((shares[key].rows[: int(ends[-1]) // self._sequence_length], stretch))
+        self._batches += count
+        num_rows = len(self.rows)
+        made = pack(parts, count * num_rows, self._sequence_length, blocks_attention=self._plan.blocks_attention)
+        states = self._state_of_rows(positions)
+        for number in range(count):
+            of_batch = slice(number * num_rows, (number + 1) * num_rows)
+            yield LocalBatch(
+                **{name: array[of_batch] for name, array in vars(made).items()},
+                rows=self.rows,
+                state=states[number],
+                batches_left=int(left[number]),
+            )
+
+    def _shares(self) -> dict[tuple[int, int], _Share]:
+        """What each lane has to fill in the next batches."""
+        if self._plan.num_sources == 1 and self._shares_made:
+            return self._shares_made
+        while self._sources and self._sources[0][0] < self._batches:
+            self._sources.popleft()
+        for batch in range(self._batches + len(self._sources), self._batches + self._at_once):
+            self._sources.append((batch, self._plan.sources_of_rows(batch)))
+        of_rows = np.array([sources for _, sources in self._sources])
+        first_rows = np.arange(self._at_once)[:, None] * len(self.rows)
+        for number, source in self._lanes:
+            rows = self._rows_of_lanes[number]
+            is_mine = of_rows[:, rows] == source
+            places = np.where(self._places[rows] >= 0, self._places[rows] + first_rows, -1)
+            ends = np.cumsum(is_mine.sum(axis=1)) * self._sequence_length
+            self._shares_made[number, source] = _Share(ends, places[is_mine])
+        return self._shares_made
+
+    def _state_of_rows(self, positions: np.ndarray) -> np.ndarray:
+        """int32 [batches, rows, columns], from int64 [lanes and sources, batches, 6]."""
+        packed = pack_positions(self._identity, positions.swapaxes(0, 1))
+        of_lanes = packed.reshape(len(packed), -1, self._plan.num_sources * packed.shape[-1])
+        return of_lanes[:, self._lane_of_rows]
 
     def _start_read(self, source: int, unit: int, epoch: int, first: int) -> Callable[[], UnitRows]:
         def read() -> UnitRows:

@@ -45,29 +45,26 @@ def pack(
     """
     inputs = np.empty((num_rows, length), dtype=np.int32)
     targets = np.empty((num_rows, length), dtype=np.int32)
-    begins, borders = [np.arange(0, num_rows * length, length)], []
-    ending = []
+    all_rows, starts, ending, size = [], [], [], 0
     for rows, stretch in parts:
-        count = len(rows)
-        here, there = stretch.tokens[:-1].reshape(count, length), stretch.tokens[1:].reshape(count, length)
-        if rows[0] >= 0 and rows[-1] - rows[0] == count - 1:
-            first = int(rows[0])
-            inputs[first : first + count], targets[first : first + count] = here, there
-            begun = stretch.starts + first * length
-            borders.append(begun - 1)
-            begins.append(begun[:-1] if len(begun) and stretch.starts[-1] == count * length else begun)
-        else:
+        here, there = stretch.tokens[:-1].reshape(-1, length), stretch.tokens[1:].reshape(-1, length)
+        if rows.min() < 0:
             kept = rows >= 0
             inputs[rows[kept]], targets[rows[kept]] = here[kept], there[kept]
-            begins.append(_placed(stretch.starts[stretch.starts < count * length], rows, length))
-            borders.append(_placed(stretch.starts - 1, rows, length))
+        else:
+            inputs[rows], targets[rows] = here, there
+        all_rows.append(rows)
+        starts.append(stretch.starts + size)
+        size += len(rows) * length
         if stretch.there < len(stretch.tokens):
             ending.append((rows, stretch.there))
     if blocks_attention:
-        segment_ids, positions = _segments(np.unique(np.concatenate(begins)), num_rows, length)
+        rows, begun = np.concatenate(all_rows), np.concatenate(starts)
         loss_mask = np.ones((num_rows, length), dtype=bool)
-        if borders:
-            loss_mask.reshape(-1)[np.concatenate(borders)] = False
+        loss_mask.reshape(-1)[_placed(begun - 1, rows, length)] = False
+        # What begins right behind a stretch does so at a row, where something begins anyway.
+        begins = [np.arange(0, num_rows * length, length), _placed(begun[begun < size], rows, length)]
+        segment_ids, positions = _segments(np.unique(np.concatenate(begins)), num_rows, length)
     else:
         segment_ids = np.ones((num_rows, length), dtype=np.int32)
         positions = np.tile(np.arange(length, dtype=np.int32), (num_rows, 1))
@@ -82,7 +79,7 @@ def pack(
 
 
 def _placed(places: np.ndarray, rows: np.ndarray, length: int) -> np.ndarray:
-    """Where places of a stretch are in the batch, those in rows that are wanted."""
+    """Where places of all stretches, one after the other, are in the batch: those in rows that are wanted."""
     row, column = np.divmod(places, length)
     into = rows[row]
     return (into * length + column)[into >= 0]

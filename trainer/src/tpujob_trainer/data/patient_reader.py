@@ -12,7 +12,7 @@ from tpujob_trainer.data.files import PATH
 from tpujob_trainer.data.footers import DataChangedError
 from tpujob_trainer.data.formats import RawRows
 from tpujob_trainer.data.reader import UnitReader
-from tpujob_trainer.data.retrying import Retrying
+from tpujob_trainer.data.retrying import Retrying, StorageFailedError
 from tpujob_trainer.errors import NotFoundError, TrainerError, brief
 
 
@@ -28,10 +28,12 @@ class PatientReader:
         """The rows of a unit, in the order of the file.
 
         Raises:
-            NotFoundError: the file was gone, cut, another one or unreadable for too long.
-            TrainerError: the storage has failed for too long.
+            NotFoundError: the file was gone, cut, another one or unreadable for too long, or its storage failed.
         """
-        return self._retrying(self._reader.path_of(number), lambda: self._read_once(number))
+        try:
+            return self._retrying(self._reader.path_of(number), lambda: self._read_once(number))
+        except StorageFailedError as error:  # tried again by each request, for as long
+            raise NotFoundError(f"{error} (what was committed is kept)") from error
 
     def _read_once(self, number: int) -> RawRows:
         try:

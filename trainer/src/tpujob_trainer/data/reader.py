@@ -16,10 +16,22 @@ _FILES_KEPT = 64
 class UnitReader:
     """Reads units; may be used by several threads."""
 
-    def __init__(self, manifest: Manifest, roots: Sequence[DataRoot] | None = None) -> None:
-        """Read the files of a manifest; `roots` are those of its sources, opened if None."""
+    def __init__(
+        self, manifest: Manifest, roots: Sequence[DataRoot] | None = None, *, limit_seconds: float | None = None
+    ) -> None:
+        """Read the files of a manifest.
+
+        Args:
+            manifest: the data.
+            roots: those of its sources; opened if None.
+            limit_seconds: how long a failed read of remote storage is repeated; None: as all of this process are.
+        """
         self._manifest = manifest
-        self._roots = list(roots) if roots is not None else [open_root(source.root) for source in manifest.sources]
+        self._roots = (
+            list(roots)
+            if roots is not None
+            else [open_root(source.root, limit_seconds=limit_seconds) for source in manifest.sources]
+        )
         self._lock = threading.Lock()
         self._files: collections.OrderedDict[int, OpenedFile] = collections.OrderedDict()
 

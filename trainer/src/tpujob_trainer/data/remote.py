@@ -49,7 +49,7 @@ def request[T](what: str, ask: Callable[[], T]) -> T:
     """The answer to a question about `what`: a listing, a size; asked again where that may help.
 
     Raises:
-        TrainerError: the storage has failed for too long.
+        StorageFailedError: the storage has failed for too long.
     """
 
     def counted() -> T:
@@ -68,6 +68,7 @@ class RemoteFile(io.RawIOBase):
         location: str,
         size: int | None = None,
         *,
+        limit_seconds: float | None = None,
         retrying: Retrying | None = None,
         meter: ReadMeter = METER,
     ) -> None:
@@ -77,15 +78,17 @@ class RemoteFile(io.RawIOBase):
             filesystem: of fsspec.
             location: path without protocol.
             size: bytes of the object, None to ask.
+            limit_seconds: how long a failed read is repeated; None: as `retrying` has it.
             retrying: when a failed read is repeated; None: as all of this process are.
             meter: counts.
         """
         self._filesystem = filesystem
         self._location = location
         self._retrying = retrying or RETRYING
+        self._limit_seconds = limit_seconds
         self._meter = meter
         self._fetch = _fetcher(filesystem, location)
-        self._size = size if size is not None else self._retrying(location, self._size_now)
+        self._size = size if size is not None else self._retrying(location, self._size_now, limit_seconds=limit_seconds)
         self._at = 0
 
     def readable(self) -> bool:
@@ -114,14 +117,16 @@ class RemoteFile(io.RawIOBase):
         """Exactly so many bytes, or up to the end of the object.
 
         Raises:
-            TrainerError: the storage has failed for too long.
+            StorageFailedError: the storage has failed for too long.
             SizeChangedError: the object has another size than was said.
         """
         start = min(self._at, self._size)
         end = self._size if size is None or size < 0 else min(start + size, self._size)
         if start == end:
             return b""
-        data = self._retrying(self._location, functools.partial(self._read_once, start, end))
+        data = self._retrying(
+            self._location, functools.partial(self._read_once, start, end), limit_seconds=self._limit_seconds
+        )
         self._at = end
         return data
 

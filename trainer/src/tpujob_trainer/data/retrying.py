@@ -33,6 +33,10 @@ class IncompleteReadError(OSError):
     """A storage sent another number of bytes than it was asked for."""
 
 
+class StorageFailedError(TrainerError):
+    """A storage has failed for too long."""
+
+
 def cause_of(error: BaseException) -> str | None:
     """Why a read failed, in a word, if another try may succeed: rate_limited, unavailable, timeout, truncated, reset.
 
@@ -124,13 +128,14 @@ class Retrying:
         self._not_before = 0.0
         self._lock = threading.Lock()
 
-    def __call__[T](self, what: str, call: Callable[[], T]) -> T:
-        """The result of `call`, which reads `what`.
+    def __call__[T](self, what: str, call: Callable[[], T], *, limit_seconds: float | None = None) -> T:
+        """The result of `call`, which reads `what`; `limit_seconds` of this call, if not that of all.
 
         Raises:
-            TrainerError: the storage has failed for too long.
+            StorageFailedError: the storage has failed for too long.
             Exception: as the call raised it, where another try would not help.
         """
+        limit = self.limit_seconds if limit_seconds is None else limit_seconds
         began: float | None = None
         tries = 0
         while True:
@@ -147,7 +152,7 @@ class Retrying:
                 now = self._clock()
                 began = now if began is None else began
                 delay = self._delay(tries, retry_after_seconds(error))
-                if now + delay - began > self.limit_seconds:
+                if now + delay - began > limit:
                     self._meter.ended(what)
                     trouble = f"{cause} for {now - began:.0f} s, {tries} {'try' if tries == 1 else 'tries'}"
                     raise self._given_up(what, error, trouble) from error
@@ -176,7 +181,7 @@ class Retrying:
 
 
 def _storage_failed(what: str, error: Exception, trouble: str) -> TrainerError:
-    return TrainerError(
+    return StorageFailedError(
         f"spec.trainer.data.path: {what} could not be read ({trouble}): {brief(error)}; "
         "look at the storage and its limits"
     )

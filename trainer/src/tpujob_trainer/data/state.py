@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -78,13 +78,13 @@ def state_shape(plan: LanePlan) -> tuple[int, int]:
     return plan.batch_size, len(STATE_COLUMNS) * plan.num_sources
 
 
-def pack_positions(identity: int, positions: Sequence[LanePosition]) -> np.ndarray:
-    """The state of lanes, int32 [lanes, columns]."""
-    values = [
-        (identity, at.epoch, at.unit, at.row, at.token, at.batches, at.digest & 0xFFFFFFFF, at.digest >> 32)
-        for at in positions
-    ]
-    return np.array(values, dtype=np.int64).astype(np.uint32).view(np.int32)
+def pack_positions(identity: int, positions: np.ndarray) -> np.ndarray:
+    """The state of lanes, int32 [..., columns], from their positions, int64 [..., 6]."""
+    packed = np.empty((*positions.shape[:-1], len(STATE_COLUMNS)), dtype=np.int32)
+    packed[..., 0] = identity
+    packed[..., 1:6] = positions[..., :5]
+    packed[..., 6:] = np.ascontiguousarray(positions[..., 5:], dtype="<i8").view("<i4")
+    return packed
 
 
 def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> dict[tuple[int, int], LanePosition]:
