@@ -252,3 +252,13 @@ def test_single_file_trains_a_wide_batch(tmp_path):
     batches = take(manifest, LanePlan(manifest.num_units, 32, 32, 0), 3)
 
     assert batches[0].inputs.shape == (32, 16)
+
+
+def test_units_of_texts_that_repeat_are_no_larger_than_others(tmp_path):
+    """Parquet keeps a text once for all rows that have it, and tells the size of that."""
+    write_groups(tmp_path / "a.parquet", [[f"{row % 3}" + "x" * 999 for row in range(5000)]])
+
+    manifest = manifest_of(tmp_path, unit_bytes=1 << 20)
+
+    assert (manifest.unit_count <= 1100).all()
+    assert 4.9e6 < manifest.unit_bytes.sum() < 5.3e6

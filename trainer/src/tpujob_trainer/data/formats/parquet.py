@@ -25,6 +25,8 @@ from tpujob_trainer.errors import ConfigurationError
 _STREAM_BYTES = 4 << 20
 _SHARED_GROUP_BYTES = 64 << 20
 _SHARED_BYTES = 256 << 20
+_SAMPLED_ROWS, _LEAST_ROW_BYTES = 1024, 8
+"""Rows that take less are numbers of texts that stand in the file once: some are read to see how long they are."""
 
 
 class Parquet:
@@ -43,7 +45,12 @@ class Parquet:
             group = footer.metadata.row_group(number)
             counts.append(group.num_rows)
             sizes.append(sum(group.column(leaf).total_uncompressed_size for leaf in leaves))
-        return FileScan(footer.digest, np.array(counts, dtype=np.int64), np.array(sizes, dtype=np.int64))
+        found = FileScan(footer.digest, np.array(counts, dtype=np.int64), np.array(sizes, dtype=np.int64))
+        numbered = (found.counts >= _SAMPLED_ROWS) & (found.sizes < _LEAST_ROW_BYTES * found.counts)
+        if numbered.any():
+            rows = OpenedParquet(root, file, footer, column).sample(int(np.argmax(numbered)), _SAMPLED_ROWS)
+            found.sizes[numbered] = found.counts[numbered] * (rows.nbytes // len(rows))
+        return found
 
     def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedParquet:
         """The file by its footer, read again by each process: a file that changed under a run is noticed."""
@@ -73,6 +80,10 @@ class OpenedParquet:
             key = (self._digest, part, self._column.name)
             return RawRows(_SHARED.take(key, lambda: self._read_group(part)).slice(first, count))
         return RawRows(self._stream(part, first, count))
+
+    def sample(self, part: int, count: int) -> Any:
+        """The first rows of a row group."""
+        return self._stream(part, 0, count)
 
     def _read_group(self, part: int) -> Any:
         return self._use(lambda parquet: parquet.read_row_group(part, [self._column.name])[0], pre_buffer=True)
