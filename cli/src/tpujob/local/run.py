@@ -135,7 +135,8 @@ def _close(console: Console, outcome: Outcome, report: Report, job_file: Path) -
         message = tail(culprit.process.termination_log, 20)
         say(f"failed: {outcome.reason}")
         for line in message:
-            say(f"  {line}")
+            if not line.startswith("report: "):  # its last one, for the operator
+                say(f"  {line}")
         say(f"its log: {_short(str(culprit.process.log))}")
         if report.get("committed_step") is not None and outcome.exit_code not in (
             ExitCode.CONFIGURATION,

@@ -7,6 +7,7 @@ is one element, and held decompressed as a whole.
 
 from __future__ import annotations
 
+import abc
 import zlib
 from typing import Any
 
@@ -28,7 +29,7 @@ _EXPANSION = 4
 """Bytes of text for each compressed one, by experience with web text."""
 
 
-class _Lines:
+class _Lines(abc.ABC):
     """Files of lines."""
 
     elements = "bytes"
@@ -47,9 +48,9 @@ class _Lines:
         require_content(root, file, digest)
         return OpenedLines(root, file, column, self)
 
+    @abc.abstractmethod
     def rows(self, text: bytes, column: Column) -> RawRows:
         """The rows of whole lines."""
-        raise NotImplementedError
 
 
 class JsonLines(_Lines):
