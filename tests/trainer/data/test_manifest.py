@@ -21,6 +21,7 @@ from tpujob_trainer.data import (
     write_manifest,
 )
 from tpujob_trainer.data.manifest import cut_units
+from tpujob_trainer.data.manifest_table import FILE_NAME
 from tpujob_trainer.errors import ConfigurationError
 
 GROUPS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5000)), min_size=1, max_size=20)
@@ -118,6 +119,13 @@ def test_written_to_object_storage(tmp_path):
 
 def test_nothing_written_yet(tmp_path):
     assert read_manifest(str(tmp_path), DataConfig(path=str(tmp_path))) is None
+
+
+def test_manifest_of_another_version_is_refused_with_what_to_do(tmp_path):
+    pq.write_table(pa.table({"unit": [1]}).replace_schema_metadata({"tpujob.version": "0"}), tmp_path / FILE_NAME)
+
+    with pytest.raises(ConfigurationError, match=r"_data\.parquet: format 0 .* another spec\.checkpointDir"):
+        read_manifest(str(tmp_path), DataConfig(path=str(tmp_path)))
 
 
 def test_manifest_below_the_data_is_not_data(tmp_path):

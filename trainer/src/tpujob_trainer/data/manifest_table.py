@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tpujob_trainer.data.config import FIELD, Column, DataConfig
 from tpujob_trainer.data.manifest import Manifest, Source, require_sources
-from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
         roots: where the data is now, for a process that was told; else its storage is asked.
 
     Raises:
-        ConfigurationError: the run trained on other columns or sources.
+        ConfigurationError: the run trained on other columns or sources, or was begun by another version of the trainer.
     """
     filesystem, folder = fsspec.core.url_to_fs(directory)
     try:
@@ -58,7 +58,11 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
     table = pq.read_table(pa.BufferReader(content))
     facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     if facts.get("tpujob.version") != _VERSION:
-        raise TrainerError(f"{directory}/{FILE_NAME} was written by a version of the trainer that this one cannot read")
+        raise ConfigurationError(
+            f"{directory}/{FILE_NAME}: format {facts.get('tpujob.version', 'unknown')} of the list of data, "
+            f"this trainer reads {_VERSION}; go on with the trainer that began the run, "
+            "or begin anew in another spec.checkpointDir"
+        )
     sources = tuple(_source(facts) for facts in json.loads(facts["tpujob.sources"]))
     return require_sources(_from_table(table, sources), config, roots)
 

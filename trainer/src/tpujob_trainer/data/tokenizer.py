@@ -133,13 +133,10 @@ class HuggingFaceTokenizer:
                 f"tokenizer_config.json beside it, or call it one of {', '.join(_ENDS)}"
             )
         self.eos: int = eos
-        digest = hashlib.blake2b(definition, digest_size=16)
-        digest.update(f"{self.bos}/{self.eos}".encode())
         self.chat_template: Render | None = None
         if chat_template is not None:
             self.chat_template = ChatTemplate(chat_template, special, name)
-            digest.update(chat_template.encode())
-        self.fingerprint = digest.hexdigest()
+        self.fingerprint = _fingerprint(definition, self.bos, self.eos, chat_template)
         added = self._tokenizer.get_added_tokens_decoder()
         self._special = np.array(sorted(number for number, token in added.items() if token.special), dtype=np.int32)
         self._memo = make_memo(self._tokenizer, definition)
@@ -187,13 +184,10 @@ class SentencePieceTokenizer:
         if eos is None:
             raise ConfigurationError(f"{FIELD}: {name!r} has no token that ends a document; train it with an eos_id")
         self.eos: int = eos
-        digest = hashlib.blake2b(definition, digest_size=16)
-        digest.update(f"{self.bos}/{self.eos}".encode())
         self.chat_template: Render | None = None
         if chat_template is not None:
             self.chat_template = ChatTemplate(chat_template, special, name)
-            digest.update(chat_template.encode())
-        self.fingerprint = digest.hexdigest()
+        self.fingerprint = _fingerprint(definition, self.bos, self.eos, chat_template)
         marks = [re.escape(piece) for piece in sorted(self._by_name, key=len, reverse=True)]
         self._marks = re.compile(f"({'|'.join(marks)})") if marks else None
 
@@ -330,6 +324,14 @@ def _named_tokens(settings: dict[str, Any]) -> dict[str, str]:
         if isinstance(value, str):
             named[key] = value
     return named
+
+
+def _fingerprint(definition: bytes, bos: int | None, eos: int, chat_template: str | None) -> str:
+    """Of all that the ids of a document depend on."""
+    digest = hashlib.blake2b(definition, digest_size=16)
+    digest.update(f"{bos}/{eos}".encode())
+    digest.update((chat_template or "").encode())
+    return digest.hexdigest()
 
 
 def _special(vocabulary: dict[str, int], named: str | None, usual: Sequence[str]) -> int | None:
