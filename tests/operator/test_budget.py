@@ -7,18 +7,28 @@ import pytest
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
 from tpujob_operator.budget import account, booked_between, crashes, limit
 from tpujob_operator.causes import Cause
+from tpujob_operator.decide import decide
 from tpujob_operator.failures import first_failure
 from tpujob_operator.observed import Ended, LostNode, Observed
+from tpujob_operator.settings import Settings
 from tpujob_operator.status import difference
 
 AFTER_TWO: dict[str, Any] = {"crashes": 2, "bookedRestarts": 2, "crashedAtStep": 100}
 AFTER_TWO_NEWER = {**AFTER_TWO, "lastCheckpointStep": 150}
 FREED = ended(0, 143, attempt=2, was_asked=True, asked_at=NOW)
+STOPPED = tuple(ended(index, 75, was_asked=True, asked_at=NOW) for index in (0, 1))
+HAD_RUN: dict[str, Any] = {"startTime": "2030-01-01T11:00:00Z", "hostsReady": 0, "phase": "Stopping"}
+AT_REST: dict[str, Any] = {"status": HAD_RUN, "hosts": (), "suspended": True}
+SUSPENSION = {"bookedRestarts": 1, "suspensionRestarts": 1}
 
 
-def seen(restarts: int, *ends: Ended, status: dict[str, Any] | None = None, **fields: Any) -> Observed:
-    values: dict[str, Any] = {"hosts": BOTH, "ended": ends, "jobset": jobset(restarts=restarts), **fields}
-    return observed(job(status=recorded(**status or {})), **values)
+def seen(
+    restarts: int, *ends: Ended, status: dict[str, Any] | None = None, suspended: bool = False, **fields: Any
+) -> Observed:
+    spec = fields.pop("spec", {})
+    its = jobset(restarts=restarts, suspended=suspended)
+    values: dict[str, Any] = {"hosts": BOTH, "ended": ends, "jobset": its, **fields}
+    return observed(job(status=recorded(**status or {}), **spec), **values)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +75,29 @@ def seen(restarts: int, *ends: Ended, status: dict[str, Any] | None = None, **fi
             {"bookedRestarts": 1, "disruptions": 1},
             id="a node explains the crash beside it",
         ),
+        pytest.param(seen(1, *STOPPED, **AT_REST), SUSPENSION, id="a suspension is no restart"),
+        pytest.param(seen(1, **AT_REST), SUSPENSION, id="a suspension that nobody saw is no restart"),
+        pytest.param(
+            seen(1, status={**HAD_RUN, "phase": "Starting"}, hosts=()), SUSPENSION, id="a suspension that shows late"
+        ),
+        pytest.param(
+            seen(1, ended(0, 1), *STOPPED[1:], **AT_REST),
+            {"bookedRestarts": 1, "crashes": 1, "crashedAtStep": 0},
+            id="a crash before the suspension",
+        ),
+        pytest.param(
+            seen(1, *STOPPED, **AT_REST | {"status": {**HAD_RUN, "restarts": 1}}),
+            {"bookedRestarts": 1, "disruptions": 1},
+            id="a disruption before the suspension",
+        ),
+        pytest.param(
+            seen(3, **AT_REST | {"status": {**HAD_RUN, **SUSPENSION, "restarts": 1}}),
+            {"bookedRestarts": 3, "suspensionRestarts": 2, "unexplainedRestarts": 1},
+            id="a restart, another suspension",
+        ),
+        pytest.param(
+            seen(1, hosts=(), status={"phase": "Starting"}), {}, id="a first start has no suspension behind it"
+        ),
     ],
 )
 def test_restarts_are_booked_by_cause(found: Observed, expected: dict[str, Any]) -> None:
@@ -77,6 +110,13 @@ def test_counting_twice_changes_nothing() -> None:
     assert account(again) == {}
     assert crashes(first) == crashes(again) == 1
     assert difference(again.status, {**again.status, **account(again)}) == {}
+
+
+def test_restarts_for_a_suspension_do_not_show() -> None:
+    first = decide(seen(1, *STOPPED, **AT_REST, spec={"suspend": True}), Settings()).status
+    assert "restarts" not in first
+    later = decide(seen(2, *STOPPED, status={**first, "phase": "Running"}), Settings()).status
+    assert (later["restarts"], later["suspensionRestarts"]) == (1, 1)
 
 
 def test_recorded_failure_is_evidence_after_a_restart_of_the_operator() -> None:
@@ -95,7 +135,7 @@ def test_the_limit_is_the_spec_s_or_three(spec: dict[str, Any], expected: int) -
 
 def test_restarts_are_told_apart_for_the_metrics() -> None:
     before = {"bookedRestarts": 2, "disruptions": 1, "crashes": 1}
-    after = {"bookedRestarts": 6, "disruptions": 2, "unexplainedRestarts": 1, "crashes": 3}
-    assert +booked_between(before, after) == {Cause.CRASH: 2, Cause.DISRUPTION: 1, Cause.UNEXPLAINED: 1}
+    after = {"bookedRestarts": 6, "disruptions": 2, "unexplainedRestarts": 1, "crashes": 2, "suspensionRestarts": 1}
+    assert +booked_between(before, after) == dict.fromkeys(Cause, 1)
     assert +booked_between(after, after) == {}
     assert +booked_between(after, {"incarnation": 2}) == {}

@@ -24,6 +24,8 @@ class Cause(StrEnum):
     """Something was taken away or told to stop, and the rest followed: it is free."""
     UNEXPLAINED = "Unexplained"
     """Nobody saw how it ended; never counted as a crash."""
+    SUSPENSION = "Suspension"
+    """The job was being suspended: no restart of the job, though JobSet counts it."""
 
 
 @dataclass(frozen=True, kw_only=True)

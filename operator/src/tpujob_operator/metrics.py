@@ -17,7 +17,9 @@ RECONCILE_SECONDS = Histogram(
 LEADER = Gauge(PREFIX + "leader", "Whether this process holds the Lease, and so is the one that writes.")
 QUEUED = Gauge(PREFIX + "queued_jobs", "Jobs that wait for a reconcile now.")
 JOBS = Gauge(PREFIX + "jobs", "TpuTrainingJobs by phase, as of the last resync and the reconciles since.", ["phase"])
-RESTARTS = Counter(PREFIX + "restarts_total", "Restarts of jobs by cause: Crash, Disruption, Unexplained.", ["cause"])
+RESTARTS = Counter(
+    PREFIX + "restarts_total", "Restarts of jobs by cause: Crash, Disruption, Unexplained, Suspension.", ["cause"]
+)
 JOBSETS_CREATED = Counter(PREFIX + "jobsets_created_total", "JobSets created.")
 STATUS_WRITES = Counter(PREFIX + "status_writes_total", "Status writes; none while nothing changes.")
 API_REQUESTS = Counter(

@@ -106,13 +106,15 @@ class Status(_Part):
     hosts_ready: int | None = None
     """Hosts whose process runs or has finished."""
     restarts: int | None = None
-    """How often the JobSet has been restarted."""
+    """How often the job has been restarted, for whatever cause."""
     crashes: int | None = None
     """Crashes since the committed step last advanced; spec.restarts.crashes limits them."""
     disruptions: int | None = None
     """Restarts put down to something that was taken away (preempted, evicted, deleted, a lost node): free."""
     unexplained_restarts: int | None = None
     """Restarts whose cause nobody saw: free as well."""
+    suspension_restarts: int | None = None
+    """Restarts that the JobSet counted because the job was suspended: no restarts of the job."""
     booked_restarts: int | None = None
     """Restarts of the JobSet whose cause has been judged."""
     crashed_at_step: int | None = None

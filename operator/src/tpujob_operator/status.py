@@ -30,8 +30,8 @@ def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
     status |= {"phase": str(verdict.phase), "message": verdict.message}
     status["conditions"] = conditions_after(observed, verdict)
     _record_jobset(status, observed, verdict)
-    _count_hosts(status, observed, verdict)
     status |= budget.account(observed)
+    _count_hosts(status, observed, verdict)
     if observed.progress is not None:
         status |= _progress(observed.progress)
     _set_times(status, observed, verdict, before)
@@ -86,8 +86,9 @@ def _count_hosts(status: dict[str, Any], observed: Observed, verdict: Verdict) -
         status["hosts"] = hosts
     if verdict.hosts_ready is not None:
         status["hostsReady"] = verdict.hosts_ready
-    if observed.jobset is not None and observed.jobset.restarts:
-        status["restarts"] = observed.jobset.restarts
+    restarts = 0 if observed.jobset is None else budget.restarts(status, observed.jobset)
+    if restarts:
+        status["restarts"] = restarts
     if "hosts" in status:
         status["ready"] = f"{status.get('hostsReady', 0)}/{status['hosts']}"  # one column for kubectl get
 
