@@ -59,6 +59,7 @@ def main(stop: endings.StopRequest) -> int:
         limit_seconds=config.get("limit_seconds", 60),
         fail_after_seconds=config.get("fail_after_seconds", 3600),
         verify_claim=claim.verify,
+        confirm_claim=claim.confirm,
         listener=checkpoint.Listener(
             saved=lambda step, seconds: logger.info("saved %d blocking %.3f", step, seconds),
             committed=lambda commit, seconds: logger.info("committed %d", commit.step),

@@ -4,6 +4,7 @@ Each is one JAX process of so many CPU devices, with its own log and termination
 pid, and by the kernel when the test run itself is killed.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -25,7 +26,7 @@ from tests.cluster.waiting import wait_for
 REPOSITORY = Path(__file__).parents[2]
 COMPILE_CACHE = REPOSITORY / ".cache" / "jax-tests"
 TRAINER = ("-m", "tpujob_trainer")
-LOG_LINES_IN_ERRORS = 30
+LOG_LINES_IN_ERRORS, LOG_LINES_OF_STACKS = 30, 250
 
 _STEP_LINE = re.compile(r"Step (\d+) of \d+: loss ([0-9.einfa+-]+)")
 
@@ -83,7 +84,7 @@ class Run:
 
     def wait(self, *, limit_seconds: float = 120) -> list[int]:
         """The exit codes of all, once all have ended."""
-        wait_for("all processes to end", self._all_ended, timeout_seconds=limit_seconds, explain=self.explain)
+        wait_for("all processes to end", self._all_ended, timeout_seconds=limit_seconds, explain=self.abort)
         return [code for member in self.members if (code := member.poll()) is not None]
 
     def wait_for_report(
@@ -99,7 +100,7 @@ class Run:
                 raise AssertionError(f"process {index} ended before {what}; {self.explain()}")
             return None
 
-        return wait_for(what, fulfilled, timeout_seconds=limit_seconds, explain=self.explain)
+        return wait_for(what, fulfilled, timeout_seconds=limit_seconds, explain=self.abort)
 
     def stop(self) -> None:
         """Ends what is left, by force."""
@@ -108,13 +109,24 @@ class Run:
                 member.popen.kill()
             member.popen.wait()
 
-    def explain(self) -> str:
+    def explain(self, log_lines: int = LOG_LINES_IN_ERRORS) -> str:
         """The end of every log."""
         lines = []
         for member in self.members:
             lines.append(f"--- process {member.index}: exit code {member.poll()}, {member.log_file}")
-            lines += member.log.splitlines()[-LOG_LINES_IN_ERRORS:]
+            lines += member.log.splitlines()[-log_lines:]
         return "\n".join(lines)
+
+    def abort(self) -> str:
+        """What those say that are not done in time: their last report, and the stacks of all their threads."""
+        reports = {member.index: member.report() for member in self.members}
+        stuck = [member for member in self.members if member.poll() is None]
+        for member in stuck:
+            kill(member, signal.SIGABRT)
+        for member in stuck:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                member.popen.wait(timeout=10)
+        return f"{reports}\n{self.explain(LOG_LINES_OF_STACKS)}"
 
     def _all_ended(self) -> bool:
         return None not in [member.poll() for member in self.members]
@@ -173,6 +185,7 @@ def start(
             "JAX_NUM_CPU_DEVICES": str(devices),
             "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "PYTHONFAULTHANDLER": "1",  # so that SIGABRT leaves the stacks of all threads
             # The models here are tiny: most of the time would go into optimising their code.
             "XLA_FLAGS": "--xla_backend_optimization_level=0",
             "TPUJOB_NAME": name,

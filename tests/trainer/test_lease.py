@@ -69,6 +69,15 @@ def test_later_attempt_takes_over_and_the_earlier_one_has_to_end(take, later):
         first.verify()
 
 
+def test_holder_that_looks_knows_at_once(take):
+    first = take("1.0-aa", renew_seconds=NEVER)
+    first.confirm()
+    take("1.1-bb").confirm()
+    first.verify()
+    with pytest.raises(errors.ConfigurationError, match="another run has taken over .*: attempt 1.1-bb"):
+        first.confirm()
+
+
 def test_removed_lease_is_a_lost_one(take, tmp_path):
     first = take("1.0-aa")
     (tmp_path / "lease.json").unlink()

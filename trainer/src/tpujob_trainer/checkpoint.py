@@ -61,6 +61,7 @@ class Checkpoints:
         metadata: Mapping[str, Any] | None = None,
         listener: Listener | None = None,
         verify_claim: Callable[[], None] = lambda: None,
+        confirm_claim: Callable[[], None] = lambda: None,
     ) -> None:
         """Nothing is read or written yet.
 
@@ -72,7 +73,9 @@ class Checkpoints:
             fail_after_seconds: When saves have failed for so long without a commit, the run ends.
             metadata: JSON values kept with every checkpoint (configuration, versions).
             listener: Who is told.
-            verify_claim: Raises a TrainerError when another run has taken the directory over.
+            verify_claim: Raises a TrainerError when another run has taken the directory over. Asked at every step.
+            confirm_claim: The same after a look at the storage. Asked on process 0 before every save: where a run goes
+                on after all that was given up, what the next one restores is not deleted under it.
         """
         self.directory = directory
         self.failing_since: float | None = None
@@ -86,6 +89,7 @@ class Checkpoints:
         self._metadata = dict(metadata or {})
         self._listener = listener or Listener()
         self._verify_claim = verify_claim
+        self._confirm_claim = confirm_claim
         self._fingerprinter = Fingerprinter()
         self._deleter: Deleter | None = None
         self._pending: PendingSave | None = None
@@ -303,6 +307,7 @@ class Checkpoints:
             self.finish(wait_seconds)
         if self._pending is not None:
             return LATER, f"step {self._pending.step} is still being saved"
+        self._confirm_claim()
         if step in self._committed:
             return PRESENT, ""
         if self.failing_since is not None or step in self._occupied or step in self._tried:

@@ -5,7 +5,7 @@ one that was written before, so that of two runs one alone goes on.
 
 - A run of a later attempt of the same job takes over at once: its predecessor's pods are gone before it starts.
 - Any other waits until the lease has not changed for a while by its own clock, and is refused when it has.
-- A holder that finds another one's name in its lease has to end.
+- A holder that finds another one's name in its lease has to end. It looks with every renewal, and before every save.
 """
 
 from __future__ import annotations
@@ -60,6 +60,18 @@ class Lease:
                 "this one ends, what it committed is there"
             )
 
+    def confirm(self) -> None:
+        """As `verify`, after a look at what is written there now; where storage does not answer, the save will tell.
+
+        Raises:
+            ConfigurationError: another run has taken over.
+        """
+        try:
+            self._look()
+        except (ValueError, TimeoutError) as error:
+            logger.debug("Cannot read %s: %s", LEASE, storage_errors.brief(error))
+        self.verify()
+
     def release(self) -> None:
         """Lets the next run write at once."""
         self._released.set()
@@ -85,14 +97,19 @@ class Lease:
         written = self._objects.write(LEASE, text, if_equal=self._generation).result(timeout=REQUEST_SECONDS)
         if written.generation:
             self._generation = written.generation
-            return
+        elif (generation := self._look()) is not None:
+            # An earlier write of ours whose answer did not arrive.
+            self._generation = generation
+
+    def _look(self) -> bytes | None:
+        """The generation of what is written there if it is ours; else `taken_by` is set."""
         found = self._objects.read(LEASE).result(timeout=REQUEST_SECONDS)
         present = _parsed(found.value if found.state == "value" else b"")
         if present.get("run") == self._record["run"]:
-            # An earlier write of ours whose answer did not arrive.
-            self._generation = found.stamp.generation
-        else:
-            self.taken_by = str(present.get("holder", "somebody who removed the lease"))
+            generation: bytes = found.stamp.generation
+            return generation
+        self.taken_by = str(present.get("holder", "somebody who removed the lease"))
+        return None
 
 
 def take(

@@ -44,6 +44,15 @@ class Claim:
         if self.lease is not None:
             self.lease.verify()
 
+    def confirm(self) -> None:
+        """As `verify`, after a look at the storage. On process 0, which has the lease.
+
+        Raises:
+            ConfigurationError: another run has taken over.
+        """
+        if self.lease is not None:
+            self.lease.confirm()
+
     def close(self) -> None:
         """Lets another run write."""
         if self.lease is not None:

@@ -57,6 +57,7 @@ class Saves:
                     unusable=self._unusable,
                 ),
                 verify_claim=session.claim.verify if session.claim else lambda: None,
+                confirm_claim=session.claim.confirm if session.claim else lambda: None,
             )
 
     @property
