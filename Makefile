@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e faults bench-data bench-checkpoint bench-restart generate
+.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ cluster-down: .venv/go ## end it, and undo what it changed on this machine
 
 e2e: .venv/go ## jobs in real pods: here (Linux, root), or KUBECONFIG=… for a cluster of yours; K=… chooses
 	$(BIN)/python -m tests.e2e $(if $(filter command,$(firstword $(origin KUBECONFIG))),--kubeconfig "$(KUBECONFIG)") $(if $(K),-- -k "$(K)")
+
+e2e-isolated: .venv/dev ## a place without a network: from the bundle, a workstation trains and images are built; Linux, root
+	$(BIN)/python -m tests.e2e --isolated $(if $(K),-- -k "$(K)")
 
 faults: .venv/go ## every fault at every moment, with real processes; many minutes
 	$(BIN)/python -m pytest -m faults --timeout=1800 tests/multiprocess

@@ -2,6 +2,7 @@
 
 python -m tests.e2e                         on the cluster of `make cluster`, or one that ends with the scenes
 python -m tests.e2e --kubeconfig FILE       on a cluster that somebody brings; see tests/e2e/foreign.py
+python -m tests.e2e --isolated              a place without a network instead, for which no cluster is needed
 python -m tests.e2e -- -k suspended         only some scenes; what follows `--` is for pytest
 
 1. Scenes in which nobody touches the operator, two at a time.
@@ -16,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,6 +34,9 @@ SCRATCH = background.DIRECTORY.parent / "e2e"
 BEFORE = SCRATCH / "traces-before.json"
 COMPLETE = "TPUJOB_E2E_COMPLETE"
 """Set for the last act when all scenes were played before it."""
+type Act = tuple[str, str, Sequence[str]]
+"""What it is called, which tests it has by their marks, and arguments for pytest."""
+ISOLATED_SITE: Act = ("a place without a network", "e2e and isolated", ())
 NO_TESTS = 5
 """Exit code of pytest when a choice leaves none."""
 
@@ -43,12 +47,15 @@ def main(arguments: list[str]) -> int:
         prog="python -m tests.e2e", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kubeconfig", type=Path, help="an administrator's, of a cluster that is there already")
+    parser.add_argument("--isolated", action="store_true", help="play the scenes of a place without a network")
     parser.add_argument("pytest", nargs="*", metavar="ARGUMENT", help="for pytest, after --")
     options = parser.parse_args(arguments)
     SCRATCH.mkdir(parents=True, exist_ok=True)
     # So that what was brought is taken away then, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        if options.isolated:
+            return _play_acts((ISOLATED_SITE,), os.environ, options.pytest)
         if options.kubeconfig is not None:
             with foreign.prepared(options.kubeconfig, os.environ, SCRATCH, say) as surroundings:
                 return play(surroundings, options.pytest)
@@ -84,10 +91,14 @@ def play(surroundings: Surroundings, arguments: list[str]) -> int:
         say("Prometheus: none is given (E2E_PROMETHEUS_URL)")
     two = ("--numprocesses=2", "--dist=loadgroup")
     acts = (
-        ("nobody touches the operator", "e2e and not ends_operator and not afterwards", two),
+        ("nobody touches the operator", "e2e and not isolated and not ends_operator and not afterwards", two),
         ("the operator is killed", "e2e and ends_operator", two),
         ("afterwards", "e2e and afterwards", ()),
     )
+    return _play_acts(acts, environment, arguments)
+
+
+def _play_acts(acts: Sequence[Act], environment: Mapping[str, str], arguments: list[str]) -> int:
     codes = []
     for title, chosen, how in acts:
         began = time.monotonic()

@@ -19,7 +19,7 @@ from tests.e2e.isolation import BUNDLE, ImageStore, build_images, make_bundle, r
 from tpujob.bundle.checksums import sha256, verify
 from tpujob.folder import folder_to_parquet
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500), pytest.mark.xdist_group("isolated site")]
+pytestmark = [pytest.mark.e2e, pytest.mark.isolated, pytest.mark.timeout(1500)]
 
 TEXT = Path(os.__file__).parent / "json"
 STEPS = 4
