@@ -13,6 +13,8 @@ from tpujob_trainer import data
 pytestmark = [pytest.mark.processes, pytest.mark.faults]
 
 EVERY = 10
+LANES = 4
+"""Of two rows each: eight processes share them, two have two each."""
 CONSTANT = {"warmupSteps": 0, "finalLearningRateFraction": 1}
 """A learning rate that does not depend on the number of steps, which the two runs do not share."""
 LOSS_TOLERANCE = 1e-3
@@ -34,7 +36,9 @@ class Story(attempts.Story):
 @pytest.fixture(scope="module")
 def story(tmp_path_factory, trainer_block):
     """Attempts 0 to 2 are one run; attempt 3 is another one, of one process, that nothing happens to."""
-    story = Story(tmp_path_factory.mktemp("moves"), trainer_block(steps=ENDLESS, every_steps=EVERY, optimizer=CONSTANT))
+    block = trainer_block(steps=ENDLESS, every_steps=EVERY, optimizer=CONSTANT)
+    block["data"]["lanes"] = LANES
+    story = Story(tmp_path_factory.mktemp("moves"), block)
     with story.attempt(count=4, devices=2) as run:
         run.wait_for_report("a commit", committed(EVERY), limit_seconds=240)
         processes.kill(run[2], signal.SIGTERM)
@@ -66,7 +70,12 @@ def test_batches_are_those_of_an_undisturbed_run(story):
 
     np.testing.assert_array_equal(moved, undisturbed)
     assert data.batches_digest(moved) == data.batches_digest(undisturbed)
-    assert moved[:, data.STATE_COLUMNS.index("batches")].tolist() == [story.step] * len(moved)
+    assert moved[:, data.STATE_COLUMNS.index("batches")].tolist() == [story.step] * LANES
+
+
+def test_both_restarts_compared_the_batches_with_those_that_were_saved(story):
+    for run, step in zip(story.attempts[1:3], story.restored, strict=True):
+        assert f"Step {step} goes on from the batches it was saved after: digest=" in run[0].log
 
 
 def test_losses_are_those_of_an_undisturbed_run(story):

@@ -19,7 +19,7 @@ from tpujob_trainer.batches import Assembler, Feed
 from tpujob_trainer.checkpoint import Checkpoints
 from tpujob_trainer.checkpoint_retention import Retention
 from tpujob_trainer.config import CheckpointConfig, NonFiniteConfig
-from tpujob_trainer.data import LocalBatch
+from tpujob_trainer.data import STATE_COLUMNS, LocalBatch
 from tpujob_trainer.loop import Ending, Interlude, Loop, checkpoint_tree
 from tpujob_trainer.mesh import build_mesh
 from tpujob_trainer.metrics import Metrics
@@ -34,6 +34,7 @@ from tpujob_trainer.stopping import StopRequest
 from tpujob_trainer.train_step import TrainState, TrainStep, init_state, make_finite_check, make_train_step
 
 OPTIMIZER = optax.adam(1e-2)
+LANES = ROWS // 2
 POISON = 999
 """A token that no vocabulary has: what should be predicted there has no number, and the loss is not finite."""
 
@@ -51,6 +52,10 @@ def train_step() -> TrainStep:
 @functools.cache
 def finite_check() -> Any:
     return make_finite_check(model())
+
+
+def position_after(batches: int) -> np.ndarray:
+    return np.full((LANES, len(STATE_COLUMNS)), batches, np.int32)
 
 
 class Batches:
@@ -85,7 +90,8 @@ class Batches:
             positions=np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1)),
             loss_mask=np.full((ROWS, LENGTH), self.taken <= self._count),
             rows=np.arange(ROWS, dtype=np.int32),
-            state=np.full((ROWS, 1), self.taken, np.int32),
+            state=position_after(self.taken),
+            lanes=np.arange(LANES, dtype=np.int32),
             batches_left=min(2, max(0, self._count - self.taken)),
         )
 
@@ -119,7 +125,7 @@ class Run:
         self.skipped: list[int] = []
 
     def train(self, steps: int, batches: Batches, state: TrainState | None = None, first: int = 0) -> Ending:
-        assembler = Assembler(model().mesh, ROWS)
+        assembler = Assembler(model().mesh, ROWS, LANES)
         config = CheckpointConfig(every_steps=self.every_steps, every_seconds=self.every_seconds)
         clock = {} if self.clock is None else {"clock": self.clock}
         progress = Progress(self.report, Metrics(self.report), steps=steps, log_every_steps=100, is_lead=True)
@@ -133,7 +139,7 @@ class Run:
         progress.record = recorded  # type: ignore[method-assign]
         loop = Loop(
             train_step=train_step(),
-            feed=Feed(batches, assembler, np.full((ROWS, 1), batches.taken, np.int32)),
+            feed=Feed(batches, assembler, position_after(batches.taken)),
             weights_are_finite=finite_check(),
             skips=SkipBudget(NonFiniteConfig(max_skips=self.max_skips)),
             saver=self.saver,
@@ -150,7 +156,8 @@ class Run:
         abstract = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding),
             checkpoint_tree(
-                init_state(model(), OPTIMIZER, 0), Assembler(model().mesh, ROWS).array(np.zeros((ROWS, 1), np.int32))
+                init_state(model(), OPTIMIZER, 0),
+                Assembler(model().mesh, ROWS, LANES).position(position_after(0)).of_lanes,
             ),
         )
         found = self.saver.restore(abstract)

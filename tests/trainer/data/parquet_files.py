@@ -78,8 +78,13 @@ def take_in_parts(
 
 def joined(parts: Sequence[LocalBatch]) -> LocalBatch:
     names = ("inputs", "targets", "segment_ids", "positions", "loss_mask", "rows", "state")
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return LocalBatch(**columns, batches_left=max(part.batches_left for part in parts))
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names if name != "state"}
+    of_parts, states = (np.concatenate([getattr(part, name) for part in parts]) for name in ("lanes", "state"))
+    lanes, first, again = np.unique(of_parts, return_index=True, return_inverse=True)
+    # A lane may fill rows of several processes: they all say the same of it.
+    assert np.array_equal(states, states[first][again])
+    left = max(part.batches_left for part in parts)
+    return LocalBatch(**columns, state=states[first], lanes=lanes, batches_left=left)
 
 
 def raw(batches: Sequence[LocalBatch]) -> list[bytes]:

@@ -163,7 +163,7 @@ def test_state_of_a_lane_is_small(three):
     manifest, plan = three
     state = take(manifest, plan, 3)[-1].state
 
-    assert state.shape == (8, 3 * len(STATE_COLUMNS))
+    assert state.shape == (plan.lanes, 3 * len(STATE_COLUMNS))
     assert state[0].nbytes / plan.num_sources <= 64
 
 

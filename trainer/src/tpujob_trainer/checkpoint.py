@@ -128,10 +128,11 @@ class Checkpoints:
         """Whether a save waits for its commit. Processes may differ for a moment: never decide by it alone."""
         return self._pending is not None
 
-    def restore(self, abstract_tree: Any) -> tuple[int, Any] | None:
+    def restore(self, abstract_tree: Any, *, check: checkpoint_restore.Check | None = None) -> tuple[int, Any] | None:
         """Step and tree of the newest checkpoint that all processes can read, or None; the same step on all.
 
-        Its fingerprints are those it was saved with. What cannot be used is set aside, and the listener told.
+        Its fingerprints are those it was saved with, and `check` has nothing against it (asked on process 0). What
+        cannot be used is set aside, and the listener told.
 
         Raises:
             ConfigurationError: the checkpoint is of another model or optimizer.
@@ -140,7 +141,12 @@ class Checkpoints:
         """
         self.finish(self._limit_seconds + checkpoint_save.ANSWER_SECONDS)
         restored = checkpoint_restore.restore(
-            self.directory, abstract_tree, self._runtime, name=self._next("restore"), fingerprinter=self._fingerprinter
+            self.directory,
+            abstract_tree,
+            self._runtime,
+            name=self._next("restore"),
+            fingerprinter=self._fingerprinter,
+            check=check,
         )
         self._open()
         if restored is None:
@@ -188,7 +194,9 @@ class Checkpoints:
         if self._deleter is not None and step in self._committed:
             self._deleter.measured(step, metrics)
 
-    def save(self, step: int, tree: Any, *, wait_seconds: float | None = None) -> bool:
+    def save(
+        self, step: int, tree: Any, *, wait_seconds: float | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> bool:
         """Begins to save; False when the step is saved already, or when storage is still busy with the save before.
 
         Returns as soon as the tree is copied to host memory, so that it may be donated.
@@ -197,6 +205,7 @@ class Checkpoints:
             step: Of the state.
             tree: The state; global arrays.
             wait_seconds: How long to wait for the save before, rather than pass this one over; None: until it is over.
+            metadata: JSON values kept with this checkpoint beside those of all.
 
         Raises:
             TrainerError: saves have failed for too long.
@@ -229,7 +238,7 @@ class Checkpoints:
                 step,
                 tree,
                 fingerprints=fingerprints.by_leaf,
-                metadata=self._metadata,
+                metadata={**self._metadata, **(metadata or {})},
                 name=f"{self._runtime.attempt_id}/{name}",
                 limit_seconds=self._limit_seconds,
                 runtime=self._runtime,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -60,9 +61,14 @@ class _Vote:
     is_refused: bool = False
 
 
+Check = Callable[[int, Any, Mapping[str, Any]], str | None]
+"""What is wrong with the arrays of a step, by what was said with it; None: nothing."""
+
+
 def restore(
-    directory: str, abstract: Any, runtime: Runtime, *, name: str, fingerprinter: Fingerprinter
-) -> Restored | None:
+    directory: str, abstract: Any, runtime: Runtime, *, name: str, fingerprinter: Fingerprinter,
+    check: Check | None = None,
+) -> Restored | None:  # fmt: skip
     """The newest usable checkpoint, or None when there is none at all.
 
     Args:
@@ -71,6 +77,7 @@ def restore(
         runtime: All processes call this and get the same step.
         name: Of this restore, never used before; the same on all processes.
         fingerprinter: Of the run.
+        check: Asked by process 0, once the arrays are known to be those that were saved.
 
     Raises:
         ConfigurationError: the checkpoint is of another model or optimizer.
@@ -102,6 +109,8 @@ def restore(
         began = time.monotonic()
         # A computation of all devices: only now, when every process has its part.
         vote = _verify(stored, tree, fingerprinter)
+        if vote.problem is None and check is not None and runtime.is_lead:
+            vote = _agrees(directory, step, tree, check)
         verify_seconds = time.monotonic() - began
         if refuse("verify", step, vote):
             del tree
@@ -189,10 +198,7 @@ def _read(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[A
         return jax.block_until_ready(tree), stored if algorithm == ALGORITHM else None, _Vote()
     except Exception as error:  # whatever a damaged file makes a library raise is a vote against it
         logger.debug("Restoring step %d failed", step, exc_info=True)
-        vote = _Vote(
-            storage_errors.brief(error), storage_errors.is_out_of_reach(error), storage_errors.is_refused(error)
-        )
-        return None, None, vote
+        return None, None, _against(error)
 
 
 def _verify(stored: dict[str, str] | None, tree: Any, fingerprinter: Fingerprinter) -> _Vote:
@@ -206,6 +212,17 @@ def _verify(stored: dict[str, str] | None, tree: Any, fingerprinter: Fingerprint
         return _Vote()
     more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     return _Vote(f"{wrong[0]}{more}: the fingerprint is not that of what was saved")
+
+
+def _agrees(directory: str, step: int, tree: Any, check: Check) -> _Vote:
+    try:
+        return _Vote(check(step, tree, checkpoint_steps.metadata_of(directory, step)))
+    except (OSError, ValueError) as error:
+        return _against(error)
+
+
+def _against(error: Exception) -> _Vote:
+    return _Vote(storage_errors.brief(error), storage_errors.is_out_of_reach(error), storage_errors.is_refused(error))
 
 
 def _item(directory: str, step: int) -> epath.Path:

@@ -127,13 +127,23 @@ def metadata_of_newest(directory: epath.PathLike) -> dict[str, Any] | None:
     """What the run that made the newest checkpoint said of itself; None where there is none that can be read."""
     for step in committed(directory):
         try:
-            values = json.loads((folder(directory, step) / METADATA).read_text())
-            found: dict[str, Any] = values["custom_metadata"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return metadata_of(directory, step)
+        except (OSError, ValueError) as error:
             logger.warning("The metadata of step %d cannot be read: %r", step, error)
-        else:
-            return found
     return None
+
+
+def metadata_of(directory: epath.PathLike, step: int) -> dict[str, Any]:
+    """What was said with a step.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    try:
+        found: dict[str, Any] = json.loads((folder(directory, step) / METADATA).read_text())["custom_metadata"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the file of metadata is not as it was written ({error!r})") from error
+    return found
 
 
 def write_metrics(directory: epath.PathLike, step: int, metrics: Mapping[str, float]) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,13 +38,16 @@ logger = logging.getLogger(__name__)
 
 COMMIT_LIMIT_SECONDS = 600.0
 
+BATCHES = "batches"
+"""Said with every checkpoint: the digest of all batches that made it."""
+
 
 class Saver(Protocol):
     """Where states go; `checkpoint.Checkpoints` is one."""
 
     @property
     def committed_step(self) -> int | None: ...
-    def save(self, step: int, tree: Any, *, wait_seconds: float | None) -> bool: ...
+    def save(self, step: int, tree: Any, *, wait_seconds: float | None, metadata: Mapping[str, Any]) -> bool: ...
     def poll(self) -> None: ...
     def finish(self, limit_seconds: float) -> bool: ...
 
@@ -181,7 +184,13 @@ class Loop:
         if self._saver is None:
             return
         with self._progress.pause("saving"):
-            self._saver.save(step, checkpoint_tree(state, self._feed.position()), wait_seconds=wait_seconds)
+            position = self._feed.position()
+            self._saver.save(
+                step,
+                checkpoint_tree(state, position.of_lanes),
+                wait_seconds=wait_seconds,
+                metadata={BATCHES: position.digest},
+            )
         self._clock.saved()
 
     def _save_to_stop(self, step: int, state: TrainState, said: Signals) -> bool:

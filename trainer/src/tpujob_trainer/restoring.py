@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,7 +13,7 @@ from jax.sharding import NamedSharding
 
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import Checkpoints
-from tpujob_trainer.loop import checkpoint_tree
+from tpujob_trainer.loop import BATCHES, checkpoint_tree
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.partitioning import REPLICATED
 from tpujob_trainer.session import Session
@@ -43,7 +45,7 @@ def restore_or_init(
         )
         if below is not None:
             checkpoints.set_aside_from(below, reason)
-        restored = checkpoints.restore(checkpoint_tree(abstract_state(model, optimizer), position))
+        restored = checkpoints.restore(checkpoint_tree(abstract_state(model, optimizer), position), check=_same_batches)
         if restored is not None:
             step, tree = restored
             session.report.update(
@@ -54,3 +56,12 @@ def restore_or_init(
             return state, np.asarray(tree["data"])
     session.report.enter("compiling")
     return init_state(model, optimizer, seed), None
+
+
+def _same_batches(step: int, tree: Any, said: Mapping[str, Any]) -> str | None:
+    """Whether the data position goes on from the very batches that were trained on, by their hash chain."""
+    saved, found = said.get(BATCHES), data.batches_digest(np.asarray(tree["data"]))
+    if saved != found:
+        return f"the data position is that of batches {found}, it was saved after batches {saved}"
+    logger.info("Step %d goes on from the batches it was saved after: digest=%s", step, found)
+    return None

@@ -55,7 +55,9 @@ class LocalBatch:
     rows: np.ndarray
     """int32 [rows]: which rows of the global batch these are, ascending."""
     state: np.ndarray
-    """int32 [rows, columns]: the position after this batch; all processes' rows together restore any process."""
+    """int32 [lanes, columns]: the position after this batch; that of all processes' lanes restores any process."""
+    lanes: np.ndarray
+    """int32 [lanes]: which lanes fill these rows, ascending."""
     batches_left: int
     """How many batches after this one have anything for the rows of this process, 2 meaning two or more. The run's data
     ends after the batch for which the greatest of all processes is 0."""
@@ -94,7 +96,7 @@ class BatchLoader(Iterator[LocalBatch]):
             plan: of all processes alike.
             sequence_length: inputs of a row.
             rows: rows of the global batch this process holds, ascending.
-            state: of the last batch consumed, int32 [global rows, columns], whole; None to begin.
+            state: of the last batch consumed, int32 [lanes of all processes, columns]; None to begin.
             prefetch: batches made ahead of `next()`; 0 makes them in `next()` itself.
             reader: reads the units; made from the manifest if None.
 
@@ -130,8 +132,7 @@ class BatchLoader(Iterator[LocalBatch]):
             for source in range(plan.num_sources)
         }
         self._sequence_length = sequence_length
-        numbers = plan.lanes_of(self.rows)
-        self._lane_of_rows = np.searchsorted(numbers, self.rows // plan.rows_per_lane)
+        self.lanes = np.array(plan.lanes_of(self.rows), dtype=np.int32)
         self._rows_of_lanes = {number: np.array(plan.rows_of(number)) for number, _ in self._lanes}
         self._places = np.full(plan.batch_size, -1, dtype=np.int64)
         self._places[self.rows] = np.arange(len(self.rows))
@@ -141,7 +142,7 @@ class BatchLoader(Iterator[LocalBatch]):
         self._made: collections.deque[LocalBatch] = collections.deque()
         self._sources: collections.deque[tuple[int, np.ndarray]] = collections.deque()
         self._shares_made: dict[tuple[int, int], _Share] = {}
-        self.state = self._state_of_rows(positions[:, None])[0]
+        self.state = self._states(positions[:, None])[0]
         logger.info(
             "Reading data: root=%s lanes=%d/%d rows=%d/%d epochs=%s batches=%d",
             ",".join(source.root for source in manifest.sources), len(self._lanes), plan.lanes * plan.num_sources,
@@ -174,7 +175,7 @@ class BatchLoader(Iterator[LocalBatch]):
     @property
     def epochs(self) -> list[int]:
         """Passes that are over at the last batch taken, of each source: of the lane of this process least far."""
-        of_lanes = self.state.reshape(len(self.rows), self._plan.num_sources, -1)
+        of_lanes = self.state.reshape(len(self.lanes), self._plan.num_sources, -1)
         epochs: list[int] = of_lanes[:, :, STATE_COLUMNS.index("epoch")].min(axis=0).tolist()
         return epochs
 
@@ -202,13 +203,14 @@ class BatchLoader(Iterator[LocalBatch]):
         self._batches += count
         num_rows = len(self.rows)
         made = pack(parts, count * num_rows, self._sequence_length, blocks_attention=self._plan.blocks_attention)
-        states = self._state_of_rows(positions)
+        states = self._states(positions)
         for number in range(count):
             of_batch = slice(number * num_rows, (number + 1) * num_rows)
             yield LocalBatch(
                 **{name: array[of_batch] for name, array in vars(made).items()},
                 rows=self.rows,
                 state=states[number],
+                lanes=self.lanes,
                 batches_left=int(left[number]),
             )
 
@@ -230,11 +232,10 @@ class BatchLoader(Iterator[LocalBatch]):
             self._shares_made[number, source] = _Share(ends, places[is_mine])
         return self._shares_made
 
-    def _state_of_rows(self, positions: np.ndarray) -> np.ndarray:
-        """int32 [batches, rows, columns], from int64 [lanes and sources, batches, 6]."""
+    def _states(self, positions: np.ndarray) -> np.ndarray:
+        """int32 [batches, lanes, columns], from int64 [lanes and sources, batches, 6]."""
         packed = pack_positions(self._identity, positions.swapaxes(0, 1))
-        of_lanes = packed.reshape(len(packed), -1, self._plan.num_sources * packed.shape[-1])
-        return of_lanes[:, self._lane_of_rows]
+        return packed.reshape(len(packed), -1, self._plan.num_sources * packed.shape[-1])
 
     def _start_read(self, source: int, unit: int, epoch: int, first: int) -> Callable[[], UnitRows]:
         def read() -> UnitRows:

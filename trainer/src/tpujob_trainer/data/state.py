@@ -1,8 +1,7 @@
 """The position of the data as an array that travels in the checkpoint beside the weights.
 
-int32 [batch rows, columns]: row r holds the position of the lane that fills row r of the global batch (of a mixture: of
-the lanes of each source, one after the other), so it is sharded like the batch itself, and restored whole by any number
-of processes. A lane's position is 32 bytes.
+int32 [lanes, columns], on every device: row j holds the position of lane j (of a mixture: of the lanes j of all
+sources, one after the other), and is restored whole by any number of processes. A lane of a source takes 32 bytes.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from tpujob_trainer.errors import ConfigurationError
 STATE_COLUMNS = ("identity", "epoch", "unit", "row", "token", "batches", "digest_low", "digest_high")
 
 _PACKING = "concat-and-split/1"
+_LAYOUT = "by lane/1"
 
 _FIELDS = {
     "data": "spec.trainer.data.path: the data",
@@ -30,6 +30,7 @@ _FIELDS = {
     "batchSize": "spec.trainer.batchSize",
     "sequenceLength": "spec.trainer.sequenceLength",
     "lanes": "spec.trainer.data.lanes",
+    "position": "spec.trainer: the way in which this version of the trainer keeps the position of its data",
     "packing": "spec.trainer.data.blockCrossDocumentAttention, or the trainer's way of packing documents",
     "weights": "spec.trainer.data.mixture: the weights",
     "epochs": "spec.trainer.data.epochs",
@@ -47,6 +48,7 @@ def describe_data(
         "batchSize": plan.batch_size,
         "sequenceLength": sequence_length,
         "lanes": plan.lanes,
+        "position": _LAYOUT,
         "packing": _PACKING if plan.blocks_attention else f"{_PACKING}/open",
         "weights": "/".join(f"{weight:.9g}" for weight in plan.weights),
         "epochs": plan.epochs or 0,
@@ -74,8 +76,8 @@ def identity_of(description: Mapping[str, str | int]) -> int:
 
 
 def state_shape(plan: LanePlan) -> tuple[int, int]:
-    """The shape of the state of all rows; its dtype is int32."""
-    return plan.batch_size, len(STATE_COLUMNS) * plan.num_sources
+    """The shape of the state of all lanes; its dtype is int32."""
+    return plan.lanes, len(STATE_COLUMNS) * plan.num_sources
 
 
 def pack_positions(identity: int, positions: np.ndarray) -> np.ndarray:
@@ -88,7 +90,7 @@ def pack_positions(identity: int, positions: np.ndarray) -> np.ndarray:
 
 
 def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> dict[tuple[int, int], LanePosition]:
-    """The position of each lane by its number and source, from the state of all rows.
+    """The position of each lane by its number and source, from the state of all lanes.
 
     Raises:
         ConfigurationError: the state belongs to another run, or is not whole.
@@ -97,33 +99,32 @@ def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> dict[tuple
     if state.shape != state_shape(plan):
         raise ConfigurationError(
             f"The data position in the checkpoint has shape {state.shape}, this run needs {state_shape(plan)}: "
-            "batchSize or the mixture has changed; put it back, or start another run in another checkpointDir"
+            "batchSize, lanes or the mixture has changed; put it back, or start another run in another checkpointDir"
         )
-    by_source = state.reshape(plan.batch_size, plan.num_sources, len(STATE_COLUMNS))
+    by_source = state.reshape(plan.lanes, plan.num_sources, len(STATE_COLUMNS))
     if not (by_source[:, :, 0] == identity).all():
         raise ConfigurationError(
             "The data position in the checkpoint belongs to other data, tokenizer, seed, batchSize, sequenceLength or "
             "lanes; put them back, or start another run in another checkpointDir"
         )
-    of_lanes = by_source.reshape(plan.lanes, plan.rows_per_lane, plan.num_sources, -1)
     batches = by_source[:, :, STATE_COLUMNS.index("batches")]
-    if not (of_lanes == of_lanes[:, :1]).all() or not (batches == batches[0, 0]).all():
+    if not (batches == batches[0, 0]).all():
         raise ConfigurationError("The data position in the checkpoint contradicts itself; restore an older checkpoint")
     return {
-        (lane, source): _position(of_lanes[lane, 0, source])
+        (lane, source): _position(by_source[lane, source])
         for lane in range(plan.lanes)
         for source in range(plan.num_sources)
     }
 
 
 def has_ended(state: np.ndarray, plan: LanePlan) -> bool:
-    """Whether all lanes have made all their passes over the data, by the state of all rows."""
+    """Whether all lanes have made all their passes over the data, by the state of all lanes."""
     epoch = np.asarray(state).reshape(-1, len(STATE_COLUMNS))[:, STATE_COLUMNS.index("epoch")]
     return plan.epochs is not None and bool((epoch >= plan.epochs).all())
 
 
 def batches_digest(state: np.ndarray) -> str:
-    """16 hexadecimal digits over all tokens delivered to all rows: equal for two runs that saw the same batches."""
+    """16 hexadecimal digits over all tokens delivered by all lanes: equal for two runs that saw the same batches."""
     positions = np.asarray(state, dtype="<i4").reshape(-1, len(STATE_COLUMNS))
     kept = np.ascontiguousarray(positions[:, STATE_COLUMNS.index("batches") :])
     return hashlib.blake2b(kept, digest_size=8).hexdigest()

@@ -83,7 +83,7 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
         abstract_state(model, optimizer),
         abstract_batch(model, run.batch_size, run.sequence_length),
     )
-    assembler = Assembler(mesh, run.batch_size)
+    assembler = Assembler(mesh, run.batch_size, dataset.plan.lanes)
     trackers = make_trackers(session, run, first_step=first)
     progress = Progress(
         session.report,
