@@ -97,10 +97,10 @@ CASES = {
         Reason.TAKEN_BACK,
         None,
     ),
-    "in a queue, to be suspended": (
-        observed(job(status=recorded(), queue="team-a", suspend=True), jobset=jobset(), hosts=BOTH),
-        "Running",
-        Reason.ALL_HOSTS_READY,
+    "new, for a queue, to be suspended": (
+        observed(job(queue="team-a", suspend=True)),
+        "Suspended",
+        Reason.SUSPENDED,
         None,
     ),
     "no pods yet": (observed(job(status=recorded()), jobset=jobset()), "Starting", Reason.HOSTS_STARTING, None),

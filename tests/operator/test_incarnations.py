@@ -94,6 +94,59 @@ def test_next_incarnation_comes_after_the_last(fields: dict[str, Any], reason: R
         assert "jobSetUid" not in decision.status
 
 
+RESTING = {"phase": "Stopping", "message": "leaving", "incarnation": 2, "observedGeneration": 2}
+
+REST = {
+    # name: (observed fields, phase, step)
+    "its JobSet is there": ({"jobset": jobset()}, "Stopping", Step.DELETE),
+    "its JobSet's pods use their grace": ({"jobset": jobset(being_deleted=True)}, "Stopping", None),
+    "a JobSet was made late": ({"jobset": jobset(uid="late", incarnation=2)}, "Stopping", Step.DELETE),
+    "its JobSet is gone": ({}, "Suspended", None),
+}
+
+
+@pytest.mark.parametrize(("fields", "phase", "step"), REST.values(), ids=REST.keys())
+def test_suspended_job_of_a_queue_has_no_jobset(fields: dict[str, Any], phase: str, step: Step | None) -> None:
+    seen = observed(job(status=dict(RESTING), generation=2, queue="team", suspend=True), **fields)
+    decision = decide(seen, SETTINGS)
+    assert (decision.status["phase"], decision.step) == (phase, step)
+    assert "jobSetUid" not in decision.status
+
+
+def test_suspending_a_job_of_a_queue_keeps_what_is_the_job_s() -> None:
+    status = recorded(
+        startTime=format_time(NOW),
+        crashes=2,
+        crashedAtStep=20,
+        lastCheckpointStep=40,
+        restarts=3,
+        bookedRestarts=3,
+        specHash="hash",
+    )
+    seen = observed(job(status=status, generation=2, queue="team", suspend=True), jobset=jobset(restarts=3))
+    decision = decide(seen, SETTINGS)
+    assert (decision.step, decision.again_seconds) == (None, 0)
+    left = {key: value for key, value in decision.status.items() if key != "message"}
+    assert left == {
+        "phase": "Stopping",
+        "incarnation": 2,
+        "observedGeneration": 2,
+        "hosts": 2,
+        "lastCheckpointStep": 40,
+        "startTime": format_time(NOW),
+        "crashes": 2,
+        "crashedAtStep": 20,
+    }
+
+
+def test_resumed_job_of_a_queue_queues_again() -> None:
+    status = {**RESTING, "phase": "Suspended"}
+    decision = decide(observed(job(status=status, generation=3, queue="team")), SETTINGS)
+    assert (decision.status["phase"], decision.step) == ("Queued", Step.CREATE)
+    assert decision.manifest is not None
+    assert decision.manifest["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+
+
 def test_edit_into_nonsense_is_said_and_mended() -> None:
     status = dict(decide(observed(job(status=dict(RENEWED), generation=2, accelerator="v4-17")), SETTINGS).status)
     assert (status["phase"], status["incarnation"]) == ("Invalid", 2)

@@ -136,6 +136,38 @@ def test_edited_spec_of_a_suspended_job_waits_to_be_resumed(jobs: Jobs) -> None:
     jobs.wait_phase("llama", "Running")
 
 
+def test_suspended_job_of_a_queue_gives_its_place_up_and_queues_again(jobs: Jobs) -> None:
+    """The part of Kueue, which resumes what it has admitted whoever suspended it, is played here."""
+    jobs.create("llama", queue="team")
+    jobs.wait_phase("llama", "Queued")
+    old = admit(jobs)
+    found = jobs.run("llama")
+    jobs.wait_phase("llama", "Running")
+
+    jobs.patch("llama", suspend=True)
+
+    jobs.wait_phase("llama", "Stopping")
+    for pod in found:
+        jobs.end_deleted(pod, exit_code=75)
+    status = jobs.wait_phase("llama", "Suspended")
+    assert jobs.jobset("llama") is None
+    assert "failure" not in status
+    jobs.patch("llama", suspend=False)
+    assert admit(jobs) != old
+    jobs.run("llama")
+    status = jobs.wait_phase("llama", "Running")
+    assert (status["incarnation"], status.get("restarts", 0)) == (2, 0)
+
+
+def admit(jobs: Jobs) -> str:
+    """Resumes the JobSet of a queue once it is recorded; returns its uid."""
+    status = jobs.wait("llama", "its JobSet to be recorded", lambda status: status.get("jobSetUid"))
+    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{jobs.namespace}/jobsets/llama"
+    jobs.api.patch(path, {"spec": {"suspend": False}})
+    uid: str = status["jobSetUid"]
+    return uid
+
+
 def test_deadline_ends_the_job(jobs: Jobs) -> None:
     jobs.create("llama", activeDeadlineSeconds=1)
     jobs.run("llama")
@@ -229,7 +261,7 @@ def test_every_right_is_used_and_enough(jobs: Jobs, request: pytest.FixtureReque
     assert granted - used - SELDOM == set()
 
 
-ALL_HERE = 11
+ALL_HERE = 12
 
 
 def _has_stopped(jobset: Object | None) -> bool:

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     STOPPING = "Stopping"
     TAKEN_BACK = "TakenBack"
+    LEAVING_QUEUE = "LeavingQueue"
     EDITED = "Edited"
     REMAKING = "Remaking"
     RESTARTING = "Restarting"
@@ -101,8 +102,12 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.TAKEN_BACK: (
         "Queue {queue} has taken its machines back; {pods} pods still use their grace period of up to {grace} s."
     ),
+    Reason.LEAVING_QUEUE: (
+        "spec.suspend is set: the JobSet is being deleted, so that queue {queue} has its machines back; its pods use "
+        "their grace period of up to {grace} s to save and end."
+    ),
     Reason.EDITED: "The spec was edited; incarnation {incarnation} of the job starts with it, from its checkpoints.",
-    Reason.REMAKING: "JobSet {name} of the spec before the edit is being deleted; the next one is made after it.",
+    Reason.REMAKING: "JobSet {name} of the incarnation before is being deleted; the next one is made after it.",
     Reason.RESTARTING: "Restart {number}, {cause} {ready} of {hosts} hosts are ready.",
     Reason.HOSTS_STARTING: "{ready} of {hosts} hosts are ready.",
     Reason.ALL_HOSTS_READY: "All {hosts} hosts are ready.",

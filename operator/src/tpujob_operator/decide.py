@@ -47,6 +47,7 @@ CHAIN: tuple[Check, ...] = (
     creation.somebody_elses,
     # Before what would record it.
     creation.outdated,
+    creation.parked,
     creation.stray,
     # Before `not_created`: a recorded JobSet that is missing was deleted, and is not made again.
     creation.vanished,

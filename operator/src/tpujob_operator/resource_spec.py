@@ -151,7 +151,7 @@ class Spec(Part):
     checkpoint_dir: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
     """Where checkpoints live: gs://BUCKET/PATH, or an absolute path that all hosts share."""
     suspend: bool = False
-    """Whether the job gives its machines back until this is false again. Default false."""
+    """Whether the job gives its machines, and its place in a queue, back until this is false again. Default false."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
     """Seconds after the end until the JobSet and its pods are deleted. Default: never. The job and its status stay."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tpujob_operator import budget
@@ -25,7 +25,8 @@ def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
     if verdict.reason is Reason.ENDED:
         return status
     if verdict.renew:
-        return _renewed(status, verdict)
+        kept = OF_THE_JOB if verdict.reason is Reason.EDITED else (*OF_THE_JOB, *ALSO_OVER_A_REST)
+        return _renewed(status, verdict, kept)
     before = status.get("phase")
     status |= {"phase": str(verdict.phase), "message": verdict.message}
     status["conditions"] = conditions_after(observed, verdict)
@@ -55,8 +56,12 @@ OF_THE_JOB = ("observedGeneration", "hosts", "step", "steps", "lastCheckpointSte
 """What a new incarnation takes over: what is in the checkpoint directory, and what the next look needs."""
 
 
-def _renewed(status: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
-    kept = {key: status[key] for key in OF_THE_JOB if key in status}
+ALSO_OVER_A_REST = ("startTime", "crashes", "crashedAtStep")
+"""What one takes over beside it whose spec is the same: the deadline and the budget of crashes go on."""
+
+
+def _renewed(status: Mapping[str, Any], verdict: Verdict, keys: Iterable[str]) -> dict[str, Any]:
+    kept = {key: status[key] for key in keys if key in status}
     incarnation = (status.get("incarnation") or 1) + 1
     return {**kept, "phase": str(verdict.phase), "message": verdict.message, "incarnation": incarnation}
 

@@ -14,6 +14,7 @@ from tpujob_operator.resource import TpuTrainingJob, load_job, without_status
 from tpujob_operator.resource_status import Phase
 from tpujob_operator.settings import Settings
 from tpujob_operator.verdict import SOON, Step, Verdict
+from tpujob_operator.verdicts_queue import is_to_rest_without_jobset, leaving_queue
 
 
 def edited(observed: Observed, _: Settings) -> Verdict | None:
@@ -75,9 +76,21 @@ def outdated(observed: Observed, _: Settings) -> Verdict | None:
         return None
     if jobset.incarnation == (observed.status.get("incarnation") or 1):
         return None
-    message = sentence(Reason.REMAKING, name=jobset.name)
     step = None if jobset.being_deleted else Step.DELETE
+    if is_to_rest_without_jobset(observed):
+        return leaving_queue(observed, step=step)
+    message = sentence(Reason.REMAKING, name=jobset.name)
     return Verdict(phase=Phase.QUEUED, reason=Reason.REMAKING, message=message, step=step, again_seconds=SOON)
+
+
+def parked(observed: Observed, _: Settings) -> Verdict | None:
+    """A job for a queue that is to rest: it has no JobSet, which the queue would start whenever it has room."""
+    if observed.status.get("jobSetUid") or not is_to_rest_without_jobset(observed):
+        return None
+    if observed.jobset is not None:
+        return leaving_queue(observed, step=None if observed.jobset.being_deleted else Step.DELETE)
+    message = sentence(Reason.SUSPENDED)
+    return Verdict(phase=Phase.SUSPENDED, reason=Reason.SUSPENDED, message=message, hosts_ready=0)
 
 
 def stray(observed: Observed, _: Settings) -> Verdict | None:

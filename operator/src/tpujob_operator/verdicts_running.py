@@ -14,14 +14,14 @@ from tpujob_operator.observed import Host, JobSetState, Observed
 from tpujob_operator.resource_status import Phase
 from tpujob_operator.settings import Settings
 from tpujob_operator.verdict import PATIENCE, SOON, Step, Verdict
-
-GRACE_SECONDS = 60
-"""What `spec.gracePeriodSeconds` is when it is not given."""
+from tpujob_operator.verdicts_queue import GRACE_SECONDS, is_to_rest_without_jobset, leaving_queue
 
 
 def suspended(observed: Observed, _: Settings) -> Verdict | None:
-    """The JobSet is suspended, or should be. With a queue, Kueue owns this and nothing is done here."""
+    """The JobSet is suspended, or should be. With a queue, Kueue owns this, and suspends or resumes it."""
     assert observed.jobset is not None  # the chain has dealt with that
+    if is_to_rest_without_jobset(observed):
+        return leaving_queue(observed, renew=True)
     queue, wanted = observed.spec.get("queue"), bool(observed.spec.get("suspend"))
     if queue:
         if not observed.jobset.suspended:
