@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -30,11 +31,13 @@ class Request:
     at: float
     """Monotonic seconds."""
     host: str
-    """What the header X-Host says."""
+    """What the header X-Host says, or `origin/` in the user agent (HF_HUB_USER_AGENT_ORIGIN)."""
     method: str
     path: str
     status: int
     """0 for no answer."""
+    range: str = ""
+    """Of the bytes that are asked for."""
 
 
 @dataclass
@@ -58,6 +61,9 @@ class StubHub:
             def do_HEAD(self) -> None:
                 hub.answer(self)
 
+            def do_POST(self) -> None:
+                hub.answer(self)
+
             def log_message(self, *_: object) -> None:
                 return
 
@@ -74,13 +80,16 @@ class StubHub:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
-        host, path = handler.headers.get("X-Host", ""), handler.path
+        path = handler.path
+        origin = re.search(r"origin/(\S+)", handler.headers.get("User-Agent", ""))
+        host = handler.headers.get("X-Host") or (origin[1] if origin else "")
+        wanted = handler.headers.get("Range", "")
         with self._lock:
             fault = self.faults(len(self.requests), host, path)
             if fault and fault.kind in {"truncated", "short"} and handler.command == "HEAD":
                 fault = None  # no body that could be cut
             status = {"status": fault.status, "reset": 0}.get(fault.kind, 206) if fault else 200
-            self.requests.append(Request(time.monotonic(), host, handler.command, path, status))
+            self.requests.append(Request(time.monotonic(), host, handler.command, path, status, wanted))
         if fault and fault.seconds:
             threading.Event().wait(fault.seconds)
         if fault and fault.kind == "reset":
@@ -91,6 +100,10 @@ class StubHub:
             extra = {"Retry-After": fault.retry_after} if fault.retry_after is not None else {}
             self._send(handler, fault.status, b"", extra)
             return
+        self.respond(handler, path, fault)
+
+    def respond(self, handler: http.server.BaseHTTPRequestHandler, path: str, fault: Fault | None) -> None:
+        """The answer to a request that does not fail altogether."""
         file = self.folder / path.strip("/")
         if file.is_dir():
             links = "".join(f'<a href="{entry.name}">{entry.name}</a>\n' for entry in sorted(file.iterdir()))
@@ -125,7 +138,7 @@ class StubHub:
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
-        if handler.command == "GET":
+        if handler.command != "HEAD":
             handler.wfile.write(content[: len(content) // 2] if cut else content)
         if cut:
             handler.close_connection = True

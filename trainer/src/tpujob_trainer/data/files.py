@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 import fsspec.core
 
+from tpujob_trainer.data.hub import at_commit, is_hub
 from tpujob_trainer.data.remote import LocalFile, RemoteFile, request
 from tpujob_trainer.errors import NotFoundError, TrainerError
 
@@ -73,14 +74,7 @@ def open_root(url: str, *, limit_seconds: float | None = None) -> DataRoot:
 def find_root(path: str, field: str = PATH) -> DataRoot:
     """The root of the files that a path means: the folder named, or the one before any pattern."""
     with explained(path, field):
-        filesystem, location = fsspec.core.url_to_fs(path)
-        parts = location.split("/")
-        fixed = next((at for at, part in enumerate(parts) if set(part) & set(_PATTERN_CHARACTERS)), None)
-        if fixed is not None:
-            return DataRoot(filesystem, "/".join(parts[:fixed]) or location[:1].strip("*?["))
-        if request(path, lambda: filesystem.isdir(location)):
-            return DataRoot(filesystem, location)
-        return DataRoot(filesystem, location.rpartition("/")[0])
+        return _root(*_located(path))
 
 
 def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
@@ -89,9 +83,9 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
     Raises:
         NotFoundError: nothing is there, or it may not be read.
     """
-    root = find_root(path, field)
     with explained(path, field):
-        filesystem, location = fsspec.core.url_to_fs(path)
+        filesystem, location = _located(path)
+        root = _root(filesystem, location)
         read = filesystem.glob if set(location) & set(_PATTERN_CHARACTERS) else filesystem.find
         listing = request(path, lambda: read(location, detail=True))
     found = [info for info in listing.values() if info["type"] == "file"]
@@ -101,6 +95,24 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
     if not files:
         raise NotFoundError(f"{field}: {path!r} matches no file; give a file, a folder that has some, or a pattern")
     return root, files
+
+
+def _located(path: str) -> tuple[Any, str]:
+    """The file system of a path, and where the path is there: on the hub, in one commit."""
+    filesystem, location = fsspec.core.url_to_fs(path)
+    if is_hub(filesystem):
+        return filesystem, request(path, lambda: at_commit(filesystem, location))
+    return filesystem, location
+
+
+def _root(filesystem: Any, location: str) -> DataRoot:
+    parts = location.split("/")
+    fixed = next((at for at, part in enumerate(parts) if set(part) & set(_PATTERN_CHARACTERS)), None)
+    if fixed is not None:
+        return DataRoot(filesystem, "/".join(parts[:fixed]) or location[:1].strip("*?["))
+    if request(location, lambda: filesystem.isdir(location)):
+        return DataRoot(filesystem, location)
+    return DataRoot(filesystem, location.rpartition("/")[0])
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ with a data set is never run.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,6 +15,8 @@ import fsspec.core
 
 from tpujob_trainer.data.config import SourceConfig
 from tpujob_trainer.data.files import DataFile, DataRoot, describe, explained
+from tpujob_trainer.data.remote import request
+from tpujob_trainer.data.retrying import cause_of
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 
 
@@ -43,15 +46,28 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
     # Imported here: it takes a second, and few runs need it.
     import datasets
     from datasets.exceptions import DatasetNotFoundError
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    def load() -> Any:
+        try:
+            return datasets.load_dataset_builder(config.dataset, config.dataset_config, revision=config.revision)
+        except OfflineModeIsEnabled as error:
+            raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {_line(error)}") from error
+        except Exception as error:
+            # The library says "not there" of a hub that is busy: what it was told is in what it was doing then.
+            busy = next((cause for cause in _behind(error) if cause_of(cause) is not None), None)
+            if busy is not None:
+                raise busy from None
+            raise
 
     try:
-        builder = datasets.load_dataset_builder(config.dataset, config.dataset_config, revision=config.revision)
+        builder = request(str(config.dataset), load)
     except DatasetNotFoundError as error:
         raise NotFoundError(
             f"{field}.dataset: {config.dataset!r} is not there, or may not be read: {_line(error)}; "
             "check the spelling, and HF_TOKEN for a private one"
         ) from error
-    except (FileNotFoundError, ConnectionError) as error:
+    except FileNotFoundError as error:
         raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {_line(error)}") from error
     except RuntimeError as error:
         raise ConfigurationError(
@@ -66,6 +82,15 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
     return {str(split): list(urls) for split, urls in found.items()}
 
 
+def _behind(error: BaseException | None) -> Iterator[BaseException]:
+    """What a library was told before it said something else, first word first."""
+    found = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    yield from reversed(found)
+
+
 def _common_folder(locations: list[str]) -> str:
     """The deepest folder that holds them all."""
     if len(locations) == 1:
@@ -75,7 +100,7 @@ def _common_folder(locations: list[str]) -> str:
 
 def _infos(root: DataRoot, locations: list[str]) -> list[dict[str, Any]]:
     """What the storage says of these files, in one listing."""
-    listing = root.filesystem.find(root.folder, detail=True)
+    listing = request(root.folder, lambda: root.filesystem.find(root.folder, detail=True))
     return [listing[location] for location in locations]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import fsspec.asyn
 
+from tpujob_trainer.data.hub import is_at_commit, is_hub, url_of
 from tpujob_trainer.data.read_meter import METER, ReadMeter
 from tpujob_trainer.data.retrying import IncompleteReadError, Retrying, status_of
 
@@ -155,7 +156,9 @@ class RemoteFile(io.RawIOBase):
         return data
 
     def _require_size(self) -> None:
-        """Whether the object has been cut, or only the answer."""
+        """Whether the object has been cut, or only the answer; what cannot be cut is not asked for."""
+        if is_at_commit(self._filesystem, self._location):
+            return
         now = self._size_now()
         if now != self._size:
             raise SizeChangedError(self._size, now)
@@ -187,7 +190,7 @@ def _fetcher(filesystem: Any, location: str) -> Callable[[int, int], bytes]:
             return data
 
         return fetch
-    if "hf" in (filesystem.protocol if isinstance(filesystem.protocol, tuple) else (filesystem.protocol,)):
+    if is_hub(filesystem):
         return functools.partial(_fetch_from_hub, filesystem, location)
 
     def read(start: int, end: int) -> bytes:
@@ -202,7 +205,7 @@ def _fetcher(filesystem: Any, location: str) -> Callable[[int, int], bytes]:
 def _fetch_from_hub(filesystem: Any, location: str, start: int, end: int) -> bytes:
     hub: Any = importlib.import_module("huggingface_hub.utils")
     headers = hub.build_hf_headers(token=filesystem.token) | {"Range": f"bytes={start}-{end - 1}"}
-    answer = hub.get_session().get(filesystem.url(location), headers=headers, timeout=REQUEST_SECONDS)
+    answer = hub.get_session().get(url_of(filesystem, location), headers=headers, timeout=REQUEST_SECONDS)
     if answer.status_code == 404:
         raise FileNotFoundError(location)
     if answer.status_code in (401, 403):

@@ -50,6 +50,8 @@ def cause_of(error: BaseException) -> str | None:
     if status is not None:
         return _STATUS_CAUSES.get(status, "unavailable" if status >= 500 else None)
     names = {kind.__name__ for kind in type(error).__mro__}
+    if "without sending complete message body" in str(error):  # httpx has one class for all that a peer does wrong
+        return "truncated"
     if names & {"IncompleteReadError", "ContentLengthError", "ClientPayloadError", "ChunkedEncodingError"}:
         return "truncated"
     if isinstance(error, TimeoutError) or names & {
