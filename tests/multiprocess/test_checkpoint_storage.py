@@ -138,7 +138,7 @@ def test_run_ends_with_77_when_storage_refuses_for_too_long(story):
     assert story.codes == [77] * PROCESSES, story.run.explain()
     for member in story.run.members:
         assert "spec.checkpointDir: saves to gs://" in member.termination_message
-        assert "have failed for" in member.termination_message
+        assert "fail, and nothing was committed for" in member.termination_message
         assert "403" in member.termination_message or "fault" in member.termination_message
 
 

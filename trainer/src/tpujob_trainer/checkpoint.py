@@ -6,7 +6,7 @@ Saved asynchronously by all processes.
 - Whether a save is begun is decided by process 0; training never waits for the save before, which is passed over or
   given up instead.
 - Barriers go through the coordination service with a limit, never through the devices.
-- While saves fail, training goes on and the alarm is raised; after `fail_after_seconds` without a commit the run ends.
+- While saves fail, training goes on and the alarm is raised; when the last commit is too old, the run ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpujob_trainer import checkpoint_restore, checkpoint_save, checkpoint_steps, errors, ownership
+from tpujob_trainer import checkpoint_restore, checkpoint_save, checkpoint_steps, ownership
+from tpujob_trainer.checkpoint_alarm import Alarm
 from tpujob_trainer.checkpoint_retention import Deleter, Retention
 from tpujob_trainer.checkpoint_save import PendingSave
 from tpujob_trainer.checkpoint_steps import Commit
@@ -70,7 +71,7 @@ class Checkpoints:
             retention: Which checkpoints stay.
             runtime: This process among the others.
             limit_seconds: A save that is not committed by then has failed.
-            fail_after_seconds: When saves have failed for so long without a commit, the run ends.
+            fail_after_seconds: While saves fail: the age of the last commit at which the run ends.
             metadata: JSON values kept with every checkpoint (configuration, versions).
             listener: Who is told.
             verify_claim: Raises a TrainerError when another run has taken the directory over. Asked at every step.
@@ -78,14 +79,12 @@ class Checkpoints:
                 on after all that was given up, what the next one restores is not deleted under it.
         """
         self.directory = directory
-        self.failing_since: float | None = None
-        """Since when saves fail, in Unix seconds; None while the last one was committed."""
         self.restore_seconds = checkpoint_restore.Seconds()
         """What the last restore took."""
         self._retention = retention
         self._runtime = runtime
         self._limit_seconds = limit_seconds
-        self._fail_after_seconds = fail_after_seconds
+        self._alarm = Alarm(directory, limit_seconds=fail_after_seconds)
         self._metadata = dict(metadata or {})
         self._listener = listener or Listener()
         self._verify_claim = verify_claim
@@ -114,6 +113,11 @@ class Checkpoints:
     def committed_time(self) -> float | None:
         """When that was, in Unix seconds."""
         return self._last.time if self._last else None
+
+    @property
+    def failing_since(self) -> float | None:
+        """Since when saves fail, in Unix seconds; None while the last one was committed."""
+        return self._alarm.since
 
     @property
     def save_seconds(self) -> float:
@@ -227,17 +231,13 @@ class Checkpoints:
             self._listener.passed_over(step, why)
         if plan != GO:
             return False
-        fingerprints = self._fingerprinter(tree)
-        if fingerprints.differing_copies:
-            logger.error(
-                "Step %d: devices of this process hold different copies of %s", step, fingerprints.differing_copies[0]
-            )
+        self._alarm.begun()
         try:
             self._pending = checkpoint_save.begin(
                 self.directory,
                 step,
                 tree,
-                fingerprints=fingerprints.by_leaf,
+                fingerprints=self._fingerprinter.begin(tree),
                 metadata={**self._metadata, **(metadata or {})},
                 name=f"{self._runtime.attempt_id}/{name}",
                 limit_seconds=self._limit_seconds,
@@ -319,12 +319,14 @@ class Checkpoints:
         self._confirm_claim()
         if step in self._committed:
             return PRESENT, ""
-        if self.failing_since is not None or step in self._occupied or step in self._tried:
+        if self._alarm.since is not None or step in self._occupied or step in self._tried:
             return ASK, ""
         return GO, ""
 
     def _make_place(self, step: int, answers: list[list[Any]]) -> tuple[str, str]:
         if max(stuck for stuck, _ in answers) >= MAX_STUCK:
+            # None is begun that could fail.
+            self._alarm.check(self.committed_step)
             return LATER, f"{MAX_STUCK} saves that were given up still wait for storage"
         if any(is_writing for _, is_writing in answers):
             return LATER, "an earlier save of the same step still waits for storage"
@@ -344,22 +346,14 @@ class Checkpoints:
         if outcome.commit is not None:
             self._last = outcome.commit
             self._committed.add(pending.step)
-            self.failing_since = None
+            self._alarm.committed()
             self._listener.committed(outcome.commit, pending.elapsed)
             if self._deleter is not None:
                 self._deleter.tidy()
             return True
         self._stuck.append(pending)
-        now = time.time()
-        if self.failing_since is None:
-            self.failing_since = now - pending.elapsed
+        self._alarm.failed(outcome, elapsed_seconds=pending.elapsed)
         self._listener.failed(pending.step, outcome.problem)
         logger.error("The checkpoint of step %d failed: %s", pending.step, outcome.problem)
-        if now - self.failing_since >= self._fail_after_seconds:
-            kind = errors.NotFoundError if outcome.is_refused else errors.TrainerError
-            raise kind(
-                f"spec.checkpointDir: saves to {self.directory} have failed for {now - self.failing_since:.0f} s, "
-                f"and the newest checkpoint is step {self.committed_step}; the last failure: {outcome.problem}; "
-                "spec.trainer.checkpoint.failAfterSeconds says how long to train on"
-            )
+        self._alarm.check(self.committed_step)
         return False

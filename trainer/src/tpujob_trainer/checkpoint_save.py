@@ -21,10 +21,10 @@ import absl.flags
 import orbax.checkpoint as ocp
 from etils import epath
 
-from tpujob_trainer import checkpoint_steps, errors, storage_errors
+from tpujob_trainer import checkpoint_fingerprints, checkpoint_steps, errors, storage_errors
 from tpujob_trainer.checkpoint_steps import Commit
 from tpujob_trainer.coordination import CoordinationError
-from tpujob_trainer.fingerprint import ALGORITHM
+from tpujob_trainer.fingerprint import Underway
 from tpujob_trainer.startup import Runtime
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class PendingSave:
         """Tells all processes, unless something was said before; whether it was told."""
         talk = self._runtime.coordination
         try:
-            if talk.num_processes == 1 and self._said() is not None:
+            if talk.num_processes == 1 and self._said(0) is not None:
                 return False
             talk.set(self._key, json.dumps(dataclasses.asdict(outcome)))
         except CoordinationError:
@@ -146,13 +146,13 @@ class PendingSave:
 
     def _heard(self) -> Outcome | None:
         try:
-            return self._said()
+            return self._said(LISTEN_SECONDS)
         except CoordinationError as error:
             return Outcome(problem=errors.brief(error))
 
-    def _said(self) -> Outcome | None:
+    def _said(self, limit_seconds: float) -> Outcome | None:
         talk = self._runtime.coordination
-        text = talk.look_for(self._key, limit_seconds=LISTEN_SECONDS)
+        text = talk.look_for(self._key, limit_seconds=limit_seconds)
         if text is None:
             return None
         values = json.loads(text)
@@ -160,7 +160,7 @@ class PendingSave:
 
 
 def begin(
-    directory: str, step: int, tree: Any, *, fingerprints: dict[str, str], metadata: dict[str, Any], name: str,
+    directory: str, step: int, tree: Any, *, fingerprints: Underway, metadata: dict[str, Any], name: str,
     limit_seconds: float, runtime: Runtime,
 ) -> PendingSave:  # fmt: skip
     """Begins to save: returns as soon as the tree is copied to host memory. All processes call it.
@@ -194,7 +194,7 @@ def begin(
         args=ocp.args.Composite(
             **{
                 checkpoint_steps.STATE: ocp.args.StandardSave(tree),
-                checkpoint_steps.FINGERPRINTS: ocp.args.JsonSave({"algorithm": ALGORITHM, "arrays": fingerprints}),
+                checkpoint_steps.FINGERPRINTS: checkpoint_fingerprints.Save(fingerprints),
             }
         ),
         custom_metadata=metadata,

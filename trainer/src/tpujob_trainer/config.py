@@ -62,7 +62,7 @@ class CheckpointConfig:
     timeout_seconds: Annotated[int, Range(5, 86400)] = 600
     """A save that is not committed by then has failed. Training never waits for it."""
     fail_after_seconds: Annotated[int, Range(0, 31536000)] = 3600
-    """Train on while saves fail, but end the run when one fails so long after the first one that failed."""
+    """Train on while saves fail, but end the run when one fails and the last commit is so old."""
     adopt: str | None = None
     """namespace/name of another job whose checkpoint directory this one takes over."""
 

@@ -2,24 +2,25 @@
 
 Two sums modulo 2³² for each leaf. Each term mixes a word of the leaf's bits with a hash of its position, so that two
 words in each other's place, one flipped bit or a zero of the other sign change both sums (but for one case in 2⁶⁴).
-Integer addition neither rounds nor depends on an order: devices add their parts, and one all-reduce joins them.
+Integer addition neither rounds nor depends on an order: each device adds up what it holds, and one exchange of a few
+words joins the devices.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tpujob_trainer.fingerprint_sums import sums
 
 ALGORITHM = "tpujob/1"
 """Kept with the fingerprints, since those of another algorithm say nothing."""
-GOLDEN = 0x9E3779B1
-FIRST = 0x27D4EB2F
-SECOND = 0x85EBCA77
-"""Odd constants of xxHash32 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md)."""
 
 
 def leaf_names(tree: Any) -> list[str]:
@@ -38,22 +39,50 @@ class Fingerprints:
     """Leaves of which devices of this process hold copies that are not the same."""
 
 
+class Underway:
+    """Fingerprints that the devices are computing; the tree may be donated."""
+
+    def __init__(self, names: Sequence[str], parts: Sequence[tuple[Sequence[int], _Program, Any]]) -> None:
+        self._names = names
+        self._parts = parts
+
+    def wait(self) -> Fingerprints:
+        """The fingerprints over all processes. Waits for the devices; from any thread."""
+        by_leaf: dict[str, str] = {}
+        differing = []
+        for indices, program, (total, own) in self._parts:
+            of_all = np.asarray(total.addressable_data(0))
+            of_device = {shard.device: np.asarray(shard.data)[0] for shard in own.addressable_shards}
+            for at, index in enumerate(indices):
+                by_leaf[self._names[index]] = "{:08x}{:08x}".format(*of_all[at])
+                if any((of_device[one][at] != of_device[other][at]).any() for one, other in program.copies[at]):
+                    differing.append(self._names[index])
+        return Fingerprints({name: by_leaf[name] for name in self._names}, differing)
+
+
 class Fingerprinter:
     """Computes fingerprints. All processes call it with the same global arrays; compiled once for each tree."""
 
     def __init__(self) -> None:
-        self._jitted = jax.jit(_sums)
+        self._programs: dict[Any, _Program] = {}
 
     def __call__(self, tree: Any) -> Fingerprints:
         """The fingerprints over all processes. Waits for the devices."""
-        sums = self._jitted(tree)
-        names = leaf_names(tree)
-        copies = [np.asarray(shard.data) for shard in sums.addressable_shards]
-        unequal = np.zeros(len(names), bool)
-        for copy in copies[1:]:
-            unequal |= (copy != copies[0]).any(axis=1)
-        by_leaf = {name: f"{first:08x}{second:08x}" for name, (first, second) in zip(names, copies[0], strict=True)}
-        return Fingerprints(by_leaf, [names[i] for i in np.flatnonzero(unequal)])
+        return self.begin(tree).wait()
+
+    def begin(self, tree: Any) -> Underway:
+        """Has the devices compute them after what they are doing, and waits for nothing."""
+        leaves = [_placed(leaf) for leaf in jax.tree.leaves(tree)]
+        by_mesh: dict[Mesh, list[int]] = {}
+        for index, leaf in enumerate(leaves):
+            by_mesh.setdefault(leaf.sharding.mesh, []).append(index)
+        parts = []
+        for mesh, indices in by_mesh.items():
+            chosen = [leaves[index] for index in indices]
+            key = mesh, *((leaf.shape, leaf.dtype, leaf.sharding.spec) for leaf in chosen)
+            program = self._programs.get(key) or self._programs.setdefault(key, _Program(mesh, chosen))
+            parts.append((indices, program, program.jitted(chosen)))
+        return Underway(leaf_names(tree), parts)
 
 
 def unequal(stored: dict[str, str], found: dict[str, str]) -> list[str]:
@@ -61,51 +90,73 @@ def unequal(stored: dict[str, str], found: dict[str, str]) -> list[str]:
     return sorted(name for name in stored.keys() | found.keys() if stored.get(name) != found.get(name))
 
 
-def _sums(tree: Any) -> jax.Array:
-    """uint32 [leaves, 2], the same on all devices."""
-    sums = [_leaf(leaf) for leaf in jax.tree.leaves(tree)]
-    return jnp.stack(sums)
+class _Program:
+    """For leaves of certain shapes and places on a mesh.
+
+    Written for one device (`shard_map`): a compiler that divides the whole would move the arrays themselves.
+    """
+
+    def __init__(self, mesh: Mesh, leaves: Sequence[jax.Array]) -> None:
+        self.copies = [_copies(leaf) for leaf in leaves]
+        specs = [leaf.sharding.spec for leaf in leaves]
+        names = mesh.axis_names
+
+        def of_device(parts: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
+            """uint32 [leaves, 2] of all devices, and [1, leaves, 2] of this one alone."""
+            own = jnp.stack([sums(part, _begins(part, spec)) for part, spec in zip(parts, specs, strict=True)])
+            counts = jnp.stack([_is_first_copy(spec, names) for spec in specs])
+            total = jax.lax.psum(jnp.where(counts[:, None], own, np.uint32(0)), names)
+            return total, own[None]
+
+        mapped = jax.shard_map(
+            of_device,
+            mesh=mesh,
+            in_specs=(specs,),
+            out_specs=(PartitionSpec(), PartitionSpec(names)),
+            check_vma=False,
+        )
+        self.jitted = jax.jit(mapped)
 
 
-def _leaf(leaf: jax.Array) -> jax.Array:
-    words = _words(leaf)
-    first, second = (_position(words.shape, seed) for seed in (FIRST, SECOND))
-    sums = [_mixed(words ^ first), _mixed(words * np.uint32(SECOND) + second)]
-    return jnp.stack([jnp.sum(terms, dtype=jnp.uint32) for terms in sums])
+def _placed(leaf: Any) -> jax.Array:
+    """The leaf, on a mesh."""
+    leaf = jnp.asarray(leaf)
+    if isinstance(leaf.sharding, NamedSharding):
+        return leaf
+    device = min(leaf.sharding.device_set, key=lambda found: found.id)
+    return jax.device_put(leaf, NamedSharding(Mesh(np.array([device]), "one"), PartitionSpec()))
 
 
-def _position(shape: tuple[int, ...], seed: int) -> jax.Array:
-    """A hash of each index, uint32, as wide as the shape where it has to be: one for each axis, added up."""
-    found = jnp.zeros((1,) * len(shape), jnp.uint32)
-    for axis, length in enumerate(shape):
-        index = jax.lax.iota(jnp.uint32, length) * np.uint32(GOLDEN) + np.uint32(seed + 2 * axis)
-        # Kept from being computed anew for each element.
-        hashed = jax.lax.optimization_barrier(_mixed(index))
-        found = found + hashed.reshape([length if at == axis else 1 for at in range(len(shape))])
+def _copies(leaf: jax.Array) -> list[tuple[jax.Device, jax.Device]]:
+    """Pairs of devices of this process that hold the same part."""
+    first: dict[str, jax.Device] = {}
+    pairs = []
+    for device, index in leaf.sharding.addressable_devices_indices_map(leaf.shape).items():
+        one = first.setdefault(str(index), device)
+        if one != device:
+            pairs.append((one, device))
+    return pairs
+
+
+def _divided_over(spec: PartitionSpec) -> list[tuple[str, ...]]:
+    """The mesh axes that each dimension is divided over."""
+    return [() if axes is None else (axes,) if isinstance(axes, str) else tuple(axes) for axes in spec]
+
+
+def _begins(part: jax.Array, spec: PartitionSpec) -> list[jax.Array]:
+    """Where in the whole leaf the part of this device begins, for each dimension."""
+    found = []
+    for dim, axes in enumerate(_divided_over(spec)):
+        at = jax.lax.axis_index(axes) if axes else 0
+        found.append(jnp.uint32(at) * np.uint32(part.shape[dim]))
     return found
 
 
-def _words(leaf: jax.Array) -> jax.Array:
-    """The bits of a leaf as uint32; 8-byte values become two words along a new last axis."""
-    leaf = jnp.asarray(leaf)
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
-        leaf = jnp.stack([leaf.real, leaf.imag], axis=-1)
-    if leaf.dtype.name in ("bool", "int2", "uint2", "int4", "uint4"):
-        leaf = leaf.astype(jnp.uint8)
-    size = leaf.dtype.itemsize
-    unsigned = {1: jnp.uint8, 2: jnp.uint16}.get(size, jnp.uint32)
-    return jax.lax.bitcast_convert_type(leaf, unsigned).astype(jnp.uint32)
-
-
-def _mixed(x: jax.Array) -> jax.Array:
-    """The finaliser of MurmurHash3, a bijection of uint32 (https://github.com/aappleby/smhasher, fmix32)."""
-    x = x ^ (x >> 16)
-    x = x * np.uint32(0x85EBCA6B)
-    x = x ^ (x >> 13)
-    x = x * np.uint32(0xC2B2AE35)
-    return x ^ (x >> 16)
+def _is_first_copy(spec: PartitionSpec, names: Sequence[str]) -> jax.Array:
+    """Whether no device before this one holds the same part."""
+    used = {axis for axes in _divided_over(spec) for axis in axes}
+    others = tuple(name for name in names if name not in used)
+    return jax.lax.axis_index(others) == 0 if others else jnp.bool_(True)
 
 
 def _part(key: Any) -> str:

@@ -15,7 +15,7 @@ _WAITING = (
     ("tpujob_trainer/coordination.py", None),
     ("tpujob_trainer/progress.py", "read"),
     ("tpujob_trainer/evaluation.py", "read"),
-    ("tpujob_trainer/fingerprint.py", "__call__"),
+    ("tpujob_trainer/fingerprint.py", "wait"),
 )
 """Ends of files, and functions of them, that wait for other processes: in a computation, or in JAX's service."""
 _LOOKED_AT = 4
