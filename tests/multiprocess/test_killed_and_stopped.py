@@ -101,6 +101,12 @@ def test_next_attempt_goes_on_from_the_last_commit(story):
     assert min(story.attempts[1][0].losses) == restored + 1
 
 
+def test_batches_before_each_restart_are_those_that_were_saved(story):
+    for attempt, resumed in ((1, story.resumed), (2, story.resumed_again)):
+        told = f"Step {resumed['restored_from']} goes on from the batches it was saved after: digest="
+        assert told in story.attempts[attempt][0].log
+
+
 def test_attempt_that_lost_a_process_has_its_exit_code(story):
     assert story.ending(0)["exit_code"] == 1
     assert "lost process 1" in story.ending(0)["message"]
