@@ -60,15 +60,18 @@ def story(tmp_path_factory, trainer_block):
 
 
 def wait_for_message(run):
-    """The first message of any of the processes: which of them reads the file next is up to the order."""
-    return wait_for(
-        "a message about the data",
-        lambda: next(
-            (r["data_slow_message"] for m in run.members if (r := m.report()) and r["data_slow_message"]), None
-        ),
-        timeout_seconds=60,
-        explain=run.explain,
-    )
+    """The first message about the file, of any process: which one reads it next is up to the order."""
+
+    def told():
+        reports = filter(None, (member.report() for member in run.members))
+        messages = [report["data_slow_message"] or "" for report in reports]
+        return next((message for message in messages if "/5.parquet" in message), None)
+
+    return wait_for("a message about the file", told, timeout_seconds=60, explain=run.abort)
+
+
+def says_nothing_of_the_file(report):
+    return "/5.parquet" not in (report["data_slow_message"] or "")
 
 
 def test_trouble_is_told_while_it_lasts(story):
