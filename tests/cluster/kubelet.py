@@ -12,6 +12,8 @@ from tests.cluster.waiting import wait_for
 
 NAME = "tpu-node-0"
 CONTROL_GROUP = "tpujob-test"
+PROCESSES = 8
+"""As many as run at a time, roughly: how much of a busy machine all pods together may have."""
 TPU_RESOURCE = "google.com/tpu"
 CHIPS = 16
 """Of a v5e-16 slice, so that all four hosts of one fit on this node."""
@@ -76,7 +78,12 @@ def _make_control_group(journal: Journal) -> None:
     is_unified = (CONTROL_GROUPS / "cgroup.controllers").exists()
     hierarchies = [CONTROL_GROUPS] if is_unified else [path for path in CONTROL_GROUPS.iterdir() if path.is_dir()]
     for hierarchy in hierarchies:
-        (hierarchy / CONTROL_GROUP).mkdir(exist_ok=True)
+        group = hierarchy / CONTROL_GROUP
+        group.mkdir(exist_ok=True)
+        # A group counts as one process beside all others of the machine; this one has those of several jobs.
+        for name, usual in (("cpu.shares", 1024), ("cpu.weight", 100)):
+            if (group / name).exists():
+                (group / name).write_text(str(usual * PROCESSES))
 
 
 def _is_ready(plane: ControlPlane) -> bool:
