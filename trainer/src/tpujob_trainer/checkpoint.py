@@ -14,11 +14,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tpujob_trainer import checkpoint_restore, checkpoint_save, checkpoint_steps, ownership
 from tpujob_trainer.checkpoint_alarm import Alarm
+from tpujob_trainer.checkpoint_places import Answer, Places
 from tpujob_trainer.checkpoint_retention import Deleter, Retention
 from tpujob_trainer.checkpoint_save import PendingSave
 from tpujob_trainer.checkpoint_steps import Commit
@@ -31,8 +32,6 @@ PLAN_SECONDS = 60.0
 """Limit for process 0 to say whether to save, and for deleting what lies in the place of a step."""
 CLOSE_SECONDS = 30.0
 """How long the end of a run waits for old checkpoints to be deleted."""
-MAX_STUCK = 2
-"""Saves that were given up and still hold their copy of the state in host memory; with more, none is begun."""
 
 GO, ASK, LATER, PRESENT = "go", "ask", "later", "present"
 
@@ -92,12 +91,7 @@ class Checkpoints:
         self._fingerprinter = Fingerprinter()
         self._deleter: Deleter | None = None
         self._pending: PendingSave | None = None
-        self._stuck: list[PendingSave] = []
-        self._tried: dict[int, PendingSave] = {}
-        self._occupied: set[int] = set()
-        """Steps in whose place something lies that is no checkpoint. Known to process 0."""
-        self._committed: set[int] = set()
-        """Known to process 0."""
+        self._places = Places()
         self._last: Commit | None = None
         self._seconds = 0.0
         self._told = ""
@@ -158,8 +152,7 @@ class Checkpoints:
         self.restore_seconds = restored.seconds
         self._last = Commit(restored.step, checkpoint_steps.committed_at(self.directory, restored.step))
         for step, why in restored.unusable.items():
-            self._committed.discard(step)
-            self._occupied.add(step)
+            self._places.set_aside([step])
             self._listener.unusable(step, why)
         return restored.step, restored.tree
 
@@ -181,8 +174,7 @@ class Checkpoints:
         )
         if self._last is not None and self._last.step >= step:
             self._last = None
-        self._committed.difference_update(aside)
-        self._occupied.update(aside)
+        self._places.set_aside(aside)
 
     def stored_metadata(self) -> dict[str, Any] | None:
         """What was given as `metadata` with the newest checkpoint, the same on all processes; None: there is none."""
@@ -195,7 +187,7 @@ class Checkpoints:
 
     def measured(self, step: int, metrics: Mapping[str, float]) -> None:
         """Tells what was measured of a state that was saved, for `Retention.best_metric`; finite numbers."""
-        if self._deleter is not None and step in self._committed:
+        if self._deleter is not None and self._places.is_committed(step):
             self._deleter.measured(step, metrics)
 
     def save(
@@ -245,7 +237,7 @@ class Checkpoints:
             )
         except (OSError, ValueError) as error:
             raise ownership.unusable(self.directory, error) from error
-        self._tried[step] = self._pending
+        self._places.begun(self._pending)
         self._listener.saved(step, time.monotonic() - begun)
         return True
 
@@ -288,10 +280,7 @@ class Checkpoints:
         if not self._runtime.is_lead:
             return
         try:
-            self._committed = set(checkpoint_steps.committed(self.directory))
-            remains = checkpoint_steps.leftovers(self.directory)
-            self._occupied = set(remains)
-            interrupted = [step for step in remains if not checkpoint_steps.is_set_aside(self.directory, step)]
+            interrupted = self._places.look(self.directory)
         except Exception as error:
             raise ownership.unusable(self.directory, error) from error
         self._deleter = Deleter(self.directory, self._retention)
@@ -304,10 +293,7 @@ class Checkpoints:
         limit = wait_seconds + PLAN_SECONDS
         plan, why = talk.lead_decides(f"{name}/plan", lambda: self._plan(step, wait_seconds), limit_seconds=limit)
         if plan == ASK:
-            self._stuck = [save for save in self._stuck if save.is_writing]
-            tried = self._tried.get(step)
-            answer = [len(self._stuck), tried is not None and tried.is_writing]
-            answers = talk.gather(f"{name}/stuck", answer, limit_seconds=PLAN_SECONDS)
+            answers = talk.gather(f"{name}/stuck", self._places.answer(step), limit_seconds=PLAN_SECONDS)
             plan, why = talk.lead_decides(f"{name}/place", lambda: self._make_place(step, answers), limit_seconds=limit)
         return plan, why
 
@@ -317,25 +303,18 @@ class Checkpoints:
         if self._pending is not None:
             return LATER, f"step {self._pending.step} is still being saved"
         self._confirm_claim()
-        if step in self._committed:
+        if self._places.is_committed(step):
             return PRESENT, ""
-        if self._alarm.since is not None or step in self._occupied or step in self._tried:
+        if self._alarm.since is not None or self._places.is_taken(step):
             return ASK, ""
         return GO, ""
 
-    def _make_place(self, step: int, answers: list[list[Any]]) -> tuple[str, str]:
-        if max(stuck for stuck, _ in answers) >= MAX_STUCK:
-            # None is begun that could fail.
+    def _make_place(self, step: int, answers: Sequence[Answer]) -> tuple[str, str]:
+        assert self._deleter is not None
+        if why := self._places.make(step, answers, self._deleter, limit_seconds=PLAN_SECONDS / 2):
+            # No save is begun that could fail.
             self._alarm.check(self.committed_step)
-            return LATER, f"{MAX_STUCK} saves that were given up still wait for storage"
-        if any(is_writing for _, is_writing in answers):
-            return LATER, "an earlier save of the same step still waits for storage"
-        if step in self._occupied or step in self._tried:
-            assert self._deleter is not None
-            self._deleter.discard(step)
-            if not self._deleter.wait(PLAN_SECONDS / 2):
-                return LATER, "what lies in its place is not deleted yet"
-            self._occupied.discard(step)
+            return LATER, why
         return GO, ""
 
     def _settle(self, pending: PendingSave) -> bool:
@@ -345,13 +324,13 @@ class Checkpoints:
         assert outcome is not None
         if outcome.commit is not None:
             self._last = outcome.commit
-            self._committed.add(pending.step)
+            self._places.committed(pending.step)
             self._alarm.committed()
             self._listener.committed(outcome.commit, pending.elapsed)
             if self._deleter is not None:
                 self._deleter.tidy()
             return True
-        self._stuck.append(pending)
+        self._places.given_up(pending)
         self._alarm.failed(outcome, elapsed_seconds=pending.elapsed)
         self._listener.failed(pending.step, outcome.problem)
         logger.error("The checkpoint of step %d failed: %s", pending.step, outcome.problem)

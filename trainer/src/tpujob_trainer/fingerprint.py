@@ -9,6 +9,7 @@ words joins the devices.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,9 +64,6 @@ class Underway:
 class Fingerprinter:
     """Computes fingerprints. All processes call it with the same global arrays; compiled once for each tree."""
 
-    def __init__(self) -> None:
-        self._programs: dict[Any, _Program] = {}
-
     def __call__(self, tree: Any) -> Fingerprints:
         """The fingerprints over all processes. Waits for the devices."""
         return self.begin(tree).wait()
@@ -79,8 +77,7 @@ class Fingerprinter:
         parts = []
         for mesh, indices in by_mesh.items():
             chosen = [leaves[index] for index in indices]
-            key = mesh, *((leaf.shape, leaf.dtype, leaf.sharding.spec) for leaf in chosen)
-            program = self._programs.get(key) or self._programs.setdefault(key, _Program(mesh, chosen))
+            program = _program(mesh, tuple((leaf.shape, leaf.sharding.spec) for leaf in chosen))
             parts.append((indices, program, program.jitted(chosen)))
         return Underway(leaf_names(tree), parts)
 
@@ -96,9 +93,10 @@ class _Program:
     Written for one device (`shard_map`): a compiler that divides the whole would move the arrays themselves.
     """
 
-    def __init__(self, mesh: Mesh, leaves: Sequence[jax.Array]) -> None:
-        self.copies = [_copies(leaf) for leaf in leaves]
-        specs = [leaf.sharding.spec for leaf in leaves]
+    def __init__(self, mesh: Mesh, leaves: Sequence[tuple[tuple[int, ...], PartitionSpec]]) -> None:
+        """`leaves` has the shape and the place of each."""
+        self.copies = [_copies(NamedSharding(mesh, spec), shape) for shape, spec in leaves]
+        specs = [spec for _, spec in leaves]
         names = mesh.axis_names
 
         def of_device(parts: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -127,11 +125,16 @@ def _placed(leaf: Any) -> jax.Array:
     return jax.device_put(leaf, NamedSharding(Mesh(np.array([device]), "one"), PartitionSpec()))
 
 
-def _copies(leaf: jax.Array) -> list[tuple[jax.Device, jax.Device]]:
+@functools.cache
+def _program(mesh: Mesh, leaves: tuple[tuple[tuple[int, ...], PartitionSpec], ...]) -> _Program:
+    return _Program(mesh, leaves)
+
+
+def _copies(sharding: NamedSharding, shape: tuple[int, ...]) -> list[tuple[jax.Device, jax.Device]]:
     """Pairs of devices of this process that hold the same part."""
     first: dict[str, jax.Device] = {}
     pairs = []
-    for device, index in leaf.sharding.addressable_devices_indices_map(leaf.shape).items():
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
         one = first.setdefault(str(index), device)
         if one != device:
             pairs.append((one, device))
