@@ -12,6 +12,7 @@ def wait_for[Result](
     *,
     timeout_seconds: float = 30,
     explain: Callable[[], str] | None = None,
+    poll_seconds: float = POLL_SECONDS,
 ) -> Result:
     """The first truthy value of the condition.
 
@@ -20,6 +21,7 @@ def wait_for[Result](
         condition: Called until it returns something truthy. What it raises ends the waiting.
         timeout_seconds: Time until giving up.
         explain: Asked at the deadline for what can be said about the state instead.
+        poll_seconds: Between two looks.
 
     Raises:
         TimeoutError: The condition did not hold within the time.
@@ -32,4 +34,4 @@ def wait_for[Result](
         if time.monotonic() >= deadline:
             explanation = f": {explain()}" if explain else ""
             raise TimeoutError(f"timed out after {timeout_seconds:g} s waiting for {what}{explanation}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(poll_seconds)

@@ -27,6 +27,7 @@ from tests.cluster.product_images import ImagesUnavailable
 from tests.cluster.toolchain import ToolsUnavailable
 from tests.cluster.traces import traces
 from tests.e2e import foreign
+from tests.e2e.proxy import proxied
 from tests.e2e.surroundings import VARIABLE, Surroundings
 
 FOLDER = Path(__file__).parent
@@ -57,10 +58,11 @@ def main(arguments: list[str]) -> int:
         if options.isolated:
             return _play_acts((ISOLATED_SITE,), os.environ, options.pytest)
         if options.kubeconfig is not None:
-            with foreign.prepared(options.kubeconfig, os.environ, SCRATCH, say) as surroundings:
-                return play(surroundings, options.pytest)
-        with own_cluster(say) as surroundings:
-            return play(surroundings, options.pytest)
+            cluster = foreign.prepared(options.kubeconfig, os.environ, SCRATCH, say)
+        else:
+            cluster = own_cluster(say)
+        with cluster as surroundings, proxied(surroundings, SCRATCH) as reachable:
+            return play(reachable, options.pytest)
     except (machine.MachineUnfit, ToolsUnavailable, ImagesUnavailable) as missing:
         say(f"NOT RUN: no cluster can be had here: {missing}")
         return 0

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.cluster.api import Object
-from tests.cluster.waiting import wait_for
 from tests.e2e.surroundings import Surroundings
+from tests.e2e.waiting import wait_for
 from tpujob_contract import ports
 
 DATA = "e2e-data"
@@ -20,11 +20,6 @@ PATIENCE_SECONDS = 150 * PATIENCE
 """Two processes start, meet and compile within it."""
 FOR_EVER = 1_000_000
 NAMESPACE_NAME_LENGTH = 50
-
-REPORT = f"""
-import urllib.request
-print(urllib.request.urlopen("http://127.0.0.1:{ports.REPORT}/report", timeout=10).read().decode())
-"""
 
 
 class Jobs:
@@ -124,7 +119,8 @@ class Jobs:
 
     def report(self, pod: Object) -> Object:
         """What a trainer says of itself."""
-        return json.loads(self.run_inside(pod["metadata"]["name"], REPORT))
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}:{ports.REPORT}/proxy/report"
+        return json.loads(self.cluster.read(path))
 
     def checkpoint_dir(self, name: str) -> str:
         """Where the checkpoints of a job lie."""

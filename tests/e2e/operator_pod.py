@@ -2,22 +2,23 @@
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.e2e.jobs import Jobs
+from tests.e2e.waiting import wait_for
 
 FATES = (
     pytest.param(False, id="operator-stays"),
     pytest.param(True, id="operator-is-killed", marks=pytest.mark.ends_operator),
 )
 """What becomes of it in the middle of a scene, as parameters of a fixture; the scene ends the same."""
-DEPLOYMENT = ("deployment", "--selector=app.kubernetes.io/name=tpujob-operator")
+LABEL = "app.kubernetes.io/name=tpujob-operator"
+DEPLOYMENT = ("deployment", f"--selector={LABEL}")
 
 
 def kill(jobs: Jobs) -> None:
     """Ends the operator's pod without warning, and returns when the next one works."""
     client, namespace = jobs.cluster, jobs.surroundings.operator_namespace
     before = _names(jobs)
-    client.kubectl("delete", *before, f"--namespace={namespace}", "--force", "--grace-period=0")
+    client.kubectl("delete", "pods", *before, f"--namespace={namespace}", "--force", "--grace-period=0")
     wait_for("another pod of the operator", lambda: set(_names(jobs)) - set(before), timeout_seconds=60)
     client.kubectl("rollout", "status", *DEPLOYMENT, f"--namespace={namespace}", "--timeout=120s")
 
@@ -33,5 +34,5 @@ def scale(jobs: Jobs, replicas: int) -> None:
 
 
 def _names(jobs: Jobs) -> list[str]:
-    where = f"--namespace={jobs.surroundings.operator_namespace}"
-    return jobs.cluster.kubectl("get", "pods", DEPLOYMENT[1], where, "--output=name").split()
+    found = jobs.cluster.items("pods", jobs.surroundings.operator_namespace, LABEL)
+    return [pod["metadata"]["name"] for pod in found]

@@ -35,6 +35,8 @@ class Surroundings:
     jax_image: str | None = None
     """That of examples/any-container."""
     prometheus_url: str | None = None
+    proxy_url: str | None = None
+    """Of a `kubectl proxy` that leads there."""
     ends_afterwards: bool = False
     """Whether the run started the cluster, so that it may end it."""
 
@@ -71,7 +73,7 @@ class Surroundings:
     @property
     def client(self) -> Client:
         """Its kubectl and Helm."""
-        return Client(Path(self.kubeconfig), prefers_installed=not self.is_own)
+        return Client(Path(self.kubeconfig), prefers_installed=not self.is_own, proxy_url=self.proxy_url)
 
     @property
     def storage(self) -> storage.Bucket:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.e2e import operator_pod
 from tests.e2e.jobs import Jobs
+from tests.e2e.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.e2e.jobs import PATIENCE_SECONDS, Jobs
+from tests.e2e.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.timeout(600)]
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.cluster.api import Object
 from tests.cluster.control_plane import CommandError
-from tests.cluster.waiting import wait_for
 from tests.e2e import operator_pod
 from tests.e2e.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
+from tests.e2e.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.xdist_group("training")]
 
@@ -166,5 +166,5 @@ def are_all_new(pods: list[Object], before: list[Object]) -> bool:
 
 
 def children(jobs: Jobs) -> list[str]:
-    kinds = ",".join(("ttj", *CHILDREN))
-    return jobs.cluster.kubectl("get", kinds, f"--namespace={jobs.namespace}", "--output=name").split()
+    found = [(kind, item) for kind in ("ttj", *CHILDREN) for item in jobs.cluster.items(kind, jobs.namespace)]
+    return [f"{kind}/{item['metadata']['name']}" for kind, item in found]
