@@ -26,7 +26,10 @@ from tests.cluster.waiting import wait_for
 REPOSITORY = Path(__file__).parents[2]
 COMPILE_CACHE = REPOSITORY / ".cache" / "jax-tests"
 TRAINER = ("-m", "tpujob_trainer")
-LOG_LINES_IN_ERRORS, LOG_LINES_OF_STACKS = 30, 250
+LOG_LINES_IN_ERRORS, LOG_LINES_WITH_STACKS = 30, 600
+AT_START = Path(__file__).parent / "at_start"
+MAIN_THREAD = "in _run_module_as_main"
+"""The outermost function in a stack; the main thread is the last to be written."""
 
 _STEP_LINE = re.compile(r"Step (\d+) of \d+: loss ([0-9.einfa+-]+)")
 
@@ -45,6 +48,10 @@ class Member:
     @property
     def log(self) -> str:
         return self.log_file.read_text(errors="replace")
+
+    def log_since(self, size: int) -> str:
+        """What came after so many bytes."""
+        return self.log_file.read_bytes()[size:].decode(errors="replace")
 
     @property
     def termination_message(self) -> str:
@@ -84,7 +91,7 @@ class Run:
 
     def wait(self, *, limit_seconds: float = 120) -> list[int]:
         """The exit codes of all, once all have ended."""
-        wait_for("all processes to end", self._all_ended, timeout_seconds=limit_seconds, explain=self.abort)
+        wait_for("all processes to end", self._all_ended, timeout_seconds=limit_seconds, explain=self.explain_lateness)
         return [code for member in self.members if (code := member.poll()) is not None]
 
     def wait_for_report(
@@ -100,7 +107,7 @@ class Run:
                 raise AssertionError(f"process {index} ended before {what}; {self.explain()}")
             return None
 
-        return wait_for(what, fulfilled, timeout_seconds=limit_seconds, explain=self.abort)
+        return wait_for(what, fulfilled, timeout_seconds=limit_seconds, explain=self.explain_lateness)
 
     def stop(self) -> None:
         """Ends what is left, by force."""
@@ -117,16 +124,20 @@ class Run:
             lines += member.log.splitlines()[-log_lines:]
         return "\n".join(lines)
 
-    def abort(self) -> str:
+    def explain_lateness(self) -> str:
         """What those say that are not done in time: their last report, and the stacks of all their threads."""
         reports = {member.index: member.report() for member in self.members}
-        stuck = [member for member in self.members if member.poll() is None]
-        for member in stuck:
-            kill(member, signal.SIGABRT)
-        for member in stuck:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                member.popen.wait(timeout=10)
-        return f"{reports}\n{self.explain(LOG_LINES_OF_STACKS)}"
+        late = [member for member in self.members if member.poll() is None]
+        written = [member.log_file.stat().st_size for member in late]
+        for member in late:
+            kill(member, signal.SIGUSR2)
+        with contextlib.suppress(TimeoutError):
+            wait_for(
+                "the stacks",
+                lambda: all(MAIN_THREAD in m.log_since(size) for m, size in zip(late, written, strict=True)),
+                timeout_seconds=10,
+            )
+        return f"{reports}\n{self.explain(LOG_LINES_WITH_STACKS)}"
 
     def _all_ended(self) -> bool:
         return None not in [member.poll() for member in self.members]
@@ -185,7 +196,7 @@ def start(
             "JAX_NUM_CPU_DEVICES": str(devices),
             "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "PYTHONFAULTHANDLER": "1",  # so that SIGABRT leaves the stacks of all threads
+            "PYTHONPATH": str(AT_START),
             # The models here are tiny: most of the time would go into optimising their code.
             "XLA_FLAGS": "--xla_backend_optimization_level=0",
             "TPUJOB_NAME": name,

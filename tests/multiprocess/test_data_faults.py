@@ -67,7 +67,7 @@ def wait_for_message(run):
         messages = [report["data_slow_message"] or "" for report in reports]
         return next((message for message in messages if "/5.parquet" in message), None)
 
-    return wait_for("a message about the file", told, timeout_seconds=60, explain=run.abort)
+    return wait_for("a message about the file", told, timeout_seconds=60, explain=run.explain_lateness)
 
 
 def says_nothing_of_the_file(report):
