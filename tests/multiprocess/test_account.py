@@ -1,6 +1,10 @@
-"""What a run leaves for people: evaluations, samples, trackers and the account of its time, over a kill."""
+"""What a run on a bucket leaves for people: evaluations, samples, trackers and the account of its time.
+
+Over a loss that is not finite, for which it goes back, and over a kill.
+"""
 
 import json
+import re
 import signal
 import time
 
@@ -8,7 +12,7 @@ import pytest
 
 from tests.cluster.waiting import wait_for
 from tests.multiprocess import processes
-from tests.multiprocess.attempts import trained
+from tests.multiprocess.attempts import committed, trained
 from tests.trainer.event_files import scalars
 
 pytestmark = pytest.mark.processes
@@ -23,11 +27,19 @@ if os.environ.get("TPUJOB_HOST") != "0":
 """
 
 
+POISONED = ("-m", "tests.multiprocess.poisoned_trainer")
+PREFIX = "account/"
+
+
 class Story:
     """Two processes, of which process 0 is killed; then one process with as many devices, which is asked to stop."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, bucket):
         self.checkpoints = folder / "checkpoints"
+        """What is on the bucket beside the steps, once all is over."""
+        self.bucket = bucket
+        self.went_back = {}
+        """The report of process 0 after it went back."""
         self.attempts = []
         self.codes = []
         self.began = time.time()
@@ -37,25 +49,34 @@ class Story:
         """Of the second attempt's process 0, after it has trained."""
 
     def has_unsaved_steps(self):
-        last = json.loads((self.checkpoints / "goodput.json").read_text())["last"]
+        last = json.loads(self.bucket.read(f"{PREFIX}goodput.json"))["last"]
         return last["step"] > (last["committed_step"] or 0) > 0
+
+    def fetch(self):
+        for name in self.bucket.objects(PREFIX):
+            path = self.checkpoints / name.removeprefix(PREFIX)
+            if not name.endswith("/") and not name.startswith((f"{PREFIX}steps/", f"{PREFIX}compile-cache/")):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(self.bucket.read(name))
 
     def scalars(self, name):
         return scalars(self.checkpoints / "tensorboard", name)
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory, trainer_block, corpus):
+def story(tmp_path_factory, trainer_block, corpus, bucket):
     folder = tmp_path_factory.mktemp("account")
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text(ONLY_ON_PROCESS_0)
-    story = Story(folder)
+    (folder / "tmp").mkdir()
+    story = Story(folder, bucket)
     config = trainer_block(
         steps=ENDLESS,
         every_steps=EVERY,
         evaluation={"everySteps": EVERY, "batches": 3, "data": {"path": f"{corpus}/*.parquet"}},
         sample={"prompt": "0", "tokens": 4, "everySteps": EVERY, "temperature": 0},
         trackers={"tensorboard": {}, "wandb": {"project": "tests"}},
+        nonFinite={"maxSkips": 1},
     )
     for count, devices in ((2, 2), (1, 4)):
         run = processes.start(
@@ -63,17 +84,25 @@ def story(tmp_path_factory, trainer_block, corpus):
             processes=count,
             devices=devices,
             config=config,
-            checkpoint_dir=story.checkpoints,
+            checkpoint_dir=f"gs://{bucket.name}/{PREFIX.rstrip('/')}",
             attempt=len(story.attempts),
             startup_seconds=120,
-            extra={"PYTHONPATH": str(folder / "site"), "WANDB_MODE": "offline"},
+            program=POISONED,
+            extra={
+                **bucket.environment,
+                "PYTHONPATH": str(folder / "site"),
+                "WANDB_MODE": "offline",
+                "TMPDIR": str(folder / "tmp"),  # where W&B keeps its runs
+                "POISON": str(folder / f"poison-{count}"),
+            },
         )
         story.attempts.append(run)
         with run:
             if count == 2:
-                run.wait_for_report(
-                    "commits", lambda report: (report["committed_step"] or 0) >= EVERY, limit_seconds=240
-                )
+                run.wait_for_report("commits", committed(EVERY), limit_seconds=240)
+                (folder / f"poison-{count}").touch()
+                story.went_back = run.wait_for_report("a step back", lambda report: report["restored_from"] is not None)
+                run.wait_for_report("commits", committed(story.went_back["restored_from"] + EVERY + 1))
                 wait_for("an account with steps that are not saved", story.has_unsaved_steps, explain=run.explain)
                 processes.kill(run[0])
                 story.codes.append(run.wait(limit_seconds=60))
@@ -84,6 +113,7 @@ def story(tmp_path_factory, trainer_block, corpus):
                 story.seconds = time.time() - story.began
                 processes.kill(run[0], signal.SIGTERM)
                 story.codes.append(run.wait(limit_seconds=60))
+    story.fetch()
     return story
 
 
@@ -92,11 +122,27 @@ def test_killed_run_goes_on_and_stops(story):
     assert story.codes[1] == [75], story.attempts[1].explain()
 
 
+def test_run_goes_back_and_on_where_the_loss_is_not_finite(story):
+    (back,) = json.loads((story.checkpoints / "nonfinite.json").read_text())["rollbacks"]
+    first, second = back["steps"]
+    assert second == first + 1
+    restored = story.went_back["restored_from"]
+    assert restored < first - 1
+    assert restored % EVERY == 0
+    # The suspects, and what both processes say and do.
+    assert back["batches"] == [first - 1, first, second]
+    for member in story.attempts[0].members:
+        (line,) = re.findall(r"went back to step (\d+); batches ([0-9, ]+) are left out", member.log)
+        assert line == (str(restored), ", ".join(map(str, back["batches"])))
+    assert story.report["restored_from"] > restored + EVERY
+    assert story.went_back["lost_steps"] == second - restored
+
+
 def test_evaluation_is_the_same_at_one_and_two_processes(story):
     restored = story.report["restored_from"]
     found = [loss for step, loss in story.scalars("evaluation/loss") if step == restored]
     # The killed attempt evaluated this very state, and the next one did again.
-    if len(found) == 1:  # it was killed before that reached the disk
+    if len(found) == 1:  # it was killed before that reached the bucket
         (line,) = [
             line for line in story.attempts[0][0].log.splitlines() if f"Step {restored}: evaluation loss" in line
         ]
@@ -115,9 +161,10 @@ def test_samples_have_one_line_for_each_step(story):
 
 
 def test_both_attempts_are_one_run_of_wandb(story):
-    (run_id,) = {folder.name.rpartition("-")[2] for folder in (story.checkpoints / "wandb").glob("offline-run-*")}
+    runs = list((story.checkpoints.parent / "tmp").glob("wandb-*/wandb/offline-run-*"))
+    assert len(runs) == 2
+    (run_id,) = {folder.name.rpartition("-")[2] for folder in runs}
     assert json.loads((story.checkpoints / "wandb.json").read_text()) == {"id": run_id}
-    assert len(list((story.checkpoints / "wandb").glob("offline-run-*"))) == 2
 
 
 def test_trackers_are_process_0s_alone(story):
