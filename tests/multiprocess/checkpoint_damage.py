@@ -3,6 +3,7 @@
 One process on its own. Configuration in CASE: directory, objects (a pattern), and the bucket if it is on one.
 """
 
+import faulthandler
 import json
 import logging
 import os
@@ -22,6 +23,8 @@ from tpujob_trainer.startup import Runtime
 
 OLDER, NEWEST = 2, 4
 LIMIT_SECONDS = 60.0
+ROW_SECONDS = 90.0
+"""After which one damage hangs, and says where."""
 WAYS = {
     "deleted": lambda content: None,
     "truncated": lambda content: content[: len(content) // 2],
@@ -109,6 +112,7 @@ def main() -> None:
     abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), saved[OLDER])
     for name in filter(re.compile(case["objects"]).match, storage.names()):
         for way, content in changed(storage.read(name)):
+            faulthandler.dump_traceback_later(ROW_SECONDS, exit=True)
             storage.write(name, content)
             row = {"object": name, "way": way, **outcome(directory, abstract, saved)}
             sys.stdout.write(json.dumps(row) + "\n")

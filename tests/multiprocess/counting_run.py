@@ -1,7 +1,7 @@
 """A run with everything but a model: starts, claims, restores, counts and saves.
 
 Configuration: steps, save_every, width (of the arrays), hash, adopt, raise_in (process), limit_seconds (of a save),
-wait_seconds (for the save before), fail_after_seconds.
+wait_seconds (for the save before), fail_after_seconds. With GATE it begins when that file is there.
 """
 
 import gc
@@ -9,12 +9,14 @@ import json
 import logging
 import os
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
+from tests.cluster.waiting import wait_for
 from tpujob_contract import ExitCode, read_environment
 from tpujob_trainer import checkpoint, endings, ownership, startup
 from tpujob_trainer.checkpoint_retention import Retention
@@ -22,6 +24,7 @@ from tpujob_trainer.checkpoint_retention import Retention
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 10
+GATE_SECONDS = 300
 
 
 def refuse(name):
@@ -29,6 +32,8 @@ def refuse(name):
 
 
 def main(stop: endings.StopRequest) -> int:
+    if gate := os.environ.get("GATE"):
+        wait_for("the gate", Path(gate).exists, timeout_seconds=GATE_SECONDS)
     process = read_environment(os.environ)
     assert process is not None
     assert process.checkpoint_dir is not None

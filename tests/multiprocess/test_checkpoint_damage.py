@@ -51,7 +51,7 @@ def table(request, tmp_path_factory):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=240 if (kind, objects) != ("bucket", ALL) else 900,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,5 +1,6 @@
 """Two processes that save without a pause are killed at random moments, again and again, in one directory."""
 
+import contextlib
 import random
 import re
 import time
@@ -16,25 +17,40 @@ COUNTING = ("-m", "tests.multiprocess.counting_run")
 OWN_PART = re.compile(r"/(?:ocdbt\.|array_metadatas/)process_(\d+)")
 ENDLESS = 1_000_000
 PROCESSES = 2
-LATEST_SECONDS = {"bucket": 5.0, "local": 1.0}
+LATEST_SECONDS = {"bucket": 3.0, "local": 1.0}
 """Some saves fit into the time until a kill."""
+ROUNDS = [pytest.param(10, seed, marks=pytest.mark.faults) for seed in range(1, 6)]
+"""Fifty kills, in five directories."""
 
 
-def kill_again_and_again(folder, kind, count, directory, environment_of):
-    """The logs of process 0 of all attempts, the last of which ends by itself."""
-    dice = random.Random(count)  # noqa: S311 - moments, not secrets
+def kill_again_and_again(folder, kind, count, seed, directory, environment_of):
+    """The logs of process 0 of all attempts, the last of which is killed when it has restored."""
+    dice = random.Random(seed)  # noqa: S311 - moments, not secrets
     logs = []
-    for attempt in range(count + 1):
-        with processes.start(
-            folder / str(attempt),
-            processes=PROCESSES,
-            devices=1,
-            config={"steps": ENDLESS, "save_every": 1},
-            checkpoint_dir=directory,
-            attempt=attempt,
-            program=COUNTING,
-            extra_of=environment_of,
-        ) as run:
+    with contextlib.ExitStack() as stack:
+
+        def start(attempt):
+            """Its processes import what they need, and wait for the gate."""
+            gate = folder / f"gate-{attempt}"
+            run = processes.start(
+                folder / str(attempt),
+                processes=PROCESSES,
+                devices=1,
+                config={"steps": ENDLESS, "save_every": 1},
+                checkpoint_dir=directory,
+                attempt=attempt,
+                program=COUNTING,
+                extra={"GATE": str(gate)},
+                extra_of=environment_of,
+            )
+            return stack.enter_context(run), gate
+
+        following = start(0)
+        for attempt in range(count + 1):
+            run, gate = following
+            gate.touch()
+            if attempt < count:
+                following = start(attempt + 1)
             # Something is there to be lost.
             wait_until(run, " counting" if attempt else " committed ")
             pass_time(dice.uniform(0, LATEST_SECONDS[kind]) if attempt < count else 0)
@@ -73,11 +89,12 @@ def check(logs):
     assert committed > 0
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.faults)])
-def test_killed_bucket_run_goes_on_from_its_last_commit(tmp_path, bucket, count):
+@pytest.mark.parametrize(("count", "seed"), [(3, 0), *ROUNDS])
+def test_killed_bucket_run_goes_on_from_its_last_commit(tmp_path, bucket, count, seed):
     proxy = StorageProxy(bucket, PROCESSES)
     try:
-        check(kill_again_and_again(tmp_path, "bucket", count, f"gs://{bucket.name}/kills-{count}", proxy.environment))
+        where = f"gs://{bucket.name}/kills-{seed}"
+        check(kill_again_and_again(tmp_path, "bucket", count, seed, where, proxy.environment))
     finally:
         proxy.close()
     written = [request for request in proxy.requests if request.is_write and request.method != "DELETE"]
@@ -95,6 +112,6 @@ def test_killed_bucket_run_goes_on_from_its_last_commit(tmp_path, bucket, count)
         assert who <= {0, int(part[1])} if name.endswith("/") else who == {int(part[1])}, name
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(50, marks=pytest.mark.faults)])
-def test_killed_local_run_goes_on_from_its_last_commit(tmp_path, count):
-    check(kill_again_and_again(tmp_path, "local", count, tmp_path / "checkpoints", lambda index: {}))
+@pytest.mark.parametrize(("count", "seed"), [(2, 0), *ROUNDS])
+def test_killed_local_run_goes_on_from_its_last_commit(tmp_path, count, seed):
+    check(kill_again_and_again(tmp_path, "local", count, seed, tmp_path / "checkpoints", lambda index: {}))
