@@ -63,6 +63,20 @@ class Child:
         return self.popen.returncode, log, message
 
 
+def test_request_to_stop_during_the_first_imports_is_heard():
+    source = """
+import os, runpy, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tpujob_trainer.main":
+            os.kill(os.getpid(), signal.SIGTERM)
+sys.meta_path.insert(0, Finder())
+runpy.run_module("tpujob_trainer", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 75, done.stderr
+
+
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [
