@@ -1,8 +1,8 @@
 """The same text files to the same batches, in five ways; each gives batches of int32 arrays [rows, S] without end.
 
-Every way reads parquet from disk, shuffles within about a thousand rows, tokenises with the same tokenizer, puts the
-end token behind each document, packs documents into windows (inputs, targets, segment ids, positions), and does it for
-the share of process 0 of `processes`.
+Every way reads parquet from disk, shuffles within a row group or a thousand rows, tokenises with the same tokenizer,
+puts the end token behind each document, packs documents into windows (inputs, targets, segment ids, positions), and
+does it for the share of process 0 of `processes`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from tpujob_trainer.data import BatchLoader, DataConfig, load_tokenizer, make_manifest, plan_lanes
 
 SHUFFLE_ROWS = 1000
-"""Rows among which is shuffled; ours shuffles within a unit, here a row group of as many rows."""
+"""Rows among which is shuffled; ours and that by row groups do it within a row group."""
 KEYS = ("inputs", "targets", "segment_ids", "positions")
 
 
@@ -44,13 +44,13 @@ Batches = Iterator[dict[str, Any]]
 
 
 def tpujob(task: Task) -> Batches:
-    """The loader that training uses, in the thread of the caller."""
+    """The loader that training uses, with its threads."""
     config = DataConfig(path=task.folder, tokenizer=task.tokenizer)
     tokenizer = load_tokenizer(config)
     total = task.rows * task.processes
     manifest = make_manifest(config, batch_size=total)
     plan = plan_lanes(manifest, config, batch_size=total, seed=0)
-    with BatchLoader(manifest, tokenizer, plan, task.sequence_length, rows=range(task.rows), prefetch=0) as loader:
+    with BatchLoader(manifest, tokenizer, plan, task.sequence_length, rows=range(task.rows)) as loader:
         for batch in loader:
             yield {key: getattr(batch, key) for key in KEYS}
 

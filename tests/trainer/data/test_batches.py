@@ -71,6 +71,15 @@ def test_batches_do_not_depend_on_processes(data, lanes, processes):
     assert raw(together) == raw(alone)
 
 
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_batches_made_ahead_are_those_made_one_by_one(data, epochs):
+    """Made ahead, many at once, of as many units as have been read by then."""
+    manifest, _ = data
+    plan = LanePlan(manifest.num_units, 8, 4, seed=5, epochs=epochs)
+
+    assert raw(take(manifest, plan, 60, prefetch=3)) == raw(take(manifest, plan, 60))
+
+
 def test_rows_need_not_be_neighbours(data):
     manifest, _ = data
     plan = LanePlan(manifest.num_units, 8, 4, seed=5)

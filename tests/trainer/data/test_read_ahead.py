@@ -117,7 +117,7 @@ def test_close_does_not_wait_for_a_read_that_hangs():
     release.set()
 
     with pytest.raises(concurrent.futures.CancelledError):
-        waiting()
+        waiting.wait()
 
 
 def test_waiting_taker_is_told_of_the_close():
@@ -145,8 +145,9 @@ def test_waiting_taker_is_told_of_the_close():
 def test_error_in_a_read_is_raised_where_it_is_wanted():
     pool = ReadPool(2)
 
-    wait = pool.submit(fail_after(0))
+    failing = pool.submit(fail_after(0))
 
     with pytest.raises(OSError, match="disk on fire"):
-        wait()
+        failing.wait()
+    assert not failing.is_there(), "what can be had before it is given first"
     pool.close()

@@ -10,21 +10,22 @@ come windows of nothing else. No document is left out.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, field
 
 import numpy as np
+import xxhash
 
 from tpujob_trainer.data.documents import Documents
 from tpujob_trainer.data.packing import Stretch
 from tpujob_trainer.data.plan import LanePlan
+from tpujob_trainer.data.read_ahead import Pending
 from tpujob_trainer.data.rows import SkippedRows, UnitRows
 from tpujob_trainer.errors import ConfigurationError
 
-StartRead = Callable[[int, int, int], Callable[[], UnitRows]]
-"""Begins to read rows of a unit (its number, the epoch, how many of its order to leave out); returns the wait."""
+StartRead = Callable[[int, int, int], Pending[UnitRows]]
+"""Begins to read rows of a unit: its number, the epoch, how many of its order to leave out."""
 
 BATCHES_AHEAD = 2
 """How many more batches a lane looks for when its end is near."""
@@ -102,9 +103,7 @@ class Lane:
         self._rows_in_vain = 0
 
     def ready(self, ends: np.ndarray) -> int:
-        """How many batches can be taken now; one at least, which is waited for.
-
-        The others are made of the unit that has been read: they wait for nothing, and have no unit read too early.
+        """How many batches can be taken now; one at least, which is waited for. The others wait for nothing.
 
         Args:
             ends: int64 [batches]: inputs of this lane in the first batch, in the first two, and so on.
@@ -114,8 +113,13 @@ class Lane:
             return len(ends)
         needed = np.where(ends > 0, ends + more, 0)
         self._fill_to(int(needed[0]))
-        while self._ahead() < needed[-1] and self._has_rows():
-            self._tokenise_some()
+        while self._ahead() < needed[-1]:
+            if self._has_rows():
+                self._tokenise_some()
+            elif self._pending is not None and self._pending.is_there():
+                self._next_unit()
+            else:
+                break
         if self._pending is None and not self._has_rows():
             return len(ends)
         return int(np.searchsorted(needed, self._ahead(), side="right"))
@@ -216,14 +220,14 @@ class Lane:
         """Take the unit that was being read, and begin to read the one after it."""
         assert self._pending is not None
         unit, self._unit_read = self._unit_at(self._cursor), self._cursor
-        rows = self._pending()
+        rows = self._pending.wait()
         self._cursor = self._after(self._cursor)
         self._pending = self._begin_read(0)
         self._rows = rows
         self._skipped.add(unit, rows)
         self._require_rows(unit, rows)
 
-    def _begin_read(self, first: int) -> Callable[[], UnitRows] | None:
+    def _begin_read(self, first: int) -> Pending[UnitRows] | None:
         if self._plan.epochs is not None and self._cursor[0] >= self._plan.epochs:
             return None
         return self._start_read(self._unit_at(self._cursor), self._cursor[0], first)
@@ -253,10 +257,10 @@ class Lane:
 def _chained(digest: int, tokens: np.ndarray, borders: list[int]) -> np.ndarray:
     """The digest, int64, after the tokens from each border to the next and one more, where there are any."""
     content = memoryview(np.ascontiguousarray(tokens, dtype="<i4")).cast("B")
-    last = (digest & (1 << 64) - 1).to_bytes(8, "little")
+    last = digest & (1 << 64) - 1
     found = []
     for begin, end in itertools.pairwise(borders):
         if end > begin:
-            last = hashlib.blake2b(b"".join((last, content[4 * begin : 4 * end + 4])), digest_size=8).digest()
+            last = xxhash.xxh3_64_intdigest(content[4 * begin : 4 * end + 4], last)
         found.append(last)
-    return np.frombuffer(b"".join(found), dtype="<i8")
+    return np.array(found, dtype=np.uint64).view(np.int64)

@@ -11,7 +11,7 @@ import collections
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -24,7 +24,7 @@ from tpujob_trainer.data.packing import pack
 from tpujob_trainer.data.patient_reader import PatientReader
 from tpujob_trainer.data.permutation import row_order
 from tpujob_trainer.data.plan import LanePlan
-from tpujob_trainer.data.read_ahead import Ahead, ReadPool
+from tpujob_trainer.data.read_ahead import Ahead, Later, Pending, ReadPool
 from tpujob_trainer.data.read_meter import METER
 from tpujob_trainer.data.reader import UnitReader
 from tpujob_trainer.data.rows import SkippedRows, UnitRows, usable_rows
@@ -237,10 +237,10 @@ class BatchLoader(Iterator[LocalBatch]):
         packed = pack_positions(self._identity, positions.swapaxes(0, 1))
         return packed.reshape(len(packed), -1, self._plan.num_sources * packed.shape[-1])
 
-    def _start_read(self, source: int, unit: int, epoch: int, first: int) -> Callable[[], UnitRows]:
+    def _start_read(self, source: int, unit: int, epoch: int, first: int) -> Pending[UnitRows]:
         def read() -> UnitRows:
             raw = self._reader.read(unit)
             order = row_order(len(raw.column), "rows", self._plan.seed, epoch, unit)
             return usable_rows(raw, order, first, self._kinds[source])
 
-        return self._pool.submit(read) if self._pool else read
+        return self._pool.submit(read) if self._pool else Later(read)

@@ -11,9 +11,42 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 CLOSE_SECONDS = 1.0
 """How long close() waits for a thread in the middle of something; it ends by itself after that."""
+
+
+class Pending[T](Protocol):
+    """Something that is being made."""
+
+    def is_there(self) -> bool:
+        """Whether it is made, and nothing has to be waited for any more."""
+
+    def wait(self) -> T:
+        """What was made; raises what went wrong."""
+
+
+class Later[T]:
+    """Made by whoever asks for it: nobody else would."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.wait = work
+
+    def is_there(self) -> bool:
+        """False: what is not asked for is not made too early."""
+        return False
+
+
+class _InPool[T]:
+    """Made by a thread."""
+
+    def __init__(self) -> None:
+        self.future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self.wait = self.future.result
+
+    def is_there(self) -> bool:
+        return self.future.done() and not self.future.cancelled() and self.future.exception() is None
 
 
 class ReadPool:
@@ -28,9 +61,10 @@ class ReadPool:
         for thread in self._threads:
             thread.start()
 
-    def submit[T](self, work: Callable[[], T]) -> Callable[[], T]:
-        """Have the work done; what is returned waits for its result, or raises its error."""
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+    def submit[T](self, work: Callable[[], T]) -> Pending[T]:
+        """Have the work done."""
+        pending: _InPool[T] = _InPool()
+        future = pending.future
 
         def task() -> None:
             if self._closed:
@@ -42,7 +76,7 @@ class ReadPool:
                 future.set_exception(error)
 
         self._tasks.put(task)
-        return future.result
+        return pending
 
     def close(self) -> None:
         """Begin nothing new, and end each thread after what it does now.
