@@ -254,9 +254,10 @@ def test_single_file_trains_a_wide_batch(tmp_path):
     assert batches[0].inputs.shape == (32, 16)
 
 
-def test_units_of_texts_that_repeat_are_no_larger_than_others(tmp_path):
+@pytest.mark.parametrize("different", [3, 500], ids=["hardly any other", "partly"])
+def test_units_of_texts_that_repeat_are_no_larger_than_others(tmp_path, different):
     """Parquet keeps a text once for all rows that have it, and tells the size of that."""
-    write_groups(tmp_path / "a.parquet", [[f"{row % 3}" + "x" * 999 for row in range(5000)]])
+    write_groups(tmp_path / "a.parquet", [[f"{row % different:04d}" + "x" * 996 for row in range(5000)]])
 
     manifest = manifest_of(tmp_path, unit_bytes=1 << 20)
 

@@ -25,8 +25,10 @@ from tpujob_trainer.errors import ConfigurationError
 _STREAM_BYTES = 4 << 20
 _SHARED_GROUP_BYTES = 64 << 20
 _SHARED_BYTES = 256 << 20
-_SAMPLED_ROWS, _LEAST_ROW_BYTES = 1024, 8
-"""Rows that take less are numbers of texts that stand in the file once: some are read to see how long they are."""
+_SAMPLED_ROWS = 1024
+_NUMBER_BYTES, _DICTIONARY_BYTES, _SHORT_BYTES = 4, 5 << 18, 256
+"""Texts that repeat stand in a row group once, and rows are numbers of them, until there is a mebibyte of such texts.
+Where that may be all of a row group, and its rows look short, some are read to see how long they are."""
 
 
 class Parquet:
@@ -46,10 +48,15 @@ class Parquet:
             counts.append(group.num_rows)
             sizes.append(sum(group.column(leaf).total_uncompressed_size for leaf in leaves))
         found = FileScan(footer.digest, np.array(counts, dtype=np.int64), np.array(sizes, dtype=np.int64))
-        numbered = (found.counts >= _SAMPLED_ROWS) & (found.sizes < _LEAST_ROW_BYTES * found.counts)
-        if numbered.any():
-            rows = OpenedParquet(root, file, footer, column).sample(int(np.argmax(numbered)), _SAMPLED_ROWS)
-            found.sizes[numbered] = found.counts[numbered] * (rows.nbytes // len(rows))
+        numbered = np.flatnonzero(
+            (found.counts >= _SAMPLED_ROWS)
+            & (found.sizes < _DICTIONARY_BYTES + _NUMBER_BYTES * found.counts)
+            & (found.sizes < _SHORT_BYTES * found.counts)
+        )
+        if len(numbered) and _has_dictionary(footer, int(numbered[0]), leaves):
+            rows = OpenedParquet(root, file, footer, column).sample(int(numbered[0]), _SAMPLED_ROWS)
+            guess = found.counts[numbered] * (rows.nbytes // len(rows))
+            found.sizes[numbered] = np.maximum(found.sizes[numbered], guess)
         return found
 
     def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedParquet:
@@ -82,8 +89,9 @@ class OpenedParquet:
         return RawRows(self._stream(part, first, count))
 
     def sample(self, part: int, count: int) -> Any:
-        """The first rows of a row group."""
-        return self._stream(part, 0, count)
+        """The first rows of a row group, each with its own text."""
+        rows = self._stream(part, 0, count)
+        return rows.cast(rows.type.value_type) if pa.types.is_dictionary(rows.type) else rows
 
     def _read_group(self, part: int) -> Any:
         return self._use(lambda parquet: parquet.read_row_group(part, [self._column.name])[0], pre_buffer=True)
@@ -133,6 +141,10 @@ class _SharedGroups:
 
 
 _SHARED = _SharedGroups()
+
+
+def _has_dictionary(footer: Footer, group: int, leaves: list[int]) -> bool:
+    return any(footer.metadata.row_group(group).column(leaf).has_dictionary_page for leaf in leaves)
 
 
 def _leaves(footer: Footer, path: str, column: Column) -> list[int]:
