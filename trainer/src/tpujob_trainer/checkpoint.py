@@ -138,6 +138,9 @@ class Checkpoints:
             TrainerError: there are checkpoints, and none can be read, or storage is out of reach.
         """
         self.finish(self._limit_seconds + checkpoint_save.ANSWER_SECONDS)
+        # Now, and not when the devices of all processes are to exchange something.
+        self._fingerprinter.compile(abstract_tree)
+        self._runtime.coordination.barrier(self._next("compiled"), limit_seconds=checkpoint_restore.VOTE_SECONDS)
         restored = checkpoint_restore.restore(
             self.directory,
             abstract_tree,

@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.stages import Compiled
 
-from tpujob_trainer.fingerprint_sums import sums
+from tpujob_trainer.fingerprint_sums import sums_of_all
 
 ALGORITHM = "tpujob/1"
 """Kept with the fingerprints, since those of another algorithm say nothing."""
@@ -68,17 +69,21 @@ class Fingerprinter:
         """The fingerprints over all processes. Waits for the devices."""
         return self.begin(tree).wait()
 
+    def compile(self, abstract: Any) -> None:
+        """Compiles for a tree of `jax.ShapeDtypeStruct` with shardings.
+
+        Processes that compile at the first use keep the others waiting, in an exchange of devices.
+        """
+        for _, program in _programs(jax.tree.leaves(abstract)):
+            program.compiled()
+
     def begin(self, tree: Any) -> Underway:
         """Has the devices compute them after what they are doing, and waits for nothing."""
         leaves = [_placed(leaf) for leaf in jax.tree.leaves(tree)]
-        by_mesh: dict[Mesh, list[int]] = {}
-        for index, leaf in enumerate(leaves):
-            by_mesh.setdefault(leaf.sharding.mesh, []).append(index)
-        parts = []
-        for mesh, indices in by_mesh.items():
-            chosen = [leaves[index] for index in indices]
-            program = _program(mesh, tuple((leaf.shape, leaf.sharding.spec) for leaf in chosen))
-            parts.append((indices, program, program.jitted(chosen)))
+        parts = [
+            (indices, program, program.compiled()([leaves[index] for index in indices]))
+            for indices, program in _programs(leaves)
+        ]
         return Underway(leaf_names(tree), parts)
 
 
@@ -93,15 +98,19 @@ class _Program:
     Written for one device (`shard_map`): a compiler that divides the whole would move the arrays themselves.
     """
 
-    def __init__(self, mesh: Mesh, leaves: Sequence[tuple[tuple[int, ...], PartitionSpec]]) -> None:
-        """`leaves` has the shape and the place of each."""
-        self.copies = [_copies(NamedSharding(mesh, spec), shape) for shape, spec in leaves]
-        specs = [spec for _, spec in leaves]
+    def __init__(self, mesh: Mesh, abstract: Sequence[jax.ShapeDtypeStruct]) -> None:
+        """For arrays of these shapes, types and places on the mesh; compiled when it is needed."""
+        self.copies = [_copies(_sharding(leaf), leaf.shape) for leaf in abstract]
+        self._abstract = abstract
+        self._compiled: Compiled | None = None
+        specs = [_sharding(leaf).spec for leaf in abstract]
         names = mesh.axis_names
 
         def of_device(parts: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
             """uint32 [leaves, 2] of all devices, and [1, leaves, 2] of this one alone."""
-            own = jnp.stack([sums(part, _begins(part, spec)) for part, spec in zip(parts, specs, strict=True)])
+            begins = {(part.shape, spec): _begins(part, spec) for part, spec in zip(parts, specs, strict=True)}
+            places = [begins[part.shape, spec] for part, spec in zip(parts, specs, strict=True)]
+            own = sums_of_all(parts, places)
             counts = jnp.stack([_is_first_copy(spec, names) for spec in specs])
             total = jax.lax.psum(jnp.where(counts[:, None], own, np.uint32(0)), names)
             return total, own[None]
@@ -113,21 +122,51 @@ class _Program:
             out_specs=(PartitionSpec(), PartitionSpec(names)),
             check_vma=False,
         )
-        self.jitted = jax.jit(mapped)
+        self._jitted = jax.jit(mapped)
+
+    def compiled(self) -> Compiled:
+        """For a list of such arrays: sums of all devices, and of each one."""
+        if self._compiled is None:
+            self._compiled = self._jitted.lower(list(self._abstract)).compile()
+        return self._compiled
 
 
-def _placed(leaf: Any) -> jax.Array:
-    """The leaf, on a mesh."""
-    leaf = jnp.asarray(leaf)
-    if isinstance(leaf.sharding, NamedSharding):
-        return leaf
-    device = min(leaf.sharding.device_set, key=lambda found: found.id)
-    return jax.device_put(leaf, NamedSharding(Mesh(np.array([device]), "one"), PartitionSpec()))
+def _programs(leaves: Sequence[jax.Array | jax.ShapeDtypeStruct]) -> list[tuple[list[int], _Program]]:
+    """One for each mesh, with the leaves that lie on it."""
+    by_mesh: dict[Mesh, list[int]] = {}
+    for index, leaf in enumerate(leaves):
+        by_mesh.setdefault(_sharding(leaf).mesh, []).append(index)
+    return [
+        (
+            indices,
+            _program(mesh, tuple((leaves[i].shape, _dtype(leaves[i]), _sharding(leaves[i]).spec) for i in indices)),
+        )
+        for mesh, indices in by_mesh.items()
+    ]
+
+
+def _dtype(leaf: jax.Array | jax.ShapeDtypeStruct) -> Any:
+    """As the devices have it: what NumPy says of 64 bits is 32 there."""
+    return jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
 
 
 @functools.cache
-def _program(mesh: Mesh, leaves: tuple[tuple[tuple[int, ...], PartitionSpec], ...]) -> _Program:
-    return _Program(mesh, leaves)
+def _program(mesh: Mesh, leaves: tuple[tuple[tuple[int, ...], Any, PartitionSpec], ...]) -> _Program:
+    abstract = [jax.ShapeDtypeStruct(s, dtype, sharding=NamedSharding(mesh, spec)) for s, dtype, spec in leaves]
+    return _Program(mesh, abstract)
+
+
+def _sharding(leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
+    """Where the leaf lies, on a mesh; what lies on no mesh, on one of a single device."""
+    if isinstance(leaf.sharding, NamedSharding):
+        return leaf.sharding
+    device = min(leaf.sharding.device_set, key=lambda found: found.id)
+    return NamedSharding(Mesh(np.array([device]), "one"), PartitionSpec())
+
+
+def _placed(leaf: Any) -> jax.Array:
+    leaf = jnp.asarray(leaf)
+    return leaf if isinstance(leaf.sharding, NamedSharding) else jax.device_put(leaf, _sharding(leaf))
 
 
 def _copies(sharding: NamedSharding, shape: tuple[int, ...]) -> list[tuple[jax.Device, jax.Device]]:

@@ -17,6 +17,30 @@ AT_ONCE = 16
 terms; before one of 32 or more it writes all terms to fresh memory, which takes ten times as long."""
 FEW = 4096
 """So many partial sums are added at once."""
+SMALL = 65536
+"""Words of an array that is not worth the trouble."""
+
+
+def sums_of_all(parts: Sequence[jax.Array], begins: Sequence[Sequence[jax.Array | int]]) -> jax.Array:
+    """uint32 [parts, 2] of parts of arrays; each one's as `sums` has it.
+
+    Small ones of the same form are taken together: there are many of them, and each would cost a second to compile.
+    """
+    alike: dict[object, list[int]] = {}
+    for index, part in enumerate(parts):
+        is_small = part.size <= SMALL and not jnp.issubdtype(part.dtype, jax.dtypes.extended)
+        places = tuple(id(begin) for begin in begins[index])
+        alike.setdefault((part.shape, part.dtype, places) if is_small else index, []).append(index)
+    found: list[jax.Array] = [jnp.zeros(2, jnp.uint32)] * len(parts)
+    for indices in alike.values():
+        first = begins[indices[0]]
+        if len(indices) == 1:
+            found[indices[0]] = sums(parts[indices[0]], first)
+            continue
+        together = jax.vmap(lambda part, first=first: sums(part, first))(jnp.stack([parts[i] for i in indices]))
+        for at, index in enumerate(indices):
+            found[index] = together[at]
+    return jnp.stack(found)
 
 
 def sums(part: jax.Array, begins: Sequence[jax.Array | int]) -> jax.Array:
@@ -34,9 +58,15 @@ def sums(part: jax.Array, begins: Sequence[jax.Array | int]) -> jax.Array:
     found = []
     for seed, is_first in ((FIRST, True), (SECOND, False)):
         rows, columns = _positions(words.shape, begins, seed)
+        if words.size > SMALL:
+            # Kept from being computed anew for each word.
+            rows, columns = jax.lax.optimization_barrier((rows, columns))
         grid, position = table.reshape(shapes[0]), rows.reshape(shapes[1]) + columns.reshape(shapes[2])
         terms = _mixed(grid ^ position if is_first else grid * np.uint32(SECOND) + position)
-        found.append(_added(jnp.sum(terms, axis=axis, dtype=jnp.uint32)))
+        if words.size > SMALL:
+            found.append(_added(jnp.sum(terms, axis=axis, dtype=jnp.uint32)))
+        else:
+            found.append(jnp.sum(terms, dtype=jnp.uint32))
     return jnp.stack(found)
 
 
@@ -73,8 +103,7 @@ def _positions(shape: tuple[int, ...], begins: Sequence[jax.Array | int], seed: 
     for axis, hashed in enumerate(hashes[:-1]):
         rows = rows + hashed.reshape([-1 if at == axis else 1 for at in range(len(shape) - 1)])
     columns = hashes[-1] if hashes else jnp.zeros(1, jnp.uint32)
-    # Kept from being computed anew for each word.
-    return jax.lax.optimization_barrier((rows.ravel(), columns))
+    return rows.ravel(), columns
 
 
 def _words(leaf: jax.Array) -> jax.Array:
