@@ -3,7 +3,7 @@
 Under the launcher, which would kill what is still there two seconds before the grace period ends.
 """
 
-import itertools
+import concurrent.futures
 import json
 import signal
 import time
@@ -18,6 +18,8 @@ from tests.multiprocess.storage_proxy import STALL, StorageProxy
 pytestmark = pytest.mark.processes
 
 EVERY = 5
+AT_ONCE_SECONDS = 8
+"""Beside the starts of others; who waits for the grace period to end takes more than eleven."""
 LONG_HEARTBEAT = 30
 """So that nobody is missed before the grace period ends."""
 
@@ -27,6 +29,7 @@ class Stopped:
 
     def __init__(self, run, asked):
         self.run = run
+        self.codes_of_all: list[int] = []
         for index in asked:
             processes.kill(run[index], signal.SIGTERM)
         begun = time.time()
@@ -38,53 +41,65 @@ class Stopped:
         assert self.ended < GRACE_SECONDS, self.run.explain()
 
 
-@pytest.fixture
-def strike(tmp_path, trainer_block):
-    """A function that starts a run with a fault and returns it when the fault is there."""
-    number = itertools.count()
+FAULTS = {
+    "compile": (("long compute", 1, "compile"), [1]),
+    "read": (("blocked read", 1, "step"), [0, 1]),
+    "frozen": (("SIGSTOP", 1, "step"), [0]),
+}
+"""What a process is doing, and who is asked to stop then."""
 
-    def strike(fault, victim, stage):
-        folder = tmp_path / str(next(number))
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory, trainer_block):
+    """How each of the runs ended. They are played at once: mostly they wait."""
+    config = trainer_block(steps=100_000, every_steps=EVERY, heartbeatSeconds=LONG_HEARTBEAT)
+
+    def play(name):
+        cell, asked = FAULTS[name]
+        folder = tmp_path_factory.mktemp(name)
         mark = folder / "mark"
-        run = processes.start(
+        with processes.start(
             folder / "logs",
             processes=2,
             devices=1,
-            config=trainer_block(steps=100_000, every_steps=EVERY, heartbeatSeconds=LONG_HEARTBEAT),
+            config=config,
             checkpoint_dir=folder / "checkpoints",
             grace_seconds=GRACE_SECONDS,
             startup_seconds=120,
             program=LAUNCHED,
-            extra=faults.environment(faults.Cell(fault, victim, stage), mark),
-        )
-        faults.wait_for_strike(run, mark)
-        return run
+            extra=faults.environment(faults.Cell(*cell), mark),
+        ) as run:
+            faults.wait_for_strike(run, mark)
+            found = Stopped(run, asked)
+            if name == "compile":
+                found.codes_of_all = run.wait(limit_seconds=GRACE_SECONDS)
+            return found
 
-    return strike
-
-
-def test_compile_that_takes_a_minute(strike):
-    with strike("long compute", 1, "compile") as run:
-        stopped = Stopped(run, asked=[1])
-        stopped.assert_in_time()
-        # It was alone in being asked; the other one hears it, in JAX's barrier.
-        assert run.wait(limit_seconds=GRACE_SECONDS) == [75, 75]
-    assert stopped.ended < 5
-    assert "SIGTERM outside the training loop: nothing to save" in run[1].termination_message
-    assert "ended with process 1 on host" in run[0].termination_message
+    with concurrent.futures.ThreadPoolExecutor(len(FAULTS)) as pool:
+        return {name: pool.submit(play, name) for name in FAULTS}
 
 
-def test_read_that_does_not_return(strike):
-    with strike("blocked read", 1, "step") as run:
-        Stopped(run, asked=[0, 1]).assert_in_time()
-    for member in run.members:
+def test_compile_that_takes_a_minute(stopped):
+    found = stopped["compile"].result()
+    found.assert_in_time()
+    assert found.ended < AT_ONCE_SECONDS
+    # It was alone in being asked; the other one hears it, in JAX's barrier.
+    assert found.codes_of_all == [75, 75]
+    assert "SIGTERM outside the training loop: nothing to save" in found.run[1].termination_message
+    assert "ended with process 1 on host" in found.run[0].termination_message
+
+
+def test_read_that_does_not_return(stopped):
+    found = stopped["read"].result()
+    found.assert_in_time()
+    for member in found.run.members:
         assert "asked to stop (SIGTERM at process" in member.termination_message
 
 
-def test_peer_that_is_frozen(strike):
-    with strike("SIGSTOP", 1, "step") as run:
-        Stopped(run, asked=[0]).assert_in_time()
-    assert "the grace period is over; what was not committed is lost" in run[0].termination_message
+def test_peer_that_is_frozen(stopped):
+    found = stopped["frozen"].result()
+    found.assert_in_time()
+    assert "the grace period is over; what was not committed is lost" in found.run[0].termination_message
 
 
 def test_storage_that_takes_longer_than_the_grace(bucket, tmp_path, trainer_block):
