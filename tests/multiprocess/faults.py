@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -74,6 +75,8 @@ class Outcome:
     """From the fault to the end of the last process that can end."""
     stacks: tuple[str, ...]
     """Those that were left in the checkpoint directory, by process."""
+    last: Mapping[str, Any]
+    """The report that was left there; empty where none was."""
     explanation: str
 
     def problems(self) -> list[str]:
@@ -108,6 +111,8 @@ def run(cell: Cell, folder: Path, config: Mapping[str, Any], **arguments: Any) -
     mark = folder / "mark"
     if cell.stage == "evaluate":
         config = {**config, "evaluation": {"everySteps": 3, "batches": 4}}
+    if cell.stage == "sample":
+        config = {**config, "sample": {"prompt": "0", "tokens": 4, "everySteps": 3}}
     if cell.fault == "sleep":
         config = {**config, "watchdog": WATCHDOG}
     arguments.setdefault("grace_seconds", GRACE_SECONDS)
@@ -131,8 +136,15 @@ def run(cell: Cell, folder: Path, config: Mapping[str, Any], **arguments: Any) -
             tuple(member.termination_message for member in attempt.members),
             ended - begun,
             tuple(file.read_text() for file in sorted((folder / "checkpoints" / "attempts").glob("*.stacks-*.txt"))),
+            last_report(folder / "checkpoints"),
             attempt.explain(),
         )
+
+
+def last_report(checkpoints: Path) -> dict[str, Any]:
+    """Of process 0."""
+    files = sorted((checkpoints / "attempts").glob("*.json"))
+    return json.loads(files[-1].read_text()) if files else {}
 
 
 def environment(cell: Cell, mark: Path) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 Environment:
     FAULT: one of `FAULTS`; none: the trainer as it is.
-    FAULT_STAGE: one of `STAGES`.
+    FAULT_STAGE: one of `STAGES` or `MORE_STAGES`.
     FAULT_PROCESS: the process that has it.
     FAULT_MARK: a file that is made at that moment.
 """
@@ -20,6 +20,8 @@ from typing import Any
 
 STAGES = ("start", "compile", "step", "save", "evaluate")
 """When all have met and JAX's service is not there yet; when others have compiled; and so on."""
+MORE_STAGES = ("restore", "sample")
+"""Those in which nothing but the request to stop is of interest."""
 STEP = 6
 """The step that the fault comes before, in stage `step`."""
 EVALUATION_BATCH = 2
@@ -108,12 +110,12 @@ def _arm(stage: str, strike: Callable[[], None]) -> None:
 
         # All have met, and none is in JAX's service yet.
         _before(jax.distributed, "initialize", strike)
-    elif stage in ("compile", "step", "evaluate"):
+    elif stage in ("compile", "step", "evaluate", "sample"):
         _arm_computation(stage, strike)
-    elif stage == "save":
+    elif stage in ("save", "restore"):
         from tpujob_trainer.checkpoint import Checkpoints
 
-        _before(Checkpoints, "save", strike)
+        _before(Checkpoints, stage, strike)
     else:
         raise ValueError(f"no stage {stage}")
 
@@ -131,6 +133,8 @@ def _arm_computation(stage: str, strike: Callable[[], None]) -> None:
             return _at_call(STEP, function, strike)
         if (stage, name) == ("evaluate", "evaluation"):
             return _at_call(EVALUATION_BATCH, function, strike)
+        if (stage, name) == ("sample", "sample"):
+            return _at_call(1, function, strike)
         return function
 
     Session.compiled = replaced  # type: ignore[method-assign, assignment]
