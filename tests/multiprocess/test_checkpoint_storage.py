@@ -15,7 +15,8 @@ COUNTING = ("-m", "tests.multiprocess.counting_run")
 PROCESSES = 2
 LIMIT_SECONDS = 6
 """After which a save has failed."""
-FAIL_AFTER_SECONDS = 15
+FAIL_AFTER_SECONDS = 20
+"""Of the last commit's age; two saves may fail before the storage is well again."""
 NOTICE_SECONDS = 5.0
 """On top of the limit, on a busy machine."""
 BLOCKING_SECONDS = 2.0
@@ -75,13 +76,15 @@ def story(bucket, tmp_path_factory):
 
 def played(story):
     proxy = story.proxy
-    story.wait(" committed ")
+    # On a busy machine the very first one may be given up.
+    committed = int(re.findall(r" committed (\d+)", story.wait(" committed ")[0])[-1])
 
     # In the middle of a commit: everything is written but the marker of the step. Later steps are not touched.
     stalled: list[str] = []
 
     def first_marker(request):
-        if request.is_write and re.search(r"steps/\d+/commit_success.txt$", request.name) and not stalled:
+        marker = re.search(r"steps/(\d+)/commit_success.txt$", request.name)
+        if request.is_write and marker and int(marker[1]) > committed and not stalled:
             stalled.append(request.name)
         return request.is_write and request.name in stalled
 
@@ -92,12 +95,13 @@ def played(story):
     proxy.heal()
     story.wait(" committed ")
 
-    for status in (429, 503, 403):
+    for status in (429, 503):
         proxy.fail(status)
         story.added[str(status)] = story.wait(r" failed \d+: ")
         proxy.heal()
         story.added[f"after {status}"] = story.wait(" committed ")
 
+    # A permission that does not come back.
     proxy.fail(403)
     story.codes = story.run.wait(limit_seconds=120)
     return story
@@ -118,7 +122,7 @@ def test_next_save_succeeds_while_that_one_still_hangs(story):
         assert int(step) > story.stalled_step
 
 
-@pytest.mark.parametrize("status", ["429", "503", "403"])
+@pytest.mark.parametrize("status", ["429", "503"])
 def test_failing_storage_fails_the_save_and_not_the_run(story, status):
     for lines in story.added[status]:
         assert re.search(r" failed \d+: ", lines)
@@ -137,6 +141,7 @@ def test_training_never_waits_for_storage(story):
 def test_run_ends_with_77_when_storage_refuses_for_too_long(story):
     assert story.codes == [77] * PROCESSES, story.run.explain()
     for member in story.run.members:
+        assert len(re.findall(r" failed \d+: ", member.log)) > 3, "it went on for a while"
         assert "spec.checkpointDir: saves to gs://" in member.termination_message
         assert "fail, and nothing was committed for" in member.termination_message
         assert "403" in member.termination_message or "fault" in member.termination_message
