@@ -173,8 +173,8 @@ def main() -> None:
     arguments.add_argument("--task", help=argparse.SUPPRESS)
     given = arguments.parse_args()
     if given.reader:
-        print(json.dumps(measure(given.reader, Task(**json.loads(given.task)), given.seconds)))
-        return
+        print(json.dumps(measure(given.reader, Task(**json.loads(given.task)), given.seconds)), flush=True)
+        os._exit(0)  # threads that read ahead are in the middle of it
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     print(f"Python {platform.python_version()}, {versions}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     columns = {}
