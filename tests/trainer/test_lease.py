@@ -74,7 +74,7 @@ def test_holder_that_looks_knows_at_once(take):
     first.confirm()
     take("1.1-bb").confirm()
     first.verify()
-    with pytest.raises(errors.ConfigurationError, match="another run has taken over .*: attempt 1.1-bb"):
+    with pytest.raises(errors.ConfigurationError, match=r"another run has taken over .*: attempt 1.1-bb"):
         first.confirm()
 
 
