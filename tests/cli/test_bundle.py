@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from tpujob.bundle import contents
+from tpujob.bundle import contents, making
 from tpujob.bundle.checksums import differences, files_of, read_sums, verify, write_sums
 from tpujob.bundle.contents import CarriedImage, Contents
 from tpujob.bundle.locks import own_lock, read_lock, union
@@ -258,6 +258,20 @@ def test_packing_depends_on_content_alone(tmp_path):
     assert gzip.decompress((tmp_path / "one.tgz").read_bytes())
     with tarfile.open(tmp_path / "one.tgz") as tar:
         assert tar.getnames() == ["top/file", "top/sub/other"]
+
+
+def test_wheels_of_another_source_are_not_taken_for_current(tmp_path):
+    """Also when the run that packed the new source was interrupted before it made wheels of it."""
+    for folder in ("chart", "source", "requirements"):
+        (tmp_path / folder).mkdir()
+    lock = tmp_path / "requirements" / "own-run.txt"
+    lock.write_text("of the source before")
+    assert not making._pack(ROOT, tmp_path, "0.1.0")
+    assert making._pack(ROOT, tmp_path, "0.1.0")
+    assert not lock.exists()
+    lock.write_text("of this source")
+    assert making._pack(ROOT, tmp_path, "0.1.0")
+    assert lock.exists()
 
 
 def test_version_and_base_are_those_of_the_checkout():

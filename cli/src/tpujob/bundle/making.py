@@ -26,6 +26,8 @@ from tpujob_contract import ExitCode
 
 UNFINISHED = (".fetch-*", ".build-*", ".image-*")
 """Folders that an interrupted run leaves."""
+OWN_LOCK = "requirements/own-run.txt"
+"""It names our wheels, once they are those of the source that the bundle carries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +152,14 @@ def _pack(source: Path, bundle: Path, version: str) -> bool:
     pack(bundle / f"chart/{chart.name}-{version}.tgz", chart.name, chart, ["."])
     archive = bundle / f"source/tpujob-{version}.tar.gz"
     _drop_others(archive.parent, archive.name)
-    before = sha256(archive) if archive.exists() else None
-    pack(archive, f"tpujob-{version}", source, (*contents.SOURCES, *contents.SOURCE_FILES))
-    return sha256(archive) == before
+    now = archive.with_name("unfinished.tar.gz")
+    pack(now, f"tpujob-{version}", source, (*contents.SOURCES, *contents.SOURCE_FILES))
+    is_same = archive.exists() and sha256(now) == sha256(archive)
+    if not is_same:
+        # First: should this end before our wheels are made anew, nothing may take the old ones for those of the source.
+        (bundle / OWN_LOCK).unlink(missing_ok=True)
+    now.replace(archive)
+    return is_same
 
 
 def _drop_others(folder: Path, name: str) -> None:
@@ -201,7 +208,7 @@ def _wheels(wish: Wish, source: Path, version: str, announce: Callable[[str], ob
     folder = WheelFolder(wish.out / "wheels", wish.wheels, announce)
     folder.drop_damaged(pins)
     needed = set().union(*(folder.fetch(pins, target) for target in targets))
-    own_lock_file = requirements / "own-run.txt"
+    own_lock_file = wish.out / OWN_LOCK
     own = folder.find(read_lock(own_lock_file.read_text())) if same_source and own_lock_file.exists() else None
     if own is None:
         announce("building our wheels")
