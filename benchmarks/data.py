@@ -147,12 +147,12 @@ def table(columns: dict[str, dict[str, dict[str, float]]]) -> Iterator[str]:
     """Lines of Markdown: million tokens for each second of one core, by way and column."""
 
     def row(name: str, values: Iterable[float]) -> str:
-        return " | ".join((f"| {name}", *(f"{value:.3g}" for value in values), ""))
+        return " | ".join((f"| {name}", *(f"{value:.3g}" for value in values))) + " |"
 
     def best(figures: dict[str, dict[str, float]], part: str) -> float:
         return max(figure[SPEED] for name, figure in figures.items() if name != OURS and name.endswith(part))
 
-    yield " | ".join(("| million tokens per second and core", *columns, ""))
+    yield " | ".join(("| million tokens per second and core", *columns)) + " |"
     yield "|---" * (len(columns) + 1) + "|"
     for name in READERS:
         yield row(name.replace("_", " "), (figures[name][SPEED] / 1e6 for figures in columns.values()))

@@ -78,12 +78,15 @@ def datasets_as_documented(task: Task) -> Batches:
 
 
 def datasets_on_arrow(task: Task) -> Batches:
-    """Streaming and split_dataset_by_node for the files alone; the rest on Arrow tables and numpy, by hand."""
-    encode = _encoder(task.tokenizer)
+    """Streaming and split_dataset_by_node for the files alone; the rest on Arrow tables and numpy, by hand.
+
+    Keeps no position: it cannot go on where it was.
+    """
+    encode = _array_encoder(task.tokenizer)
     random = np.random.default_rng(0)
     stream = _streamed(task).with_format("arrow").repeat(None)
 
-    def documents() -> Iterator[Sequence[Sequence[int]]]:
+    def documents() -> Iterator[Sequence[np.ndarray]]:
         for table in stream.iter(batch_size=SHUFFLE_ROWS):
             texts = table["text"].take(pa.array(random.permutation(len(table))))
             yield encode(texts.to_pylist())
@@ -110,7 +113,7 @@ def grain_on_row_groups(task: Task) -> Batches:
     import pyarrow.parquet as pq
     from grain import experimental
 
-    encode = _encoder(task.tokenizer)
+    encode = _array_encoder(task.tokenizer)
     groups = [(path, group) for path in task.share for group in range(pq.ParquetFile(path).num_row_groups)]
 
     class Source:
@@ -121,7 +124,7 @@ def grain_on_row_groups(task: Task) -> Batches:
             path, group = groups[at]
             texts = pq.ParquetFile(path).read_row_group(group, ["text"])["text"]
             order = np.random.default_rng(at).permutation(len(texts))
-            return [{"tokens": np.array(ids, np.int32)} for ids in encode(texts.take(pa.array(order)).to_pylist())]
+            return [{"tokens": ids} for ids in encode(texts.take(pa.array(order)).to_pylist())]
 
     class Rows(grain.experimental.FlatMapTransform):  # type: ignore[misc]
         max_fan_out = SHUFFLE_ROWS
@@ -178,6 +181,14 @@ def _encoder(tokenizer: str) -> Callable[[list[str]], list[list[int]]]:
     return lambda texts: [[*encoded.ids, end] for encoded in model.encode_batch_fast(texts, add_special_tokens=False)]
 
 
+def _array_encoder(tokenizer: str) -> Callable[[list[str]], list[np.ndarray]]:
+    """The same as arrays, int32; bytes without a list of them in between."""
+    if tokenizer != "bytes":
+        encode = _encoder(tokenizer)
+        return lambda texts: [np.array(ids, np.int32) for ids in encode(texts)]
+    return lambda texts: [np.append(np.frombuffer(text.encode(), np.uint8), np.int32(257)) for text in texts]
+
+
 def _windows(tokens: np.ndarray, ends: np.ndarray, length: int) -> dict[str, np.ndarray]:
     """As many windows as the tokens fill; [windows, length] each."""
     count = (len(tokens) - 1) // length
@@ -194,11 +205,10 @@ def _windows(tokens: np.ndarray, ends: np.ndarray, length: int) -> dict[str, np.
     }
 
 
-def _packed_in_batches(documents: Iterator[Sequence[Sequence[int]]], task: Task) -> Batches:
+def _packed_in_batches(documents: Iterator[Sequence[np.ndarray]], task: Task) -> Batches:
     wanted = task.rows * task.sequence_length
     tokens, ends = np.empty(0, np.int32), np.empty(0, np.int64)
-    for group in documents:
-        more = [np.array(ids, np.int32) for ids in group]
+    for more in documents:
         lengths = np.array([len(ids) for ids in more])
         ends = np.concatenate([ends, np.cumsum(lengths) + len(tokens)])
         tokens = np.concatenate([tokens, *more])
