@@ -5,6 +5,7 @@ Process 0 alone spoils its rows of them: the loss is everybody's.
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,23 +17,32 @@ BATCHES = 2
 def main() -> None:
     """Puts the poison in place and trains."""
     from tpujob_trainer import data
-    from tpujob_trainer.batches import Assembler
+    from tpujob_trainer.batches import Assembler, Feed
     from tpujob_trainer.main import main
     from tpujob_trainer.signals import Signals
     from tpujob_trainer.train_step import Batch
 
-    make, mark, spoiled = Assembler.batch, Path(os.environ["POISON"]), 0
+    make, take, mark = Assembler.batch, Feed.take, Path(os.environ["POISON"])
+    spoiled, is_training = 0, False
+
+    def taken(self: Feed, say: Callable[[], Signals]) -> Batch:
+        nonlocal is_training
+        is_training = True  # batches of an evaluation are made by the same assembler
+        try:
+            return take(self, say)
+        finally:
+            is_training = False
 
     def batch(self: Assembler, local: data.LocalBatch, signals: Signals) -> Batch:
         nonlocal spoiled
-        if spoiled < BATCHES and os.environ["TPUJOB_HOST"] == "0" and mark.exists():
+        if is_training and spoiled < BATCHES and os.environ["TPUJOB_HOST"] == "0" and mark.exists():
             spoiled += 1
             targets = local.targets.copy()
             targets[0, 0] = NO_TOKEN
             local = dataclasses.replace(local, targets=targets, loss_mask=np.ones_like(local.loss_mask))
         return make(self, local, signals)
 
-    Assembler.batch = batch  # type: ignore[method-assign]
+    Assembler.batch, Feed.take = batch, taken  # type: ignore[method-assign]
     main()
 
 

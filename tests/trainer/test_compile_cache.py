@@ -16,10 +16,20 @@ def test_folder_tells_software_and_hardware():
     assert re.fullmatch(r"[A-Za-z0-9._=-]+", name)
 
 
+@pytest.fixture
+def nothing_is_kept():
+    """As in a new process: runs of other tests in this one have their own place."""
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.mark.usefixtures("nothing_is_kept")
 @pytest.mark.parametrize(("directory", "enabled"), [(None, True), ("/nowhere", False)])
 def test_without_a_place_or_a_wish_nothing_is_kept(directory, enabled):
-    assert not jax.config.jax_compilation_cache_dir
     assert use(directory, enabled=enabled) is None
+    assert not jax.config.jax_compilation_cache_dir
 
 
 def test_events_are_counted():
