@@ -57,8 +57,9 @@ e2e-isolated: .venv/dev ## a place without a network: from the bundle, a worksta
 faults: .venv/go ## every fault at every moment, with real processes; many minutes
 	$(BIN)/python -m pytest -m faults --timeout=1800 tests/multiprocess
 
-bench-checkpoint: .venv/dev ## what saves cost a run, and a restore in its parts, on this machine
-	$(BIN)/python benchmarks/checkpoint.py
+bench-checkpoint: .venv/go ## what saves cost a run, and a restore in its parts, on this machine
+	$(BIN)/python -m benchmarks.checkpoint
+	$(BIN)/python -m benchmarks.checkpoint --bucket
 
 bench-restart: .venv/dev ## process start to first new step, with compiled programs kept and without
 	$(BIN)/python benchmarks/restart.py

@@ -1,18 +1,21 @@
 """What checkpoints cost: steps with saves against steps without, fingerprints, and a restore in its parts.
 
-One process, one device, a folder on this machine's disk. The step is that of a stack of matrices with AdamW: the same
-arithmetic for each parameter and token as a decoder's. A thousand tokens a step are few for a run of this size: saves
-come sooner here than in training. Steps with saves and without take turns, since machines change their pace.
+One process, one device, a folder on this machine's disk, or with `--bucket` an emulator of Google Cloud Storage beside
+it, which takes its part of the same processors. The step is that of a stack of matrices with AdamW: the same arithmetic
+for each parameter and token as a decoder's. A thousand tokens a step are few for a run of this size: saves come sooner
+here than in training. Steps with saves and without take turns, since machines change their pace.
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import os
 import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -22,6 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from tests.cluster import binaries
+from tests.cluster.processes import Process, free_ports
+from tests.multiprocess.bucket import EMULATOR, Bucket
 from tpujob_trainer import checkpoint, coordination
 from tpujob_trainer.checkpoint_retention import Retention
 from tpujob_trainer.fingerprint import Fingerprinter
@@ -38,13 +44,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1024, help="of a step")
     parser.add_argument("--rounds", type=int, default=2, help="each with one save, and as many steps without")
     parser.add_argument("--every", type=int, default=50, help="steps between two saves")
+    parser.add_argument("--bucket", action="store_true", help="on gs://, of an emulator on this machine")
     options = parser.parse_args()
 
     optimizer = optax.adamw(1e-4)
     tree = made(options.parameters * 1_000_000 // WIDTH**2, optimizer)
     step = compiled_step(optimizer, tree, options.tokens)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
-    with tempfile.TemporaryDirectory(prefix="tpujob-checkpoints-") as directory:
+    with bucket() if options.bucket else tempfile.TemporaryDirectory(prefix="tpujob-checkpoints-") as directory:
         blocking: list[float] = []
         commits: list[float] = []
         checkpoints = opened(directory, blocking, commits)
@@ -89,7 +96,8 @@ def main() -> None:
     block, commit = statistics.mean(blocking), statistics.mean(commits)
     plain, saving = sum(without) / options.rounds, sum(with_saves) / options.rounds
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions()}")
-    print(f"state: {size / 1e6:.0f} MB, {options.parameters} M parameters; a save every {options.every} steps")
+    where = "gs:// of an emulator" if options.bucket else "a folder"
+    print(f"state: {size / 1e6:.0f} MB, {options.parameters} M parameters; a save every {options.every} steps, {where}")
     print(f"step without saves            {statistics.median(without) * 1e3:8.1f} ms (median)")
     print(f"{options.every} steps without a save       {plain:8.2f} s")
     print(f"{options.every} steps with one             {saving:8.2f} s, {saving / plain - 1:+.2%}")
@@ -104,6 +112,25 @@ def main() -> None:
     print(f"  read                        {(parts.read - place) * 1e3:8.1f} ms")
     print(f"  place on the device         {place * 1e3:8.1f} ms (a copy of the same arrays from host memory)")
     print(f"  verify                      {parts.verify * 1e3:8.1f} ms")
+
+
+@contextlib.contextmanager
+def bucket() -> Iterator[str]:
+    """A folder of a bucket of an emulator that is started for it; it holds all objects in memory."""
+    binaries.build_all(print, names=(EMULATOR,))
+    (port,) = free_ports(1)
+    where = f"127.0.0.1:{port}"
+    flags = ("-scheme=http", "-backend=memory", "-host=127.0.0.1", f"-port={port}", f"-public-host={where}")
+    with tempfile.TemporaryDirectory() as logs:
+        emulator = Process(EMULATOR, [binaries.path(EMULATOR), *flags], Path(logs) / "log")
+        try:
+            found = Bucket(f"http://{where}", "benchmark")
+            emulator.wait_until_ready("the storage emulator", found.answers)
+            found.create()
+            os.environ.update(found.environment)
+            yield f"gs://{found.name}/run"
+        finally:
+            emulator.stop()
 
 
 class Fingerprints:
