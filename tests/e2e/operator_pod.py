@@ -18,7 +18,9 @@ def kill(jobs: Jobs) -> None:
     """Ends the operator's pod without warning, and returns when the next one works."""
     client, namespace = jobs.cluster, jobs.surroundings.operator_namespace
     before = _names(jobs)
-    client.kubectl("delete", "pods", *before, f"--namespace={namespace}", "--force", "--grace-period=0")
+    if before:  # another scene may have ended it just now
+        where = (f"--namespace={namespace}", "--ignore-not-found")
+        client.kubectl("delete", "pods", *before, *where, "--force", "--grace-period=0")
     wait_for("another pod of the operator", lambda: set(_names(jobs)) - set(before), timeout_seconds=60)
     client.kubectl("rollout", "status", *DEPLOYMENT, f"--namespace={namespace}", "--timeout=120s")
 
