@@ -12,6 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.cluster.waiting import wait_for
+from tests.multiprocess.processes import COMPILE_CACHE
 from tpujob.folder import folder_to_parquet
 
 pytestmark = pytest.mark.processes
@@ -60,8 +61,13 @@ class Desk:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Compiled fast, not well: what is shown here is not the speed.
-            env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"},
+            # Compiled fast, not well, and once for all: what is shown here is not the speed.
+            env={
+                **os.environ,
+                "XLA_FLAGS": "--xla_backend_optimization_level=0",
+                "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
+                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            },
         )
 
     def run(self, *options: str, **changes: object) -> subprocess.CompletedProcess[str]:

@@ -89,7 +89,7 @@ def check(logs):
     assert committed > 0
 
 
-@pytest.mark.parametrize(("count", "seed"), [(3, 0), *ROUNDS])
+@pytest.mark.parametrize(("count", "seed"), [(2, 0), *ROUNDS])
 def test_killed_bucket_run_goes_on_from_its_last_commit(tmp_path, bucket, count, seed):
     proxy = StorageProxy(bucket, PROCESSES)
     try:
