@@ -194,7 +194,8 @@ def start(
             "HOME": str(folder),
             "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": str(devices),
-            "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
+            # Not for several: `compile_cache.is_exact`. The trainer sees to it, other programs here do not.
+            "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE) if processes == 1 else "",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "PYTHONPATH": str(AT_START),
             # The models here are tiny: most of the time would go into optimising their code.

@@ -74,10 +74,10 @@ class Jobs:
             pods.set_succeeded(self.api, pod)
 
     def end_deleted(self, pod: Object, *, exit_code: int, message: str = "") -> None:
-        """Plays the end of a pod that is being deleted, who-ever removes the object then."""
-        pods.set_failed(self.api, pod, exit_code=exit_code, message=message)
+        """Plays the end of a pod that is being deleted, who-ever removes the object; it may be gone before."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}"
         try:
+            pods.set_failed(self.api, pod, exit_code=exit_code, message=message)
             self.api.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}})
         except ApiError as error:
             if error.status != 404:

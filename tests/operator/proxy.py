@@ -100,9 +100,10 @@ class Proxy:
                     _write_chunk(handler, b"")
                 handler.connection.shutdown(socket.SHUT_RDWR)
             # A client that was killed does not end what it asked for, and the API server would wait for it at its own
-            # end.
-            with contextlib.suppress(OSError):
-                upstream.sock.shutdown(socket.SHUT_RDWR)
+            # end. Where the client has gone in this moment, it is closed already.
+            if (connection := upstream.sock) is not None:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
         return len(streams)
 
     def _pass(self, handler: Any) -> None:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tpujob_trainer.compile_cache import COUNTS, Counts, folder_name, use
+from tpujob_trainer.compile_cache import COUNTS, Counts, folder_name, is_exact, use
 from tpujob_trainer.process_age import process_age, resident_bytes
 
 VERSIONS = {"jaxlib": "0.12.0", "jax": "0.12.0.1"}
@@ -14,6 +14,13 @@ def test_folder_tells_software_and_hardware():
     name = folder_name(versions=VERSIONS, kind="TPU v5 lite", devices=4, processes=64)
     assert name == "jax-0.12.0.1-jaxlib-0.12.0-TPU_v5_lite-4x64"
     assert re.fullmatch(r"[A-Za-z0-9._=-]+", name)
+
+
+@pytest.mark.parametrize(
+    ("backend", "processes", "exact"), [("tpu", 64, True), ("gpu", 2, True), ("cpu", 1, True), ("cpu", 2, False)]
+)
+def test_programs_with_collectives_between_cpus_are_not_kept(backend, processes, exact):
+    assert is_exact(backend, processes=processes) is exact
 
 
 @pytest.fixture
