@@ -26,7 +26,7 @@ def test_image_that_cannot_be_pulled_is_named(jobs: Jobs) -> None:
     assert now - min(scheduled(pod) for pod in jobs.pods("job")) < SOON
     words = said(status)
     assert "ImagePull" in words or "ErrImage" in words
-    assert "slice 0 host 0" in words
+    assert "slice 0 host " in words  # whichever of the two was looked at first
     assert "spec.image" in words
 
 
