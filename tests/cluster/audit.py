@@ -31,7 +31,8 @@ def calls(audit_log: Path, user: str) -> set[Call]:
     found = set()
     for event in _events(audit_log):
         reference = event.get("objectRef")
-        if event["user"]["username"] == user and reference is not None:
+        # A request that could not say who it was from has an event without a name.
+        if event["user"].get("username") == user and reference is not None:
             parts = (reference["resource"], reference.get("subresource"))
             resource = "/".join(part for part in parts if part)
             found.add(Call(event["verb"], reference.get("apiGroup", ""), resource, reference.get("namespace", "")))
