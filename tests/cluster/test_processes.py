@@ -8,11 +8,11 @@ import pytest
 
 from tests.cluster.processes import Process, ProcessError, free_ports
 
-SLEEPING = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+SLEEPING = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
 STUBBORN = [
     sys.executable,
     "-c",
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)",
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()",
 ]
 
 

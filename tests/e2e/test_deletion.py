@@ -8,12 +8,12 @@ from tests.e2e.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-SLEEP = "import time; time.sleep(600)"
+ENDLESS = "import signal; signal.pause()"
 GRACE_SECONDS = 15
 
 
 def test_namespace_of_a_running_job_can_be_deleted(jobs: Jobs) -> None:
-    jobs.run("job", SLEEP, gracePeriodSeconds=GRACE_SECONDS)
+    jobs.run("job", ENDLESS, gracePeriodSeconds=GRACE_SECONDS)
     jobs.wait_phase("job", "Running")
 
     jobs.cluster.kubectl("delete", "namespace", jobs.namespace, "--timeout=90s")
@@ -21,7 +21,7 @@ def test_namespace_of_a_running_job_can_be_deleted(jobs: Jobs) -> None:
 
 @pytest.mark.ends_operator
 def test_namespace_can_be_deleted_without_the_operator(jobs: Jobs) -> None:
-    jobs.run("job", SLEEP, gracePeriodSeconds=GRACE_SECONDS)
+    jobs.run("job", ENDLESS, gracePeriodSeconds=GRACE_SECONDS)
     jobs.wait_phase("job", "Running")
     operator_pod.scale(jobs, 0)
     try:

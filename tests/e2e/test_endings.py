@@ -7,11 +7,11 @@ from tests.e2e.jobs import Jobs
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 ONE_HOST_ENDS = """
-import os, sys, time
+import os, signal, sys
 if os.environ["TPUJOB_HOST"] == "1":
     print("the bucket does not know this account")
     sys.exit({code})
-time.sleep(600)
+signal.pause()
 """
 
 
@@ -40,9 +40,9 @@ def test_code_that_may_pass_restarts_the_job(jobs: Jobs, code: int, crashes: int
 
 # The slices meet, and leave at the same moment, each with its own code; in the next attempt the job goes on for long.
 BOTH_SLICES_END = """
-import os, socket, sys, time
+import os, signal, socket, sys, time
 if os.environ["TPUJOB_ATTEMPT"] != "0":
-    time.sleep(600)
+    signal.pause()
 host, _, port = os.environ["TPUJOB_COORDINATOR"].rpartition(":")
 deadline = time.monotonic() + 60
 if os.environ["TPUJOB_SLICE"] == "0":

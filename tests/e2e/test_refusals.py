@@ -52,7 +52,7 @@ def test_place_that_does_not_exist_is_named(jobs: Jobs, missing: str, named: str
 
 
 def test_wrong_configuration_is_passed_on(jobs: Jobs) -> None:
-    program = "import os, sys, time\nif os.environ['TPUJOB_HOST'] == '0': time.sleep(600)\n"
+    program = "import os, signal, sys\nif os.environ['TPUJOB_HOST'] == '0': signal.pause()\n"
     program += "print('--depth: -3 is not allowed; give 1 to 128')\nsys.exit(78)"
     jobs.run("job", program, gracePeriodSeconds=15)
 
