@@ -24,16 +24,12 @@ def main() -> None:
     config = data.DataConfig(**json.loads(sys.argv[1]))
     folder, process, processes, rows, length, batches = sys.argv[2], *map(int, sys.argv[3:])
     if process == 0:
-        manifest = data.read_manifest(folder, config)
-        if manifest is None:
-            manifest = data.make_manifest(config, batch_size=rows)
-            data.write_manifest(manifest, folder)
-        else:
-            data.verify_unchanged(manifest, config)
+        manifest = data.kept_manifest(folder, config, batch_size=rows)
         say(roots=[source.root for source in manifest.sources])
     else:
-        manifest = data.read_manifest(folder, config, roots=json.loads(sys.stdin.readline())["roots"])
-    assert manifest is not None
+        kept = data.read_manifest(folder, config, roots=json.loads(sys.stdin.readline())["roots"])
+        assert kept is not None
+        manifest = kept
     plan = data.plan_lanes(manifest, config, batch_size=rows, seed=0)
     listed = METER.requests
     mine = np.array_split(np.arange(rows), processes)[process]

@@ -87,18 +87,13 @@ def shared_manifest(
     where = f"{directory}/{folder}" if folder else directory
 
     def make() -> str:
-        manifest = data.read_manifest(where, config)
-        if manifest is None:
-            manifest = data.make_manifest(config, batch_size=batch_size)
-            data.write_manifest(manifest, where)
-        else:
-            data.verify_unchanged(manifest, config)
+        manifest = data.kept_manifest(where, config, batch_size=batch_size)
         return json.dumps([manifest.fingerprint, [source.root for source in manifest.sources]])
 
     name = f"manifest/{folder}" if folder else "manifest"
     decided = session.runtime.coordination.lead_decides(name, make, limit_seconds=MANIFEST_LIMIT_SECONDS)
     fingerprint, roots = json.loads(decided)
-    manifest = data.read_manifest(where, config, roots=roots)
-    assert manifest is not None
-    assert manifest.fingerprint == fingerprint
-    return manifest
+    kept = data.read_manifest(where, config, roots=roots)
+    assert kept is not None
+    assert kept.fingerprint == fingerprint
+    return kept

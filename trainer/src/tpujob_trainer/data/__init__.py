@@ -1,7 +1,7 @@
 """Text for training: the same global batches whatever the number of processes, each reading only its share.
 
 tokenizer = load_tokenizer(config)
-manifest = read_manifest(directory, config) or make_manifest(config, batch_size=B)
+manifest = kept_manifest(directory, config, batch_size=B)
 plan = plan_lanes(manifest, config, batch_size=B, seed=seed)
 with BatchLoader(manifest, tokenizer, plan, S, rows=rows, state=restored_state) as loader:
     batch = next(loader)
@@ -13,7 +13,7 @@ from tpujob_trainer.data.footers import DataChangedError
 from tpujob_trainer.data.lane import LanePosition
 from tpujob_trainer.data.loader import BatchLoader, LocalBatch
 from tpujob_trainer.data.manifest import Manifest, make_manifest, verify_unchanged
-from tpujob_trainer.data.manifest_table import read_manifest, write_manifest
+from tpujob_trainer.data.manifest_table import kept_manifest, read_manifest, write_manifest
 from tpujob_trainer.data.plan import LanePlan, plan_lanes
 from tpujob_trainer.data.rows import SkippedRows
 from tpujob_trainer.data.state import (
@@ -41,6 +41,7 @@ __all__ = [
     "describe_data",
     "evaluation_batches",
     "has_ended",
+    "kept_manifest",
     "load_tokenizer",
     "make_manifest",
     "plan_lanes",

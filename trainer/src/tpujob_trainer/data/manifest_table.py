@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tpujob_trainer.data.config import FIELD, Column, DataConfig
-from tpujob_trainer.data.manifest import Manifest, Source, require_sources
+from tpujob_trainer.data.manifest import Manifest, Source, make_manifest, require_sources, verify_unchanged
 from tpujob_trainer.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -22,6 +22,27 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "_data.parquet"
 """The underscore keeps it out of the data, should the checkpoint directory lie below the data's folder."""
 _VERSION = "2"
+
+
+def kept_manifest(directory: str, config: DataConfig, *, batch_size: int) -> Manifest:
+    """The manifest of a run: made by its first attempt, found unchanged by later ones. For one process only.
+
+    Args:
+        directory: path or URL.
+        config: of the data.
+        batch_size: rows of a global batch.
+
+    Raises:
+        DataChangedError: the data is not what it was when the run began.
+        ConfigurationError: as `make_manifest` and `read_manifest`.
+    """
+    manifest = read_manifest(directory, config)
+    if manifest is None:
+        manifest = make_manifest(config, batch_size=batch_size)
+        write_manifest(manifest, directory)
+    else:
+        verify_unchanged(manifest, config)
+    return manifest
 
 
 def write_manifest(manifest: Manifest, directory: str) -> None:
