@@ -67,7 +67,9 @@ class Story:
 def story(tmp_path_factory, trainer_block, corpus, bucket):
     folder = tmp_path_factory.mktemp("account")
     (folder / "site").mkdir()
-    (folder / "site" / "sitecustomize.py").write_text(ONLY_ON_PROCESS_0)
+    (folder / "site" / "sitecustomize.py").write_text(
+        ONLY_ON_PROCESS_0 + (processes.AT_START / "sitecustomize.py").read_text()
+    )
     (folder / "tmp").mkdir()
     story = Story(folder, bucket)
     config = trainer_block(

@@ -3,9 +3,11 @@
 import os
 import signal
 
-# Nothing is begun yet: asked to stop during the first imports, the process ends as it would afterwards, with 75.
+from tpujob_contract import ExitCode
+
+# Nothing is begun yet: asked to stop during the first imports, the process ends as it would afterwards.
 for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda *_: os._exit(75))
+    signal.signal(number, lambda *_: os._exit(ExitCode.STOPPED))
 
 from tpujob_trainer.main import main  # noqa: E402
 
