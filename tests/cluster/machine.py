@@ -32,7 +32,7 @@ def missing_packages() -> list[str]:
 
 
 def why_unfit() -> str | None:
-    """Why no node can run here, or None."""
+    """Why no node can run here, as far as can be told before everything is installed; or None."""
     if sys.platform != "linux":
         return f"a node needs Linux, this is {sys.platform}"
     if os.geteuid() != 0:
@@ -73,3 +73,7 @@ def prepare(announce: Callable[[str], object]) -> None:
     if result.returncode != 0 or missing_packages():
         problem = (result.stderr.strip().splitlines() or ["the programs are not where they should be"])[-1]
         raise MachineUnfit(f"`{' '.join([*INSTALL, *missing])}` failed: {problem}")
+    # What needs those programs could not be tried before.
+    reason = why_unfit()
+    if reason is not None:
+        raise MachineUnfit(reason)

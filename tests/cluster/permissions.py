@@ -17,11 +17,16 @@ LEAST_MEMORY_BYTES = 6 * 2**30
 
 
 def refusals() -> list[str]:
-    """What is refused, each in words with the reason; empty where a node can run. Leaves nothing behind."""
+    """What is refused, each in words with the reason; empty where a node can run. Leaves nothing behind.
+
+    What needs a program that is not installed is left out: it can be tried when the program is there.
+    """
     found = []
     for what, attempt in ATTEMPTS.items():
         try:
             attempt()
+        except ProgramMissing:
+            continue
         except (OSError, Refused) as error:
             found.append(f"{what} ({error})")
     return found
@@ -29,6 +34,10 @@ def refusals() -> list[str]:
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
     """A command that tries something failed; the message is its first line."""
+
+
+class ProgramMissing(Exception):  # noqa: N818 - an answer, not a fault
+    """What would be tried needs a program that is not installed."""
 
 
 def _mount() -> None:
@@ -39,8 +48,8 @@ def _mount() -> None:
         for part in parts.values():
             part.mkdir()
         options = ",".join(f"{name}={part}" for name, part in parts.items() if name != "merged")
-        _run("mount", "-t", "overlay", "overlay", "-o", options, str(parts["merged"]))
-        _run("umount", str(parts["merged"]))
+        attempt_command("mount", "-t", "overlay", "overlay", "-o", options, str(parts["merged"]))
+        attempt_command("umount", str(parts["merged"]))
 
 
 def _make_control_groups() -> None:
@@ -56,14 +65,14 @@ def _make_control_groups() -> None:
 
 def _make_bridge() -> None:
     name = f"tpj{secrets.token_hex(4)}"
-    _run("ip", "link", "add", name, "type", "bridge")
-    _run("ip", "link", "delete", name)
+    attempt_command("ip", "link", "add", name, "type", "bridge")
+    attempt_command("ip", "link", "delete", name)
 
 
 def _change_packet_rules() -> None:
     rule = ("POSTROUTING", "--source", "192.0.2.1", "--match", "comment", "--comment", "probe", "--jump", "MASQUERADE")
-    _run("iptables", "--wait", "--table", "nat", "--append", *rule)
-    _run("iptables", "--wait", "--table", "nat", "--delete", *rule)
+    attempt_command("iptables", "--wait", "--table", "nat", "--append", *rule)
+    attempt_command("iptables", "--wait", "--table", "nat", "--delete", *rule)
 
 
 def _forward_packets() -> None:
@@ -71,7 +80,7 @@ def _forward_packets() -> None:
 
 
 def _make_namespaces() -> None:
-    _run("unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "true")
+    attempt_command("unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "true")
 
 
 def _have_room() -> None:
@@ -86,11 +95,17 @@ def _have_room() -> None:
         raise Refused(f"{memory / 2**30:.0f} GiB of memory, {LEAST_MEMORY_BYTES / 2**30:.0f} are needed")
 
 
-def _run(*command: str) -> None:
+def attempt_command(*command: str) -> None:
+    """Runs a command.
+
+    Raises:
+        ProgramMissing: There is no such program.
+        Refused: It failed.
+    """
     try:
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except FileNotFoundError as error:
-        raise Refused(f"there is no {command[0]}") from error
+        raise ProgramMissing(command[0]) from error
     if result.returncode != 0:
         raise Refused((result.stderr.strip().splitlines() or [f"{command[0]} failed"])[0])
 

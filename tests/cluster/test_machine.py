@@ -1,5 +1,7 @@
 """Whether a node can run here is found out without harm, and said in words."""
 
+import functools
+import os
 import sys
 from pathlib import Path
 
@@ -34,6 +36,41 @@ def test_reason_says_what_is_missing(
     reason = machine.why_not_now()
 
     assert (reason is None) if words is None else words in str(reason)
+
+
+@pytest.fixture
+def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of programs of a machine that lacks iptables, and whose apt-get installs it."""
+    program = tmp_path / "iptables"
+    installer = tmp_path / "apt-get"
+    installer.write_text(
+        f"#!/bin/sh\n[ $1 = update ] || {{ printf '#!/bin/sh\\nexit $REFUSED\\n' > {program}; chmod +x {program}; }}\n"
+    )
+    installer.chmod(0o755)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(machine, "PACKAGES", {"iptables": str(program)})
+    attempt = functools.partial(permissions.attempt_command, str(program))
+    monkeypatch.setattr(permissions, "ATTEMPTS", {"changing packet rules": attempt})
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("REFUSED", "0")
+    return program
+
+
+def test_missing_program_is_installed_before_it_is_tried(bare_machine: Path) -> None:
+    said: list[str] = []
+
+    machine.prepare(said.append)
+
+    assert said == ["installing iptables"]
+    assert bare_machine.exists()
+
+
+def test_refusal_shows_after_installing(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFUSED", "1")
+
+    with pytest.raises(machine.MachineUnfit, match=r"changing packet rules \(.*iptables failed\)"):
+        machine.prepare(lambda _: None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc/mounts")

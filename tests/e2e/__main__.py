@@ -75,6 +75,8 @@ def main(arguments: list[str]) -> int:
 def own_cluster(announce: Callable[[str], object]) -> Iterator[Surroundings]:
     """The cluster of `make cluster`; it ends with the block if it did not run before."""
     is_new = not one_machine.is_running(background.DIRECTORY)
+    # Looking around takes programs, too.
+    machine.prepare(announce)
     BEFORE.write_text(json.dumps(traces(background.DIRECTORY)))
     background.up(background.DIRECTORY, announce)
     try:
