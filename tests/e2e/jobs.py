@@ -111,6 +111,19 @@ class Jobs:
             "logs", pod["metadata"]["name"], f"--namespace={self.namespace}", "--container=main"
         )
 
+    def told(self, pod: Object) -> Object:
+        """The JSON object that a pod's program printed, wherever it stands in the log.
+
+        The launcher writes to stderr, and a node may log the lines of two streams in another order than they came.
+        """
+
+        def found() -> list[str]:
+            return [line for line in self.logs(pod).splitlines() if line.startswith("{")]
+
+        (line,) = wait_for(f"what {pod['metadata']['name']} prints", found, explain=lambda: self.logs(pod))
+        told: Object = json.loads(line)
+        return told
+
     def run_inside(self, pod: str, program: str) -> str:
         """What a Python program prints that is run beside the trainer in its container."""
         return self.cluster.kubectl(

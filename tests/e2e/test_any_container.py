@@ -25,7 +25,7 @@ def test_plain_script_trains_on_two_slices_of_two_hosts(jobs: Jobs) -> None:
 
     jobs.wait_phase(JOB, "Succeeded")
 
-    told = {place(pod): json.loads(jobs.logs(pod).splitlines()[-1]) for pod in jobs.pods(JOB)}
+    told = {place(pod): jobs.told(pod) for pod in jobs.pods(JOB)}
     # slice * hosts per slice + host
     assert {place: result["process"] for place, result in told.items()} == {(0, 0): 0, (0, 1): 1, (1, 0): 2, (1, 1): 3}
     for result in told.values():

@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.xdist_group
 
 FILE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 JOB = "quickstart"
-STEPS = 60
+STEPS = 100
+"""Long enough for an operator that was killed to come back and look while they last."""
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 SHOWN_WHILE_RUNNING = ("step", "tokensPerSecond", "loss", "lastCheckpointStep", "lastCheckpointTime")
 LEAST_BYTES = 3_000_000

@@ -1,7 +1,5 @@
 """Every pod is told who it is, and finds the first one by name, whatever image it runs."""
 
-import json
-
 import pytest
 
 from tests.e2e.jobs import Jobs
@@ -31,7 +29,7 @@ def test_two_slices_of_two_hosts_are_told_apart(jobs: Jobs) -> None:
     jobs.wait_phase("wiring", "Succeeded")
 
     pods = jobs.pods("wiring")
-    told = {pod["metadata"]["name"].rpartition("-")[0]: json.loads(jobs.logs(pod).splitlines()[-1]) for pod in pods}
+    told = {pod["metadata"]["name"].rpartition("-")[0]: jobs.told(pod) for pod in pods}
     (first,) = (pod["status"]["podIP"] for pod in pods if pod["metadata"]["name"].startswith("wiring-w-0-0-"))
     places = {name: (told[name]["TPUJOB_SLICE"], told[name]["TPUJOB_HOST"]) for name in told}
     assert places == {
@@ -57,6 +55,6 @@ def test_one_slice_has_no_megascale_variables(jobs: Jobs) -> None:
 
     jobs.wait_phase("wiring", "Succeeded")
 
-    told = json.loads(jobs.logs(jobs.pods("wiring")[0]).splitlines()[-1])
+    told = jobs.told(jobs.pods("wiring")[0])
     assert [name for name in told if name.startswith("MEGASCALE_")] == []
     assert (told["JAX_PROCESS_ID"], told["JAX_NUM_PROCESSES"]) == ("0", "1")
