@@ -23,7 +23,7 @@ class Made:
         with self._condition:
             self.made += 1
             self._condition.notify_all()
-        return next(self._count)
+        return [next(self._count)]
 
     def wait_for(self, count):
         with self._condition:
@@ -35,7 +35,7 @@ def fail_after(count):
 
     def make():
         try:
-            return next(numbers)
+            return [next(numbers)]
         except StopIteration:
             raise OSError("disk on fire") from None
 
@@ -58,6 +58,19 @@ def test_no_more_is_held_than_agreed():
         ahead.take()
         assert made.wait_for(3 + taken)
         assert made.made <= 3 + taken
+    ahead.close()
+
+
+def test_several_results_at_once_are_made_when_few_are_left():
+    made = Made()
+    ahead = Ahead(lambda: [*made(), *made(), *made()], depth=2)
+
+    assert made.wait_for(3)
+    assert ahead.take() == 0
+    assert made.made == 3
+    assert ahead.take() == 1
+    assert made.wait_for(6)
+    assert [ahead.take() for _ in range(20)] == list(range(2, 22))
     ahead.close()
 
 
@@ -122,7 +135,7 @@ def test_close_does_not_wait_for_a_read_that_hangs():
 
 def test_waiting_taker_is_told_of_the_close():
     release = threading.Event()
-    ahead = Ahead(lambda: release.wait(WAIT_SECONDS), depth=1)
+    ahead = Ahead(lambda: [release.wait(WAIT_SECONDS)], depth=1)
     told = []
 
     def taker():

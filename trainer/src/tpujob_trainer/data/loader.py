@@ -34,7 +34,7 @@ from tpujob_trainer.data.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 _READ_THREADS = 8
-_TOKENS_AT_ONCE, _BATCHES_AT_ONCE = 1 << 17, 32
+_TOKENS_AT_ONCE, _BATCHES_AT_ONCE = 1 << 18, 64
 """Small batches are made several at once: what numpy costs for each call is shared by so many tokens."""
 
 
@@ -97,7 +97,8 @@ class BatchLoader(Iterator[LocalBatch]):
             sequence_length: inputs of a row.
             rows: rows of the global batch this process holds, ascending.
             state: of the last batch consumed, int32 [lanes of all processes, columns]; None to begin.
-            prefetch: batches made ahead of `next()`; 0 makes them in `next()` itself.
+            prefetch: batches that are made before `next()` asks for them (small ones are made several at once); 0 makes
+                them in `next()` itself.
             reader: reads the units; made from the manifest if None.
 
         Raises:
@@ -148,7 +149,7 @@ class BatchLoader(Iterator[LocalBatch]):
             ",".join(source.root for source in manifest.sources), len(self._lanes), plan.lanes * plan.num_sources,
             len(self.rows), plan.batch_size, self.epochs, self._batches,
         )  # fmt: skip
-        self._ahead = Ahead(self._make, prefetch) if prefetch else None
+        self._ahead = Ahead(self._make_some, prefetch) if prefetch else None
 
     def __next__(self) -> LocalBatch:
         """The next batch; waits for it where it is not made yet."""
@@ -184,7 +185,7 @@ class BatchLoader(Iterator[LocalBatch]):
             self._made.extend(self._make_some())
         return self._made.popleft()
 
-    def _make_some(self) -> Iterator[LocalBatch]:
+    def _make_some(self) -> list[LocalBatch]:
         """The next batch, and those after it for which nothing has to be waited for."""
         shares = self._shares()
         count = self._at_once
@@ -204,15 +205,16 @@ class BatchLoader(Iterator[LocalBatch]):
         num_rows = len(self.rows)
         made = pack(parts, count * num_rows, self._sequence_length, blocks_attention=self._plan.blocks_attention)
         states = self._states(positions)
-        for number in range(count):
-            of_batch = slice(number * num_rows, (number + 1) * num_rows)
-            yield LocalBatch(
-                **{name: array[of_batch] for name, array in vars(made).items()},
+        return [
+            LocalBatch(
+                **{name: array[number * num_rows : (number + 1) * num_rows] for name, array in vars(made).items()},
                 rows=self.rows,
                 state=states[number],
                 lanes=self.lanes,
                 batches_left=int(left[number]),
             )
+            for number in range(count)
+        ]
 
     def _shares(self) -> dict[tuple[int, int], _Share]:
         """What each lane has to fill in the next batches."""

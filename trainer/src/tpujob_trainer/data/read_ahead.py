@@ -10,7 +10,7 @@ import concurrent.futures
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 CLOSE_SECONDS = 1.0
@@ -97,9 +97,12 @@ class ReadPool:
 
 
 class Ahead[T]:
-    """Calls a function in a thread, over and over, and holds at most `depth` results."""
+    """Calls a function in a thread whenever less than `depth` results are left.
 
-    def __init__(self, make: Callable[[], T], depth: int) -> None:
+    A call gives one result, or several at once: waking a thread costs as much as making a small batch.
+    """
+
+    def __init__(self, make: Callable[[], Sequence[T]], depth: int) -> None:
         self._make = make
         self._depth = depth
         self._made: collections.deque[T] = collections.deque()
@@ -120,8 +123,10 @@ class Ahead[T]:
             if self._closed:
                 raise ValueError("the loader is closed")
             if self._made:
-                self._changed.notify_all()
-                return self._made.popleft()
+                taken = self._made.popleft()
+                if len(self._made) < self._depth:
+                    self._changed.notify_all()
+                return taken
             assert self._error is not None
             raise self._error
 
@@ -141,7 +146,7 @@ class Ahead[T]:
                 if self._closed:
                     return
             try:
-                result = self._make()
+                results = self._make()
             except BaseException as error:  # noqa: BLE001 - raised again by take(), in the thread that can act on it
                 with self._changed:
                     self._error = error
@@ -149,5 +154,5 @@ class Ahead[T]:
                 return
             with self._changed:
                 if not self._closed:
-                    self._made.append(result)
+                    self._made.extend(results)
                 self._changed.notify_all()

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import fsspec
 import fsspec.core
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import sentencepiece
 import tokenizers
 
@@ -23,6 +25,8 @@ from tpujob_trainer.data.word_memo import buffers, make_memo
 from tpujob_trainer.errors import ConfigurationError
 
 FIELD = "spec.trainer.data.tokenizer"
+
+_NOTHING, _ROOM = pa.scalar("", pa.large_string()), pa.scalar(" ", pa.large_string())
 
 _BEGINNINGS = ("<|begin_of_text|>", "<s>", "<bos>", "[BOS]")
 _ENDS = ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "[EOS]")
@@ -87,17 +91,12 @@ class ByteTokenizer:
 
     def documents(self, texts: Any) -> tuple[np.ndarray, np.ndarray]:
         """The bytes of each text between bos and eos; nothing is done token by token."""
-        offsets, data = buffers(texts)
-        lengths = np.diff(offsets) + 2
-        ends = np.cumsum(lengths)
-        tokens = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
-        is_text = np.ones(len(tokens), dtype=bool)
-        is_text[ends - 1] = False
-        is_text[ends - lengths] = False
-        tokens[is_text] = data
-        tokens[ends - lengths] = self.bos
-        tokens[ends - 1] = self.eos
-        return tokens, lengths
+        # Arrow makes room for the two faster than numpy could put the bytes between them.
+        offsets, data = buffers(pc.binary_join_element_wise(_NOTHING, texts, _NOTHING, _ROOM))
+        tokens = data.astype(np.int32)
+        tokens[offsets[:-1]] = self.bos
+        tokens[offsets[1:] - 1] = self.eos
+        return tokens, np.diff(offsets)
 
 
 class HuggingFaceTokenizer:
