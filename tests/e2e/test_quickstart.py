@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.xdist_group
 
 FILE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 JOB = "quickstart"
-STEPS = 100
-"""Long enough for an operator that was killed to come back and look while they last."""
+STEPS, STEPS_WITHOUT_OPERATOR = 60, 100
+"""More of them where an operator that was killed has to come back and look while they last."""
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 SHOWN_WHILE_RUNNING = ("step", "tokensPerSecond", "loss", "lastCheckpointStep", "lastCheckpointTime")
 LEAST_BYTES = 3_000_000
@@ -35,13 +35,18 @@ def operator_is_killed(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="module")
-def quickstart(surroundings: Surroundings, text: str, operator_is_killed: bool) -> Iterator[Jobs]:
+def steps(operator_is_killed: bool) -> int:
+    return STEPS_WITHOUT_OPERATOR if operator_is_killed else STEPS
+
+
+@pytest.fixture(scope="module")
+def quickstart(surroundings: Surroundings, text: str, operator_is_killed: bool, steps: int) -> Iterator[Jobs]:
     """The job, just applied."""
     spec = yaml.safe_load(FILE.read_text())["spec"]
     trainer = spec["trainer"] | {
         "data": {"path": text, "tokenizer": "bytes"},
         "batchSize": 8,
-        "steps": STEPS,
+        "steps": steps,
         "logEverySteps": 5,
         "checkpoint": {"everySteps": 20},
     }
@@ -52,7 +57,7 @@ def quickstart(surroundings: Surroundings, text: str, operator_is_killed: bool) 
         yield jobs
 
 
-def test_status_tells_progress_while_it_runs(quickstart: Jobs, operator_is_killed: bool) -> None:
+def test_status_tells_progress_while_it_runs(quickstart: Jobs, operator_is_killed: bool, steps: int) -> None:
     status = quickstart.wait(
         JOB,
         f"{', '.join(SHOWN_WHILE_RUNNING)} in its status while it runs",
@@ -60,7 +65,7 @@ def test_status_tells_progress_while_it_runs(quickstart: Jobs, operator_is_kille
         seconds=2 * PATIENCE_SECONDS,
     )
 
-    assert status["step"] < STEPS
+    assert status["step"] < steps
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(status["lastCheckpointTime"])
     assert datetime.timedelta(seconds=-1) <= age < datetime.timedelta(seconds=PATIENCE_SECONDS)
     if operator_is_killed:
@@ -80,11 +85,11 @@ def test_prometheus_has_the_metrics_of_both_pods(quickstart: Jobs) -> None:
     )
 
 
-def test_it_succeeds_and_leaves_its_weights_in_the_bucket(quickstart: Jobs) -> None:
+def test_it_succeeds_and_leaves_its_weights_in_the_bucket(quickstart: Jobs, steps: int) -> None:
     status = quickstart.wait_phase(JOB, "Succeeded", seconds=2 * PATIENCE_SECONDS)
 
-    assert status["step"] == STEPS
+    assert status["step"] == steps
     assert status["incarnation"] == 1
     assert status.get("restarts", 0) == 0
-    assert sum(quickstart.objects(JOB, f"steps/{STEPS}/").values()) > LEAST_BYTES
+    assert sum(quickstart.objects(JOB, f"steps/{steps}/").values()) > LEAST_BYTES
     assert [attempt["phase"] for attempt in quickstart.attempts(JOB)] == ["finished"]
