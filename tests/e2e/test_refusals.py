@@ -10,11 +10,11 @@ import json
 import pytest
 
 from tests.cluster.api import Object
-from tests.e2e.jobs import PATIENCE, Jobs
+from tests.e2e.jobs import Jobs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-SOON = datetime.timedelta(seconds=30 * PATIENCE)
+SOON = datetime.timedelta(seconds=30)
 
 
 def test_image_that_cannot_be_pulled_is_named(jobs: Jobs) -> None:
