@@ -4,7 +4,6 @@ python -m tests.cluster tools            build the programs
 python -m tests.cluster up --dir DIR     a control plane, in the foreground
 python -m tests.cluster up --node        a whole cluster, in the background; needs root
 python -m tests.cluster down             end it, and undo what it changed on this machine
-python -m tests.cluster fit              whether a node can run here, and if not, why; installs nothing
 """
 
 import argparse
@@ -47,7 +46,6 @@ def main(arguments: list[str] | None = None) -> None:
     tools_parser = commands.add_parser("tools", help="build what is not built yet and print where the programs are")
     up_parser = commands.add_parser("up", help="run a control plane with JobSet, or a cluster with a node")
     down_parser = commands.add_parser("down", help="end the cluster with a node")
-    commands.add_parser("fit", help="say whether a node can run here as things are, and if not, why")
     hold_parser = commands.add_parser("hold")  # what `up --node` leaves in the background
     for subparser in (tools_parser, up_parser):
         subparser.add_argument("--node", action="store_true", help="with all that a node needs; Linux, root")
@@ -88,10 +86,6 @@ def _run(options: argparse.Namespace) -> None:
             up(directory, options.crds)
         case "down":
             one_machine.end(directory)
-        case "fit":
-            reason = machine.why_not_now()
-            if reason is not None:
-                raise machine.MachineUnfit(reason)
         case "hold":
             background.hold(directory, _say)
 

@@ -44,14 +44,6 @@ def why_unfit() -> str | None:
     return f"a node needs what this machine refuses: {'; '.join(refusals)}" if refusals else None
 
 
-def why_not_now() -> str | None:
-    """Why no node can run here without installing something, or None."""
-    missing = missing_packages()
-    if missing and sys.platform == "linux":
-        return f"missing programs; install them with `{' '.join([*INSTALL, *missing])}`"
-    return why_unfit()
-
-
 def prepare(announce: Callable[[str], object]) -> None:
     """Installs the packages that are missing.
 

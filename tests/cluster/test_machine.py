@@ -19,11 +19,11 @@ def refuse() -> None:
     [
         ("darwin", 0, {}, {}, "needs Linux, this is darwin"),
         ("linux", 1000, {}, {}, "needs root"),
-        ("linux", 0, {"runc": "/nowhere/runc"}, {}, "apt-get install --yes --no-install-recommends runc"),
+        ("linux", 0, {"runc": "/nowhere/runc"}, {}, "needs the programs of the Debian packages runc"),
         ("linux", 0, {}, {"mounting an overlay": refuse}, "mounting an overlay (Operation not permitted)"),
         ("linux", 0, {}, {"room": lambda: None}, None),
     ],
-    ids=["another system", "not root", "a package is missing", "a mount is refused", "fit"],
+    ids=["another system", "not root", "a package is missing that nothing installs", "a mount is refused", "fit"],
 )
 def test_reason_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, platform: str, user: int, packages: dict, attempts: dict, words: str | None
@@ -32,8 +32,9 @@ def test_reason_says_what_is_missing(
     monkeypatch.setattr("os.geteuid", lambda: user)
     monkeypatch.setattr(machine, "PACKAGES", packages)
     monkeypatch.setattr(permissions, "ATTEMPTS", attempts)
+    monkeypatch.setattr("shutil.which", lambda name: None)
 
-    reason = machine.why_not_now()
+    reason = machine.why_unfit()
 
     assert (reason is None) if words is None else words in str(reason)
 
