@@ -55,8 +55,8 @@ def meet():
 
 
 def part(*members):
-    """All go at the same time; whether each was gone in time."""
-    threads = [threading.Thread(target=member.peers.part, args=(HEARD_SECONDS,)) for member in members]
+    """All go at the same time, and nobody waits for longer than it takes to hear the others go."""
+    threads = [threading.Thread(target=m.peers.part, args=(NEVER_SECONDS,), daemon=True) for m in members]
     for thread in threads:
         thread.start()
     for thread in threads:

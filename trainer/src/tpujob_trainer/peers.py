@@ -138,7 +138,8 @@ class Peers:
         """Goes without being missed; waits for the other end to have heard, or to have gone."""
         with self._lock:
             self._has_said_goodbye = True
-        self._say({"bye": True})
+        # Also to those who said theirs before: they wait for this one.
+        self._say({"bye": True}, self._lines)
         self._parted.wait(limit_seconds)
 
     def _run(self) -> None:
@@ -241,11 +242,11 @@ class Peers:
             self.asked = who
         self._say({"asked": who})
 
-    def _say(self, values: Mapping[str, Any]) -> None:
+    def _say(self, values: Mapping[str, Any], lines: Sequence[_Line] | None = None) -> None:
+        """Says something on these lines; without them, to all who have not gone."""
         text = to_line(values)
         with self._lock:
-            for line in self._lines:
-                if not line.is_done:
-                    # What does not fit at once goes to somebody who reads nothing; silence will tell.
-                    with contextlib.suppress(OSError):
-                        line.connection.send(text)
+            for line in [line for line in self._lines if not line.is_done] if lines is None else lines:
+                # What does not fit at once goes to somebody who reads nothing; silence will tell.
+                with contextlib.suppress(OSError):
+                    line.connection.send(text)
