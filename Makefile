@@ -18,7 +18,7 @@ demo: .venv/run ## train a small model on this machine: two processes, real text
 
 test: lint .venv/go ## the linters and every test; the first run builds a Kubernetes control plane
 	@$(BIN)/python -m tests.cluster tools || echo "tests that need these programs will say so"
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2
 
 lint: .venv/dev ## ruff, mypy, import arrows, yamllint
 	$(BIN)/ruff check

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+
+from tests.division import CONTROL_PLANE, GroupScheduling, group
 
 pytest_plugins = ["tests.cluster.fixtures"]
 
@@ -13,6 +16,27 @@ pytest_plugins = ["tests.cluster.fixtures"]
 def custom_resources() -> list[Path]:
     """What the control plane of the tests knows beside JobSet's resources."""
     return [Path(__file__).parents[1] / "charts" / "tpujob-operator" / "crd"]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    """Whichever is asked for: others would take stories apart."""
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps two workers busy to the end: what is long comes first.
+
+    The control plane's tests, which mostly wait, are one worker's, while the other begins with those that start many
+    processes.
+    """
+
+    def order(item: pytest.Item) -> int:
+        if group(item.nodeid) == CONTROL_PLANE:
+            return 0
+        return 1 if item.get_closest_marker("processes") else 2
+
+    items.sort(key=order)
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 from tests.cluster.waiting import wait_for
 from tests.multiprocess.processes import COMPILE_CACHE
+from tests.quick_compiling import XLA_FLAGS
 from tpujob.folder import folder_to_parquet
 
 pytestmark = pytest.mark.processes
@@ -61,10 +62,10 @@ class Desk:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Compiled fast, not well, and once for all: what is shown here is not the speed.
+            # Compiled once for all, where that is kept: what is shown here is not the speed.
             env={
                 **os.environ,
-                "XLA_FLAGS": "--xla_backend_optimization_level=0",
+                "XLA_FLAGS": XLA_FLAGS,
                 "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
                 "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             },

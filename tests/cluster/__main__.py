@@ -4,6 +4,7 @@ python -m tests.cluster tools            build the programs
 python -m tests.cluster up --dir DIR     a control plane, in the foreground
 python -m tests.cluster up --node        a whole cluster, in the background; needs root
 python -m tests.cluster down             end it, and undo what it changed on this machine
+python -m tests.cluster storage-image FILE    write an image of the storage emulator, for nodes that cannot pull one
 """
 
 import argparse
@@ -46,6 +47,8 @@ def main(arguments: list[str] | None = None) -> None:
     tools_parser = commands.add_parser("tools", help="build what is not built yet and print where the programs are")
     up_parser = commands.add_parser("up", help="run a control plane with JobSet, or a cluster with a node")
     down_parser = commands.add_parser("down", help="end the cluster with a node")
+    image_parser = commands.add_parser("storage-image", help="write an image of the storage emulator, as `docker save`")
+    image_parser.add_argument("file", type=Path)
     hold_parser = commands.add_parser("hold")  # what `up --node` leaves in the background
     for subparser in (tools_parser, up_parser):
         subparser.add_argument("--node", action="store_true", help="with all that a node needs; Linux, root")
@@ -86,6 +89,9 @@ def _run(options: argparse.Namespace) -> None:
             up(directory, options.crds)
         case "down":
             one_machine.end(directory)
+        case "storage-image":
+            binaries.build_all(_say, (storage.PROGRAM,))
+            sys.stdout.write(f"{storage.write_image(options.file)}\n")
         case "hold":
             background.hold(directory, _say)
 

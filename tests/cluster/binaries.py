@@ -6,20 +6,19 @@
 - The API server's programs are taken from the folder KUBEBUILDER_ASSETS where that is set and has them.
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cluster import kept
 from tests.cluster.toolchain import Go, ToolsUnavailable, find_go
 
 MODULES = Path(__file__).with_name("tools")
-CACHE = Path(__file__).parents[2] / ".cache" / "tools"
+CACHE = kept.FOLDER / "tools"
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def path(name: str) -> Path:
     if found is not None:
         return found
     program = PROGRAMS[name]
-    with _locked():
+    with kept.exclusively(CACHE):
         # Another process may have built it while this one waited.
         if not _is_current(program):
             _build(program, find_go())
@@ -213,12 +212,3 @@ def _copy_files(program: Program, go: Go) -> None:
     shutil.copytree(source / str(program.files), target, copy_function=shutil.copyfile)
     for directory in (target, *(child for child in target.rglob("*") if child.is_dir())):
         directory.chmod(0o755)
-
-
-@contextmanager
-def _locked() -> Iterator[None]:
-    """One build at a time on this checkout; the kernel drops the lock with the process."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster import binaries
+from tests.cluster import binaries, kept
 from tests.cluster.client import Client
 from tests.cluster.containerd import Containerd
 from tests.cluster.control_plane import ControlPlane
@@ -29,7 +29,7 @@ from tests.cluster.prometheus import start_prometheus
 from tests.cluster.storage import start_storage
 from tests.cluster.undo import Journal, end_process, start_time, undo
 
-IMAGES = binaries.CACHE.parent / "node"
+IMAGES = kept.FOLDER / "node"
 """The node's images, kept from one cluster to the next."""
 JOBSET_SECONDS = 120
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster.binaries import CACHE
+from tests.cluster import kept
 from tests.cluster.undo import CONTROL_GROUPS
 
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
@@ -42,8 +42,8 @@ class ProgramMissing(Exception):  # noqa: N818 - an answer, not a fault
 
 def _mount() -> None:
     """An overlay on the disk where images will lie: it is refused where that is an overlay itself."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE.parent, prefix="probe-") as folder:
+    kept.FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.FOLDER, prefix="probe-") as folder:
         parts = {name: Path(folder) / name for name in ("lowerdir", "upperdir", "workdir", "merged")}
         for part in parts.values():
             part.mkdir()
@@ -84,11 +84,11 @@ def _make_namespaces() -> None:
 
 
 def _have_room() -> None:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    disk = os.statvfs(CACHE)
+    kept.FOLDER.mkdir(parents=True, exist_ok=True)
+    disk = os.statvfs(kept.FOLDER)
     free, memory = disk.f_bavail * disk.f_frsize, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # What an earlier cluster left in the cache is room that this one does not need again.
-    has_images = (CACHE.parent / "node").exists()
+    has_images = (kept.FOLDER / "node").exists()
     if free < LEAST_DISK_BYTES and not has_images:
         raise Refused(f"{free / 2**30:.0f} GiB are free, {LEAST_DISK_BYTES / 2**30:.0f} are needed")
     if memory < LEAST_MEMORY_BYTES:

@@ -19,7 +19,7 @@ def deploy(images: NodeImages, client: Client, announce: Callable[[str], object]
     identities = {}
     for key, image in product_images.IMAGES.items():
         identities[key] = product_images.build(key, announce)
-        images.add(image.name, identities[key], partial(product_images.write_archive, key))
+        images.add(image.name, identities[key], partial(product_images.write_archive, key, identities[key]))
     announce("the node has the product's images")
     settings = (
         # Images are on the node already; a pull would ask a registry that does not have them.

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.binaries import CACHE
+from tests.cluster import kept
 
 ROOT = Path(__file__).parents[2]
-FOLDER = CACHE.parent / "images"
+FOLDER = kept.FOLDER / "images"
 SUITE, PYTHON = "trixie", "3.13"
 BASE = f"localhost/tpujob-base:{SUITE}"
 BASE_PACKAGES = "python3,python3-venv,ca-certificates"
@@ -98,6 +98,11 @@ def build(key: str, announce: Callable[[str], object]) -> str:
         ImagesUnavailable: Something that it is made of cannot be downloaded now.
         ImageBuildError: A step failed.
     """
+    with kept.exclusively(FOLDER):
+        return _build(key, announce)
+
+
+def _build(key: str, announce: Callable[[str], object]) -> str:
     image = IMAGES[key]
     identity, made_from = FOLDER / f"{key}.id", FOLDER / f"{key}.made-from"
     inputs = _inputs_hash(image)
@@ -129,10 +134,9 @@ def build(key: str, announce: Callable[[str], object]) -> str:
     return identity.read_text()
 
 
-def write_archive(key: str, archive: Path) -> None:
-    """Writes a built image as `docker save` would."""
-    name = IMAGES[key].name
-    _buildah("push", name, f"docker-archive:{archive}:{name}")
+def write_archive(key: str, identity: str, archive: Path) -> None:
+    """Writes the image that was built with this id, as `docker save` would; its name may be another one's by now."""
+    _buildah("push", identity, f"docker-archive:{archive}:{IMAGES[key].name}")
 
 
 def _inputs_hash(image: Image) -> str:

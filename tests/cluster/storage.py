@@ -10,13 +10,22 @@ from typing import Any, Protocol
 
 import fsspec
 
+from tests.cluster import archive, binaries
 from tests.cluster.names import answers
 from tests.cluster.network import ADDRESS
 from tests.cluster.processes import Process
 
+PROGRAM = "fake-gcs-server"
 PORT = 4443
 URL = f"http://{ADDRESS}:{PORT}"
 BUCKET = "tpujob-test"
+
+
+def write_image(file: Path) -> str:
+    """Writes an image of the emulator, as `docker save` would; its name."""
+    name = f"tpujob.test/{PROGRAM}:{binaries.PROGRAMS[PROGRAM].version}"
+    archive.write_image(file, name, program=binaries.path(PROGRAM), at=f"/{PROGRAM}")
+    return name
 
 
 class Bucket(Protocol):

@@ -93,7 +93,7 @@ def play(surroundings: Surroundings, arguments: list[str]) -> int:
         environment[COMPLETE] = "yes"
     if surroundings.prometheus_url is None:
         say("Prometheus: none is given (E2E_PROMETHEUS_URL)")
-    two = ("--numprocesses=2", "--dist=loadgroup")
+    two = ("--numprocesses=2",)
     acts = (
         ("nobody touches the operator", "e2e and not isolated and not ends_operator and not afterwards", two),
         ("the operator is killed", "e2e and ends_operator", two),

@@ -33,6 +33,10 @@ The nodes have to find the images. Build them from this checkout,
   docker build --target operator --tag {operator} . && docker build --target trainer --tag {trainer} .
 and hand them to the nodes, `kind load docker-image {operator} {trainer}`, or push them to a registry and name them:
   make e2e KUBECONFIG=… E2E_OPERATOR_IMAGE=REGISTRY/{operator} E2E_TRAINER_IMAGE=REGISTRY/{trainer}"""
+HOW_TO_STORE = """\
+Where nodes cannot pull that image, write one and hand it to them,
+  python -m tests.cluster storage-image storage.tar      and, for example, `kind load image-archive storage.tar`
+then give the name that it printed as E2E_STORAGE_IMAGE, or a real bucket as E2E_BUCKET."""
 HOW_TO_INSTALL_JOBSET = "helm install jobset oci://registry.k8s.io/jobset/charts/jobset --namespace jobset-system \
 --create-namespace"
 
@@ -147,8 +151,7 @@ def _storage(client: Client, image: str, scratch: Path, announce: Callable[[str]
         try:
             client.kubectl("wait", *pods, "--for=condition=Ready", f"--timeout={READY_SECONDS}s")
         except CommandError as error:
-            reason = f"the storage emulator did not start: {error}; name its image with E2E_STORAGE_IMAGE"
-            raise ClusterUnfit(f"{reason}, or a real bucket with E2E_BUCKET") from error
+            raise ClusterUnfit(f"the storage emulator did not start: {error}\n{HOW_TO_STORE}") from error
         (port,) = free_ports(1)
         command: list[str | Path] = [client.program("kubectl"), "port-forward", *pods]
         command += [f"{port}:{STORAGE_PORT}", "--address=127.0.0.1"]

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.cluster import product_images
-from tests.cluster.binaries import CACHE
+from tests.cluster import kept, product_images
 
-FOLDER = CACHE.parent / "isolated"
+FOLDER = kept.FOLDER / "isolated"
 BUNDLE = FOLDER / "bundle"
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 ENTER = ("unshare", "--net", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")

@@ -9,10 +9,10 @@ from typing import Self
 
 from tests.cluster import background, one_machine, product, product_images, prometheus, storage
 from tests.cluster.client import Client
+from tests.quick_compiling import XLA_FLAGS
 
 VARIABLE = "TPUJOB_E2E"
 """By which a run that prepared them hands the surroundings to pytest, as JSON."""
-COMPILE_CACHE = "compile-cache"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +84,5 @@ class Surroundings:
 
     @property
     def job_environment(self) -> dict[str, str]:
-        """Variables of all jobs: where storage is, and a cache that lets only the first of equal jobs compile."""
-        return {
-            **self.bucket_environment,
-            "JAX_COMPILATION_CACHE_DIR": f"gs://{self.bucket}/{COMPILE_CACHE}",
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
-        }
+        """Variables of all jobs: where storage is, and how to compile."""
+        return {**self.bucket_environment, "XLA_FLAGS": XLA_FLAGS}

@@ -16,7 +16,7 @@ from tests.e2e.jobs import PATIENCE_SECONDS, Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
 from tests.e2e.waiting import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.xdist_group("quickstart")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 FILE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 JOB = "quickstart"

@@ -14,7 +14,7 @@ from tests.e2e.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
 from tests.e2e.waiting import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.xdist_group("training")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 JOB = "job"
 GRACE_SECONDS = 60

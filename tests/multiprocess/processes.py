@@ -22,6 +22,7 @@ from typing import Any, Self
 from tests.cluster.dies_with_parent import __file__ as dies_with_parent
 from tests.cluster.processes import free_ports
 from tests.cluster.waiting import wait_for
+from tests.quick_compiling import XLA_FLAGS
 
 REPOSITORY = Path(__file__).parents[2]
 COMPILE_CACHE = REPOSITORY / ".cache" / "jax-tests"
@@ -198,8 +199,7 @@ def start(
             "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE) if processes == 1 else "",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "PYTHONPATH": str(AT_START),
-            # The models here are tiny: most of the time would go into optimising their code.
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "XLA_FLAGS": XLA_FLAGS,
             "TPUJOB_NAME": name,
             "TPUJOB_NAMESPACE": "test",
             "TPUJOB_INCARNATION": "1",

@@ -19,6 +19,8 @@ from tpujob_trainer.batches import Assembler
 from tpujob_trainer.errors import ConfigurationError, TrainerError
 from tpujob_trainer.mesh import build_mesh
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 ROWS, LANES = 8, 4
 BYTES_PER_LANE = 64
 

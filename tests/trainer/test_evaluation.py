@@ -20,6 +20,8 @@ from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.signals import Signals
 from tpujob_trainer.train_step import Batch, init_state
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 
 @functools.cache
 def model(devices: int) -> Model:

@@ -33,6 +33,8 @@ from tpujob_trainer.startup import Runtime
 from tpujob_trainer.stopping import StopRequest
 from tpujob_trainer.train_step import TrainState, TrainStep, init_state, make_finite_check, make_train_step
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 OPTIMIZER = optax.adam(1e-2)
 LANES = ROWS // 2
 POISON = 999

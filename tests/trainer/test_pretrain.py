@@ -24,6 +24,8 @@ from tpujob_trainer.stopping import StopRequest
 from tpujob_trainer.tasks import pretrain
 from tpujob_trainer.train_step import Batch
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:

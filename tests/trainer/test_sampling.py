@@ -10,6 +10,8 @@ from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.sampling import make_sampler, until_end
 from tpujob_trainer.train_step import init_state
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 
 def test_the_likeliest_token_follows_each_time() -> None:
     model = Model(SHAPE, build_mesh(slices=1))

@@ -17,6 +17,8 @@ from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.signals import Signals, unpack
 from tpujob_trainer.train_step import Batch, TrainState, abstract_state, init_state, make_finite_check, make_train_step
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 SHAPE = ModelShape(
     layers=2, embed_dim=16, heads=2, kv_heads=1, head_dim=8, mlp_dim=24, vocab_size=32, tie_embeddings=True
 )
