@@ -126,7 +126,7 @@ OWN = EmulatedBucket(URL, environment=environment(URL))
 def start_storage(directory: Path, program: Path) -> Process:
     """Returns when the one-machine cluster's bucket is there."""
     flags = ("-scheme=http", "-backend=memory", f"-host={ADDRESS}", f"-port={PORT}", f"-public-host={ADDRESS}:{PORT}")
-    process = Process("fake-gcs-server", [program, *flags], directory / "fake-gcs-server.log")
+    process = Process(PROGRAM, [program, *flags], directory / f"{PROGRAM}.log")
     process.wait_until_ready("the storage emulator", lambda: answers(f"{URL}/storage/v1/b?project=test"))
     OWN.create()
     return process

@@ -40,6 +40,14 @@ def damage(checkpoints, step):
         file.write_bytes(b"")
 
 
+def test_any_number_of_processes_restores_any_other(start):
+    for count, devices, steps in ((2, 2, 4), (4, 1, 6), (1, 4, 8)):
+        run = start(count, devices, steps)
+        assert finish(run) == [0] * count, run.explain()
+        if steps > 4:
+            assert all(f"restored={steps - 2} value={steps - 2}.0" in member.log for member in run.members)
+
+
 def test_damaged_checkpoint_is_left_by_all_together(start, tmp_path):
     assert finish(start(2, 1)) == [0, 0]
     damage(tmp_path / "checkpoints", 4)

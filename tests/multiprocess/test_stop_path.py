@@ -107,14 +107,9 @@ def test_storage_that_takes_longer_than_the_grace(bucket, tmp_path, trainer_bloc
     where = f"gs://{bucket.name}/slow"
     block = trainer_block(steps=100_000, every_steps=EVERY, heartbeatSeconds=LONG_HEARTBEAT)
 
-    def committed():
-        """Every object of the newest checkpoint, with its content."""
-        step = json.loads(bucket.read("slow/latest.json"))["step"]
-        return {name: bucket.read(name) for name in bucket.objects(f"slow/steps/{step}/")}
-
-    try:
-        with processes.start(
-            tmp_path / "run",
+    def start(name):
+        return processes.start(
+            tmp_path / name,
             processes=2,
             devices=1,
             config=block,
@@ -123,13 +118,26 @@ def test_storage_that_takes_longer_than_the_grace(bucket, tmp_path, trainer_bloc
             startup_seconds=120,
             program=LAUNCHED,
             extra_of=proxy.environment,
-        ) as run:
+        )
+
+    def newest_checkpoint():
+        """Every object of it, with its content."""
+        step = json.loads(bucket.read("slow/latest.json"))["step"]
+        return {name: bucket.read(name) for name in bucket.objects(f"slow/steps/{step}/")}
+
+    try:
+        with start("first") as run:
             run.wait_for_report("a commit", lambda report: (report["committed_step"] or 0) >= EVERY)
             fault = proxy.fail(STALL)
             wait_for("a write that stalls", lambda: fault.hits, explain=run.explain)
-            before = committed()
+            before = newest_checkpoint()
             Stopped(run, asked=[0, 1]).assert_in_time()
         assert any(name.endswith("/commit_success.txt") for name in before)
-        assert committed() == before
+        assert newest_checkpoint() == before
+        proxy.heal()
+        committed = json.loads(bucket.read("slow/latest.json"))["step"]
+        with start("second") as run:
+            found = run.wait_for_report("a restore", lambda report: report["restored_from"] is not None)
+        assert found["restored_from"] >= committed >= EVERY
     finally:
         proxy.close()

@@ -24,7 +24,9 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         compilation_cache.reset_cache()  # it remembers whether there was one
 
     folder = tmp_path_factory.getbasetemp() / "programs"
+    shortest = jax.config.jax_persistent_cache_min_compile_time_secs
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     keep(folder)
     yield
     keep(None)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", shortest)
