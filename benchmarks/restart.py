@@ -69,7 +69,7 @@ def cache_hits(port: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--devices", type=int, default=4)
+    parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--layers", type=int, default=4)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

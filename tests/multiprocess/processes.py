@@ -196,7 +196,7 @@ def start(
             "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": str(devices),
             # Not for several: `compile_cache.is_exact`. The trainer sees to it, other programs here do not.
-            "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE) if processes == 1 else "",
+            "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE) if processes * devices == 1 else "",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "PYTHONPATH": str(AT_START),
             "XLA_FLAGS": XLA_FLAGS,

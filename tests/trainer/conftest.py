@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,20 +13,23 @@ os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["XLA_FLAGS"] = XLA_FLAGS
 
 
-@pytest.fixture(scope="module")
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """For tests that compile the same programs again and again: this process keeps them."""
-    import jax
-    from jax.experimental.compilation_cache import compilation_cache
+@pytest.fixture(scope="session")
+def compiled_once() -> Iterator[None]:
+    """For tests that compile the same programs again and again: this process keeps them, as they are in memory.
 
-    def keep(folder: Path | None) -> None:
-        jax.config.update("jax_compilation_cache_dir", None if folder is None else str(folder))
-        compilation_cache.reset_cache()  # it remembers whether there was one
+    JAX's own cache would write and read them, after which they may hang: see `compile_cache.is_exact`.
+    """
+    from jax._src import cache_key, compiler
 
-    folder = tmp_path_factory.getbasetemp() / "programs"
-    shortest = jax.config.jax_persistent_cache_min_compile_time_secs
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-    keep(folder)
-    yield
-    keep(None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", shortest)
+    programs: dict[str, Any] = {}
+    compile_or_get_cached = compiler.compile_or_get_cached
+
+    def compile_once(backend: Any, computation: Any, devices: Any, options: Any, *rest: Any) -> Any:
+        key = cache_key.get(computation, devices, options, backend)
+        if key not in programs:
+            programs[key] = compile_or_get_cached(backend, computation, devices, options, *rest)
+        return programs[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "compile_or_get_cached", compile_once)
+        yield

@@ -17,10 +17,10 @@ def test_folder_tells_software_and_hardware():
 
 
 @pytest.mark.parametrize(
-    ("backend", "processes", "exact"), [("tpu", 64, True), ("gpu", 2, True), ("cpu", 1, True), ("cpu", 2, False)]
+    ("backend", "devices", "exact"), [("tpu", 64, True), ("gpu", 2, True), ("cpu", 1, True), ("cpu", 2, False)]
 )
-def test_programs_with_collectives_between_cpus_are_not_kept(backend, processes, exact):
-    assert is_exact(backend, processes=processes) is exact
+def test_programs_with_collectives_between_cpus_are_not_kept(backend, devices, exact):
+    assert is_exact(backend, devices=devices) is exact
 
 
 @pytest.fixture

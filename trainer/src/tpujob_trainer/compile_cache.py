@@ -3,7 +3,7 @@
 Who can write there can run code in the trainer: the cache holds programs. The folder's name has all that makes programs
 incompatible, so that old ones can be deleted whole. A folder given by JAX_COMPILATION_CACHE_DIR is used instead.
 
-Several processes on CPUs keep nothing: see `is_exact`.
+Several devices that are CPUs keep nothing: see `is_exact`.
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ def folder_name(*, versions: dict[str, str], kind: str, devices: int, processes:
     return re.sub(r"[^A-Za-z0-9.=-]+", "_", f"{software}-{kind}-{devices}x{processes}")
 
 
-def is_exact(backend: str, *, processes: int) -> bool:
+def is_exact(backend: str, *, devices: int) -> bool:
     """Whether a program that was kept does what it did when it was compiled.
 
-    On CPUs it does not for several processes, with jaxlib 0.12: collectives are put into one order by a resource that
+    On CPUs it does not for several devices, with jaxlib 0.12: collectives are put into one order by a resource that
     they share, and when a program is read back, those inside of a loop get one of their own (`WhileThunkFromProto` in
-    openxla/xla, xla/backends/cpu/runtime/thunk_proto_serdes.cc). They may then run beside those outside of it, in
-    another order than in a process that compiled for itself: processes wait for each other for ever, or take one
-    message for another.
+    openxla/xla, xla/backends/cpu/runtime/thunk_proto_serdes.cc). They may then run beside those outside of it, on each
+    device in another order: devices wait for each other for ever, processes may take one message for another.
     """
-    return backend != "cpu" or processes == 1
+    return backend != "cpu" or devices == 1
 
 
 def use(directory: str | None, *, enabled: bool) -> str | None:
     """Has JAX keep compiled programs; where, or None. Call it before anything is compiled."""
     COUNTS.listen()
-    if not is_exact(jax.default_backend(), processes=jax.process_count()):
+    if not is_exact(jax.default_backend(), devices=jax.device_count()):
         jax.config.update("jax_enable_compilation_cache", False)
         return None
     if jax.config.jax_compilation_cache_dir:
