@@ -8,12 +8,12 @@ Environment:
 """
 
 import functools
+import gc
 import hashlib
 import os
 import signal
 import sys
 import threading
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,23 +77,13 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 def main() -> None:
     """Puts the fault in place and trains."""
-    _let_all_processes_cache()
+    gc.disable()  # as `python -m tpujob_trainer` does
     fault = os.environ.get("FAULT")
     if fault and os.environ["FAULT_PROCESS"] == os.environ["TPUJOB_HOST"]:
         _arm(os.environ["FAULT_STAGE"], functools.partial(_strike, fault))
     from tpujob_trainer.main import main
 
     main()
-
-
-def _let_all_processes_cache() -> None:
-    """JAX lets process 0 alone write its compile cache, and on CPUs each process has keys of its own.
-
-    The others would compile for most of the time of a cell.
-    """
-    from jax._src import compiler
-
-    compiler.distributed = types.SimpleNamespace(global_state=types.SimpleNamespace(process_id=0, client=None))
 
 
 def _strike(fault: str) -> None:

@@ -4,6 +4,7 @@ Process 0 alone spoils its rows of them: the loss is everybody's.
 """
 
 import dataclasses
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ BATCHES = 2
 
 def main() -> None:
     """Puts the poison in place and trains."""
+    gc.disable()  # as `python -m tpujob_trainer` does
     from tpujob_trainer import data
     from tpujob_trainer.batches import Assembler, Feed
     from tpujob_trainer.main import main

@@ -31,7 +31,6 @@ TELLING = (
     Cell("SIGTERM", 1, "restore"),
     Cell("SIGTERM", 1, "sample"),
 )
-"""The first of them compiles everything that the others need."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def config(trainer_block):
 
 
 def play(cells, folder, config):
-    """The outcomes of the cells to come, by cell; the first one is played alone, to fill the compile cache."""
+    """The outcomes of the cells to come, by cell."""
 
     def play_one(cell):
         outcome = faults.run(cell, folder / cell.key, config)
@@ -48,9 +47,7 @@ def play(cells, folder, config):
         return outcome
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        first = pool.submit(play_one, cells[0])
-        concurrent.futures.wait([first])
-        return {cells[0]: first} | {cell: pool.submit(play_one, cell) for cell in cells[1:]}
+        return {cell: pool.submit(play_one, cell) for cell in cells}
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +59,7 @@ def telling(tmp_path_factory, config):
 def table(tmp_path_factory, config, pytestconfig, request):
     """All cells that were asked for, printed."""
     asked = {item.callspec.params["cell"] for item in request.session.items if "table" in item.fixturenames}
-    # The first one compiles everything; those with short limits come when the others have.
-    cells = sorted(asked, key=lambda cell: (cell.stage != "evaluate", cell.fault == "sleep", cell.stage))
-    found = play(cells, tmp_path_factory.mktemp("table"), config)
+    found = play([cell for cell in TABLE if cell in asked], tmp_path_factory.mktemp("table"), config)
     terminal = pytestconfig.pluginmanager.getplugin("terminalreporter")
     terminal.write_line("")
     terminal.write_line(faults.markdown([each.result() for each in found.values() if each.exception() is None]))

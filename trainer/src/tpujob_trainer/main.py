@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -40,4 +41,7 @@ def run(environ: Mapping[str, str], stop: StopRequest) -> int:
     # Here and not above: a wrong configuration is told in a moment, jax takes seconds to import.
     from tpujob_trainer.tasks import pretrain
 
+    # The modules are left out of collections, which are off until here: see `__main__`.
+    gc.freeze()
+    gc.enable()
     return pretrain.run(process, config, environ, stop)

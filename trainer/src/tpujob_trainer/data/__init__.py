@@ -7,6 +7,7 @@ with BatchLoader(manifest, tokenizer, plan, S, rows=rows, state=restored_state) 
     batch = next(loader)
 """
 
+import tpujob_trainer.data.arrow_start  # noqa: F401  # before all that makes values of pyarrow
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.evaluating import evaluation_batches
 from tpujob_trainer.data.footers import DataChangedError
