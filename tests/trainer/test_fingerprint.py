@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tpujob_trainer.fingerprint import Fingerprinter, leaf_names, unequal
+from tpujob_trainer.fingerprint import Fingerprinter, _programs, leaf_names, unequal
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,20 @@ def test_every_sharding_has_the_same_fingerprint(fingerprint, values, shape, spe
     mesh = jax.make_mesh(shape, ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     placed = jax.device_put(values, NamedSharding(mesh, PartitionSpec(*spec)))
     assert fingerprint(placed) == fingerprint(jnp.asarray(values))
+
+
+def test_forms_of_one_division_are_compiled_for_once(values):
+    mesh = jax.make_mesh((8, 1), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    compiled = set()
+    for spec in (("a",), ("a", None), ("a", "b"), (("a", "b"), None)):
+        abstract = jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=NamedSharding(mesh, PartitionSpec(*spec)))
+        ((_, program),) = _programs([abstract])
+        compiled.add(program)
+    assert len(compiled) == 1
+    # And it takes arrays of any of these forms.
+    for spec in (("a",), ("a", "b")):
+        placed = jax.device_put(values, NamedSharding(mesh, PartitionSpec(*spec)))
+        assert Fingerprinter()({"leaf": placed}) == Fingerprinter()({"leaf": values})
 
 
 @pytest.mark.parametrize(

@@ -157,9 +157,12 @@ def _program(mesh: Mesh, leaves: tuple[tuple[tuple[int, ...], Any, PartitionSpec
 
 
 def _sharding(leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
-    """Where the leaf lies, on a mesh; what lies on no mesh, on one of a single device."""
+    """Where the leaf lies, on a mesh; what lies on no mesh, on one of a single device.
+
+    In one form: an array that a program made may leave out what an abstract one says; each would be compiled for.
+    """
     if isinstance(leaf.sharding, NamedSharding):
-        return leaf.sharding
+        return NamedSharding(leaf.sharding.mesh, _in_one_form(leaf.sharding.spec, leaf.sharding.mesh))
     device = min(leaf.sharding.device_set, key=lambda found: found.id)
     return NamedSharding(Mesh(np.array([device]), "one"), PartitionSpec())
 
@@ -183,6 +186,14 @@ def _copies(sharding: NamedSharding, shape: tuple[int, ...]) -> list[tuple[jax.D
 def _divided_over(spec: PartitionSpec) -> list[tuple[str, ...]]:
     """The mesh axes that each dimension is divided over."""
     return [() if axes is None else (axes,) if isinstance(axes, str) else tuple(axes) for axes in spec]
+
+
+def _in_one_form(spec: PartitionSpec, mesh: Mesh) -> PartitionSpec:
+    """The same division, without mesh axes of one device, and without whole dimensions at the end."""
+    divided = [tuple(axis for axis in axes if mesh.shape[axis] > 1) for axes in _divided_over(spec)]
+    while divided and not divided[-1]:
+        divided.pop()
+    return PartitionSpec(*(axes or None for axes in divided))
 
 
 def _begins(part: jax.Array, spec: PartitionSpec) -> list[jax.Array]:
