@@ -1,7 +1,8 @@
 """A run with everything but a model: starts, claims, restores, counts and saves.
 
 Configuration: steps, save_every, width (of the arrays), hash, adopt, raise_in (process), limit_seconds (of a save),
-wait_seconds (for the save before), fail_after_seconds. With GATE it begins when that file is there.
+wait_seconds (for the save before), fail_after_seconds, step_seconds (at least).
+With GATE it begins when that file is there.
 """
 
 import gc
@@ -17,6 +18,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.cluster.waiting import wait_for
+from tests.multiprocess.pacing import pause
 from tpujob_contract import ExitCode, read_environment
 from tpujob_trainer import checkpoint, endings, ownership, startup
 from tpujob_trainer.checkpoint_retention import Retention
@@ -91,6 +93,8 @@ def main(stop: endings.StopRequest) -> int:
     first = step
     stop.entered_loop()
     while step < config["steps"]:
+        if "step_seconds" in config:
+            pause(config["step_seconds"])
         tree = count(tree)
         step += 1
         assert float(total(tree)) == step * width * 2

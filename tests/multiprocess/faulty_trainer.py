@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.multiprocess.pacing import pace_training
+
 STAGES = ("start", "compile", "step", "save", "evaluate")
 """When all have met and JAX's service is not there yet; when others have compiled; and so on."""
 MORE_STAGES = ("restore", "sample")
@@ -78,6 +80,7 @@ FAULTS: dict[str, Callable[[], None]] = {
 def main() -> None:
     """Puts the fault in place and trains."""
     gc.disable()  # as `python -m tpujob_trainer` does
+    pace_training()
     fault = os.environ.get("FAULT")
     if fault and os.environ["FAULT_PROCESS"] == os.environ["TPUJOB_HOST"]:
         _arm(os.environ["FAULT_STAGE"], functools.partial(_strike, fault))

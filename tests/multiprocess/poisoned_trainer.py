@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.multiprocess.pacing import pace_training
+
 NO_TOKEN = 99_999
 BATCHES = 2
 
@@ -18,6 +20,7 @@ BATCHES = 2
 def main() -> None:
     """Puts the poison in place and trains."""
     gc.disable()  # as `python -m tpujob_trainer` does
+    pace_training()
     from tpujob_trainer import data
     from tpujob_trainer.batches import Assembler, Feed
     from tpujob_trainer.main import main

@@ -53,7 +53,8 @@ def story(bucket, tmp_path_factory):
     proxy = StorageProxy(bucket, PROCESSES)
     config = {
         "steps": 10_000_000,
-        "save_every": 200,
+        "save_every": 50,
+        "step_seconds": 0.01,
         "limit_seconds": LIMIT_SECONDS,
         "wait_seconds": 0,
         "fail_after_seconds": FAIL_AFTER_SECONDS,

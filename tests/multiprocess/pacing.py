@@ -1,0 +1,33 @@
+"""Runs that are waited for take their steps at a pace: at full speed they would take the machine from the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tpujob_trainer.batches import Feed
+    from tpujob_trainer.signals import Signals
+    from tpujob_trainer.train_step import Batch
+
+STEP_SECONDS = 0.05
+"""At least."""
+
+
+def pause(seconds: float = STEP_SECONDS) -> None:
+    """Lets that much time go by."""
+    threading.Event().wait(seconds)
+
+
+def pace_training() -> None:
+    """Has the trainer of this process pause before each batch."""
+    from tpujob_trainer.batches import Feed
+
+    take = Feed.take
+
+    def taken(self: Feed, say: Callable[[], Signals]) -> Batch:
+        pause()
+        return take(self, say)
+
+    Feed.take = taken  # type: ignore[method-assign]
