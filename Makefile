@@ -63,6 +63,7 @@ bench-checkpoint: .venv/go ## what saves cost a run, and a restore in its parts,
 
 bench-restart: .venv/dev ## process start to first new step, with compiled programs kept and without
 	$(BIN)/python benchmarks/restart.py
+	$(BIN)/python benchmarks/imports.py
 
 bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
 	$(BIN)/python benchmarks/data.py
