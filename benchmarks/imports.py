@@ -28,9 +28,8 @@ def costs(program: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    pairs = [[costs(program) for program in PROGRAMS.values()] for _ in range(PAIRS + 1)][
-        1:
-    ]  # the first reads the disk
+    pairs = [[costs(program) for program in PROGRAMS.values()] for _ in range(PAIRS + 1)]
+    del pairs[0]  # it read the disk
     for index, name in enumerate(PROGRAMS):
         cpu, wall = (statistics.median(pair[index][at] for pair in pairs) for at in (0, 1))
         print(f"{name:12} {cpu:.2f} CPU seconds, {wall:.2f} s")

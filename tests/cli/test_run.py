@@ -104,21 +104,21 @@ def processes_below(folder: Path) -> list[str]:
 
 
 def test_a_job_trains_to_its_end_and_says_so_in_one_json_line(desk):
-    done = desk.run("--json", accelerator="cpu:1x1")
+    done = desk.run("--json")
     assert done.returncode == 0, done.stderr
     result = summary(done)
-    assert (result["phase"], result["step"], result["processes"]) == ("Succeeded", 6, 1)
+    assert (result["phase"], result["step"], result["processes"]) == ("Succeeded", 6, 2)
     assert result["restored_from"] is None
     assert result["loss_last"] < result["loss_first"]
     assert result["tokens_per_second"] > 0
     assert result["checkpoint"] == str(desk.checkpoints)
 
-    again = desk.run("--json", accelerator="cpu:1x1")
+    again = desk.run("--json")
     assert again.returncode == 0
     assert "complete" in again.stderr
     assert summary(again)["step"] == 6
 
-    longer = summary(desk.run("--json", accelerator="cpu:1x1", steps=8))
+    longer = summary(desk.run("--json", steps=8))
     assert (longer["phase"], longer["step"], longer["restored_from"]) == ("Succeeded", 8, 6)
 
 

@@ -56,6 +56,7 @@ def story(tmp_path_factory, trainer_block):
         story.codes_after_stop = run.wait(limit_seconds=60)
     with story.attempt() as run:
         story.resumed_again = run.wait_for_report("a restore", lambda report: report["restored_from"] is not None)
+        first = run.wait_for_report("some steps", trained(story.resumed_again["restored_from"] + 3), limit_seconds=240)
         story.intruder = processes.start(
             story.folder / "intruder",
             processes=PROCESSES,
@@ -65,7 +66,6 @@ def story(tmp_path_factory, trainer_block):
         )
         with story.intruder:
             story.codes_of_intruder = story.intruder.wait(limit_seconds=120)
-        first = run.wait_for_report("some steps", trained(story.resumed_again["restored_from"] + 3), limit_seconds=240)
         later = run.wait_for_report("more steps", trained(first["step"] + 1), limit_seconds=120)
         story.phase_beside_intruder = later["phase"]
         for member in run.members:

@@ -1,4 +1,7 @@
+import os
 import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -24,19 +27,40 @@ def test_programs_with_collectives_between_cpus_are_not_kept(backend, devices, e
 
 
 @pytest.fixture
-def nothing_is_kept():
-    """As in a new process: runs of other tests in this one have their own place."""
+def one_device(monkeypatch):
+    """As in a new process with one device: runs of other tests in this one have their own place."""
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
     yield
     jax.config.update("jax_compilation_cache_dir", before)
 
 
-@pytest.mark.usefixtures("nothing_is_kept")
+@pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize(("directory", "enabled"), [(None, True), ("/nowhere", False)])
 def test_without_a_place_or_a_wish_nothing_is_kept(directory, enabled):
     assert use(directory, enabled=enabled) is None
     assert not jax.config.jax_compilation_cache_dir
+
+
+PROGRAM = """
+import sys, jax
+from tpujob_trainer.compile_cache import COUNTS, use
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+use(sys.argv[1], enabled=True)
+jax.jit(lambda x: x * 3 + 1)(1.0).block_until_ready()
+print(COUNTS.hits)
+"""
+
+
+@pytest.mark.parametrize(("devices", "is_found"), [(1, True), (2, False)])
+def test_next_process_finds_programs_where_they_are_exact(devices, is_found, tmp_path):
+    environment = {"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    hits = [int(subprocess.check_output(command, env=environment, text=True)) for _ in range(2)]
+    assert hits[0] == 0
+    assert (hits[1] > 0) is is_found
+    assert any(tmp_path.rglob("jit_*")) is is_found
 
 
 def test_events_are_counted():

@@ -162,7 +162,7 @@ def _sharding(leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
     In one form: an array that a program made may leave out what an abstract one says; each would be compiled for.
     """
     if isinstance(leaf.sharding, NamedSharding):
-        return NamedSharding(leaf.sharding.mesh, _in_one_form(leaf.sharding.spec, leaf.sharding.mesh))
+        return _in_one_form(leaf.sharding)
     device = min(leaf.sharding.device_set, key=lambda found: found.id)
     return NamedSharding(Mesh(np.array([device]), "one"), PartitionSpec())
 
@@ -188,12 +188,14 @@ def _divided_over(spec: PartitionSpec) -> list[tuple[str, ...]]:
     return [() if axes is None else (axes,) if isinstance(axes, str) else tuple(axes) for axes in spec]
 
 
-def _in_one_form(spec: PartitionSpec, mesh: Mesh) -> PartitionSpec:
+@functools.cache
+def _in_one_form(sharding: NamedSharding) -> NamedSharding:
     """The same division, without mesh axes of one device, and without whole dimensions at the end."""
-    divided = [tuple(axis for axis in axes if mesh.shape[axis] > 1) for axes in _divided_over(spec)]
+    mesh = sharding.mesh
+    divided = [tuple(axis for axis in axes if mesh.shape[axis] > 1) for axes in _divided_over(sharding.spec)]
     while divided and not divided[-1]:
         divided.pop()
-    return PartitionSpec(*(axes or None for axes in divided))
+    return NamedSharding(mesh, PartitionSpec(*(axes or None for axes in divided)))
 
 
 def _begins(part: jax.Array, spec: PartitionSpec) -> list[jax.Array]:
