@@ -6,12 +6,12 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 
 from tests.cluster import binaries
 from tests.cluster.api import Object
 from tests.cluster.control_plane import CommandError
+from tests.cluster.plain_http import opened
 
 PLACES = {
     "ttj": "/apis/tpujob.dev/v1alpha1/namespaces/{}/tputrainingjobs",
@@ -97,9 +97,8 @@ class Client:
         """
         if self._proxy_url is None:
             return self.kubectl("get", f"--raw={path}")
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"{self._proxy_url}{path}", timeout=TIMEOUT_SECONDS) as answer:
+            with opened(f"{self._proxy_url}{path}", timeout_seconds=TIMEOUT_SECONDS) as answer:
                 text: str = answer.read().decode()
                 return text
         except (urllib.error.URLError, ConnectionError, TimeoutError) as error:

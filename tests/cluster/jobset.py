@@ -6,8 +6,6 @@ service account, and the webhook configurations point at its address instead of 
 
 import base64
 import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +15,7 @@ import yaml
 from tests.cluster import binaries
 from tests.cluster.api import ApiError, Object
 from tests.cluster.control_plane import HOST, ControlPlane
+from tests.cluster.plain_http import answers
 from tests.cluster.processes import Process, free_ports
 from tests.cluster.waiting import wait_for
 
@@ -118,12 +117,7 @@ class JobSetController:
         }
 
     def _is_ready(self) -> bool:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(f"http://{HOST}:{self._health_port}/readyz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, ConnectionError):
-            return False
+        return answers(f"http://{HOST}:{self._health_port}/readyz")
 
     def _are_webhooks_called(self) -> bool:
         """Whether all webhooks act.

@@ -66,8 +66,10 @@ def start_kubelet(plane: ControlPlane, program: Path, containerd: Containerd, jo
     command: list[str | Path] = [program, *(f"--{flag}={value}" for flag, value in flags.items())]
     process = Process("kubelet", command, plane.directory / "kubelet.log")
     process.wait_until_ready("a ready node", lambda: _is_ready(plane))
-    # What a device plugin would announce; the kubelet leaves resources that it does not know alone.
-    plane.api.patch(f"/api/v1/nodes/{NAME}/status", {"status": {"capacity": {TPU_RESOURCE: str(CHIPS)}}})
+    # What a device plugin would announce; the kubelet leaves resources that it does not know alone. It would find out
+    # what pods may have of them by itself, but only ten seconds later.
+    chips = {TPU_RESOURCE: str(CHIPS)}
+    plane.api.patch(f"/api/v1/nodes/{NAME}/status", {"status": {"capacity": chips, "allocatable": chips}})
     wait_for("the node to offer its chips", lambda: TPU_RESOURCE in _node_status(plane).get("allocatable", {}))
     return process
 

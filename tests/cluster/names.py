@@ -1,12 +1,11 @@
 """The name server of the one-machine cluster: CoreDNS on the bridge, where pods find each other by name."""
 
 import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 from tests.cluster.control_plane import HOST, ControlPlane, User
 from tests.cluster.network import ADDRESS
+from tests.cluster.plain_http import answers
 from tests.cluster.processes import Process, free_ports
 
 USER = User("system:coredns")
@@ -56,13 +55,3 @@ def grant_cluster_role(plane: ControlPlane, user: str, rules: list[dict[str, lis
     }
     items = [{"apiVersion": "rbac.authorization.k8s.io/v1", **item} for item in (role, binding)]
     plane.kubectl("apply", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-
-
-def answers(url: str) -> bool:
-    """Whether a GET is answered with success."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
-        return False

@@ -69,6 +69,8 @@ class OneMachine:
         self.plane.start()
         lead_to_api_server(self.journal, self.plane.port)
         self._say("the control plane is ready")
+        # Its pod waits for the node, and the node's first pods for nothing.
+        self._install_jobset()
         self._start_containerd()
         self._processes.append(start_storage(self.directory, programs["fake-gcs-server"]))
         self._processes.append(start_name_server(self.plane, programs["coredns"]))
@@ -76,9 +78,9 @@ class OneMachine:
         self._processes.append(start_scheduler(self.plane, programs["kube-scheduler"]))
         self._processes.append(start_kubelet(self.plane, programs["kubelet"], self.containerd, self.journal))
         self._say("the node is ready")
-        self._install_jobset()
-        self._say("JobSet is installed")
         deploy(self.images, Client(self.plane.kubeconfig), self._say)
+        self._wait_for_jobset()
+        self._say("JobSet is ready")
 
     def stop_processes(self) -> None:
         """Ends the processes of this cluster, the node's first; containers and the rest are left to `end`."""
@@ -112,10 +114,13 @@ class OneMachine:
             binaries.files("jobset"),
             f"--namespace={JOBSET_NAMESPACE}",
             "--create-namespace",
-            "--wait",
-            f"--timeout={JOBSET_SECONDS}s",
             *(f"--set={key}={value}" for key, value in values.items()),
         )
+
+    def _wait_for_jobset(self) -> None:
+        """It calls itself ready some ten seconds after its start: the operator becomes so in the meantime."""
+        deployment = ("deployment/jobset-controller", f"--namespace={JOBSET_NAMESPACE}")
+        self.plane.kubectl("rollout", "status", *deployment, f"--timeout={JOBSET_SECONDS}s")
 
     def _say(self, line: str) -> None:
         self._announce(f"{time.monotonic() - self._began:5.1f} s  {line}")

@@ -6,8 +6,9 @@ import urllib.request
 from pathlib import Path
 
 from tests.cluster.control_plane import ControlPlane, User
-from tests.cluster.names import answers, grant_cluster_role
+from tests.cluster.names import grant_cluster_role
 from tests.cluster.network import ADDRESS
+from tests.cluster.plain_http import answers
 from tests.cluster.processes import Process
 
 PORT = 9091

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import fsspec
 
 from tests.cluster import archive, binaries
-from tests.cluster.names import answers
 from tests.cluster.network import ADDRESS
+from tests.cluster.plain_http import answers, opened
 from tests.cluster.processes import Process
 
 PROGRAM = "fake-gcs-server"
@@ -90,8 +90,7 @@ class EmulatedBucket:
         request = urllib.request.Request(  # noqa: S310 - the emulator's address
             self.url + path, data=body, method=method, headers={"Content-Type": content_type}
         )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as answer:
+        with opened(request) as answer:
             content: bytes = answer.read()
             return content
 

@@ -18,7 +18,7 @@ from tests.cluster import product, product_images, storage
 from tests.cluster.api import Object
 from tests.cluster.client import Client
 from tests.cluster.control_plane import CommandError
-from tests.cluster.names import answers
+from tests.cluster.plain_http import answers
 from tests.cluster.processes import Process, free_ports
 from tests.e2e.surroundings import Surroundings
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.cluster.names import answers
+from tests.cluster.plain_http import answers
 from tests.cluster.processes import Process, free_ports
 from tests.e2e.surroundings import Surroundings
 

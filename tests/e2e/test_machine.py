@@ -66,7 +66,7 @@ def test_down_leaves_nothing(before: Traces) -> None:
 
 
 @pytest.mark.usefixtures("ours_to_end")
-@pytest.mark.parametrize("milestone", ["the control plane is ready", "JobSet is installed"])
+@pytest.mark.parametrize("milestone", ["the control plane is ready", "the operator is installed"])
 def test_down_cleans_up_after_a_crash(before: Traces, milestone: str) -> None:
     kill_after(milestone)
     assert new_traces(before, traces(DIRECTORY)) != {}

@@ -6,6 +6,8 @@ import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 
+from tests.cluster.plain_http import opened
+
 EMULATOR = "fake-gcs-server"
 
 
@@ -64,7 +66,6 @@ class Bucket:
     def _request(self, method: str, path: str, body: bytes | None = None, content_type: str | None = None) -> bytes:
         headers = {"Content-Type": content_type} if content_type else {}
         request = urllib.request.Request(self.url + path, data=body, method=method, headers=headers)  # noqa: S310
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as answer:
+        with opened(request) as answer:
             content: bytes = answer.read()
             return content

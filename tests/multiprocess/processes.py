@@ -14,12 +14,12 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from tests.cluster.dies_with_parent import __file__ as dies_with_parent
+from tests.cluster.plain_http import opened
 from tests.cluster.processes import free_ports
 from tests.cluster.waiting import wait_for
 from tests.quick_compiling import XLA_FLAGS
@@ -66,7 +66,7 @@ class Member:
     def report(self) -> dict[str, Any] | None:
         """GET /report, or None while nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.report_port}/report", timeout=5) as answer:
+            with opened(f"http://127.0.0.1:{self.report_port}/report", timeout_seconds=5) as answer:
                 values: dict[str, Any] = json.load(answer)
                 return values
         except (urllib.error.URLError, ConnectionError, TimeoutError):

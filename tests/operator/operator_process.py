@@ -5,13 +5,13 @@ import os
 import signal
 import sys
 import urllib.error
-import urllib.request
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.kubeconfig import write_kubeconfig
+from tests.cluster.plain_http import opened
 from tests.cluster.processes import Process, free_ports
 from tests.cluster.waiting import wait_for
 
@@ -175,9 +175,8 @@ class OperatorProcess:
 
 
 def _get(port: int, path: str) -> tuple[int, str]:
-    opener: Any = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with opened(f"http://127.0.0.1:{port}{path}", timeout_seconds=5) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
