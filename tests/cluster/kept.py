@@ -1,6 +1,6 @@
 """Where this machine keeps what takes long to make: built programs, images, what the node has of them.
 
-`.cache` of the checkout, or the folder TPUJOB_CACHE: then all checkouts of a machine share it, as CI's do.
+`.cache` of the checkout, or the folder TESTS_CACHE: then all checkouts of a machine share it, as CI's do.
 """
 
 import fcntl
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-VARIABLE = "TPUJOB_CACHE"
+VARIABLE = "TESTS_CACHE"
 FOLDER = Path(os.environ.get(VARIABLE) or Path(__file__).parents[2] / ".cache").absolute()
 
 

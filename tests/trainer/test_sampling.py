@@ -4,6 +4,7 @@ import pytest
 
 from tests.trainer import plain_decoder
 from tests.trainer.test_train_step import SHAPE
+from tpujob_trainer import sampling
 from tpujob_trainer.config import SampleConfig
 from tpujob_trainer.mesh import build_mesh
 from tpujob_trainer.model.decoder import Model
@@ -13,7 +14,10 @@ from tpujob_trainer.train_step import init_state
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
-def test_the_likeliest_token_follows_each_time() -> None:
+@pytest.mark.parametrize("gathered", ["once", "for each token"])
+def test_the_likeliest_token_follows_each_time(gathered: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if gathered == "for each token":
+        monkeypatch.setattr(sampling, "GATHERED_ONCE_BYTES", 0)
     model = Model(SHAPE, build_mesh(slices=1))
     weights = init_state(model, optax.identity(), 3).weights
     config = SampleConfig(prompt="not used here", tokens=5, temperature=0)

@@ -12,7 +12,12 @@ from tpujob_trainer.config import BLOCK, SampleConfig
 from tpujob_trainer.data import Tokenizer
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
+from tpujob_trainer.model.layers import Past
 from tpujob_trainer.model.partitioning import REPLICATED
+
+GATHERED_ONCE_BYTES = 2**28
+"""Weights that take no more are gathered once for a text, larger ones layer by layer for each token: of these a device
+may have no room for the whole."""
 
 
 def prompt_tokens(config: SampleConfig, tokenizer: Tokenizer, *, sequence_length: int) -> list[int]:
@@ -37,26 +42,31 @@ def prompt_tokens(config: SampleConfig, tokenizer: Tokenizer, *, sequence_length
 def make_sampler(model: Model, *, prompt: list[int], config: SampleConfig, seed: int) -> Callable[[Weights], jax.Array]:
     """The jitted function from weights to the tokens that follow the prompt, int32 `[tokens]`, whole everywhere.
 
-    Every token is computed from all before it in one pass of fixed shape: short texts after a training need no cache
-    of keys and values. All devices compute the same.
+    One token after the other goes through the model, those of the prompt, too, and leaves what later ones see of it.
+    All devices compute the same.
     """
     length = len(prompt) + config.tokens
     begun = np.zeros((1, length), np.int32)
     begun[:, : len(prompt)] = prompt
-    positions = np.arange(length, dtype=np.int32)[None]
+    are_whole = model.whole_bytes <= GATHERED_ONCE_BYTES
 
     def write(weights: Weights) -> jax.Array:
-        def one(at: jax.Array, tokens: jax.Array) -> jax.Array:
-            hidden, output = model.hidden(weights, tokens, jnp.asarray(positions), jnp.ones_like(tokens))
-            logits = (hidden[:, at - 1] @ output).astype(jnp.float32)
+        if are_whole:
+            weights = model.whole(weights)
+
+        def one(at: jax.Array, state: tuple[jax.Array, Past]) -> tuple[jax.Array, Past]:
+            tokens, past = state
+            logits, past = model.next(weights, tokens[:, at], at, past, are_whole=are_whole)
             if config.temperature == 0:
                 chosen = jnp.argmax(logits, axis=-1)
             else:
-                key = jax.random.fold_in(jax.random.key(seed, impl="rbg"), at)  # compiles in no time
+                key = jax.random.fold_in(jax.random.key(seed, impl="rbg"), at + 1)  # compiles in no time
                 chosen = jax.random.categorical(key, logits / config.temperature, axis=-1)
-            return tokens.at[:, at].set(chosen.astype(jnp.int32))
+            following = jnp.where(at + 1 < len(prompt), tokens[:, at + 1], chosen.astype(jnp.int32))
+            return tokens.at[:, at + 1].set(following), past
 
-        return jax.lax.fori_loop(len(prompt), length, one, jnp.asarray(begun))[0, len(prompt) :]
+        tokens, _ = jax.lax.fori_loop(0, length - 1, one, (jnp.asarray(begun), model.no_past(1, length)))
+        return tokens[0, len(prompt) :]
 
     return jax.jit(
         jax.shard_map(write, mesh=model.mesh, in_specs=(model.specs,), out_specs=REPLICATED, check_vma=False)

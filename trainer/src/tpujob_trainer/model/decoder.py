@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
-from tpujob_trainer.model.layers import INIT_STD, Layer, RMSNorm, attention_mask, rotary_angles, weight
-from tpujob_trainer.model.partitioning import FSDP, divided_dim, gather, spec_of
+from tpujob_trainer.model.layers import INIT_STD, Layer, Past, RMSNorm, attention_mask, rotary_angles, weight
+from tpujob_trainer.model.partitioning import FSDP, WHOLE, divided_dim, gather, spec_of
 from tpujob_trainer.model.shape import ModelShape
 
 Weights = dict[str, Any]
@@ -81,22 +83,70 @@ class Model:
             positions: int32 `[B, S]`, from 0 in each document.
             segment_ids: int32 `[B, S]`, one number for each document of a row.
         """
-        dtype = jnp.dtype(self.shape.compute_dtype)
-        outer = gather(_without_layers(weights), _without_layers(self.divided), dtype)
+        outer = gather(_without_layers(weights), _without_layers(self.divided), self._dtype)
         angles = rotary_angles(positions, head_dim=self.shape.head_dim, theta=self.shape.rope_theta)
         mask = attention_mask(segment_ids)
-        # Within a layer, dimensions count without the stack.
-        dims = jax.tree.map(lambda dim: max(dim - 1, -1), self.divided[LAYERS])
+        dims = _within_layer(self.divided[LAYERS])
 
         def layer(x: jax.Array, parts: Weights) -> tuple[jax.Array, None]:
-            return _bound(self._layer, gather(parts, dims, dtype))(x, angles, mask), None
+            return _bound(self._layer, gather(parts, dims, self._dtype))(x, angles, mask), None
 
         if self.shape.remat != "none":
             # Inside of a scan XLA cannot merge the two computations anyway.
             layer = jax.checkpoint(layer, policy=REMAT_POLICIES[self.shape.remat], prevent_cse=False)
         x, _ = jax.lax.scan(layer, outer["embedding"][tokens], weights[LAYERS])
-        output = outer["embedding"].T if self.shape.tie_embeddings else outer["output"]
-        return _bound(self._norm, outer["norm"])(x), output
+        return _bound(self._norm, outer["norm"])(x), self._output(outer)
+
+    def next(
+        self, weights: Weights, tokens: jax.Array, at: jax.Array, past: Past, *, are_whole: bool
+    ) -> tuple[jax.Array, Past]:
+        """The logits `[B, V]` after one more token, float32, and the past with it; inside `shard_map` only.
+
+        Args:
+            weights: the parts of this device; or, if `are_whole`, what `whole` made of them.
+            tokens: int32 `[B]`, one for each row.
+            at: int32, how many came before.
+            past: what there is to see of these, of all layers.
+            are_whole: whether nothing is to be gathered.
+        """
+        divided = jax.tree.map(lambda _: WHOLE, self.divided) if are_whole else self.divided
+        outer = gather(_without_layers(weights), _without_layers(divided), self._dtype)
+        positions = jnp.broadcast_to(at, (tokens.shape[0], 1))
+        angles = rotary_angles(positions, head_dim=self.shape.head_dim, theta=self.shape.rope_theta)
+        dims = _within_layer(divided[LAYERS])
+
+        def layer(x: jax.Array, each: tuple[Weights, Past]) -> tuple[jax.Array, Past]:
+            parts, before = each
+            after: tuple[jax.Array, Past] = _bound(self._layer, gather(parts, dims, self._dtype)).next(
+                x, angles, before, at
+            )
+            return after
+
+        x, past = jax.lax.scan(layer, outer["embedding"][tokens[:, None]], (weights[LAYERS], past))
+        logits = _bound(self._norm, outer["norm"])(x)[:, 0] @ self._output(outer)
+        return logits.astype(jnp.float32), past
+
+    def no_past(self, rows: int, length: int) -> Past:
+        """Before the first of so many positions."""
+        shape = (self.shape.layers, rows, length, self.shape.kv_heads, self.shape.head_dim)
+        return Past(jnp.zeros(shape, self._dtype), jnp.zeros(shape, self._dtype))
+
+    def whole(self, weights: Weights) -> Weights:
+        """All of them gathered, in the type of computation; inside `shard_map` only."""
+        return gather(weights, self.divided, self._dtype)
+
+    @property
+    def whole_bytes(self) -> int:
+        """The memory that takes on each device."""
+        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.abstract_weights)) * self._dtype.itemsize
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return jnp.dtype(self.shape.compute_dtype)
+
+    def _output(self, outer: Weights) -> jax.Array:
+        output: jax.Array = outer["embedding"].T if self.shape.tie_embeddings else outer["output"]
+        return output
 
     def _divided_dim(self, path: tuple[Any, ...], parameter: nnx.Param) -> int:
         axes = parameter.get_metadata()["axes"]
@@ -111,6 +161,11 @@ def _bound(parts: tuple[nnx.GraphDef, nnx.State], weights: Weights) -> Any:
     state = jax.tree.map(lambda leaf: leaf, abstract)
     nnx.replace_by_pure_dict(state, weights)
     return nnx.merge(structure, state)
+
+
+def _within_layer(divided: Weights) -> Weights:
+    """There, dimensions count without the stack."""
+    return jax.tree.map(lambda dim: max(dim - 1, WHOLE), divided)
 
 
 def _without_layers(tree: Weights) -> Weights:

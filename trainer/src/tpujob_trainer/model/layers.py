@@ -5,6 +5,7 @@ The modules get their matrices in the type of computation, and whole.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -56,6 +57,17 @@ def rotate(x: jax.Array, angles: tuple[jax.Array, jax.Array]) -> jax.Array:
     return turned.astype(x.dtype)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Past:
+    """What positions to come see of those before them, in one layer: T positions, of which the last may be to come."""
+
+    key: jax.Array
+    """`[B, T, K, H]`, turned by its position."""
+    value: jax.Array
+    """`[B, T, K, H]`"""
+
+
 class Attention(nnx.Module):
     """Causal self-attention in which several query heads share a key head; documents do not see each other."""
 
@@ -68,9 +80,27 @@ class Attention(nnx.Module):
 
     def __call__(self, x: jax.Array, angles: tuple[jax.Array, jax.Array], mask: jax.Array) -> jax.Array:
         """What is added to the residual stream `x` `[B, S, D]`; `mask` `[B, 1, S, S]` is True where S may see T."""
+        query, key, value = self._projected(x, angles)
+        return self._seen(query, key, value, mask)
+
+    def next(
+        self, x: jax.Array, angles: tuple[jax.Array, jax.Array], past: Past, at: jax.Array
+    ) -> tuple[jax.Array, Past]:
+        """The same for one position, `x` `[B, 1, D]`, which comes after `at` others; and the past, with it."""
+        query, key, value = self._projected(x, angles)
+        past = Past(
+            jax.lax.dynamic_update_slice_in_dim(past.key, key, at, axis=1),
+            jax.lax.dynamic_update_slice_in_dim(past.value, value, at, axis=1),
+        )
+        mask = jnp.arange(past.key.shape[1]) <= at
+        return self._seen(query, past.key, past.value, mask[None, None, None]), past
+
+    def _projected(self, x: jax.Array, angles: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         query = rotate(jnp.einsum("BSD,DNH->BSNH", x, self.query[...]), angles)
         key = rotate(jnp.einsum("BSD,DKH->BSKH", x, self.key[...]), angles)
-        value = jnp.einsum("BSD,DKH->BSKH", x, self.value[...])
+        return query, key, jnp.einsum("BSD,DKH->BSKH", x, self.value[...])
+
+    def _seen(self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array) -> jax.Array:
         seen = jax.nn.dot_product_attention(query, key, value, mask=mask)
         return jnp.einsum("BSNH,NHD->BSD", seen, self.out[...])
 
@@ -102,6 +132,12 @@ class Layer(nnx.Module):
         """The residual stream `[B, S, D]` after this layer."""
         x = x + self.attention(self.attention_norm(x), angles, mask)
         return x + self.mlp(self.mlp_norm(x))
+
+    def next(self, x: jax.Array, angles: Any, past: Past, at: jax.Array) -> tuple[jax.Array, Past]:
+        """The residual stream `[B, 1, D]` of one position after `at` others, and the past, with it."""
+        added, past = self.attention.next(self.attention_norm(x), angles, past, at)
+        x = x + added
+        return x + self.mlp(self.mlp_norm(x)), past
 
 
 def attention_mask(segment_ids: jax.Array) -> jax.Array:
