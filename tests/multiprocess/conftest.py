@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cluster import binaries
+from tests.cluster.plain_http import answers
 from tests.cluster.processes import Process, free_ports
 from tests.cluster.toolchain import ToolBuildError, ToolsUnavailable
 from tests.multiprocess.bucket import EMULATOR, Bucket
@@ -70,7 +71,7 @@ def bucket(tmp_path_factory):
     process = Process(EMULATOR, [binaries.path(EMULATOR), *flags], tmp_path_factory.mktemp("bucket") / "log")
     try:
         found = Bucket(f"http://{where}", "tests")
-        process.wait_until_ready("the storage emulator", found.answers)
+        process.wait_until_ready("the storage emulator", lambda: answers(f"{found.url}/storage/v1/b?project=test"))
         found.create()
         yield found
     finally:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -138,7 +137,7 @@ class Model:
     @property
     def whole_bytes(self) -> int:
         """The memory that takes on each device."""
-        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.abstract_weights)) * self._dtype.itemsize
+        return self.shape.num_parameters * self._dtype.itemsize
 
     @property
     def _dtype(self) -> np.dtype[Any]:
