@@ -10,8 +10,8 @@ from ruamel.yaml import YAML
 
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import MEANINGS
-from tpujob_operator.jobset import materialize
-from tpujob_operator.resource import load_job
+from tpujob_operator.api.load import load_job
+from tpujob_operator.jobset.build import materialize
 from tpujob_operator.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tpujob_operator.conditions import Type
-from tpujob_operator.observed import Ended, Host, JobSetState, Observed, format_time
+from tpujob_operator.api.conditions import Type
+from tpujob_operator.observe.state import Ended, Host, JobSetState, Observed, format_time
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
 JOB_UID = "job-uid"

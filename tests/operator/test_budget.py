@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
-from tpujob_operator.budget import account, booked_between, crashes, limit
-from tpujob_operator.causes import Cause
-from tpujob_operator.decide import decide
-from tpujob_operator.failures import first_failure
-from tpujob_operator.observed import Ended, LostNode, Observed
+from tpujob_operator.decide.attempt_cause import Cause
+from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.first_failure import first_failure
+from tpujob_operator.decide.restart_accounting import account, booked_between, crashes, limit
+from tpujob_operator.decide.status import difference
+from tpujob_operator.observe.state import Ended, LostNode, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.status import difference
 
 AFTER_TWO: dict[str, Any] = {"crashes": 2, "bookedRestarts": 2, "crashedAtStep": 100}
 AFTER_TWO_NEWER = {**AFTER_TWO, "lastCheckpointStep": 150}

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW, ended, host, job, jobset, observed, recorded
-from tpujob_operator.causes import Cause, of_attempt
-from tpujob_operator.decide import decide
-from tpujob_operator.observed import Ended, LostNode, Observed
+from tpujob_operator.decide.attempt_cause import Cause, of_attempt
+from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.verdict import Step
+from tpujob_operator.observe.state import Ended, LostNode, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.verdict import Step
 
 DELETED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
 EVICTED = {**DELETED, "is_disrupted": True}

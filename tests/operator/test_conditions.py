@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW
-from tpujob_operator.conditions import MESSAGE_LENGTH, SENTENCES, Reason, Type, sentence, set_condition
-from tpujob_operator.observed import format_time
-from tpujob_operator.resource_status import Phase
-from tpujob_operator.status import difference
+from tpujob_operator.api.conditions import MESSAGE_LENGTH, SENTENCES, Reason, Type, sentence, set_condition
+from tpujob_operator.api.status import Phase
+from tpujob_operator.decide.status import difference
+from tpujob_operator.observe.state import format_time
 
 
 def test_every_reason_has_its_sentence() -> None:

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from tpujob_operator import crd
-from tpujob_operator.crd_schema import structural
-from tpujob_operator.jobset import IN_PLACE
-from tpujob_operator.resource_spec import Spec
+from tpujob_operator.api.spec import Spec
+from tpujob_operator.crd import build
+from tpujob_operator.crd.structural_schema import structural
+from tpujob_operator.jobset.build import IN_PLACE
 
 ROOT = Path(__file__).parents[2]
 
 
 def _schema() -> dict[str, Any]:
-    schema: dict[str, Any] = crd.custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema: dict[str, Any] = build.custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return schema
 
 
@@ -33,14 +33,14 @@ def _spec_and_status() -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_the_committed_file_is_what_the_models_say() -> None:
-    assert (ROOT / crd.FILE).read_text(encoding="utf-8") == crd.as_yaml(), "run `make generate`"
+    assert (ROOT / build.FILE).read_text(encoding="utf-8") == build.as_yaml(), "run `make generate`"
 
 
 def test_check_compares_and_writing_satisfies_it(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "crd.yaml"
-    assert crd.main(["--check", str(file)]) == 1
-    assert crd.main([str(file)]) == 0
-    assert crd.main(["--check", str(file)]) == 0
+    assert build.main(["--check", str(file)]) == 1
+    assert build.main([str(file)]) == 0
+    assert build.main(["--check", str(file)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from tests.cluster.control_plane import CommandError, ControlPlane
 from tests.operator.manifests import TRAINER, container_manifest, manifest
 from tests.operator.test_golden import FOLDER, NAMES
 from tests.operator.test_resource import GOOD
+from tpujob_operator.api.load import load_job
 from tpujob_operator.errors import InvalidJob
-from tpujob_operator.jobset_network import network_policy
-from tpujob_operator.resource import load_job
+from tpujob_operator.jobset.network_policy import network_policy
 from tpujob_operator.settings import Settings
-from tpujob_operator.topology_tables import GENERATIONS
+from tpujob_operator.topology.tables import GENERATIONS
 
 pytestmark = pytest.mark.control_plane
 

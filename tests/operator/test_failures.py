@@ -3,8 +3,8 @@
 import pytest
 
 from tests.operator.building import ended, job, jobset, observed, recorded
-from tpujob_operator.failures import MESSAGE_LENGTH, first_failure
-from tpujob_operator.observed import Ended
+from tpujob_operator.decide.first_failure import MESSAGE_LENGTH, first_failure
+from tpujob_operator.observe.state import Ended
 
 CAUSES = {
     # name: (ends, index of the host to be named)

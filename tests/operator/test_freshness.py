@@ -4,8 +4,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tpujob_operator.freshness import ALLOWED_SECONDS, Freshness
-from tpujob_operator.health import SLACK_SECONDS, health_app
+from tpujob_operator.controller.http import SLACK_SECONDS, health_app
+from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, Freshness
 
 JOBS = "tputrainingjobs"
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tpujob_operator.jobset import materialize
-from tpujob_operator.resource import load_job
+from tpujob_operator.api.load import load_job
+from tpujob_operator.jobset.build import materialize
 from tpujob_operator.settings import Settings
 
 FOLDER = Path(__file__).with_name("golden")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import TRAINER, container_manifest, manifest
-from tpujob_operator.jobset import materialize, spec_hash
-from tpujob_operator.resource import load_job
+from tpujob_operator.api.load import load_job
+from tpujob_operator.jobset.build import materialize, spec_hash
 from tpujob_operator.settings import Settings
 
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -189,8 +189,8 @@ def test_the_hash_changes_with_what_the_pods_are_made_from(change: dict[str, Any
 
 _PRINT = """
 import json, sys
-from tpujob_operator.jobset import materialize
-from tpujob_operator.resource import load_job
+from tpujob_operator.jobset.build import materialize
+from tpujob_operator.api.load import load_job
 from tpujob_operator.settings import Settings
 print(json.dumps(materialize(load_job(json.loads(sys.argv[1])), Settings())))
 """

@@ -1,10 +1,10 @@
 from typing import Any
 
 from tests.operator.manifests import manifest
-from tpujob_operator.jobset import materialize
-from tpujob_operator.jobset_network import network_policy
-from tpujob_operator.pods import expand_pods
-from tpujob_operator.resource import load_job
+from tpujob_operator.api.load import load_job
+from tpujob_operator.jobset.build import materialize
+from tpujob_operator.jobset.expand import expand_pods
+from tpujob_operator.jobset.network_policy import network_policy
 from tpujob_operator.settings import Settings
 
 SETTINGS = Settings(namespace="operators", monitoring_namespace="prometheus")

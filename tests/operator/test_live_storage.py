@@ -17,15 +17,15 @@ from tests.cluster.waiting import wait_for
 from tests.operator.jobs import Jobs
 from tests.operator.operator_process import OperatorProcess
 from tests.operator.proxy import Proxy
-from tpujob_operator import api_errors, storage
-from tpujob_operator.act import act
-from tpujob_operator.decide import decide
-from tpujob_operator.evidence import Evidence
-from tpujob_operator.gather import Gatherer
-from tpujob_operator.report import Reports
+from tpujob_operator.controller.apply import act
+from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.verdict import Step
+from tpujob_operator.kube import client, errors
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.observe.gather import Gatherer
+from tpujob_operator.observe.report_client import Reports
+from tpujob_operator.observe.terminations import Evidence
 from tpujob_operator.settings import Settings
-from tpujob_operator.storage import Storage
-from tpujob_operator.verdict import Step
 
 pytestmark = pytest.mark.control_plane
 
@@ -58,7 +58,7 @@ async def one_pass(store: Storage, gatherer: Gatherer, jobs: Jobs, name: str) ->
             seen = await gatherer.gather((jobs.namespace, name))
             assert seen is not None
             decision = decide(seen[0], SETTINGS)
-            with contextlib.suppress(api_errors.Conflict):
+            with contextlib.suppress(errors.Conflict):
                 await act(store, *seen, decision)
                 return decision.step
 
@@ -69,7 +69,7 @@ async def resume(store: Storage, namespace: str, name: str) -> dict[str, Any]:
         while True:
             jobset = await store.get_jobset(namespace, name)
             assert jobset is not None
-            with contextlib.suppress(api_errors.Conflict):
+            with contextlib.suppress(errors.Conflict):
                 return await store.set_jobset_suspended(jobset, suspended=False)
 
 
@@ -91,7 +91,7 @@ async def test_second_create_finds_the_name_taken(store: Storage, gatherer: Gath
     jobs.create("llama")
     manifest = await manifest_of(gatherer, jobs, "llama")
     created = await store.create_jobset(manifest)
-    with pytest.raises(api_errors.AlreadyExists, match=r"jobsets .*/llama"):
+    with pytest.raises(errors.AlreadyExists, match=r"jobsets .*/llama"):
         await store.create_jobset(manifest)
     found = await store.get_jobset(jobs.namespace, "llama")
     assert found is not None
@@ -101,7 +101,7 @@ async def test_second_create_finds_the_name_taken(store: Storage, gatherer: Gath
 async def test_stale_status_is_refused(store: Storage, jobs: Jobs) -> None:
     job = jobs.create("llama")
     jobs.patch("llama", suspend=True)
-    with pytest.raises(api_errors.Conflict):
+    with pytest.raises(errors.Conflict):
         await store.patch_status(job, {"phase": "Queued"})
     assert "status" not in jobs.get("llama")
 
@@ -110,7 +110,7 @@ async def test_status_of_an_earlier_job_of_the_name_is_refused(store: Storage, j
     earlier = jobs.create("llama")
     jobs.api.delete(f"{jobs.path}/llama")
     jobs.create("llama")
-    with pytest.raises(api_errors.Conflict):
+    with pytest.raises(errors.Conflict):
         await store.patch_status(earlier, {"phase": "Queued"})
     assert "status" not in jobs.get("llama")
 
@@ -120,9 +120,9 @@ async def test_stale_or_foreign_jobset_is_left_alone(store: Storage, gatherer: G
     created = await store.create_jobset(await manifest_of(gatherer, jobs, "llama"))
     resumed = await resume(store, jobs.namespace, "llama")
     assert resumed["spec"]["suspend"] is False
-    with pytest.raises(api_errors.Conflict):
+    with pytest.raises(errors.Conflict):
         await store.set_jobset_suspended(created, suspended=True)
-    with pytest.raises(api_errors.Conflict):
+    with pytest.raises(errors.Conflict):
         await store.delete_jobset({"metadata": {**created["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}})
     await store.delete_jobset(resumed)
     wait_for("the JobSet to go", lambda: jobs.jobset("llama") is None)
@@ -133,7 +133,7 @@ async def test_lists_of_many_pages_are_whole(store: Storage, jobs: Jobs, monkeyp
     names = [f"job-{index}" for index in range(5)]
     for name in names:
         jobs.create(name, suspend=True)
-    monkeypatch.setattr(storage, "PAGE", 2)
+    monkeypatch.setattr(client, "PAGE", 2)
     found = await store.list_jobs([jobs.namespace])
     assert sorted(job["metadata"]["name"] for job in found) == names
 
@@ -141,12 +141,12 @@ async def test_lists_of_many_pages_are_whole(store: Storage, jobs: Jobs, monkeyp
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (401, api_errors.Unavailable),
-        (403, api_errors.Forbidden),
+        (401, errors.Unavailable),
+        (403, errors.Forbidden),
         (404, None),
-        (429, api_errors.Unavailable),
-        (500, api_errors.Unavailable),
-        (503, api_errors.Unavailable),
+        (429, errors.Unavailable),
+        (500, errors.Unavailable),
+        (503, errors.Unavailable),
     ],
 )
 async def test_answer_has_its_class(
@@ -166,7 +166,7 @@ async def test_answer_has_its_class(
 async def test_silence_is_unavailable(installed: ControlPlane, operator_directory: Path) -> None:
     kubeconfig = OperatorProcess(installed, operator_directory, url="http://127.0.0.1:1").kubeconfig
     async with await connect(kubeconfig) as store:
-        with pytest.raises(api_errors.Unavailable, match="no answer"):
+        with pytest.raises(errors.Unavailable, match="no answer"):
             await store.list_jobs()
 
 
@@ -176,7 +176,7 @@ async def test_stale_decision_does_nothing(store: Storage, gatherer: Gatherer, j
     seen = await gatherer.gather((jobs.namespace, "llama"))
     assert seen is not None
     jobs.patch("llama", suspend=True)
-    with pytest.raises(api_errors.Conflict):
+    with pytest.raises(errors.Conflict):
         await act(store, *seen, decide(seen[0], SETTINGS))
     assert jobs.jobset("llama") is None
 

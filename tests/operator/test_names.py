@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.operator.manifests import manifest
+from tpujob_operator.api.load import load_job
 from tpujob_operator.errors import InvalidJob
-from tpujob_operator.jobset import materialize
-from tpujob_operator.pods import expand_pods
-from tpujob_operator.resource import load_job
+from tpujob_operator.jobset.build import materialize
+from tpujob_operator.jobset.expand import expand_pods
 from tpujob_operator.settings import Settings
 
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tpujob_operator.node_watch import node_trouble
+from tpujob_operator.observe.nodes import node_trouble
 
 
 def node(*, ready: str | None = "True", taints: tuple[str, ...] = (), **metadata: Any) -> dict[str, Any]:

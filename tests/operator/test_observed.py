@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.operator.building import JOBSET_UID, NOW, pod, terminated
-from tpujob_operator.children import ended_from_pod, host_from_pod, jobset_state
-from tpujob_operator.evidence import MOST_PER_JOB, Evidence
+from tpujob_operator.observe.from_objects import ended_from_pod, host_from_pod, jobset_state
+from tpujob_operator.observe.terminations import MOST_PER_JOB, Evidence
 from tpujob_operator.times import format_time
 
 KEY = ("team", "llama")

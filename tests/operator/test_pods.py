@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import container_manifest, manifest
-from tpujob_operator.jobset import materialize
-from tpujob_operator.pods import Pod, expand_pods, expand_references
-from tpujob_operator.resource import load_job
+from tpujob_operator.api.load import load_job
+from tpujob_operator.jobset.build import materialize
+from tpujob_operator.jobset.expand import Pod, expand_pods, expand_references
 from tpujob_operator.settings import Settings
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import wait_for_pods
 from tests.operator.manifests import container_manifest, manifest
-from tpujob_operator.jobset import materialize
-from tpujob_operator.pods import expand_pods
-from tpujob_operator.resource import load_job
+from tpujob_operator.api.load import load_job
+from tpujob_operator.jobset.build import materialize
+from tpujob_operator.jobset.expand import expand_pods
 from tpujob_operator.settings import Settings
 
 pytestmark = pytest.mark.control_plane

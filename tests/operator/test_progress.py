@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tpujob_operator.progress import Progress, parting_report, progress_from_report, without_parting_report
+from tpujob_operator.observe.report import Progress, parting_report, progress_from_report, without_parting_report
 
 THEN = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 

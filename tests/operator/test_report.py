@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from tests.operator.building import host
-from tpujob_operator.observed import Host
-from tpujob_operator.progress import Progress, progress_from_report
-from tpujob_operator.report import Reports, report_url
+from tpujob_operator.observe.report import Progress, progress_from_report
+from tpujob_operator.observe.report_client import Reports, report_url
+from tpujob_operator.observe.state import Host
 
 KEY = ("team", "llama")
 

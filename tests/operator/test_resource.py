@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import TRAINER, container_manifest, manifest
+from tpujob_operator.api.load import load_job
+from tpujob_operator.api.spec import Spec
 from tpujob_operator.errors import InvalidJob
-from tpujob_operator.resource import load_job
-from tpujob_operator.resource_spec import Spec
 
 KNOWN = [field.alias or name for name, field in Spec.model_fields.items()]
 ENV = {"name": "A", "value": "1"}

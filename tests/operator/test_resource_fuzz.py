@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from tests.operator.manifests import container_manifest, manifest
 from tests.operator.test_resource import GOOD
+from tpujob_operator.api.load import load_job
+from tpujob_operator.api.spec import Spec
 from tpujob_operator.errors import InvalidJob
-from tpujob_operator.jobset import materialize
-from tpujob_operator.pods import expand_pods
-from tpujob_operator.resource import load_job
-from tpujob_operator.resource_spec import Spec
+from tpujob_operator.jobset.build import materialize
+from tpujob_operator.jobset.expand import expand_pods
 from tpujob_operator.settings import Settings
 
 FIELDS = [field.alias or name for name, field in Spec.model_fields.items()]

@@ -6,12 +6,12 @@ import pytest
 
 from tests.operator.manifests import TRAINER, manifest
 from tpujob_contract import DistributedProcess, IndependentWorker, read_environment
-from tpujob_operator.jobset import materialize
-from tpujob_operator.pods import Pod, expand_pods
-from tpujob_operator.resource import load_job
+from tpujob_operator.api.load import load_job
+from tpujob_operator.jobset.build import materialize
+from tpujob_operator.jobset.expand import Pod, expand_pods
 from tpujob_operator.settings import Settings
-from tpujob_operator.topology import parse_accelerator
-from tpujob_operator.topology_tables import GENERATIONS
+from tpujob_operator.topology.parse import parse_accelerator
+from tpujob_operator.topology.tables import GENERATIONS
 
 SIZES = [f"{g.name}-{size}" for g in GENERATIONS.values() for size in g.sizes]
 SHAPES = ["v4:4x16x4", "v5litepod-32", "v5p:4x8x16", "v6e:16x16", "tpu7x:4x4x4", "cpu:1x1", "cpu:2x4", "cpu:7x3"]

@@ -4,8 +4,8 @@ from math import prod
 import pytest
 
 from tpujob_operator.errors import InvalidField
-from tpujob_operator.topology import COUNT_LABEL, Accelerator, parse_accelerator
-from tpujob_operator.topology_tables import GENERATIONS
+from tpujob_operator.topology.parse import COUNT_LABEL, Accelerator, parse_accelerator
+from tpujob_operator.topology.tables import GENERATIONS
 
 # name: topology, chips, hosts, chips per host, machine type
 SLICES = {

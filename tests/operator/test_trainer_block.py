@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tpujob_operator.trainer_block import trainer_problems, trainer_schema
+from tpujob_operator.api.trainer_schema import trainer_problems, trainer_schema
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tpujob_operator.work_queue import WorkQueue, backoff_seconds
+from tpujob_operator.controller.work_queue import WorkQueue, backoff_seconds
 
 DEADLINE = 10
 

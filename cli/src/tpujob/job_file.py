@@ -10,8 +10,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
+from tpujob_operator.api.load import TpuTrainingJob, load_job
 from tpujob_operator.errors import InvalidJob
-from tpujob_operator.resource import TpuTrainingJob, load_job
 
 
 def read_job(path: Path) -> TpuTrainingJob:

@@ -49,7 +49,7 @@ def render(job_file: JobFile) -> None:
     from ruamel.yaml import YAML
 
     from tpujob.job_file import read_job
-    from tpujob_operator.jobset import materialize
+    from tpujob_operator.jobset.build import materialize
     from tpujob_operator.settings import Settings
 
     with _problems_on_stderr():

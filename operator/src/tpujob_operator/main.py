@@ -17,19 +17,19 @@ import sys
 import aiohttp
 
 from tpujob_contract import labels
-from tpujob_operator.app import Seen, Watches
-from tpujob_operator.evidence import Evidence, Key
-from tpujob_operator.freshness import Freshness
-from tpujob_operator.gather import Gatherer
-from tpujob_operator.health import serving
-from tpujob_operator.leadership import Leadership
-from tpujob_operator.phases import PhaseCounts
-from tpujob_operator.reconcile import Reconciler
-from tpujob_operator.report import Reports
-from tpujob_operator.resync import Resync
+from tpujob_operator.controller.http import serving
+from tpujob_operator.controller.leader_election import Leadership
+from tpujob_operator.controller.phase_gauge import PhaseCounts
+from tpujob_operator.controller.reconcile import Reconciler
+from tpujob_operator.controller.resync import Resync
+from tpujob_operator.controller.watch_staleness import Freshness
+from tpujob_operator.controller.watches import Seen, Watches
+from tpujob_operator.controller.work_queue import WorkQueue
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.observe.gather import Gatherer
+from tpujob_operator.observe.report_client import Reports
+from tpujob_operator.observe.terminations import Evidence, Key
 from tpujob_operator.settings import InvalidSetting, Settings
-from tpujob_operator.storage import Storage
-from tpujob_operator.work_queue import WorkQueue
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any
 from tpujob.errors import CommandError
 from tpujob_contract import environment as names
 from tpujob_contract import launch_command
-from tpujob_operator.pods import Pod, expand_pods
+from tpujob_operator.jobset.expand import Pod, expand_pods
 
 _TPU_RESOURCE = "google.com/tpu"
 

@@ -22,7 +22,7 @@ from tpujob.local.reports import Report, ReportReader, last_attempt
 from tpujob.local.supervisor import Supervisor, tail
 from tpujob_contract import ExitCode
 from tpujob_contract import environment as names
-from tpujob_operator.jobset import materialize
+from tpujob_operator.jobset.build import materialize
 from tpujob_operator.settings import Settings
 
 

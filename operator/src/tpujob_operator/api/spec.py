@@ -1,0 +1,182 @@
+"""`spec` of a TpuTrainingJob: what a person may ask for. The docstrings below are what `kubectl explain` shows.
+
+Defaults live here and not in the schema where the API server's filling them in would defeat a rule: `slices` and
+`workers` exclude each other, and the rule sees only what was written.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from tpujob_operator.api.fields import DataKey, LabelKey, LabelValue, ObjectName, Part, Quantity, QueueName
+
+EnvName = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
+Argument = Annotated[str, StringConstraints(max_length=8192)]
+
+
+class SecretKeySelector(Part):
+    """One key of a Secret in the job's namespace."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: DataKey
+    """Key within it."""
+    optional: bool = False
+    """Whether pods start without it. Default false."""
+
+
+class ConfigMapKeySelector(Part):
+    """One key of a ConfigMap in the job's namespace."""
+
+    name: ObjectName
+    """Name of the ConfigMap."""
+    key: DataKey
+    """Key within it."""
+    optional: bool = False
+    """Whether pods start without it. Default false."""
+
+
+class EnvSource(Part):
+    """Where a variable's value comes from: exactly one of the two."""
+
+    secret_key_ref: SecretKeySelector | None = None
+    """A key of a Secret."""
+    config_map_key_ref: ConfigMapKeySelector | None = None
+    """A key of a ConfigMap."""
+
+
+class EnvVar(Part):
+    """One environment variable of every process: a value, or where it comes from."""
+
+    name: EnvName
+    """Name; TPUJOB_*, MEGASCALE_* and other names of the wiring belong to the operator."""
+    value: Annotated[str, StringConstraints(max_length=32768)] | None = None
+    """Value, a string. Default empty. Never a token: name the Secret in valueFrom."""
+    value_from: EnvSource | None = None
+    """A Secret or a ConfigMap instead of a value."""
+
+
+class Restarts(Part):
+    """How often the job may be restarted, by cause. Disruptions (preemption, maintenance, lost nodes) are free."""
+
+    crashes: Annotated[int, Field(ge=0, le=1000)] = 3
+    """Crashes in a row that are restarted; refilled whenever a checkpoint has advanced. Default 3."""
+
+
+class Reservation(Part):
+    """A specific reservation of TPUs."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")]
+    """Name of the reservation."""
+    project: (
+        Annotated[str, StringConstraints(min_length=6, max_length=63, pattern=r"^[a-z]([-a-z0-9:.]*[a-z0-9])?$")] | None
+    ) = None
+    """Project that owns it, for a shared one. Default: the cluster's own project."""
+
+
+class Capacity(Part):
+    """How the machines are paid for: at most one of the three. Default: on demand, or what the node pool is."""
+
+    spot: bool | None = None
+    """Spot machines: cheaper, and taken away with about 30 seconds of notice."""
+    reservation: Reservation | None = None
+    """Machines of a reservation."""
+    flex_start: bool | None = None
+    """Flex-start: waits for capacity, then keeps it for at most 7 days. Not for v4."""
+
+
+class Toleration(Part):
+    """A node taint that the job's pods may ignore. The TPU taint is tolerated anyway."""
+
+    key: LabelKey
+    """Key of the taint."""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    """Equal or Exists. Default Equal."""
+    value: LabelValue | None = None
+    """Value of the taint, with Equal."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect of the taint. Default: every effect."""
+    toleration_seconds: Annotated[int, Field(ge=0, le=86400)] | None = None
+    """Seconds to stay after a NoExecute taint appears. Default: for ever."""
+
+
+class ResourceAmounts(Part):
+    """Amounts of the main container. TPU chips are asked for by the accelerator."""
+
+    cpu: Quantity | None = None
+    """Processor cores, such as 8 or 500m."""
+    memory: Quantity | None = None
+    """Bytes, such as 64Gi."""
+    ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
+    """Bytes of disk for logs, /tmp and HOME, such as 100Gi."""
+
+
+class Resources(Part):
+    """What the main container of every pod asks for, and may have at most."""
+
+    requests: ResourceAmounts | None = None
+    """Set aside on the node. Default: nothing."""
+    limits: ResourceAmounts | None = None
+    """More than this is refused or killed. Default: no limit."""
+
+
+class LocalObject(Part):
+    """An object of the job's namespace, by name."""
+
+    name: ObjectName
+    """Its name."""
+
+
+class Spec(Part):
+    """What to run, and on which accelerators."""
+
+    accelerator: Annotated[str, StringConstraints(min_length=1, max_length=32)]
+    """One slice: a size (v5e-256, v4-8), a shape in chips (v6e:16x16) or cpu:HOSTSxDEVICES."""
+    slices: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Equal slices that train together, as one JAX runtime. Default 1. Excludes workers."""
+    workers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Independent single-host processes that never talk to each other. Excludes slices."""
+    trainer: Annotated[dict[str, Any], Field(min_length=1)] | None = None
+    """Configuration of the trainer: model, data, tokens, … Excludes image and command."""
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^\S+$")] | None = None
+    """Container image to run instead of the trainer; goes with command. Needs Python 3.9 or newer."""
+    command: Annotated[list[Argument], Field(min_length=1, max_length=64)] | None = None
+    """Command to run in the image, as a list; no shell."""
+    args: Annotated[list[Argument], Field(max_length=512)] | None = None
+    """Arguments of the command, as a list."""
+    env: Annotated[list[EnvVar], Field(max_length=128)] | None = None
+    """Environment variables of every process."""
+    checkpoint_dir: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
+    """Where checkpoints live: gs://BUCKET/PATH, or an absolute path that all hosts share."""
+    suspend: bool = False
+    """Whether the job gives its machines, and its place in a queue, back until this is false again. Default false."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
+    """Seconds after the end until the JobSet and its pods are deleted. Default: never. The job and its status stay."""
+    active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
+    """Seconds from the first start, suspension included, after which the job is ended as Failed. Default: none."""
+    restarts: Restarts = Restarts()
+    """Budget of restarts."""
+    queue: QueueName | None = None
+    """Kueue LocalQueue that admits the job. Default: none, pods are created at once."""
+    priority_class_name: ObjectName | None = None
+    """PriorityClass of the pods. Default: the cluster's."""
+    service_account_name: ObjectName | None = None
+    """ServiceAccount of the pods, for Workload Identity; no token is mounted. Default: default."""
+    capacity: Capacity | None = None
+    """Spot, reserved or flex-start machines."""
+    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] | None = None
+    """More node labels that the machines must have."""
+    tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = None
+    """More node taints to ignore."""
+    startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 600
+    """Seconds that each process waits at start for all others. Default 600."""
+    grace_period_seconds: Annotated[int, Field(ge=5, le=3600)] = 60
+    """Seconds between being asked to stop and being killed; a save must fit. Default 60; spot machines give 30."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When images are pulled. Default: the operator's setting, else Kubernetes' own rule."""
+    image_pull_secrets: Annotated[list[LocalObject], Field(max_length=16)] | None = None
+    """Secrets with the credentials of image registries."""
+    resources: Resources | None = None
+    """Processor, memory and disk of every pod's main container."""

@@ -1,0 +1,203 @@
+"""What a model of single fields cannot say: rules between fields, and arithmetic. Each rule yields sentences.
+
+The API server checks most of these too (crd_rules), so that `kubectl apply` refuses them; here they are complete, and
+hold for `tpujob run` as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+
+from tpujob_contract.environment import RESERVED_PREFIXES
+from tpujob_operator.api.error_messages import shown
+from tpujob_operator.api.fields import QUANTITY_PATTERN
+from tpujob_operator.api.job import TpuTrainingJob
+from tpujob_operator.api.trainer_schema import trainer_problems
+from tpujob_operator.errors import InvalidField
+from tpujob_operator.topology import parse
+from tpujob_operator.topology.tables import GENERATIONS
+
+MAX_NAME = 49
+NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+MAX_POD_NAME = 63
+CHECKPOINT_DIR_PATTERN = r"^(gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/\S*)?|/\S*)$"
+CONFIDENTIAL_PATTERN = r"^(HF_TOKEN|HUGGING_FACE_HUB_TOKEN|.*_(API_KEY|PASSWORD|SECRET|SECRET_KEY|ACCESS_TOKEN))$"
+"""Variables whose value must not stand in a manifest."""
+MAX_TRAINER_BYTES = 65536
+"""The block travels in one environment variable, and Linux allows 128 KiB for one."""
+CPU_DEVICE_VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES")
+TERMINATION_TAINT = "cloud.google.com/impending-node-termination"
+
+type Problems = Iterator[str]
+
+
+def broken_rules(job: TpuTrainingJob) -> tuple[str, ...]:
+    """Everything that is wrong with a job whose fields are each well-formed."""
+    return tuple(problem for rule in _RULES for problem in rule(job))
+
+
+def _name(job: TpuTrainingJob) -> Problems:
+    name = job.metadata.name
+    if len(name) > MAX_NAME:
+        yield f"metadata.name: {shown(name)} has {len(name)} characters; at most {MAX_NAME}, as pods add to it"
+    if not re.fullmatch(NAME_PATTERN, name):
+        yield (
+            f"metadata.name: {shown(name)} is not a DNS label; begin with a lower-case letter, "
+            "go on with lower-case letters, digits and -, and do not end with -"
+        )
+
+
+def _accelerator(job: TpuTrainingJob) -> Problems:
+    try:
+        accelerator = job.accelerator
+    except InvalidField as error:
+        yield str(error)
+        return
+    spec, name = job.spec, job.spec.accelerator
+    if spec.workers is not None and accelerator.is_multi_host:
+        wanted = f"cpu:1x{accelerator.chips_per_host}" if not accelerator.is_tpu else _single_hosts(accelerator)
+        yield f"spec.workers: a worker is one host, and {name} has {accelerator.hosts_per_slice}; ask for {wanted}"
+    if job.slices > 1 and accelerator.is_tpu and not accelerator.is_multi_host:
+        # docs.cloud.google.com, "Deploy TPU Multislices in GKE": multi-host node pools only.
+        yield (
+            f"spec.slices: {job.slices} slices of {name}, and GKE joins only multi-host slices; "
+            f"ask for one larger slice, or for workers: {job.slices} if they need not talk"
+        )
+    flex = spec.capacity is not None and spec.capacity.flex_start
+    if flex and accelerator.is_tpu and not GENERATIONS[accelerator.generation].flex_start:
+        yield f"spec.capacity.flexStart: {accelerator.generation} is not offered with flex-start; leave it out"
+    longest = _pod_suffix(job)
+    if len(job.metadata.name) + longest > MAX_POD_NAME and len(job.metadata.name) <= MAX_NAME:
+        yield (
+            f"metadata.name: {shown(job.metadata.name)} has {len(job.metadata.name)} characters; at most "
+            f"{MAX_POD_NAME - longest} for {job.hosts} hosts, as pod names hold slice and host"
+        )
+
+
+def _pod_suffix(job: TpuTrainingJob) -> int:
+    # -w-SLICE-HOST-abcde
+    last_host = (job.spec.workers or job.accelerator.hosts_per_slice) - 1
+    return len("-w--") + len(str(job.slices - 1)) + len(str(last_host)) + len("-abcde")
+
+
+def _single_hosts(accelerator: parse.Accelerator) -> str:
+    generation = GENERATIONS[accelerator.generation]
+    names = [f"{generation.name}-{size}" for size, shape in generation.sizes.items() if shape in generation.single_host]
+    return " or ".join(names)
+
+
+def _shape(job: TpuTrainingJob) -> Problems:
+    spec = job.spec
+    if spec.slices is not None and spec.workers is not None:
+        yield "spec.workers: excludes slices; slices train together, workers are independent: keep one of them"
+    if spec.trainer is not None:
+        for field in ("image", "command", "args"):
+            if getattr(spec, field) is not None:
+                yield f"spec.{field}: excludes trainer, which brings its own; keep one of them"
+    elif spec.image is None and spec.command is None:
+        yield "spec.trainer: is missing; describe a training run here, or give image and command"
+    elif spec.image is None:
+        yield "spec.image: is missing; command says what to run, image in what"
+    elif spec.command is None:
+        yield "spec.command: is missing; the image's own entry point cannot be seen from outside, so name the command"
+
+
+def _environment(job: TpuTrainingJob) -> Problems:
+    seen: set[str] = set()
+    for i, variable in enumerate(job.spec.env or ()):
+        path = f"spec.env[{i}]"
+        if variable.name.startswith(RESERVED_PREFIXES):
+            yield f"{path}.name: {variable.name} belongs to the operator, which sets what is right for each process"
+        if job.spec.accelerator.startswith("cpu:") and variable.name in CPU_DEVICE_VARIABLES:
+            yield f"{path}.name: {variable.name} is set by accelerator {job.spec.accelerator}; leave it out"
+        if variable.name in seen:
+            yield f"{path}.name: {variable.name} is there twice; keep one"
+        seen.add(variable.name)
+        source = variable.value_from
+        if variable.value is not None and source is not None:
+            yield f"{path}: {variable.name} has both value and valueFrom; keep one"
+        if source is not None and (source.secret_key_ref is None) == (source.config_map_key_ref is None):
+            yield f"{path}.valueFrom: give one of secretKeyRef and configMapKeyRef"
+        if variable.value and re.fullmatch(CONFIDENTIAL_PATTERN, variable.name):
+            yield f"{path}.value: {variable.name} does not belong in a manifest; use valueFrom.secretKeyRef"
+
+
+def _storage(job: TpuTrainingJob) -> Problems:
+    directory = job.spec.checkpoint_dir
+    if directory is not None and not re.fullmatch(CHECKPOINT_DIR_PATTERN, directory):
+        yield f"spec.checkpointDir: {shown(directory)} is neither gs://BUCKET/PATH nor an absolute path"
+
+
+def _placement(job: TpuTrainingJob) -> Problems:
+    spec = job.spec
+    if spec.capacity is not None:
+        chosen = [
+            name
+            for name, is_chosen in (
+                ("spot", spec.capacity.spot),
+                ("reservation", spec.capacity.reservation is not None),
+                ("flexStart", spec.capacity.flex_start),
+            )
+            if is_chosen
+        ]
+        if len(chosen) > 1:
+            yield f"spec.capacity: {' and '.join(chosen)} exclude each other; keep one"
+    for key, value in (spec.node_selector or {}).items():
+        path = f'spec.nodeSelector["{key}"]'
+        if key in OWNED_SELECTORS:
+            yield f"{path}: is set by {OWNED_SELECTORS[key]}; leave it out"
+        if key == parse.COUNT_LABEL and value not in ("1", "4", "8"):
+            yield f"{path}: {shown(value)} is not a number of chips that a machine has: 1, 4 or 8"
+    for i, toleration in enumerate(spec.tolerations or ()):
+        if toleration.key == TERMINATION_TAINT:
+            yield f"spec.tolerations[{i}].key: {TERMINATION_TAINT} announces the end of a machine; never tolerate it"
+        if toleration.operator == "Exists" and toleration.value is not None:
+            yield f"spec.tolerations[{i}].value: goes with operator Equal; with Exists leave it out"
+
+
+OWNED_SELECTORS = {
+    parse.ACCELERATOR_LABEL: "spec.accelerator",
+    parse.TOPOLOGY_LABEL: "spec.accelerator",
+    "cloud.google.com/gke-spot": "spec.capacity.spot",
+    "cloud.google.com/gke-flex-start": "spec.capacity.flexStart",
+    "cloud.google.com/gke-provisioning": "spec.capacity",
+    "cloud.google.com/reservation-name": "spec.capacity.reservation.name",
+    "cloud.google.com/reservation-project": "spec.capacity.reservation.project",
+    "cloud.google.com/reservation-affinity": "spec.capacity.reservation",
+}
+"""Node labels that other fields select by, together with what else they need."""
+
+
+def _amounts(job: TpuTrainingJob) -> Problems:
+    for kind in ("requests", "limits"):
+        amounts = getattr(job.spec.resources, kind, None)
+        for name, value in amounts.model_dump(by_alias=True, exclude_none=True).items() if amounts else ():
+            if not re.fullmatch(QUANTITY_PATTERN, str(value)):
+                yield f'spec.resources.{kind}.{name}: {shown(value)} is not an amount such as 8, "500m" or "64Gi"'
+
+
+def _trainer(job: TpuTrainingJob) -> Problems:
+    if job.spec.trainer is None:
+        return
+    try:
+        size = len(json.dumps(job.spec.trainer, allow_nan=False).encode())
+    except (TypeError, ValueError) as error:
+        yield f"spec.trainer: holds something that JSON does not have ({error}); use strings, numbers, lists, mappings"
+        return
+    if size > MAX_TRAINER_BYTES:
+        yield f"spec.trainer: is {size} bytes of JSON; at most {MAX_TRAINER_BYTES}"
+    yield from trainer_problems(job.spec.trainer)
+
+
+_RULES: tuple[Callable[[TpuTrainingJob], Problems], ...] = (
+    _name,
+    _accelerator,
+    _shape,
+    _trainer,
+    _environment,
+    _storage,
+    _placement,
+    _amounts,
+)

@@ -1,0 +1,14 @@
+"""Watches, queue, leadership, and carrying out what was decided.
+
+- `apply`: Carries out a decision: the status first, then the one step. Writes have preconditions: nothing stale is
+  done.
+- `http`: The HTTP side: /healthz and /readyz on one port, /metrics on another.
+- `leader_election`: Which of several operators writes: the holder of a Lease, for as long as it can be sure of it.
+- `phase_gauge`: How many jobs are in which phase, for the metrics.
+- `reconcile`: The one reconcile behind every trigger: look, decide, do, and say when to look again.
+- `resync`: Looks at every job from time to time although nothing was heard of it: the net under the watches.
+- `watch_staleness`: Whether the watches still tell what happens: what a list shows must have come through the watch,
+  too, before long.
+- `watches`: The watches: all that kopf does here, and all of kopf there is.
+- `work_queue`: Which job is looked at when: one at a time per job, many jobs at once.
+"""

@@ -1,0 +1,126 @@
+"""Carries out a decision: the status first, then the one step. Writes have preconditions: nothing stale is done."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from datetime import UTC, datetime
+
+from tpujob_contract import labels
+from tpujob_operator import metrics
+from tpujob_operator.decide.chain import Decision, Note
+from tpujob_operator.decide.status import difference
+from tpujob_operator.decide.verdict import Step
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.client import Object, Storage
+from tpujob_operator.observe.state import Observed
+
+logger = logging.getLogger(__name__)
+
+COMPONENT = "tpujob-operator"
+
+
+async def act(storage: Storage, observed: Observed, jobset: Object | None, decision: Decision) -> None:
+    """Makes it so: the status, the NetworkPolicy, the step.
+
+    Args:
+        storage: Where to write.
+        observed: What the decision was made from.
+        jobset: The JobSet as read then.
+        decision: What to do.
+
+    Raises:
+        Conflict: something has changed since it was read; nothing after that point was done.
+        ApiError: a write failed.
+    """
+    job = dict(observed.manifest)
+    await _write_status(storage, job, observed, decision)
+    if decision.network_policy is not None:
+        await storage.apply_network_policy(decision.network_policy)
+        metadata = decision.network_policy["metadata"]
+        logger.info("NetworkPolicy applied: %s/%s", metadata["namespace"], metadata["name"])
+    if decision.step is Step.CREATE:
+        assert decision.manifest is not None  # comes with the step
+        await _create(storage, decision.manifest)
+    elif decision.step is not None:
+        assert jobset is not None  # the steps are about one that was seen
+        await _change(storage, jobset, decision.step)
+
+
+async def _write_status(storage: Storage, job: Object, observed: Observed, decision: Decision) -> None:
+    patch = difference(observed.status, decision.status)
+    if not patch:
+        return
+    await storage.patch_status(job, patch)
+    metrics.STATUS_WRITES.inc()
+    before, after = observed.status.get("phase"), decision.status.get("phase")
+    if before != after:
+        metadata = job["metadata"]
+        logger.info(
+            "Phase changed: %s/%s, %s to %s: %s",
+            metadata["namespace"],
+            metadata["name"],
+            before or "nothing",
+            after,
+            decision.status.get("message", ""),
+        )
+    if decision.note is not None:
+        # After the status: a crash in between costs an Event, never doubles one.
+        await _tell(storage, job, decision.note)
+
+
+async def _tell(storage: Storage, job: Object, note: Note) -> None:
+    try:
+        await storage.create_event(event(job, note, datetime.now(UTC)))
+    except errors.ApiError as error:
+        # The status has it all; a namespace that is being deleted, for one, takes no events.
+        logger.warning("Event not written: %s", error)
+
+
+async def _create(storage: Storage, manifest: Object) -> None:
+    metadata = manifest["metadata"]
+    try:
+        await storage.create_jobset(manifest)
+    except errors.AlreadyExists:
+        # By an earlier life of ours, or by somebody else; the next look tells which.
+        logger.info("JobSet was there: %s/%s", metadata["namespace"], metadata["name"])
+        return
+    metrics.JOBSETS_CREATED.inc()
+    logger.info("JobSet created: %s/%s", metadata["namespace"], metadata["name"])
+
+
+async def _change(storage: Storage, jobset: Object, step: Step) -> None:
+    if step is Step.DELETE:
+        await storage.delete_jobset(jobset)
+    else:
+        await storage.set_jobset_suspended(jobset, suspended=step is Step.SUSPEND)
+    metadata = jobset["metadata"]
+    logger.info("JobSet step done: %s/%s, %s", metadata["namespace"], metadata["name"], step.name.lower())
+
+
+def event(job: Object, note: Note, now: datetime) -> Object:
+    """The core Event for a note; its name follows from what it says, so it exists once however often it is written."""
+    metadata = job["metadata"]
+    identity = f"{metadata['uid']}/{metadata['generation']}/{note.reason}"
+    suffix = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name']}.{suffix}", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "apiVersion": labels.API_VERSION,
+            "kind": labels.KIND,
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+        "type": "Warning" if note.warning else "Normal",
+        "reason": note.reason,
+        "message": note.message[:1024],  # the API server's limit
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+    }

@@ -1,0 +1,75 @@
+"""The HTTP side: /healthz and /readyz on one port, /metrics on another.
+
+- /healthz fails when only a new process can help: the watches have not shown for minutes what lists show. It does not
+  fail because the API server is away, for a restart would not bring it back.
+- /readyz fails when what is known is old: no complete list for two resync intervals.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, Freshness
+from tpujob_operator.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+SLACK_SECONDS = 60.0
+
+
+def health_app(freshness: Freshness, *, resync_seconds: float) -> web.Application:
+    """Answers /healthz and /readyz, with the reason in the body."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        behind = freshness.seconds_behind()
+        if behind > ALLOWED_SECONDS:
+            return web.Response(status=503, text=f"the watches are {behind:.0f} s behind the lists\n")
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        age = freshness.seconds_since_list()
+        if age is None:
+            return web.Response(status=503, text="nothing listed yet\n")
+        if age > 2 * resync_seconds + SLACK_SECONDS:
+            return web.Response(status=503, text=f"the last complete list is {age:.0f} s old\n")
+        return web.Response(text="ok\n")
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    return app
+
+
+def metrics_app() -> web.Application:
+    """Answers /metrics in the Prometheus text format."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", answer)])
+    return app
+
+
+@asynccontextmanager
+async def serving(freshness: Freshness, settings: Settings) -> AsyncIterator[None]:
+    """Serves both on all addresses while the block runs."""
+    apps = (
+        (health_app(freshness, resync_seconds=settings.resync_seconds), settings.health_port),
+        (metrics_app(), settings.metrics_port),
+    )
+    runners: list[web.AppRunner] = []
+    try:
+        for app, port in apps:
+            runner = web.AppRunner(app, access_log=None)
+            runners.append(runner)
+            await runner.setup()
+            await web.TCPSite(runner, port=port).start()
+        yield
+    finally:
+        for runner in runners:
+            await runner.cleanup()

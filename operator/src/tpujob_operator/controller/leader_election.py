@@ -1,0 +1,128 @@
+"""Which of several operators writes: the holder of a Lease, for as long as it can be sure of it.
+
+- The holder renews every `RETRY_SECONDS` and counts itself as holder until `SURE_SECONDS` after the start of its last
+  renewal that worked. Others take over `LEASE_SECONDS` after they last saw the Lease change. Each measures spans of its
+  own steady clock, and none compares times with another machine.
+- Every write asks `is_leader` first, so a process that was paused writes nothing when it wakes up.
+- Told to stop, it gives the Lease back, and another has it within `RETRY_SECONDS`.
+- Those that wait watch all the same, so the evidence of pods that are gone is not lost with the holder.
+
+`kubernetes.aio.leaderelection` does not give back, ends at the first connection error, and knows no deadline for a
+request; hence not that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from tpujob_operator import metrics
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.client import Object, Storage
+from tpujob_operator.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+LEASE = "tpujob-operator"
+LEASE_SECONDS = 10.0
+SURE_SECONDS = 7.0
+RETRY_SECONDS = 2.0
+REQUEST_SECONDS = 4.0
+
+
+class Leadership:
+    """Holds the Lease, or waits for it."""
+
+    def __init__(self, storage: Storage, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        """Describes a candidate; `run` makes it one.
+
+        Args:
+            storage: Reads and writes the Lease.
+            settings: Where it is, and who this is.
+            clock: Steady, in seconds.
+        """
+        self._storage = storage
+        self._namespace = settings.namespace
+        self._identity = settings.identity or socket.gethostname()
+        self._clock = clock
+        self._sure_until = float("-inf")
+        self._seen: tuple[str, float] = ("", float("-inf"))
+        self._led = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may write now."""
+        return self._clock() < self._sure_until
+
+    async def run(self, elected: Callable[[], None]) -> None:
+        """Tries to hold the Lease until cancelled; calls `elected` each time it has been won."""
+        while True:
+            try:
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    await self.step()
+            except (errors.ApiError, TimeoutError) as error:
+                logger.warning("Lease %s/%s: %s", self._namespace, LEASE, error or "no answer")
+            if self._led != self.is_leader:
+                self._led = self.is_leader
+                metrics.LEADER.set(self._led)
+                logger.info("%s: %s", "Leads" if self._led else "Does not lead any more", self._identity)
+                if self._led:
+                    elected()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def step(self) -> None:
+        """Renews the Lease, or takes it if it is free.
+
+        Raises:
+            ApiError: It could not be read or written; somebody else was quicker, for one.
+        """
+        began = self._clock()
+        lease = await self._storage.get_lease(self._namespace, LEASE)
+        if lease is None:
+            await self._storage.create_lease(self._lease({}))
+        else:
+            version, seen_at = lease["metadata"]["resourceVersion"], began
+            if self._seen[0] == version:
+                seen_at = self._seen[1]
+            self._seen = (version, seen_at)
+            holder = lease["spec"].get("holderIdentity")
+            if holder and holder != self._identity and began - seen_at < LEASE_SECONDS:
+                self._sure_until = float("-inf")
+                return
+            await self._storage.replace_lease(self._lease(lease))
+        self._sure_until = began + SURE_SECONDS
+
+    async def give_back(self) -> None:
+        """Lets another have it at once, if it is held."""
+        if not self.is_leader:
+            return
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                lease = await self._storage.get_lease(self._namespace, LEASE)
+                if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
+                    self._sure_until = float("-inf")
+                    await self._storage.replace_lease({**lease, "spec": {**lease["spec"], "holderIdentity": None}})
+        except (errors.ApiError, TimeoutError) as error:
+            logger.warning("Lease %s/%s not given back: %s", self._namespace, LEASE, error or "no answer")
+
+    def _lease(self, before: Object) -> Object:
+        """The Lease as this process holds it; with the resource version of the one that was read."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = before.get("spec", {})
+        is_ours = spec.get("holderIdentity") == self._identity
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": before.get("metadata", {"name": LEASE, "namespace": self._namespace}),
+            "spec": {
+                "holderIdentity": self._identity,
+                "leaseDurationSeconds": int(LEASE_SECONDS),
+                "acquireTime": spec.get("acquireTime", now) if is_ours else now,
+                "renewTime": now,
+                "leaseTransitions": (spec.get("leaseTransitions") or 0) + (0 if is_ours else 1),
+            },
+        }

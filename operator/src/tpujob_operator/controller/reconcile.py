@@ -1,0 +1,127 @@
+"""The one reconcile behind every trigger: look, decide, do, and say when to look again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from tpujob_operator import metrics
+from tpujob_operator.api.conditions import TERMINAL
+from tpujob_operator.api.status import Phase
+from tpujob_operator.controller.apply import act
+from tpujob_operator.controller.phase_gauge import PhaseCounts
+from tpujob_operator.controller.work_queue import backoff_seconds
+from tpujob_operator.decide import restart_accounting
+from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.verdict import Step
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.observe.gather import Gatherer
+from tpujob_operator.observe.terminations import Key
+from tpujob_operator.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+CONFLICT_SECONDS = 0.1
+"""After a conflict: somebody wrote a moment ago, so what is read now is new."""
+REFUSAL_SECONDS = 0.1
+"""After a refusal to create the JobSet for a new reason: the next pass writes it into the status."""
+LONGEST_REFUSED_SECONDS = 60.0
+"""Between attempts at what was refused: somebody may have granted a right or a quota, and is waiting."""
+LONGEST_UNAVAILABLE_SECONDS = 30.0
+"""Between attempts while the API server is away: soon after it is back, everything should be well."""
+
+
+AT_REST = (Phase.SUSPENDED, Phase.QUEUED, Phase.INVALID)
+
+
+class Reconciler:
+    """Brings jobs from what they are to what they should be."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        gatherer: Gatherer,
+        settings: Settings,
+        phases: PhaseCounts,
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Keeps the parts.
+
+        Args:
+            storage: For writing.
+            gatherer: For reading.
+            settings: What decisions depend on.
+            phases: Told the phase of each job, for the metrics.
+            leads: Whether this process is the one to act; all jobs are due again when it becomes that.
+        """
+        self._leads = leads
+        self._storage = storage
+        self._gatherer = gatherer
+        self._settings = settings
+        self._phases = phases
+        self._failures: dict[Key, int] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Makes one pass; returns the seconds until the next is wanted, None when events will tell.
+
+        What the API server refuses or cannot answer is logged and tried again; only defects are raised.
+        """
+        if not self._leads():
+            return None
+        started = time.monotonic()
+        result = "crashed"
+        try:
+            again = await self._pass(key)
+            self._failures.pop(key, None)
+            result = "ok"
+        except errors.Conflict as error:
+            result, again = "conflict", CONFLICT_SECONDS
+            logger.debug("Changed meanwhile: %s/%s: %s", *key, error)
+        except errors.Unavailable as error:
+            result, again = "unavailable", self._later(key, longest=LONGEST_UNAVAILABLE_SECONDS)
+            logger.warning("API server not available: %s/%s, again in %.1f s: %s", *key, again, error)
+        except errors.ApiError as error:
+            result, again = "refused", self._later(key, longest=LONGEST_REFUSED_SECONDS)
+            logger.warning("Refused: %s/%s, again in %.1f s: %s", *key, again, error)
+        finally:
+            metrics.RECONCILES.labels(result).inc()
+            metrics.RECONCILE_SECONDS.observe(time.monotonic() - started)
+        return again
+
+    async def _pass(self, key: Key) -> float | None:
+        seen = await self._gatherer.gather(key)
+        if seen is None:
+            self._phases.forget(key)
+            return None
+        observed, jobset = seen
+        decision = decide(observed, self._settings)
+        try:
+            await act(self._storage, observed, jobset, decision)
+        except (errors.Rejected, errors.Forbidden, errors.NotFound) as error:
+            if decision.step is Step.CREATE and self._gatherer.note_refusal(key, _words(error)):
+                return REFUSAL_SECONDS
+            raise
+        phase = str(decision.status["phase"])
+        self._phases.note(key, phase)
+        for cause, count in restart_accounting.booked_between(observed.status, decision.status).items():
+            metrics.RESTARTS.labels(str(cause)).inc(count)
+        if decision.network_policy is not None:
+            self._gatherer.note_policy_applied(key)
+        if phase in TERMINAL:
+            self._gatherer.forget(key)
+        elif phase in AT_REST:
+            # What ends was told, and is written down; it says nothing about the start that may follow.
+            self._gatherer.forget_evidence(key)
+        return decision.again_seconds
+
+    def _later(self, key: Key, *, longest: float) -> float:
+        self._failures[key] = self._failures.get(key, 0) + 1
+        return backoff_seconds(self._failures[key], longest=longest)
+
+
+def _words(error: errors.ApiError) -> str:
+    if isinstance(error, errors.NotFound):
+        return f"{error.message}; is JobSet installed (jobset.x-k8s.io/v1alpha2)?"
+    return error.message

@@ -1,0 +1,222 @@
+"""What the API server itself refuses, as CEL rules with messages. `api.validation` says the same things, and more.
+
+A rule is evaluated only on values that fit the schema. What a rule iterates over must be capped, or the whole
+definition is refused for its cost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpujob_contract.environment import RESERVED_PREFIXES
+from tpujob_operator.api.status import EDITABLE_PHASES
+from tpujob_operator.api.validation import (
+    CHECKPOINT_DIR_PATTERN,
+    CONFIDENTIAL_PATTERN,
+    MAX_NAME,
+    NAME_PATTERN,
+    OWNED_SELECTORS,
+    TERMINATION_TAINT,
+)
+from tpujob_operator.topology import suggestions
+from tpujob_operator.topology.tables import GENERATIONS, SMALL_3D, Generation
+
+type Rule = dict[str, Any]
+
+_DIMENSION = "[1-9][0-9]{0,2}"
+
+
+def accelerator_rules() -> list[Rule]:
+    """For `spec.accelerator`: the form, then the sizes and shapes of each generation."""
+    # Anchored once, around everything.
+    flat = [g for g in GENERATIONS.values() if g.dimensions == 2]
+    solid = [g for g in GENERATIONS.values() if g.dimensions == 3]
+    forms = [f"cpu:{_DIMENSION}x{_DIMENSION}"]
+    for generations, count in ((flat, 1), (solid, 2)):
+        names = "|".join(g.name for g in generations)
+        sized = "|".join(name for g in generations for name in (g.name, *g.aliases))
+        forms += [f"({sized})-[1-9][0-9]{{0,4}}", f"({names}):{_DIMENSION}(x{_DIMENSION}){{{count}}}"]
+    return [
+        _rule(
+            f"self.matches({_text('^(' + '|'.join(forms) + ')$')})",
+            f"not an accelerator; allowed: {suggestions.FORMS}",
+        ),
+        *(_size_rule(g) for g in GENERATIONS.values()),
+        *(_flat_shape_rule(g) for g in flat),
+        *(_solid_shape_rule(g) for g in solid),
+    ]
+
+
+def _size_rule(generation: Generation) -> Rule:
+    prefix = f"({'|'.join((generation.name, *generation.aliases))})"
+    size, sizes = "int(self.split('-')[1])", f"[{', '.join(map(str, generation.sizes))}]"
+    counted = suggestions.counts(generation) if generation.cores_in_size > 1 else "sizes count chips"
+    return _rule(
+        f"!self.matches('^{prefix}-[1-9][0-9]{{0,4}}$') || {size} in {sizes}",
+        expression=(
+            f"'no {generation.name} slice has that size ({counted}); nearest: '"
+            f" + {_nearest(generation, size, list(generation.sizes))}"
+        ),
+    )
+
+
+def _nearest(generation: Generation, size: str, sizes: list[int]) -> str:
+    """A CEL expression for the sizes around one: a decision tree, as the cost of list functions is not bounded."""
+    if len(sizes) == 1:
+        return _text(suggestions.nearest(generation, sizes[0] + 1))
+    middle = len(sizes) // 2
+    below, above = (_nearest(generation, size, part) for part in (sizes[:middle], sizes[middle:]))
+    return f"({size} < {sizes[middle]} ? {below} : {above})"
+
+
+def _flat_shape_rule(generation: Generation) -> Rule:
+    shapes = [_shape(s) for s in generation.shapes]
+    return _rule(
+        f"!self.startsWith('{generation.name}:') || self.split(':')[1] in {_texts(shapes)}",
+        f"no {generation.name} shape; shapes: {', '.join(shapes)}",
+    )
+
+
+def _solid_shape_rule(generation: Generation) -> Rule:
+    small = [_shape(s) for s in generation.shapes if s in SMALL_3D or s == (1, 1, 1)]
+    most = generation.max_cubes * 64
+    numbers = "self.split(':')[1].split('x')"
+    n = [f"int({numbers}[{i}])" for i in range(3)]
+    conditions = [f"{numbers}.all(n, int(n) % 4 == 0)", f"{' * '.join(n)} <= {most}"]
+    if not generation.any_order:
+        conditions.append(f"{n[0]} <= {n[1]} && {n[1]} <= {n[2]}")
+    order = "" if generation.any_order else ", smallest first"
+    return _rule(
+        f"!self.matches('^{generation.name}:{_DIMENSION}(x{_DIMENSION}){{2}}$')"
+        f" || self.split(':')[1] in {_texts(small)} || ({' && '.join(conditions)})",
+        f"no {generation.name} shape; shapes: {', '.join(small)}, "
+        f"or up to {most} chips with every dimension a multiple of 4{order}",
+    )
+
+
+def spec_rules() -> list[Rule]:
+    """For `spec`: which fields go together."""
+    return [
+        _rule(
+            "has(self.trainer) != (has(self.image) || has(self.command))",
+            "give either trainer, or image and command",
+        ),
+        _rule("has(self.image) == has(self.command)", "image and command go together"),
+        _rule("!has(self.args) || has(self.command)", "args go with command", field=".args"),
+        _rule(
+            "!(has(self.workers) && has(self.slices))",
+            "slices and workers exclude each other: slices train together, workers are independent",
+        ),
+        _rule(
+            "!has(self.env) || !self.accelerator.startsWith('cpu:') || "
+            "self.env.all(e, !(e.name in ['JAX_PLATFORMS', 'JAX_NUM_CPU_DEVICES']))",
+            "JAX_PLATFORMS and JAX_NUM_CPU_DEVICES are set by accelerator cpu:HOSTSxDEVICES; leave them out",
+            field=".env",
+        ),
+    ]
+
+
+def variable_rules() -> list[Rule]:
+    """For each item of `spec.env`."""
+    reserved = " || ".join(f"self.name.startsWith({_text(prefix)})" for prefix in RESERVED_PREFIXES)
+    return [
+        _rule(
+            f"!({reserved})",
+            expression="self.name + ' belongs to the operator, which sets what is right for each process'",
+        ),
+        _rule("!(has(self.value) && has(self.valueFrom))", "give value or valueFrom, not both"),
+        _rule(
+            f"!has(self.value) || self.value == '' || !self.name.matches({_text(CONFIDENTIAL_PATTERN)})",
+            expression="self.name + ' does not belong in a manifest; use valueFrom.secretKeyRef'",
+        ),
+    ]
+
+
+def source_rules() -> list[Rule]:
+    """For `valueFrom` of a variable."""
+    return [_rule("has(self.secretKeyRef) != has(self.configMapKeyRef)", "give one of secretKeyRef, configMapKeyRef")]
+
+
+def capacity_rules() -> list[Rule]:
+    """For `spec.capacity`."""
+    chosen = ["has(self.spot) && self.spot", "has(self.reservation)", "has(self.flexStart) && self.flexStart"]
+    sums = " + ".join(f"({condition} ? 1 : 0)" for condition in chosen)
+    return [_rule(f"{sums} <= 1", "spot, reservation and flexStart exclude each other; keep one")]
+
+
+def checkpoint_dir_rules() -> list[Rule]:
+    """For `spec.checkpointDir`."""
+    return [
+        _rule(
+            f"self.matches({_text(CHECKPOINT_DIR_PATTERN)})",
+            "neither gs://BUCKET/PATH nor an absolute path",
+        )
+    ]
+
+
+def node_selector_rules() -> list[Rule]:
+    """For `spec.nodeSelector`."""
+    return [
+        _rule(f"!({_text(key)} in self)", f"{key} is set by {field}; leave it out")
+        for key, field in OWNED_SELECTORS.items()
+    ]
+
+
+def toleration_rules() -> list[Rule]:
+    """For each item of `spec.tolerations`."""
+    return [
+        _rule(
+            f"self.key != {_text(TERMINATION_TAINT)}",
+            f"{TERMINATION_TAINT} announces the end of a machine; never tolerate it",
+        )
+    ]
+
+
+def root_rules(frozen_fields: list[str]) -> list[Rule]:
+    """For the whole object: its name, and what cannot change while a job runs."""
+    return [
+        _rule(
+            f"size(self.metadata.name) <= {MAX_NAME}",
+            f"metadata.name has more than {MAX_NAME} characters; pods add theirs to it",
+        ),
+        _rule(
+            f"self.metadata.name.matches({_text(NAME_PATTERN)})",
+            "metadata.name begins with a lower-case letter and goes on with lower-case letters, digits and -",
+        ),
+        *(_frozen_rule(field) for field in frozen_fields),
+    ]
+
+
+def _frozen_rule(field: str) -> Rule:
+    phases = _texts([str(phase) for phase in EDITABLE_PHASES])
+    now, before = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    return _rule(
+        "!has(oldSelf.status) || !has(oldSelf.status.phase) || "
+        f"oldSelf.status.phase in {phases} || "
+        f"(has({now}) == has({before}) && (!has({now}) || {now} == {before}))",
+        f"cannot change in phases other than {', '.join(EDITABLE_PHASES)}",
+        expression=(
+            "oldSelf.status.phase == 'Succeeded' ? 'the job has succeeded and stays as it was; create another one' : "
+            "'cannot change while the job is ' + oldSelf.status.phase + "
+            "'; set suspend: true, wait for phase Suspended, and change it then'"
+        ),
+        field=f".spec.{field}",
+    )
+
+
+def _rule(rule: str, message: str | None = None, *, expression: str | None = None, field: str | None = None) -> Rule:
+    parts = {"rule": rule, "message": message, "messageExpression": expression, "fieldPath": field}
+    return {key: value for key, value in parts.items() if value is not None}
+
+
+def _text(text: str) -> str:
+    """A CEL string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _texts(texts: list[str]) -> str:
+    return f"[{', '.join(map(_text, texts))}]"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,88 @@
+"""Why an attempt failed: a crash of the user's, a disruption, or nobody knows.
+
+A lost host shows up first as crashes elsewhere, so what ended first counts, and what Kubernetes says of pods and nodes
+counts more than exit codes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from tpujob_contract.exit_codes import FATAL, describe
+from tpujob_operator.decide.first_failure import recorded_end
+from tpujob_operator.observe.state import Ended, Observed
+
+
+class Cause(StrEnum):
+    """What a restart is put down to."""
+
+    CRASH = "Crash"
+    """Something failed by itself: it is charged."""
+    DISRUPTION = "Disruption"
+    """Something was taken away or told to stop, and the rest followed: it is free."""
+    UNEXPLAINED = "Unexplained"
+    """Nobody saw how it ended; never counted as a crash."""
+    SUSPENSION = "Suspension"
+    """The job was being suspended: no restart of the job, though JobSet counts it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The cause of an attempt's end and a sentence about it."""
+
+    cause: Cause
+    message: str
+
+
+def of_attempt(observed: Observed, attempt: int) -> Finding:
+    """What one attempt's end is put down to, by all that was seen of it."""
+    ends = [end for end in _all_ends(observed) if end.attempt == attempt]
+    for node in observed.lost_nodes:
+        if node.attempt == attempt:
+            return Finding(cause=Cause.DISRUPTION, message=f"Node {node.name} {node.trouble}.")
+    own = [end for end in ends if not end.is_consequence]
+    disruption = min((end for end in ends if _disrupts(end, own)), key=_asked_at, default=None)
+    if disruption is not None:
+        return Finding(cause=Cause.DISRUPTION, message=_words_on_disruption(disruption))
+    if own:
+        first = min(own, key=lambda end: end.cause_order)
+        what = f"slice {first.slice_index} host {first.host_index} (pod {first.pod})"
+        return Finding(cause=Cause.CRASH, message=f"{what} failed with exit code {describe(first.exit_code)}.")
+    return Finding(cause=Cause.UNEXPLAINED, message="Nobody saw how it ended.")
+
+
+def fatal_end(observed: Observed) -> Ended | None:
+    """An end after which no restart would help, whichever pod Kubernetes looked at first; the first of them."""
+    fatal = (end for end in _all_ends(observed) if end.exit_code in FATAL)
+    return min(fatal, key=lambda end: end.finished_at, default=None)
+
+
+def _all_ends(observed: Observed) -> list[Ended]:
+    recorded = recorded_end(observed)
+    return [*observed.ended, *([] if recorded is None else [recorded])]
+
+
+def _disrupts(end: Ended, own: list[Ended]) -> bool:
+    """Whether this end explains all that failed by itself, because it was told to stop before any of that."""
+    if not own:
+        return end.is_consequence
+    if end.asked_at is None or not end.is_consequence:
+        # A code that says "asked to stop" where nobody saw who asked explains no crash beside it.
+        return False
+    first = min(end.finished_at for end in own)
+    # The Job controller deletes the peers of a failed pod; only Kubernetes' own mark tells which came first within a
+    # second.
+    return end.asked_at < first or (end.is_disrupted and end.asked_at == first)
+
+
+def _words_on_disruption(end: Ended) -> str:
+    where = f"Pod {end.pod}" + (f" on node {end.node}" if end.node else "")
+    if end.is_disrupted:
+        return f"{where} was evicted, preempted or shut down with its node."
+    return f"{where} was deleted." if end.asked_at is not None else f"{where} was told to stop."
+
+
+def _asked_at(end: Ended) -> tuple[datetime, int, int]:
+    return (end.asked_at or end.finished_at, end.slice_index, end.host_index)

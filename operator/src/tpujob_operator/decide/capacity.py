@@ -1,0 +1,66 @@
+"""What a pod without a node waits for, and whether waiting is enough: events about it, in plain words.
+
+Reasons and texts as in GoogleCloudPlatform/cluster-autoscaler:pkg/visibility/events/failed_scale_up_event_logger.go and
+the upstream autoscaler. A TPU node pool may take hours; only what somebody has to mend is called a hindrance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpujob_operator.api.conditions import Reason
+from tpujob_operator.observe.state import Notice
+
+NO_LEADER = "follower pod node selector"
+"""JobSet's webhook refuses the other pods of a slice until its first one has a node."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """What is waited for."""
+
+    reason: Reason
+    detail: str
+    """In the words of whoever said it."""
+    needs_somebody: bool
+    """Whether nothing will come of waiting alone."""
+
+
+FAILED = (
+    # part of the message, in lower case; reason; whether somebody has to act
+    ("out of resources", Reason.OUT_OF_RESOURCES, False),
+    ("quota exceeded", Reason.QUOTA_EXCEEDED, True),
+    ("invalid tpu topology", Reason.TOPOLOGY_REFUSED, True),
+    ("invalid tpu configuration", Reason.TOPOLOGY_REFUSED, True),
+    ("unsupported compact placement", Reason.TOPOLOGY_REFUSED, True),
+    ("reservation", Reason.RESERVATION_UNUSABLE, True),
+    ("ip space exhausted", Reason.SCALE_UP_FAILED, True),
+    ("service account was deleted", Reason.SCALE_UP_FAILED, True),
+)
+"""Texts of FailedScaleUp, the first that fits."""
+
+
+def awaited(scheduler_message: str, notices: Sequence[Notice]) -> Wait:
+    """What the pod waits for.
+
+    Args:
+        scheduler_message: Why the scheduler found no node.
+        notices: Events about the pod; the newest word of the autoscaler counts.
+    """
+    for notice in sorted(notices, key=lambda n: n.last_seen, reverse=True):
+        match notice.reason:
+            case "TriggeredScaleUp":
+                return Wait(reason=Reason.SCALE_UP_REQUESTED, detail=notice.message, needs_somebody=False)
+            case "NotTriggerScaleUp":
+                return Wait(reason=Reason.NO_POOL_FITS, detail=notice.message, needs_somebody=True)
+            case "FailedScaleUp":
+                return _failed(notice.message)
+    return Wait(reason=Reason.UNSCHEDULABLE, detail=scheduler_message, needs_somebody=True)
+
+
+def _failed(message: str) -> Wait:
+    for text, reason, needs_somebody in FAILED:
+        if text in message.lower():
+            return Wait(reason=reason, detail=message, needs_somebody=needs_somebody)
+    return Wait(reason=Reason.SCALE_UP_FAILED, detail=message, needs_somebody=False)

@@ -1,0 +1,149 @@
+"""From what was seen to what to do: pure, so that everything interesting about the operator can be tested as a table.
+
+How there comes to be exactly one JobSet, whatever is replayed, interrupted or late:
+
+1. The JobSet is created *suspended*, under a name that follows from the job's. A create that finds the name taken does
+   nothing.
+2. Its uid is written into the job's status, with the resource version that was read. This is the commit.
+3. Only a JobSet whose uid is recorded is resumed, and once one is recorded no other is ever created.
+
+A crash between 1 and 2 leaves a JobSet that has not run and so cannot have finished or reached its ttl: it is there to
+be found. A create that comes late (a paused operator wakes up after the job has ended) makes a JobSet that nobody
+resumes; it is deleted. No finalizer is needed, and deletion of the job works while the operator is down.
+
+An edited spec makes another incarnation: the commit is a status that knows the new incarnation's number and no JobSet.
+From then on the old JobSet, which carries its own number, is one to be deleted, and the next is made as above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpujob_operator.api.conditions import TERMINAL
+from tpujob_operator.api.load import load_job, without_status
+from tpujob_operator.api.status import Phase
+from tpujob_operator.decide import completion as end
+from tpujob_operator.decide import creation
+from tpujob_operator.decide import running as life
+from tpujob_operator.decide import status as draft
+from tpujob_operator.decide.verdict import Check, Object, Step, Verdict
+from tpujob_operator.errors import InvalidJob
+from tpujob_operator.jobset.network_policy import network_policy
+from tpujob_operator.observe.state import Observed
+from tpujob_operator.settings import Settings
+
+CHAIN: tuple[Check, ...] = (
+    # The one way back to life, and so before what keeps a job that has ended as it is.
+    creation.edited,
+    # Before all else, so that nothing else revives it: the JobSet of a job that has ended is deleted by its ttl, and
+    # fields of its spec change in place.
+    end.over,
+    # Before anything is created. A job that has its JobSet is past this.
+    creation.impossible,
+    # Whose JobSet is it? Everything after these two may take the JobSet for ours, and for the recorded one if one is
+    # recorded.
+    creation.somebody_elses,
+    # Before what would record it.
+    creation.outdated,
+    creation.parked,
+    creation.stray,
+    # Before `not_created`: a recorded JobSet that is missing was deleted, and is not made again.
+    creation.vanished,
+    creation.not_created,
+    # Before all that lets it run.
+    creation.not_recorded,
+    # The ends, before what asks about hosts: pods are deleted around the end, and that is no restart.
+    end.succeeded,
+    end.failed,
+    # After `failed`: what JobSet has decided needs nothing done. Before `spent`: a fatal code says more than a number
+    # of crashes.
+    end.hopeless,
+    end.spent,
+    end.overdue,
+    # Before what asks about hosts: none is awaited while the JobSet is suspended.
+    life.suspended,
+    # Before `restarting`: what a restart waits for says more than why there is one.
+    life.waiting_for_capacity,
+    life.restarting,
+    life.starting,
+    life.stalled,
+    # Answers always.
+    life.running,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """A Kubernetes Event for the job: written once per phase and generation."""
+
+    warning: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What to do, in this order: write the status if it differs, then the step, then look again."""
+
+    status: Mapping[str, Any]
+    """The whole status as it should be."""
+    step: Step | None = None
+    manifest: Object | None = None
+    network_policy: Object | None = None
+    """The NetworkPolicy to apply before the step, when the one that was seen is not as it should be."""
+    note: Note | None = None
+    again_seconds: float | None = None
+
+
+def decide(observed: Observed, settings: Settings) -> Decision:
+    """What follows from what was seen."""
+    verdict = judge(observed, settings)
+    return Decision(
+        status=draft.written(observed, verdict),
+        step=verdict.step,
+        manifest=verdict.manifest,
+        network_policy=_network_policy(observed, verdict, settings),
+        note=_note(observed, verdict),
+        again_seconds=_again_seconds(observed, verdict),
+    )
+
+
+def judge(observed: Observed, settings: Settings) -> Verdict:
+    """The first verdict of the chain that has something to say."""
+    for check in CHAIN:
+        verdict = check(observed, settings)
+        if verdict is not None:
+            return verdict
+    raise AssertionError("the last of the chain always answers")
+
+
+def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) -> Object | None:
+    """The NetworkPolicy that is missing or not what it should be; it is made before anything can run."""
+    found = observed.network_policy
+    if found is None or verdict.phase in (*TERMINAL, Phase.INVALID) or verdict.renew:
+        return None
+    try:
+        wanted = network_policy(load_job(without_status(observed.manifest)), settings)
+    except InvalidJob:
+        return None  # accepted by an earlier release; it runs as it was made
+    is_ours = observed.uid in found.owner_uids
+    return None if is_ours and found.spec == wanted["spec"] else wanted
+
+
+def _again_seconds(observed: Observed, verdict: Verdict) -> float | None:
+    """When to look again, at the latest when the job's deadline is over."""
+    due = end.deadline(observed)
+    if due is None or verdict.phase in TERMINAL:
+        return verdict.again_seconds
+    left = (due - observed.now).total_seconds()
+    if left <= 0:
+        return verdict.again_seconds
+    return left if verdict.again_seconds is None else min(left, verdict.again_seconds)
+
+
+def _note(observed: Observed, verdict: Verdict) -> Note | None:
+    if verdict.phase not in (*TERMINAL, Phase.INVALID) or verdict.phase == observed.status.get("phase"):
+        return None
+    return Note(warning=verdict.phase != Phase.SUCCEEDED, reason=str(verdict.reason), message=verdict.message)

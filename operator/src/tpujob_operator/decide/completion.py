@@ -1,0 +1,152 @@
+"""Verdicts on the ends of a job whose JobSet is recorded; `chain.CHAIN` puts them in order.
+
+Each is a small function of what was seen: a verdict, or None for "not for me to say".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from tpujob_contract.exit_codes import describe
+from tpujob_operator.api.conditions import TERMINAL, Reason, sentence
+from tpujob_operator.api.status import Phase
+from tpujob_operator.decide import attempt_cause, remedies, restart_accounting
+from tpujob_operator.decide.first_failure import first_failure
+from tpujob_operator.decide.running import stopping
+from tpujob_operator.decide.verdict import PATIENCE, Step, Verdict
+from tpujob_operator.observe.state import Observed
+from tpujob_operator.settings import Settings
+from tpujob_operator.times import format_time, parse_time
+
+
+def over(observed: Observed, _: Settings) -> Verdict | None:
+    """A job that has ended stays as it is, whatever becomes of its JobSet or spec; its time to live is counted here.
+
+    JobSet could count it too, but then a JobSet might go before its end was written down.
+    """
+    phase = observed.status.get("phase")
+    if phase not in TERMINAL:
+        return None
+    step, again = _clean_up(observed)
+    message = observed.status.get("message", "")
+    return Verdict(phase=Phase(phase), reason=Reason.ENDED, message=message, valid=None, step=step, again_seconds=again)
+
+
+def succeeded(observed: Observed, _: Settings) -> Verdict | None:
+    """The JobSet completed: every host exited with 0."""
+    jobset = observed.jobset
+    if jobset is None or jobset.outcome != "Completed":
+        return None
+    message = sentence(Reason.FINISHED, hosts=jobset.hosts)
+    return Verdict(phase=Phase.SUCCEEDED, reason=Reason.FINISHED, message=message, valid=None, hosts_ready=jobset.hosts)
+
+
+def failed(observed: Observed, _: Settings) -> Verdict | None:
+    """The JobSet failed for good; the first failure says why, if anybody saw it."""
+    jobset = observed.jobset
+    if jobset is None or jobset.outcome != "Failed":
+        return None
+    failure = first_failure(observed)
+    if failure is None:
+        detail = f"{jobset.outcome_reason}: {jobset.outcome_message}"
+        message, reason = sentence(Reason.JOBSET_FAILED, detail=detail), Reason.JOBSET_FAILED
+    else:
+        reason = Reason.HOST_FAILED
+        message = _who_failed(failure, remedies.after_exit(failure["exitCode"]))
+    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0)
+
+
+def hopeless(observed: Observed, _: Settings) -> Verdict | None:
+    """A host ended with a code after which no restart would help.
+
+    JobSet judges by the Job that it sees fail first, so it may have restarted all the same; and where it has not, it
+    would give each slice a grace period of its own, one after the other.
+    """
+    jobset = observed.jobset
+    if jobset is None or jobset.suspended or attempt_cause.fatal_end(observed) is None:
+        return None
+    failure = first_failure(observed)
+    assert failure is not None  # there is an end that it shows
+    message = _who_failed(failure, remedies.after_exit(failure["exitCode"]))
+    return Verdict(
+        phase=Phase.FAILED,
+        reason=Reason.HOST_FAILED,
+        message=message,
+        valid=None,
+        hosts_ready=0,
+        step=_end_jobset(observed),
+    )
+
+
+def spent(observed: Observed, _: Settings) -> Verdict | None:
+    """It crashed once more than is put up with, and nothing was committed in between."""
+    count, limit = restart_accounting.crashes(observed), restart_accounting.limit(observed.spec)
+    if count <= limit:
+        return None
+    failure = first_failure(observed)
+    cause = "No host's own words are left." if failure is None else _who_failed(failure)
+    reason = Reason.CRASHED_TOO_OFTEN
+    what_to_do = remedies.after_exit(None if failure is None else failure["exitCode"])
+    message = sentence(reason, crashes=count, limit=limit, cause=cause, advice=what_to_do)
+    step = _end_jobset(observed)
+    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0, step=step)
+
+
+def overdue(observed: Observed, _: Settings) -> Verdict | None:
+    """`activeDeadlineSeconds` is over: its pods get their grace to save, then the job has failed."""
+    due = deadline(observed)
+    if due is None or observed.now < due:
+        return None
+    assert observed.jobset is not None  # the chain has dealt with that
+    reason = Reason.DEADLINE_EXCEEDED
+    limit = observed.spec["activeDeadlineSeconds"]
+    message = sentence(reason, limit=limit, since=format_time(due))
+    if not observed.spec.get("queue"):
+        if not observed.jobset.suspended:
+            return stopping(observed, f"spec.activeDeadlineSeconds ({limit} s) is over", step=Step.SUSPEND)
+        if observed.pods_left:
+            return stopping(observed, f"spec.activeDeadlineSeconds ({limit} s) is over")
+    step = None if observed.jobset.suspended else _end_jobset(observed)
+    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0, step=step)
+
+
+def deadline(observed: Observed) -> datetime | None:
+    """When the job is to be ended, counted from its first start; None when it may go on for ever, or has not begun."""
+    seconds = observed.spec.get("activeDeadlineSeconds")
+    started = parse_time(observed.status.get("startTime"))
+    return None if seconds is None or started is None else started + timedelta(seconds=seconds)
+
+
+def _clean_up(observed: Observed) -> tuple[Step | None, float | None]:
+    """Whether the JobSet of a job that has ended is to go, and when to ask again."""
+    jobset = observed.jobset
+    if jobset is None or jobset.owner_uid != observed.uid or jobset.being_deleted:
+        return None, None
+    if jobset.uid != observed.status.get("jobSetUid"):
+        return Step.DELETE, None  # made by a late create; it never ran
+    if jobset.outcome is None and not jobset.suspended:
+        return _end_jobset(observed), PATIENCE  # it was to end when this was decided, and a crash came between
+    ttl, ended_at = observed.spec.get("ttlSecondsAfterFinished"), parse_time(observed.status.get("completionTime"))
+    if ttl is None or ended_at is None:
+        return None, None
+    left = ttl - (observed.now - ended_at).total_seconds()
+    return (Step.DELETE, None) if left <= 0 else (None, left)
+
+
+def _end_jobset(observed: Observed) -> Step:
+    """How a JobSet that would go on is stopped. Kueue would resume a suspended one that it has admitted."""
+    return Step.DELETE if observed.spec.get("queue") else Step.SUSPEND
+
+
+def _who_failed(failure: Mapping[str, Any], what_to_do: str = "") -> str:
+    last_lines = failure["message"]
+    return sentence(
+        Reason.HOST_FAILED,
+        host=failure["host"],
+        pod=failure["pod"],
+        meaning=describe(failure["exitCode"]),
+        advice=f"{what_to_do} Its last words: " if what_to_do and last_lines else what_to_do,
+        last_lines=last_lines,
+    )

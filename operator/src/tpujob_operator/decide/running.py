@@ -1,0 +1,182 @@
+"""Verdicts on a job whose JobSet is recorded and has not ended; `chain.CHAIN` puts them in order.
+
+Each is a small function of what was seen: a verdict, or None for "not for me to say".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpujob_operator.api.conditions import Reason, ended, sentence
+from tpujob_operator.api.status import Phase
+from tpujob_operator.decide import attempt_cause, capacity, remedies, stall
+from tpujob_operator.decide.attempt_cause import Cause
+from tpujob_operator.decide.queue import GRACE_SECONDS, is_to_rest_without_jobset, leaving_queue
+from tpujob_operator.decide.verdict import PATIENCE, SOON, Step, Verdict
+from tpujob_operator.observe.state import Host, JobSetState, Observed
+from tpujob_operator.settings import Settings
+
+
+def suspended(observed: Observed, _: Settings) -> Verdict | None:
+    """The JobSet is suspended, or should be. With a queue, Kueue owns this, and suspends or resumes it."""
+    assert observed.jobset is not None  # the chain has dealt with that
+    if is_to_rest_without_jobset(observed):
+        return leaving_queue(observed, renew=True)
+    queue, wanted = observed.spec.get("queue"), bool(observed.spec.get("suspend"))
+    if queue:
+        if not observed.jobset.suspended:
+            return None
+        if observed.pods_left:
+            message = sentence(Reason.TAKEN_BACK, queue=queue, **_leaving(observed))
+            return _stopping(Reason.TAKEN_BACK, message)
+        message = sentence(Reason.IN_QUEUE, queue=queue)
+        return Verdict(phase=Phase.QUEUED, reason=Reason.IN_QUEUE, message=message, hosts_ready=0)
+    if wanted:
+        if not observed.jobset.suspended:
+            return stopping(observed, "spec.suspend is set", step=Step.SUSPEND)
+        if observed.pods_left:
+            return stopping(observed, "spec.suspend is set")
+        message = sentence(Reason.SUSPENDED)
+        return Verdict(phase=Phase.SUSPENDED, reason=Reason.SUSPENDED, message=message, hosts_ready=0)
+    if observed.jobset.suspended:
+        message = sentence(Reason.HOSTS_STARTING, ready=0, hosts=observed.jobset.hosts)
+        return Verdict(
+            phase=Phase.STARTING, reason=Reason.HOSTS_STARTING, message=message, step=Step.RESUME, hosts_ready=0
+        )
+    return None
+
+
+def stopping(observed: Observed, why: str, *, step: Step | None = None) -> Verdict:
+    """The pods are told to end, or are at it; what follows is said when they are gone."""
+    return _stopping(Reason.STOPPING, sentence(Reason.STOPPING, why=why, **_leaving(observed)), step=step)
+
+
+def waiting_for_capacity(observed: Observed, _: Settings) -> Verdict | None:
+    """A host has no node. What else keeps pods from starting is said first: more machines would not help."""
+    assert observed.jobset is not None  # the chain has dealt with that
+    hindrance = _hindrance(observed)
+    without = next((host for host in _in_order(observed) if host.unschedulable is not None), None)
+    if hindrance is not None or without is None:
+        return None
+    wait = capacity.awaited(without.unschedulable or "", observed.capacity_notices)
+    message = sentence(
+        wait.reason, pod=without.pod, detail=ended(wait.detail), accelerator=observed.spec.get("accelerator")
+    )
+    return Verdict(
+        phase=Phase.WAITING_FOR_CAPACITY,
+        reason=wait.reason,
+        message=message,
+        hosts_ready=_hosts_ready(observed),
+        blocked=(wait.reason, message) if wait.needs_somebody else None,
+        again_seconds=PATIENCE,
+    )
+
+
+def restarting(observed: Observed, settings: Settings) -> Verdict | None:
+    """An attempt has failed, and the next one is not complete."""
+    assert observed.jobset is not None  # the chain has dealt with that
+    jobset = observed.jobset
+    still_starting = starting(observed, settings)
+    if still_starting is None:
+        return None
+    # Until JobSet has seen it, the failed attempt is the present one.
+    is_failing = any(end.attempt == jobset.restarts for end in observed.ended)
+    if not is_failing and (jobset.restarts == 0 or _is_resuming(observed, jobset)):
+        return None
+    last = jobset.restarts if is_failing else jobset.restarts - 1
+    finding = attempt_cause.of_attempt(observed, last)
+    message = sentence(
+        Reason.RESTARTING,
+        number=last + 1,
+        cause=_WORDS[finding.cause].format(finding.message),
+        ready=_hosts_ready(observed),
+        hosts=jobset.hosts,
+    )
+    return replace(still_starting, phase=Phase.RESTARTING, reason=Reason.RESTARTING, message=message)
+
+
+def _is_resuming(observed: Observed, jobset: JobSetState) -> bool:
+    """Whether it starts after a rest: JobSet counts restarts for ever, and this is none of them."""
+    was_at_it = observed.status.get("phase") in (Phase.RUNNING, Phase.STALLED, Phase.RESTARTING)
+    return not was_at_it and jobset.restarts <= observed.status.get("bookedRestarts", 0)
+
+
+_WORDS = {
+    Cause.CRASH: "after a crash: {}",
+    Cause.DISRUPTION: "after a disruption, which is free: {}",
+    Cause.UNEXPLAINED: "after an end that nobody saw, which is free.",
+}
+
+
+def starting(observed: Observed, _: Settings) -> Verdict | None:
+    """Not every host is ready."""
+    assert observed.jobset is not None  # the chain has dealt with that
+    ready, hosts = _hosts_ready(observed), observed.jobset.hosts
+    # Workers come and go one by one; once they have all been there, those that are make progress.
+    if ready >= hosts or (ready and observed.spec.get("workers") and observed.status.get("startTime")):
+        return None
+    return Verdict(
+        phase=Phase.STARTING,
+        reason=Reason.HOSTS_STARTING,
+        message=sentence(Reason.HOSTS_STARTING, ready=ready, hosts=hosts),
+        hosts_ready=ready,
+        blocked=_hindrance(observed),
+        again_seconds=SOON if len(observed.hosts) < hosts else PATIENCE,
+    )
+
+
+def stalled(observed: Observed, settings: Settings) -> Verdict | None:
+    """All hosts are ready, and nothing comes of it."""
+    reason = stall.found(observed, settings)
+    if reason is None:
+        return None
+    return replace(running(observed, settings), phase=Phase.STALLED, stalled=reason, message=reason[1])
+
+
+def running(observed: Observed, settings: Settings) -> Verdict:
+    """All hosts are ready; those that finished already count."""
+    assert observed.jobset is not None  # the chain has dealt with that
+    hosts = observed.jobset.hosts
+    return Verdict(
+        phase=Phase.RUNNING,
+        reason=Reason.ALL_HOSTS_READY,
+        message=sentence(Reason.ALL_HOSTS_READY, hosts=hosts),
+        hosts_ready=_hosts_ready(observed),
+        again_seconds=settings.report_interval_seconds,
+    )
+
+
+def _stopping(reason: Reason, message: str, *, step: Step | None = None) -> Verdict:
+    return Verdict(
+        phase=Phase.STOPPING, reason=reason, message=message, step=step, hosts_ready=0, again_seconds=PATIENCE
+    )
+
+
+def _leaving(observed: Observed) -> dict[str, int]:
+    return {"pods": observed.pods_left, "grace": observed.spec.get("gracePeriodSeconds") or GRACE_SECONDS}
+
+
+def _hosts_ready(observed: Observed) -> int:
+    return sum(host.ready or host.succeeded for host in observed.hosts)
+
+
+def _in_order(observed: Observed) -> list[Host]:
+    """Of several hosts that say something, the first is quoted, so that the message does not flicker."""
+    return sorted(observed.hosts, key=lambda host: (host.slice_index, host.host_index))
+
+
+def _hindrance(observed: Observed) -> tuple[Reason, str] | None:
+    """What keeps pods from starting and more machines would not change."""
+    if observed.creation_failure and capacity.NO_LEADER not in observed.creation_failure:
+        return Reason.CREATION_REFUSED, sentence(Reason.CREATION_REFUSED, detail=ended(observed.creation_failure))
+    for host in _in_order(observed):
+        if host.waiting_reason:
+            detail = ": ".join(part for part in (host.waiting_reason, host.waiting_message) if part)
+            return Reason.CANNOT_START, sentence(
+                Reason.CANNOT_START,
+                host=f"slice {host.slice_index} host {host.host_index}",
+                pod=host.pod,
+                detail=ended(detail),
+                advice=remedies.for_waiting(host.waiting_reason),
+            )
+    return None

@@ -1,0 +1,65 @@
+"""Whether a job whose hosts all run gets anywhere. An alarm only: the trainer's own watchdog ends what hangs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tpujob_operator.api.conditions import Reason, sentence
+from tpujob_operator.observe.state import Host, Observed
+from tpujob_operator.settings import Settings
+from tpujob_operator.times import format_time, parse_time
+
+PEERS_SECONDS = 120.0
+"""Between the ends of a gang's processes: they leave together, give or take the last writes."""
+OTHER_PHASES = 3.0
+"""Restoring, compiling and the last save take longer than steps do: this many times the limit."""
+
+
+def found(observed: Observed, settings: Settings) -> tuple[Reason, str] | None:
+    """The stall, if there is one: its reason and what to do."""
+    return _finished_alone(observed) or _makes_no_step(observed, settings)
+
+
+def _finished_alone(observed: Observed) -> tuple[Reason, str] | None:
+    """A process of a gang exited with 0 long ago and others run: Kubernetes counts it as done, and they wait for it."""
+    if observed.spec.get("workers"):
+        return None
+    first = min(
+        ((host.finished_at, host.pod) for host in observed.hosts if host.finished_at is not None),
+        default=None,
+    )
+    if first is None or all(host.succeeded for host in observed.hosts):
+        return None
+    finished_at, pod = first
+    if observed.now - finished_at < timedelta(seconds=PEERS_SECONDS):
+        return None
+    reason = Reason.PEERS_FINISHED
+    return reason, sentence(reason, pod=pod, since=format_time(finished_at))
+
+
+def _makes_no_step(observed: Observed, settings: Settings) -> tuple[Reason, str] | None:
+    since, lead = _last_sign(observed), _lead(observed)
+    # Other people's programs report nothing.
+    if not observed.spec.get("trainer") or since is None or lead is None or lead.succeeded:
+        return None
+    progress = observed.progress
+    limit = timedelta(seconds=settings.stalled_after_seconds)
+    if progress is None or progress.phase != "training":
+        limit *= OTHER_PHASES
+    if observed.now - since < limit:
+        return None
+    if progress is None:
+        return Reason.NO_REPORT, sentence(Reason.NO_REPORT, pod=lead.pod, since=format_time(since))
+    if progress.step is not None and progress.step != observed.status.get("step"):
+        return None
+    step = "none" if progress.step is None else progress.step
+    message = sentence(Reason.NO_STEP, since=format_time(since), step=step, phase=progress.phase, pod=lead.pod)
+    return Reason.NO_STEP, message
+
+
+def _last_sign(observed: Observed) -> datetime | None:
+    return parse_time(observed.status.get("stepTime"))
+
+
+def _lead(observed: Observed) -> Host | None:
+    return next((host for host in observed.hosts if (host.slice_index, host.host_index) == (0, 0)), None)

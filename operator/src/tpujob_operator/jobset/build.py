@@ -1,0 +1,149 @@
+"""From a job to its JobSet. Pure and total: the same job and settings give the same bytes.
+
+- One replicated job; a slice is a Job, a host a pod, so that Kubernetes' own indexes are slice and host.
+- JobSet restarts in place, all slices at once, and is told to do so for ever: the operator keeps the budget.
+- Independent workers are one Job whose indexes fail and are retried alone.
+- A live JobSet is never compared with a desired one, its webhooks change it: the hash says what it was made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from tpujob_contract import labels
+from tpujob_operator.api.job import TpuTrainingJob
+from tpujob_operator.jobset.failure_policy import failure_policy, pod_failure_policy
+from tpujob_operator.jobset.pod import pod_template
+from tpujob_operator.settings import Settings
+
+API_VERSION = "jobset.x-k8s.io/v1alpha2"
+KIND = "JobSet"
+NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
+"""One node pool is one slice: machines of a pool are joined by ICI."""
+IN_PLACE = ("suspend", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "restarts")
+"""Fields of the spec that change in a running job, and make no new JobSet."""
+
+type Object = dict[str, Any]
+
+
+def materialize(job: TpuTrainingJob, settings: Settings, *, incarnation: int = 1) -> Object:
+    """The JobSet that runs a job.
+
+    Args:
+        job: as `load_job` accepts it.
+        settings: images and defaults of this installation.
+        incarnation: which JobSet of this job, from 1; every one has the job's own name.
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": _build_metadata(job, incarnation),
+        "spec": _build_spec(job, settings, incarnation),
+    }
+
+
+def spec_hash(job: TpuTrainingJob) -> str:
+    """What a JobSet was made from, as 16 hexadecimal digits; fields that change in place are left out.
+
+    Settings do not count: a new release of the operator, with new images, must not end running jobs.
+    """
+    spec = job.spec.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+    made_from = {key: value for key, value in spec.items() if key not in IN_PLACE}
+    text = json.dumps(made_from, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def child_labels(job: TpuTrainingJob, incarnation: int) -> dict[str, str]:
+    """Labels of everything that belongs to a job."""
+    return {
+        "app.kubernetes.io/name": "tpujob",
+        "app.kubernetes.io/managed-by": "tpujob-operator",
+        labels.JOB_NAME: job.metadata.name,
+        labels.INCARNATION: str(incarnation),
+    }
+
+
+def owner_references(job: TpuTrainingJob) -> list[Object]:
+    """The owner of what is made for a job, so that it goes with it; nothing for a job that is in no cluster."""
+    if job.metadata.uid is None:
+        return []
+    return [
+        {
+            "apiVersion": labels.API_VERSION,
+            "kind": labels.KIND,
+            "name": job.metadata.name,
+            "uid": job.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def _build_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
+    annotations = {labels.SPEC_HASH: spec_hash(job)}
+    # Kueue places pods by topology itself, and the two ways do not go together.
+    if job.accelerator.is_tpu and job.accelerator.is_multi_host and job.spec.queue is None:
+        annotations[labels.EXCLUSIVE_TOPOLOGY] = NODE_POOL_LABEL
+    queue = {} if job.spec.queue is None else {labels.KUEUE_QUEUE: job.spec.queue}
+    metadata: Object = {
+        "name": job.metadata.name,
+        "namespace": job.metadata.namespace,
+        "labels": {**child_labels(job, incarnation), **queue},
+        "annotations": annotations,
+    }
+    owners = owner_references(job)
+    return metadata | ({"ownerReferences": owners} if owners else {})
+
+
+def _build_spec(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:
+    spec = job.spec
+    built: Object = {
+        # A queued JobSet is born suspended; from then on the field is Kueue's.
+        "suspend": spec.suspend or spec.queue is not None,
+        "failurePolicy": failure_policy(job),
+        "network": _build_network(job),
+        "replicatedJobs": [
+            {
+                "name": labels.REPLICATED_JOB,
+                "replicas": job.slices,
+                "template": {"spec": _build_job(job, settings, incarnation)},
+            }
+        ],
+    }
+    if spec.ttl_seconds_after_finished is not None:
+        built["ttlSecondsAfterFinished"] = spec.ttl_seconds_after_finished
+    return built
+
+
+def _build_network(job: TpuTrainingJob) -> Object:
+    if job.spec.workers is not None:
+        # Without a subdomain GKE gives workers no TPU_WORKER_HOSTNAMES of each other
+        # (kubernetes-sigs/jobset:pkg/controllers/jobset_controller.go).
+        return {"enableDNSHostnames": False}
+    # Pods look for each other before they are ready.
+    return {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+
+
+def _build_job(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:
+    pods = job.spec.workers or job.accelerator.hosts_per_slice
+    retries: Object = {"backoffLimit": 0}
+    if job.spec.workers is not None:
+        # As many per worker as a job has: an index that fails alone is retried alone, and the others finish.
+        retries = {
+            "backoffLimitPerIndex": job.spec.restarts.crashes,
+        }
+    return {
+        "completionMode": "Indexed",
+        "parallelism": pods,
+        "completions": pods,
+        **retries,
+        # A replacement only when the old pod is gone: it may hold the chips, and its peers count on it.
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": pod_failure_policy(job),
+        "template": {
+            "metadata": {"labels": child_labels(job, incarnation)},
+            "spec": pod_template(job, settings, incarnation),
+        },
+    }

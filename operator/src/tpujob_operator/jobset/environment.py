@@ -1,0 +1,101 @@
+"""The environment of a pod: constants and field references only, so that pods need no access to the API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tpujob_contract import environment as names
+from tpujob_contract import labels, ports
+from tpujob_operator.api.job import TpuTrainingJob
+from tpujob_operator.api.spec import EnvVar
+
+type Object = dict[str, Any]
+
+HOME = "/home/tpujob"
+
+
+def build_environment(job: TpuTrainingJob, incarnation: int) -> list[Object]:
+    """The variables of the main container: the user's first, then the operator's, each name once."""
+    ours = [*_common(job, incarnation), *(_worker(job) if job.spec.workers else _member(job)), *_devices(job)]
+    taken = {variable["name"] for variable in ours}
+    theirs = [_user_variable(variable) for variable in job.spec.env or () if variable.name not in taken]
+    # An image's user may have no home that can be written; whoever knows better says so.
+    home = [] if any(variable["name"] == "HOME" for variable in theirs) else [_constant("HOME", HOME)]
+    return [*theirs, *home, *ours]
+
+
+def coordinator_host(job: TpuTrainingJob) -> str:
+    """DNS name of the pod with process id 0, as short as every pod of the namespace can resolve it."""
+    name = job.metadata.name
+    return f"{name}-{labels.REPLICATED_JOB}-0-0.{name}"
+
+
+def _common(job: TpuTrainingJob, incarnation: int) -> list[Object]:
+    spec = job.spec
+    variables = [
+        _constant(names.NAME, job.metadata.name),
+        _constant(names.NAMESPACE, job.metadata.namespace),
+        _constant(names.INCARNATION, incarnation),
+        _label(names.ATTEMPT, labels.RESTART_ATTEMPT),
+        _constant(names.CHIPS_PER_HOST, job.accelerator.chips_per_host),
+        _constant(names.STARTUP_SECONDS, spec.startup_seconds),
+        _constant(names.GRACE_SECONDS, spec.grace_period_seconds),
+        _constant(names.REPORT_PORT, ports.REPORT),
+    ]
+    if spec.checkpoint_dir is not None:
+        variables.append(_constant(names.CHECKPOINT_DIR, spec.checkpoint_dir))
+    if spec.trainer is not None:
+        config = json.dumps(spec.trainer, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        # Kubernetes would replace $(NAME) in a value; $$ stands for one dollar.
+        variables.append(_constant(names.CONFIG, config.replace("$", "$$")))
+    return variables
+
+
+def _member(job: TpuTrainingJob) -> list[Object]:
+    """One process of a JAX runtime over all slices."""
+    variables = [
+        _label(names.SLICE, labels.JOB_INDEX),
+        _label(names.HOST, labels.COMPLETION_INDEX),
+        _constant(names.HOSTS_PER_SLICE, job.accelerator.hosts_per_slice),
+        _constant(names.SLICES, job.slices),
+        _constant(names.COORDINATOR, f"{coordinator_host(job)}:{ports.COORDINATOR}"),
+    ]
+    if job.slices > 1:
+        # Explicit, and the same on CPU: what the provider stamps on can be stale on a replaced pod.
+        # For one slice they must be absent (the libtpu runtime would look for others).
+        variables += [
+            _constant(names.MEGASCALE_COORDINATOR_ADDRESS, coordinator_host(job)),
+            _constant(names.MEGASCALE_NUM_SLICES, job.slices),
+            _label(names.MEGASCALE_SLICE_ID, labels.JOB_INDEX),
+            _constant(names.MEGASCALE_PORT, ports.MEGASCALE),
+        ]
+    return variables
+
+
+def _worker(job: TpuTrainingJob) -> list[Object]:
+    """A process on its own. The TPU values keep GKE and libtpu from joining workers into one slice."""
+    return [
+        _label(names.WORKER, labels.COMPLETION_INDEX),
+        _constant(names.WORKERS, job.spec.workers),
+        _constant("TPU_WORKER_ID", 0),
+        _constant("TPU_WORKER_HOSTNAMES", "localhost"),
+    ]
+
+
+def _devices(job: TpuTrainingJob) -> list[Object]:
+    if job.accelerator.is_tpu:
+        return []
+    return [_constant("JAX_PLATFORMS", "cpu"), _constant("JAX_NUM_CPU_DEVICES", job.accelerator.devices_per_host)]
+
+
+def _constant(name: str, value: str | int | None) -> Object:
+    return {"name": name, "value": str(value)}
+
+
+def _label(name: str, key: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{key}']"}}}
+
+
+def _user_variable(variable: EnvVar) -> Object:
+    return variable.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)

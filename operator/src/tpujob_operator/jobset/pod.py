@@ -1,0 +1,152 @@
+"""The pod of one host: restricted profile, no token, all chips of the machine, the launcher before the command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpujob_contract import labels, launch_command, ports
+from tpujob_operator.api.job import TpuTrainingJob
+from tpujob_operator.jobset.environment import HOME, build_environment
+from tpujob_operator.settings import Settings
+
+type Object = dict[str, Any]
+
+TPU_RESOURCE = "google.com/tpu"
+TRAINER = ("python", "-m", "tpujob_trainer")
+_SPOT = "cloud.google.com/gke-spot"
+_FLEX_START = "cloud.google.com/gke-flex-start"
+
+
+def pod_template(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:
+    """Specification of every pod of the job."""
+    spec = job.spec
+    optional = {
+        "serviceAccountName": spec.service_account_name,
+        "priorityClassName": spec.priority_class_name,
+        "imagePullSecrets": [{"name": secret.name} for secret in spec.image_pull_secrets or ()],
+        "nodeSelector": _node_selector(job),
+        "tolerations": _tolerations(job),
+        "initContainers": [_build_carrier(settings)] if spec.trainer is None else [],
+    }
+    return {
+        # JobSet's webhook would fill in OnFailure, with which no Job could be created.
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": spec.grace_period_seconds,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": settings.run_as_user,
+            "runAsGroup": settings.run_as_user,
+            "fsGroup": settings.run_as_user,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **{key: value for key, value in optional.items() if value},
+        "containers": [_build_main(job, settings, incarnation)],
+        "volumes": [{"name": name, "emptyDir": {}} for name in _mounts(job)],
+    }
+
+
+def _build_main(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:
+    spec = job.spec
+    if spec.trainer is not None:
+        image, command = settings.trainer_image, [*launch_command.IN_IMAGE, *TRAINER]
+    else:
+        image, command = spec.image or "", [*launch_command.CARRIED, *(spec.command or ())]
+    container: Object = {
+        "name": labels.CONTAINER,
+        "image": image,
+        "command": command,
+        **({"args": list(spec.args)} if spec.args else {}),
+        "env": build_environment(job, incarnation),
+        "ports": _ports(job),
+        "resources": _resources(job),
+        # Without a message of the launcher's (a kill, a foreign image) the last lines of the log take its place.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _build_container_security(read_only=spec.trainer is not None),
+        "volumeMounts": [
+            {"name": name, "mountPath": path, **({"readOnly": True} if name == "launcher" else {})}
+            for name, path in _mounts(job).items()
+        ],
+    }
+    policy = spec.image_pull_policy or settings.image_pull_policy
+    return container | ({"imagePullPolicy": policy} if policy else {})
+
+
+def _build_carrier(settings: Settings) -> Object:
+    """Copies the launcher into the pod, for images that do not contain it."""
+    policy = {"imagePullPolicy": settings.image_pull_policy} if settings.image_pull_policy else {}
+    return {
+        "name": "launcher",
+        "image": settings.operator_image,
+        "command": list(launch_command.CARRY),
+        **policy,
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": _build_container_security(read_only=True),
+        "volumeMounts": [{"name": "launcher", "mountPath": launch_command.CARRIED_DIRECTORY}],
+    }
+
+
+def _build_container_security(*, read_only: bool) -> Object:
+    """The restricted profile, and our own images' root file system closed; foreign ones may write where they please."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": read_only,
+    }
+
+
+def _mounts(job: TpuTrainingJob) -> dict[str, str]:
+    """Volume → where it is mounted; all of them are empty folders that live as long as the pod."""
+    mounts = {"tmp": "/tmp", "home": HOME}  # noqa: S108 — the pod's own
+    return mounts if job.spec.trainer is not None else {**mounts, "launcher": launch_command.CARRIED_DIRECTORY}
+
+
+def _ports(job: TpuTrainingJob) -> list[Object]:
+    named = [("report", ports.REPORT)]
+    if job.spec.workers is None:
+        named.append(("coordinator", ports.COORDINATOR))
+        if job.slices > 1:
+            named.append(("megascale", ports.MEGASCALE))
+    return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in named]
+
+
+def _resources(job: TpuTrainingJob) -> Object:
+    asked = job.spec.resources
+    chips = {TPU_RESOURCE: job.accelerator.chips_per_host} if job.accelerator.is_tpu else {}
+    amounts = {}
+    for kind in ("requests", "limits"):
+        given = getattr(asked, kind, None)
+        amounts[kind] = (given.model_dump(by_alias=True, exclude_none=True) if given else {}) | chips
+    return {kind: values for kind, values in amounts.items() if values}
+
+
+def _node_selector(job: TpuTrainingJob) -> dict[str, str]:
+    capacity = job.spec.capacity
+    chosen: dict[str, str] = {}
+    if capacity is not None and capacity.spot:
+        chosen[_SPOT] = "true"
+    if capacity is not None and capacity.flex_start:
+        chosen[_FLEX_START] = "true"
+    if capacity is not None and capacity.reservation is not None:
+        chosen["cloud.google.com/reservation-name"] = capacity.reservation.name
+        chosen["cloud.google.com/reservation-affinity"] = "specific"
+        if capacity.reservation.project is not None:
+            chosen["cloud.google.com/reservation-project"] = capacity.reservation.project
+    return {**(job.spec.node_selector or {}), **job.accelerator.node_selector, **chosen}
+
+
+def _tolerations(job: TpuTrainingJob) -> list[Object]:
+    spec = job.spec
+    tolerations: list[Object] = []
+    if job.accelerator.is_tpu:
+        # GKE's admission adds it too; elsewhere nobody does.
+        tolerations.append({"key": TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"})
+    for key, is_chosen in (
+        (_SPOT, spec.capacity is not None and spec.capacity.spot),
+        (_FLEX_START, spec.capacity is not None and spec.capacity.flex_start),
+    ):
+        if is_chosen:
+            tolerations.append({"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"})
+    tolerations += [t.model_dump(by_alias=True, exclude_none=True) for t in spec.tolerations or ()]
+    return tolerations

@@ -1,0 +1,202 @@
+"""JobSets and pods as the API server shows them, read into the values that decisions are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tpujob_contract import labels
+from tpujob_operator.observe.report import Progress, parting_report, without_parting_report
+from tpujob_operator.observe.state import Ended, Host, JobSetState
+from tpujob_operator.times import parse_time
+
+KILLED = 137
+
+
+def host_from_pod(pod: Mapping[str, Any]) -> Host:
+    """The host that a pod is."""
+    status = pod.get("status") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    waiting = _container_state(pod).get("waiting") or _init_waiting(status)
+    # Set before anything can have gone wrong.
+    reason = (
+        waiting.get("reason") if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing") else None
+    )
+    scheduled = conditions.get("PodScheduled", {})
+    unschedulable = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+    return Host(
+        **_position(pod),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        succeeded=status.get("phase") == "Succeeded",
+        ip=status.get("podIP") or None,
+        finished_at=_finished_at(pod) if status.get("phase") == "Succeeded" else None,
+        waiting_reason=reason,
+        waiting_message=waiting.get("message", "") if reason else "",
+        unschedulable=scheduled.get("message", "") if unschedulable else None,
+    )
+
+
+def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
+    """How the pod failed: its trainer container, one before it, or all of it; None while it runs or when it is done."""
+    terminated = _terminated(pod) or _failed_before_start(pod)
+    if not terminated.get("exitCode"):
+        return None
+    finished_at = parse_time(terminated.get("finishedAt")) or datetime.fromtimestamp(0, UTC)
+    message = without_parting_report(terminated.get("message") or "")
+    asked_at = _asked_at(pod)
+    return Ended(
+        **_position(pod),
+        exit_code=terminated["exitCode"],
+        message=message or (terminated.get("reason") or "").strip(),
+        finished_at=finished_at,
+        was_asked=bool(_disruption(pod)) or (asked_at is not None and asked_at <= finished_at),
+        asked_at=asked_at,
+        is_disrupted=bool(_disruption(pod)),
+        node=pod.get("spec", {}).get("nodeName"),
+    )
+
+
+def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
+    """The end of a pod that is gone and never said how its container ended; None when it did say."""
+    if _terminated(pod):
+        return None
+    asked_at = _asked_at(pod)
+    return Ended(
+        **_position(pod),
+        exit_code=KILLED,
+        message="the pod was deleted",
+        finished_at=parse_time(pod["metadata"].get("deletionTimestamp")) or datetime.fromtimestamp(0, UTC),
+        was_asked=True,
+        asked_at=asked_at,
+        is_disrupted=bool(_disruption(pod)),
+        node=pod.get("spec", {}).get("nodeName"),
+    )
+
+
+def last_words_of_pod(pod: Mapping[str, Any]) -> Progress | None:
+    """The report that process 0 left when it ended; None of any other pod."""
+    position = _position(pod)
+    if (position["slice_index"], position["host_index"]) != (0, 0):
+        return None
+    return parting_report(_terminated(pod).get("message") or "")
+
+
+def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
+    """The JobSet as far as decisions need it."""
+    metadata, status = jobset["metadata"], jobset.get("status") or {}
+    owners = [o for o in metadata.get("ownerReferences") or [] if o.get("controller") and o["kind"] == labels.KIND]
+    finished: Mapping[str, Any] = next(
+        (c for c in status.get("conditions") or [] if c["type"] in ("Completed", "Failed") and c["status"] == "True"),
+        {},
+    )
+    return JobSetState(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        owner_uid=owners[0]["uid"] if owners else None,
+        suspended=bool(jobset["spec"].get("suspend")),
+        being_deleted="deletionTimestamp" in metadata,
+        outcome=finished.get("type"),
+        outcome_reason=finished.get("reason", ""),
+        outcome_message=finished.get("message", ""),
+        outcome_at=parse_time(finished.get("lastTransitionTime")),
+        restarts=status.get("restarts") or 0,
+        incarnation=_count((metadata.get("labels") or {}).get(labels.INCARNATION), default=1),
+        spec_hash=(metadata.get("annotations") or {}).get(labels.SPEC_HASH),
+        **_shape(jobset),
+    )
+
+
+def hosts_of(jobset: Mapping[str, Any]) -> int:
+    """Number of pods that a JobSet manifest asks for."""
+    shape = _shape(jobset)
+    return shape["slices"] * shape["hosts_per_slice"]
+
+
+def _shape(jobset: Mapping[str, Any]) -> dict[str, int]:
+    replicated = next(r for r in jobset["spec"]["replicatedJobs"] if r["name"] == labels.REPLICATED_JOB)
+    return {
+        "slices": replicated.get("replicas", 1),
+        "hosts_per_slice": replicated["template"]["spec"].get("parallelism", 1),
+    }
+
+
+def _position(pod: Mapping[str, Any]) -> dict[str, Any]:
+    found = pod["metadata"].get("labels") or {}
+    return {
+        "pod": pod["metadata"]["name"],
+        "slice_index": int(found.get(labels.JOB_INDEX, 0)),
+        "host_index": int(found.get(labels.COMPLETION_INDEX, 0)),
+        "attempt": int(found.get(labels.RESTART_ATTEMPT, 0)),
+    }
+
+
+def _container_state(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    state: Mapping[str, Any] = next((s.get("state") or {} for s in statuses if s["name"] == labels.CONTAINER), {})
+    return state
+
+
+def _init_waiting(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    for container in status.get("initContainerStatuses") or []:
+        waiting: Mapping[str, Any] | None = (container.get("state") or {}).get("waiting")
+        if waiting:
+            return waiting
+    return {}
+
+
+def _terminated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _container_state(pod).get("terminated") or {}
+
+
+def _failed_before_start(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The end of a pod whose trainer container never ran: an init container's, or the kubelet's word on the pod.
+
+    Without it such an end would be one that nobody saw, and so free for ever.
+    """
+    status = pod.get("status") or {}
+    if status.get("phase") != "Failed":
+        return {}
+    for container in status.get("initContainerStatuses") or []:
+        terminated: Mapping[str, Any] = (container.get("state") or {}).get("terminated") or {}
+        if terminated.get("exitCode"):
+            words = terminated.get("message") or terminated.get("reason") or ""
+            return {**terminated, "message": f"init container {container['name']}: {words}"}
+    reason, message = status.get("reason") or "", status.get("message") or ""
+    words = ": ".join(part for part in (reason, message) if part) or "it failed before its container ran"
+    return {"exitCode": KILLED, "message": words, "finishedAt": status.get("startTime")}
+
+
+def _finished_at(pod: Mapping[str, Any]) -> datetime | None:
+    return parse_time(_terminated(pod).get("finishedAt"))
+
+
+REFUSED_BY_NODE = ("UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown", "Terminated", "Preempting", "OutOf")
+"""Beginnings of `status.reason` of a pod that its node would not run, or would not run any longer, through no fault of
+the pod's (kubernetes/kubernetes:pkg/kubelet/lifecycle); a TPU node does so while its device plugin starts."""
+
+
+def _disruption(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What says that the pod was ended from outside; empty when nothing does."""
+    status = pod.get("status") or {}
+    conditions = status.get("conditions") or []
+    marked: Mapping[str, Any] = next(
+        (c for c in conditions if c["type"] == "DisruptionTarget" and c["status"] == "True"), {}
+    )
+    if not marked and status.get("phase") == "Failed" and (status.get("reason") or "").startswith(REFUSED_BY_NODE):
+        return {"lastTransitionTime": status.get("startTime")}
+    return marked
+
+
+def _asked_at(pod: Mapping[str, Any]) -> datetime | None:
+    """When it was first told to stop: marked for disruption, or deleted (the timestamp is the end of the grace)."""
+    told = parse_time(_disruption(pod).get("lastTransitionTime"))
+    ends = parse_time(pod["metadata"].get("deletionTimestamp"))
+    if ends is not None:
+        deleted = ends - timedelta(seconds=pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+        told = deleted if told is None else min(told, deleted)
+    return told
+
+
+def _count(text: str | None, *, default: int) -> int:
+    return int(text) if text is not None and text.isdecimal() else default

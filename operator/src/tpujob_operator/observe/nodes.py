@@ -1,0 +1,96 @@
+"""The nodes of failed attempts: a lost host shows up first as crashes elsewhere, and later as a node that is not well.
+
+A cordon alone says nothing (a job that crashes on a cordoned node crashes by itself); pods that a drain evicts are
+marked by Kubernetes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tpujob_contract import labels
+from tpujob_operator.kube.client import Object, Storage
+from tpujob_operator.observe.state import Ended, LostNode
+from tpujob_operator.observe.terminations import Key
+
+INTERVAL_SECONDS = 5.0
+"""Between two looks at the nodes of one job."""
+TAINTS = {
+    "cloud.google.com/impending-node-termination": "is being taken away",
+    "cloud.google.com/maintenance-window-started": "is under maintenance",
+    "ToBeDeletedByClusterAutoscaler": "is being removed by the autoscaler",
+    "node.kubernetes.io/out-of-service": "is out of service",
+    "node.kubernetes.io/unreachable": "cannot be reached",
+    "node.kubernetes.io/not-ready": "is not ready",
+}
+"""Taint to what it says (GKE's pages on disruption of TPU nodes; kubernetes/api:core/v1/well_known_taints.go)."""
+MAINTENANCE_LABEL = "cloud.google.com/active-node-maintenance"
+
+
+class NodeWatch:
+    """Looks at the nodes of attempts that failed, and remembers which were not well."""
+
+    def __init__(self, storage: Storage, *, enabled: bool) -> None:
+        """`enabled`: whether nodes may be read; an operator for some namespaces has no right to."""
+        self._storage = storage
+        self._enabled = enabled
+        self._looked_at: dict[Key, float] = {}
+        self._lost: dict[Key, dict[tuple[int, str], LostNode]] = {}
+
+    async def lost(
+        self, key: Key, ended: Iterable[Ended], pods: Iterable[Object], *, booked: int
+    ) -> tuple[LostNode, ...]:
+        """The nodes of failed attempts that are, or were, not well.
+
+        Args:
+            key: Of the job.
+            ended: The failures that were seen.
+            pods: Those that are left.
+            booked: How many attempts have been judged; their nodes do not matter any more.
+        """
+        if not self._enabled:
+            return ()
+        found = self._lost.setdefault(key, {})
+        failed = {end.attempt for end in ended if end.attempt >= booked}
+        wanted = {(end.attempt, end.node) for end in ended if end.attempt in failed and end.node}
+        wanted |= {place for pod in pods if (place := _place(pod)) is not None and place[0] in failed}
+        now = asyncio.get_running_loop().time()
+        if wanted and now - self._looked_at.get(key, float("-inf")) >= INTERVAL_SECONDS:
+            self._looked_at[key] = now
+            for name in sorted({name for _, name in wanted if name is not None}):
+                trouble = node_trouble(await self._storage.get_node(name))
+                if trouble is not None:
+                    for attempt in {attempt for attempt, node in wanted if node == name}:
+                        found[attempt, name] = LostNode(attempt=attempt, name=name, trouble=trouble)
+        return tuple(found.values())
+
+    def forget(self, key: Key) -> None:
+        """Drops a job that is gone, over or at rest."""
+        self._lost.pop(key, None)
+        self._looked_at.pop(key, None)
+
+
+def node_trouble(node: Mapping[str, Any] | None) -> str | None:
+    """What is wrong with a node, to follow its name; None when it is well."""
+    if node is None:
+        return "is gone"
+    if "deletionTimestamp" in node["metadata"]:
+        return "is being removed"
+    for taint in (node.get("spec") or {}).get("taints") or []:
+        if taint["key"] in TAINTS:
+            return TAINTS[taint["key"]]
+    if (node["metadata"].get("labels") or {}).get(MAINTENANCE_LABEL) == "ONGOING":
+        return "is under maintenance"
+    conditions = (node.get("status") or {}).get("conditions") or []
+    ready = next((c for c in conditions if c["type"] == "Ready"), None)
+    if ready is not None and ready["status"] != "True":
+        return f"is not ready ({ready.get('reason') or 'no reason given'})"
+    return None
+
+
+def _place(pod: Mapping[str, Any]) -> tuple[int, str] | None:
+    node = (pod.get("spec") or {}).get("nodeName")
+    attempt = (pod["metadata"].get("labels") or {}).get(labels.RESTART_ATTEMPT, "0")
+    return (int(attempt), node) if node else None

@@ -1,0 +1,194 @@
+"""What was seen of one TpuTrainingJob and its children: plain values, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tpujob_contract.exit_codes import FATAL, ExitCode
+from tpujob_operator.observe.report import Progress
+from tpujob_operator.times import format_time, parse_time
+
+__all__ = [
+    "Ended",
+    "Host",
+    "JobSetState",
+    "LostNode",
+    "Notice",
+    "Observed",
+    "PolicyState",
+    "Progress",
+    "format_time",
+    "parse_time",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """The end of a trainer container that did not exit with 0."""
+
+    pod: str
+    slice_index: int
+    host_index: int
+    attempt: int
+    """JobSet's restart attempt, from 0."""
+    exit_code: int
+    message: str
+    """The termination message: the last lines, as the launcher or the kubelet wrote them."""
+    finished_at: datetime
+    """To the second: this is all the precision that Kubernetes has."""
+    was_asked: bool = False
+    """Whether it had been told to stop (deleted, evicted, preempted): a consequence or a disruption, not a cause."""
+    asked_at: datetime | None = None
+    """When that was, to the second; also set when it had ended before."""
+    is_disrupted: bool = False
+    """Whether Kubernetes says so itself (evicted, preempted, node shut down); never so of a crash's peers."""
+    node: str | None = None
+    """Name of the node it ran on."""
+
+    @property
+    def cause_order(self) -> tuple[object, ...]:
+        """Sorts the likeliest first cause of an attempt's failure to the front.
+
+        A code of 76 to 78 explains everything, whenever it was seen: such a process gives its reason. Then those that
+        ended by themselves, before those that were asked to. Then the clock, which counts in seconds and differs
+        between hosts. Within a second a code of its own counts more than 1, with which the trainer's processes follow
+        another one's end; at last the position, so that the answer is always the same.
+        """
+        place = (self.slice_index, self.host_index)
+        return (self.exit_code not in FATAL, self.is_consequence, self.finished_at, self.exit_code == 1, *place)
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether something else made it end."""
+        return self.was_asked or self.exit_code == ExitCode.STOPPED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """One pod of the job."""
+
+    pod: str
+    slice_index: int
+    host_index: int
+    attempt: int
+    ready: bool
+    succeeded: bool
+    ip: str | None = None
+    finished_at: datetime | None = None
+    """When it exited with 0."""
+    waiting_reason: str | None = None
+    """Why the container does not start, e.g. ImagePullBackOff; None while it does or is only being created."""
+    waiting_message: str = ""
+    unschedulable: str | None = None
+    """What the scheduler says, when it found no node."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSetState:
+    """The JobSet of the job's name."""
+
+    name: str
+    uid: str
+    owner_uid: str | None
+    """The uid of the TpuTrainingJob that it was made for."""
+    suspended: bool
+    being_deleted: bool
+    outcome: str | None
+    """`Completed`, `Failed`, or None while it is not finished."""
+    outcome_reason: str = ""
+    outcome_message: str = ""
+    outcome_at: datetime | None = None
+    restarts: int = 0
+    slices: int = 1
+    hosts_per_slice: int = 1
+    incarnation: int = 1
+    """Which JobSet of its job this is."""
+    spec_hash: str | None = None
+    """What it was made from, see `jobset.spec_hash`."""
+
+    @property
+    def hosts(self) -> int:
+        """Number of pods that a complete attempt has."""
+        return self.slices * self.hosts_per_slice
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostNode:
+    """A node that had a pod of an attempt that failed, and is gone or not well."""
+
+    attempt: int
+    name: str
+    trouble: str
+    """What is wrong, to follow the name: `is not ready`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """An Event about a pod that waits for a node."""
+
+    reason: str
+    message: str
+    last_seen: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyState:
+    """The NetworkPolicy of the job's name, as it is."""
+
+    owner_uids: tuple[str, ...] = ()
+    spec: Mapping[str, Any] | None = None
+    """None when there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """All that a decision rests on."""
+
+    manifest: Mapping[str, Any]
+    """The TpuTrainingJob as read; its status is what has been recorded so far."""
+    jobset: JobSetState | None = None
+    hosts: tuple[Host, ...] = ()
+    """Pods that exist and are not being deleted, of the newest attempt only."""
+    ended: tuple[Ended, ...] = ()
+    """Failures of containers, read from pods now or seen by the watch before."""
+    pods_left: int = 0
+    """Pods of the JobSet that have not ended, those that are being deleted included."""
+    lost_nodes: tuple[LostNode, ...] = ()
+    """Nodes of failed attempts' pods that are not well."""
+    capacity_notices: tuple[Notice, ...] = ()
+    """What scheduler and autoscaler say about the first pod without a node."""
+    creation_failure: str | None = None
+    """Why pods cannot be created (quota, pod security, an admission webhook), in the API server's words."""
+    jobset_refusal: str | None = None
+    """Why the JobSet could not be created when that was last tried, in the API server's words."""
+    progress: Progress | None = None
+    network_policy: PolicyState | None = None
+    """The NetworkPolicy of the job's pods; None when it was not looked at."""
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """The recorded status, empty at first."""
+        status: Mapping[str, Any] = self.manifest.get("status") or {}
+        return status
+
+    @property
+    def uid(self) -> str:
+        """Of the TpuTrainingJob."""
+        uid: str = self.manifest["metadata"]["uid"]
+        return uid
+
+    @property
+    def generation(self) -> int:
+        """Counts changes of the spec."""
+        generation: int = self.manifest["metadata"]["generation"]
+        return generation
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """As the person wrote it, valid or not."""
+        spec: Mapping[str, Any] = self.manifest["spec"]
+        return spec
