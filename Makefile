@@ -32,7 +32,7 @@ fmt: .venv/dev ## format the code
 	$(BIN)/ruff format
 
 generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, golden manifests
-	$(BIN)/python -m tpujob_trainer.config_schema
+	$(BIN)/python -m tpujob_trainer.config.json_schema
 	$(BIN)/python -m tpujob_operator.crd
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator -k golden
 

@@ -28,10 +28,11 @@ import optax
 from tests.cluster import binaries
 from tests.cluster.processes import Process, free_ports
 from tests.multiprocess.bucket import EMULATOR, Bucket
-from tpujob_trainer import checkpoint, coordination
-from tpujob_trainer.checkpoint_retention import Retention
-from tpujob_trainer.fingerprint import Fingerprinter
-from tpujob_trainer.startup import Runtime
+from tpujob_trainer.checkpoint import manager
+from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
+from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.initialize import Runtime
 
 WIDTH = 1024
 LIMIT_SECONDS = 300.0
@@ -181,12 +182,12 @@ def train(
     return tree, seconds
 
 
-def opened(directory: str, blocking: list[float], commits: list[float]) -> checkpoint.Checkpoints:
-    return checkpoint.Checkpoints(
+def opened(directory: str, blocking: list[float], commits: list[float]) -> manager.Checkpoints:
+    return manager.Checkpoints(
         directory,
         retention=Retention(last=2),
-        runtime=Runtime(0, 1, f"0.0-{time.monotonic_ns()}", "here", coordination.alone()),
-        listener=checkpoint.Listener(
+        runtime=Runtime(0, 1, f"0.0-{time.monotonic_ns()}", "here", kv_store.alone()),
+        listener=manager.Listener(
             saved=lambda step, seconds: blocking.append(seconds),
             committed=lambda commit, seconds: commits.append(seconds),
         ),

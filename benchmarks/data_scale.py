@@ -43,7 +43,7 @@ def write_corpus(folder: Path, files: int, row_groups: int) -> None:
 def measure(folder: Path) -> dict[str, float]:
     """Seconds of each part, and the largest amount of memory held."""
     from tpujob_trainer.data import DataConfig, make_manifest, plan_lanes, read_manifest, write_manifest
-    from tpujob_trainer.data.permutation import Permutation
+    from tpujob_trainer.data.manifest.permutation import Permutation
 
     config = DataConfig(path=f"{folder}/data/*.parquet")
     seconds = {}

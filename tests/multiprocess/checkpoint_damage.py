@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 
 from tests.multiprocess.bucket import Bucket
-from tpujob_trainer import checkpoint, checkpoint_steps, coordination
-from tpujob_trainer.checkpoint_retention import Retention
-from tpujob_trainer.startup import Runtime
+from tpujob_trainer.checkpoint import layout, manager
+from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.initialize import Runtime
 
 OLDER, NEWEST = 2, 4
 LIMIT_SECONDS = 60.0
@@ -138,7 +139,7 @@ def outcome(directory: str, abstract: object, saved: dict) -> dict:
         "restored": step,
         "is_what_was_saved": all(jax.tree.leaves(same)),
         "why": unusable,
-        "still_there": checkpoint_steps.committed(directory),
+        "still_there": layout.committed(directory),
     }
 
 
@@ -155,12 +156,12 @@ def tree(step: int) -> dict:
     }
 
 
-def new_checkpoints(directory: str, unusable: list[str]) -> checkpoint.Checkpoints:
-    return checkpoint.Checkpoints(
+def new_checkpoints(directory: str, unusable: list[str]) -> manager.Checkpoints:
+    return manager.Checkpoints(
         directory,
         retention=Retention(last=10),
-        runtime=Runtime(0, 1, "0.0-x", "here", coordination.alone()),
-        listener=checkpoint.Listener(unusable=lambda step, why: unusable.append(f"{step}: {why}")),
+        runtime=Runtime(0, 1, "0.0-x", "here", kv_store.alone()),
+        listener=manager.Listener(unusable=lambda step, why: unusable.append(f"{step}: {why}")),
     )
 
 

@@ -20,8 +20,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tests.cluster.waiting import wait_for
 from tests.multiprocess.pacing import pause
 from tpujob_contract import ExitCode, read_environment
-from tpujob_trainer import checkpoint, endings, ownership, startup
-from tpujob_trainer.checkpoint_retention import Retention
+from tpujob_trainer.checkpoint import manager, ownership
+from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.distributed import initialize
+from tpujob_trainer.exit import process_exit
 
 logger = logging.getLogger(__name__)
 
@@ -33,14 +35,14 @@ def refuse(name):
     raise AssertionError(f"a barrier on the devices: {name}")
 
 
-def main(stop: endings.StopRequest) -> int:
+def main(stop: process_exit.StopRequest) -> int:
     if gate := os.environ.get("GATE"):
         wait_for("the gate", Path(gate).exists, timeout_seconds=GATE_SECONDS)
     process = read_environment(os.environ)
     assert process is not None
     assert process.checkpoint_dir is not None
     config = json.loads(process.config or "{}")
-    runtime = startup.start(
+    runtime = initialize.start(
         process,
         heartbeat_seconds=HEARTBEAT_SECONDS,
         configuration_hash=config.get("hash", "the same"),
@@ -59,7 +61,7 @@ def main(stop: endings.StopRequest) -> int:
         "sharded": NamedSharding(mesh, PartitionSpec("data")),
         "whole": NamedSharding(mesh, PartitionSpec()),
     }
-    checkpoints = checkpoint.Checkpoints(
+    checkpoints = manager.Checkpoints(
         directory,
         retention=Retention(last=3),
         runtime=runtime,
@@ -67,7 +69,7 @@ def main(stop: endings.StopRequest) -> int:
         fail_after_seconds=config.get("fail_after_seconds", 3600),
         verify_claim=claim.verify,
         confirm_claim=claim.confirm,
-        listener=checkpoint.Listener(
+        listener=manager.Listener(
             saved=lambda step, seconds: logger.info("saved %d blocking %.3f", step, seconds),
             committed=lambda commit, seconds: logger.info("committed %d", commit.step),
             failed=lambda step, why: logger.info("failed %d: %s", step, why),
@@ -116,4 +118,4 @@ def main(stop: endings.StopRequest) -> int:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
     logging.getLogger("absl").setLevel(logging.WARNING)
-    endings.run_to_exit(main)
+    process_exit.run_to_exit(main)

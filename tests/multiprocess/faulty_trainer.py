@@ -106,7 +106,7 @@ def _arm(stage: str, strike: Callable[[], None]) -> None:
     elif stage in ("compile", "step", "evaluate", "sample"):
         _arm_computation(stage, strike)
     elif stage in ("save", "restore"):
-        from tpujob_trainer.checkpoint import Checkpoints
+        from tpujob_trainer.checkpoint.manager import Checkpoints
 
         _before(Checkpoints, stage, strike)
     else:
@@ -114,7 +114,7 @@ def _arm(stage: str, strike: Callable[[], None]) -> None:
 
 
 def _arm_computation(stage: str, strike: Callable[[], None]) -> None:
-    from tpujob_trainer.session import Session
+    from tpujob_trainer.tasks.session import Session
 
     compiled = Session.compiled
 

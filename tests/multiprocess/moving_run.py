@@ -13,9 +13,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_contract import ExitCode, read_environment
-from tpujob_trainer import checkpoint, endings, ownership, startup
-from tpujob_trainer.checkpoint_retention import Retention
-from tpujob_trainer.fingerprint import Fingerprinter
+from tpujob_trainer.checkpoint import manager, ownership
+from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
+from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.distributed import initialize
+from tpujob_trainer.exit import process_exit
 
 logger = logging.getLogger(__name__)
 
@@ -30,16 +32,16 @@ LEAVES = {
 }
 
 
-def main(stop: endings.StopRequest) -> int:
+def main(stop: process_exit.StopRequest) -> int:
     process = read_environment(os.environ)
     assert process is not None
     assert process.checkpoint_dir is not None
     config = json.loads(process.config or "{}")
-    runtime = startup.start(process, heartbeat_seconds=20, configuration_hash="the same")
+    runtime = initialize.start(process, heartbeat_seconds=20, configuration_hash="the same")
     directory = process.checkpoint_dir
     ownership.claim(directory, owner="test/job", adopt=None, runtime=runtime)
     mesh = jax.make_mesh(tuple(config["mesh"]), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
-    checkpoints = checkpoint.Checkpoints(directory, retention=Retention(last=3), runtime=runtime)
+    checkpoints = manager.Checkpoints(directory, retention=Retention(last=3), runtime=runtime)
     if config["save"]:
         found = tree(mesh)
         assert checkpoints.restore(abstract(mesh)) is None
@@ -78,4 +80,4 @@ def tree(mesh: Mesh) -> dict[str, jax.Array]:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
     logging.getLogger("absl").setLevel(logging.WARNING)
-    endings.run_to_exit(main)
+    process_exit.run_to_exit(main)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tpujob_trainer.batches import Feed
-    from tpujob_trainer.signals import Signals
-    from tpujob_trainer.train_step import Batch
+    from tpujob_trainer.train.batches import Feed
+    from tpujob_trainer.train.step import Batch
+    from tpujob_trainer.train.step_flags import Signals
 
 STEP_SECONDS = 0.05
 """At least."""
@@ -22,7 +22,7 @@ def pause(seconds: float = STEP_SECONDS) -> None:
 
 def pace_training() -> None:
     """Has the trainer of this process pause before each batch."""
-    from tpujob_trainer.batches import Feed
+    from tpujob_trainer.train.batches import Feed
 
     take = Feed.take
 

@@ -22,10 +22,10 @@ def main() -> None:
     gc.disable()  # as `python -m tpujob_trainer` does
     pace_training()
     from tpujob_trainer import data
-    from tpujob_trainer.batches import Assembler, Feed
     from tpujob_trainer.main import main
-    from tpujob_trainer.signals import Signals
-    from tpujob_trainer.train_step import Batch
+    from tpujob_trainer.train.batches import Assembler, Feed
+    from tpujob_trainer.train.step import Batch
+    from tpujob_trainer.train.step_flags import Signals
 
     make, take, mark = Assembler.batch, Feed.take, Path(os.environ["POISON"])
     spoiled, is_training = 0, False

@@ -8,7 +8,8 @@ import tensorstore
 
 from tests.multiprocess import processes
 from tests.multiprocess.conftest import BATCH_SIZE, DOCUMENTS, SEQUENCE_LENGTH
-from tpujob_trainer import attempts, data
+from tpujob_trainer import data
+from tpujob_trainer.telemetry import attempts
 
 pytestmark = pytest.mark.processes
 

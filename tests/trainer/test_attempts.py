@@ -1,6 +1,6 @@
 import datetime
 
-from tpujob_trainer import attempts
+from tpujob_trainer.telemetry import attempts
 
 STARTED = datetime.datetime(2030, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 

@@ -1,7 +1,7 @@
 import numpy as np
 
-from tpujob_trainer.batches import Assembler, rows_here
-from tpujob_trainer.mesh import build_mesh
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.train.batches import Assembler, rows_here
 
 
 def test_one_process_holds_every_row() -> None:

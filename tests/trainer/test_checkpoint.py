@@ -10,9 +10,11 @@ import numpy as np
 import optax
 import pytest
 
-from tpujob_trainer import checkpoint, checkpoint_restore, checkpoint_steps, coordination, errors
-from tpujob_trainer.checkpoint_retention import Retention
-from tpujob_trainer.startup import Runtime
+from tpujob_trainer import errors
+from tpujob_trainer.checkpoint import layout, manager, restore
+from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.initialize import Runtime
 
 LIMIT_SECONDS = 30.0
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
@@ -25,7 +27,7 @@ def runtime():
 
 def new_runtime():
     """Of a new attempt: what was said in the coordination service before is gone."""
-    return Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=coordination.alone())
+    return Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=kv_store.alone())
 
 
 def tree(value, width=4):
@@ -46,7 +48,7 @@ def abstract(width=4):
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree(0, width))
 
 
-class Told(checkpoint.Listener):
+class Told(manager.Listener):
     """What the listener heard, in order."""
 
     def __init__(self):
@@ -61,7 +63,7 @@ class Told(checkpoint.Listener):
 
 def run(directory, *, steps=(), keep=3, width=4, told=None):
     """One attempt that saves at the given steps; what it restored before."""
-    checkpoints = checkpoint.Checkpoints(
+    checkpoints = manager.Checkpoints(
         str(directory), retention=Retention(last=keep), runtime=new_runtime(), listener=told
     )
     restored = checkpoints.restore(abstract(width))
@@ -94,7 +96,7 @@ def test_what_was_saved_is_restored(tmp_path):
 
 def test_newest_is_restored_and_old_ones_go(tmp_path):
     run(tmp_path, steps=[1, 2, 10, 30], keep=2)
-    assert checkpoint_steps.committed(tmp_path) == [30, 10]
+    assert layout.committed(tmp_path) == [30, 10]
     restored = run(tmp_path)
     assert restored is not None
     assert restored[0] == 30
@@ -102,7 +104,7 @@ def test_newest_is_restored_and_old_ones_go(tmp_path):
 
 def test_commit_is_noticed_without_waiting(tmp_path, runtime):
     told = Told()
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
+    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
     begun = time.time()
     checkpoints.save(5, tree(5))
     deadline = time.monotonic() + LIMIT_SECONDS
@@ -125,7 +127,7 @@ def test_hint_names_the_newest_commit(tmp_path):
 def test_restored_commit_is_known_with_its_time(tmp_path, runtime):
     begun = time.time()
     run(tmp_path, steps=[3])
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
+    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
     checkpoints.restore(abstract())
     assert checkpoints.committed_step == 3
     assert begun - 1 <= (checkpoints.committed_time or 0) <= time.time()
@@ -134,7 +136,7 @@ def test_restored_commit_is_known_with_its_time(tmp_path, runtime):
 
 def test_step_that_is_saved_already_is_left_alone(tmp_path, runtime):
     run(tmp_path, steps=[3])
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
+    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
     checkpoints.restore(abstract())
     assert not checkpoints.save(3, tree(4))
     assert checkpoints.finish(0)
@@ -170,7 +172,7 @@ def test_nothing_is_begun_anew_when_no_checkpoint_can_be_read(tmp_path):
     damage(tmp_path, 6)
     with pytest.raises(errors.TrainerError, match=r"none of the checkpoints in .*step 6: .*step 3: .*move steps/"):
         run(tmp_path)
-    assert checkpoint_steps.committed(tmp_path) == [6, 3]
+    assert layout.committed(tmp_path) == [6, 3]
 
 
 def test_checkpoint_of_another_model_is_refused_by_name(tmp_path):
@@ -179,7 +181,7 @@ def test_checkpoint_of_another_model_is_refused_by_name(tmp_path):
         run(tmp_path, width=8)
     assert "model/layers/0/w has shape (4, 2) in it, (8, 2) is configured" in str(caught.value)
     assert "spec.trainer: the checkpoint of step 3" in str(caught.value)
-    assert checkpoint_steps.committed(tmp_path) == [3]
+    assert layout.committed(tmp_path) == [3]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,7 @@ def test_differences_are_named(wanted, stored, lines):
     def leaves(shapes):
         return {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
 
-    assert checkpoint_restore.differences(leaves(wanted), leaves(stored)) == lines
+    assert restore.differences(leaves(wanted), leaves(stored)) == lines
 
 
 class FullDisk:
@@ -217,7 +219,7 @@ class FullDisk:
 
 def test_failed_save_is_noticed_and_tried_again(tmp_path, runtime, caplog):
     told = Told()
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
+    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
     noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
     checkpoints.save(1, noise)
     assert checkpoints.finish(LIMIT_SECONDS)
@@ -230,19 +232,19 @@ def test_failed_save_is_noticed_and_tried_again(tmp_path, runtime, caplog):
     assert checkpoints.finish(LIMIT_SECONDS)
     assert told.lines == [("saved", 1), ("committed", 1), ("saved", 2), ("failed", 2), ("saved", 3), ("committed", 3)]
     checkpoints.close()
-    assert checkpoint_steps.committed(tmp_path) == [3, 1]
+    assert layout.committed(tmp_path) == [3, 1]
 
 
 def test_training_goes_on_while_saves_fail_and_ends_when_the_last_commit_is_too_old(tmp_path, runtime):
     heard = []
 
     def opened(fail_after_seconds):
-        return checkpoint.Checkpoints(
+        return manager.Checkpoints(
             str(tmp_path),
             retention=Retention(last=3),
             runtime=runtime,
             fail_after_seconds=fail_after_seconds,
-            listener=checkpoint.Listener(failed=lambda step, why: heard.append(step)),
+            listener=manager.Listener(failed=lambda step, why: heard.append(step)),
         )
 
     checkpoints = opened(3600)
@@ -270,7 +272,7 @@ def test_training_goes_on_while_saves_fail_and_ends_when_the_last_commit_is_too_
 
 def test_save_is_passed_over_while_one_is_under_way(tmp_path, runtime):
     told = Told()
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
+    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
     large = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(3000, 1000)), jnp.float32)}
     assert checkpoints.save(1, large)
     assert not checkpoints.save(2, large, wait_seconds=0)
@@ -291,11 +293,11 @@ def test_flipped_bit_is_seen_by_the_fingerprint(tmp_path):
     fingerprints["model/norm"] = f"{int(first, 16) ^ 1:016x}"
     stored.write_text(json.dumps(values))
     heard = []
-    checkpoints = checkpoint.Checkpoints(
+    checkpoints = manager.Checkpoints(
         str(tmp_path),
         retention=Retention(last=3),
         runtime=new_runtime(),
-        listener=checkpoint.Listener(unusable=lambda step, why: heard.append((step, why))),
+        listener=manager.Listener(unusable=lambda step, why: heard.append((step, why))),
     )
     restored = checkpoints.restore(abstract())
     assert restored is not None
@@ -319,10 +321,10 @@ def test_checkpoint_that_is_out_of_reach_is_not_set_aside(tmp_path, monkeypatch)
     def overloaded(*_):
         raise OSError("UNAVAILABLE: Error reading: HTTP 503")
 
-    monkeypatch.setattr(checkpoint_steps, "fingerprints_of", overloaded)
+    monkeypatch.setattr(layout, "fingerprints_of", overloaded)
     with pytest.raises(errors.TrainerError, match=r"step 6 in .* cannot be read at present \(process 0: .*HTTP 503"):
         run(tmp_path)
-    assert checkpoint_steps.committed(tmp_path) == [6, 3]
+    assert layout.committed(tmp_path) == [6, 3]
 
 
 def test_remains_of_interrupted_saves_and_deletions_go_at_the_next_start(tmp_path):
@@ -346,34 +348,34 @@ def test_type_that_differs_is_another_configuration(tmp_path):
     other = abstract()
     norm = other["model"]["norm"]
     other["model"]["norm"] = jax.ShapeDtypeStruct(norm.shape, jnp.float32, sharding=norm.sharding)
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=new_runtime())
+    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=new_runtime())
     with pytest.raises(errors.ConfigurationError, match="model/norm has type bfloat16 in it, float32 is configured"):
         checkpoints.restore(other)
 
 
 def test_best_and_round_steps_stay(tmp_path, runtime):
     rule = Retention(last=1, every_steps=20, best=1, best_metric="loss")
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=rule, runtime=runtime)
+    checkpoints = manager.Checkpoints(str(tmp_path), retention=rule, runtime=runtime)
     checkpoints.restore(abstract())
     for step, loss in ((10, 3.0), (15, 1.0), (20, 2.0), (25, 4.0), (30, 5.0)):
         checkpoints.save(step, tree(step))
         assert checkpoints.finish(LIMIT_SECONDS)
         checkpoints.measured(step, {"loss": loss})
     checkpoints.close()
-    assert checkpoint_steps.committed(tmp_path) == [30, 20, 15]
+    assert layout.committed(tmp_path) == [30, 20, 15]
     # What was measured is known to the next attempt.
-    again = checkpoint.Checkpoints(str(tmp_path), retention=rule, runtime=new_runtime())
+    again = manager.Checkpoints(str(tmp_path), retention=rule, runtime=new_runtime())
     again.restore(abstract())
     again.save(35, tree(35))
     assert again.finish(LIMIT_SECONDS)
     again.close()
-    assert checkpoint_steps.committed(tmp_path) == [35, 20, 15]
+    assert layout.committed(tmp_path) == [35, 20, 15]
 
 
 def test_metadata_is_that_of_the_newest(tmp_path, runtime):
-    assert checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=1), runtime=runtime).stored_metadata() is None
+    assert manager.Checkpoints(str(tmp_path), retention=Retention(last=1), runtime=runtime).stored_metadata() is None
     for step in (3, 6):
-        checkpoints = checkpoint.Checkpoints(
+        checkpoints = manager.Checkpoints(
             str(tmp_path), retention=Retention(last=3), runtime=new_runtime(), metadata={"at": step}
         )
         checkpoints.save(step, tree(step))
@@ -384,7 +386,7 @@ def test_metadata_is_that_of_the_newest(tmp_path, runtime):
 
 def test_steps_that_are_set_aside_may_be_saved_again(tmp_path, runtime):
     run(tmp_path, steps=[3, 6, 9])
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
+    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
     checkpoints.restore(abstract())
     checkpoints.set_aside_from(6, "the loss was not finite")
     restored = checkpoints.restore(abstract())

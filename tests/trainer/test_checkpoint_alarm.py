@@ -3,8 +3,8 @@
 import pytest
 
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint_alarm import Alarm
-from tpujob_trainer.checkpoint_save import Outcome
+from tpujob_trainer.checkpoint.save import Outcome
+from tpujob_trainer.checkpoint.save_health import Alarm
 
 LIMIT = 3600
 OVERLOADED = Outcome(problem="503")

@@ -1,6 +1,6 @@
 import pytest
 
-from tpujob_trainer.checkpoint_retention import Retention
+from tpujob_trainer.checkpoint.retention import Retention
 
 
 @pytest.mark.parametrize(

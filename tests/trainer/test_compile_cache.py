@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tpujob_trainer.compile_cache import COUNTS, Counts, folder_name, is_exact, use
-from tpujob_trainer.process_age import process_age, resident_bytes
+from tpujob_trainer.telemetry.compile_cache import COUNTS, Counts, folder_name, is_exact, use
+from tpujob_trainer.telemetry.process import process_age, resident_bytes
 
 VERSIONS = {"jaxlib": "0.12.0", "jax": "0.12.0.1"}
 
@@ -45,7 +45,7 @@ def test_without_a_place_or_a_wish_nothing_is_kept(directory, enabled):
 
 PROGRAM = """
 import sys, jax
-from tpujob_trainer.compile_cache import COUNTS, use
+from tpujob_trainer.telemetry.compile_cache import COUNTS, use
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 use(sys.argv[1], enabled=True)
 jax.jit(lambda x: x * 3 + 1)(1.0).block_until_ready()

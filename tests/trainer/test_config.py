@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tpujob_trainer.config import TrainerConfig, configuration_hash, load_config, parse_config
+from tpujob_trainer.config.schema import TrainerConfig, configuration_hash, load_config, parse_config
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.presets import PRESETS
 

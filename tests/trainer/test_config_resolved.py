@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from tests.trainer.test_config import block
-from tpujob_trainer.config import parse_config
-from tpujob_trainer.config_resolved import ResolvedConfig, resolve
+from tpujob_trainer.config.resolve import ResolvedConfig, resolve
+from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
 
 

@@ -5,21 +5,21 @@ import jsonschema
 import pytest
 
 from tests.trainer.test_config import block
-from tpujob_trainer import config_schema
-from tpujob_trainer.config import parse_config
+from tpujob_trainer.config import json_schema
+from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
 
 
 def test_the_committed_schema_is_current() -> None:
-    assert config_schema.main(["--check"]) == 0, "run `python -m tpujob_trainer.config_schema`"
+    assert json_schema.main(["--check"]) == 0, "run `python -m tpujob_trainer.config.json_schema`"
 
 
 def test_a_stale_file_is_noticed(tmp_path: Any) -> None:
     target = tmp_path / "schema.json"
-    assert config_schema.main(["--to", str(target)]) == 0
-    assert config_schema.main(["--check", "--to", str(target)]) == 0
+    assert json_schema.main(["--to", str(target)]) == 0
+    assert json_schema.main(["--check", "--to", str(target)]) == 0
     target.write_text(target.read_text().replace("Tokens of a row", "Tokens"))
-    assert config_schema.main(["--check", "--to", str(target)]) == 1
+    assert json_schema.main(["--check", "--to", str(target)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_schema_and_parser_agree(changes: dict[str, Any]) -> None:
         is_valid = True
     except ConfigurationError:
         is_valid = False
-    assert jsonschema.Draft202012Validator(config_schema.schema()).is_valid(given) == is_valid
+    assert jsonschema.Draft202012Validator(json_schema.schema()).is_valid(given) == is_valid
 
 
 def test_every_field_is_described_and_none_has_a_default() -> None:
@@ -56,4 +56,4 @@ def test_every_field_is_described_and_none_has_a_default() -> None:
             assert child["description"].endswith("."), f"{path}.{key}"
             walk(child, f"{path}.{key}")
 
-    walk(config_schema.schema(), "")
+    walk(json_schema.schema(), "")

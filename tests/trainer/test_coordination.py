@@ -2,11 +2,12 @@
 
 import pytest
 
-from tpujob_trainer import coordination, errors
+from tpujob_trainer import errors
+from tpujob_trainer.distributed import kv_store
 
 
 def test_alone_hears_itself():
-    talk = coordination.alone()
+    talk = kv_store.alone()
     talk.set("key", "value")
     assert talk.get("key", limit_seconds=0) == "value"
     assert talk.gather("vote", {"ok": True}, limit_seconds=0) == [{"ok": True}]
@@ -15,8 +16,8 @@ def test_alone_hears_itself():
 
 
 def test_alone_does_not_wait_for_ever():
-    with pytest.raises(coordination.CoordinationError, match="nobody said key"):
-        coordination.alone().get("key", limit_seconds=60)
+    with pytest.raises(kv_store.CoordinationError, match="nobody said key"):
+        kv_store.alone().get("key", limit_seconds=60)
 
 
 def test_error_of_the_lead_is_marked_as_everybodys():
@@ -24,7 +25,7 @@ def test_error_of_the_lead_is_marked_as_everybodys():
         raise errors.NotFoundError("no bucket")
 
     with pytest.raises(errors.NotFoundError, match="no bucket") as caught:
-        coordination.alone().lead_decides("claim", fail, limit_seconds=0)
+        kv_store.alone().lead_decides("claim", fail, limit_seconds=0)
     assert caught.value.is_shared
 
 
@@ -45,5 +46,5 @@ def test_error_survives_the_way(error):
 
 
 def test_error_of_a_subclass_becomes_its_public_kind():
-    back = errors.from_dict(errors.to_dict(coordination.CoordinationError("gone")))
+    back = errors.from_dict(errors.to_dict(kv_store.CoordinationError("gone")))
     assert (type(back), back.exit_code) == (errors.TrainerError, 1)

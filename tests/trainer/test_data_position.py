@@ -14,10 +14,11 @@ import pytest
 import tensorstore
 
 from tests.trainer.test_pretrain import run
-from tpujob_trainer import checkpoint_steps, data
-from tpujob_trainer.batches import Assembler
+from tpujob_trainer import data
+from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.errors import ConfigurationError, TrainerError
-from tpujob_trainer.mesh import build_mesh
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.train.batches import Assembler
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -43,13 +44,13 @@ def go_on(text: Path, checkpoints: Path, steps: int) -> tuple[int, dict | None]:
 
 def saved_position(checkpoints: Path, step: int) -> np.ndarray:
     """As it lies there, read without Orbax."""
-    base = f"file://{checkpoint_steps.folder(checkpoints, step)}/state/"
+    base = f"file://{layout.folder(checkpoints, step)}/state/"
     kvstore = {"driver": "ocdbt", "base": base, "path": "data/"}
     return np.asarray(tensorstore.open({"driver": "zarr", "kvstore": kvstore}).result().read().result())
 
 
 def edit_metadata(checkpoints: Path, step: int, change) -> None:
-    path = checkpoint_steps.folder(checkpoints, step) / checkpoint_steps.METADATA
+    path = layout.folder(checkpoints, step) / layout.METADATA
     values = json.loads(path.read_text())
     change(values["custom_metadata"])
     path.write_text(json.dumps(values))
@@ -74,14 +75,14 @@ def test_resume_compares_the_hash_of_all_batches(begun: tuple[Path, Path], caplo
 
     problem = rf"step 4 cannot be used: process 0: the data position is that of batches {four}, .* batches 0{{16}}"
     assert re.search(problem, caplog.text)
-    assert list((checkpoints / checkpoint_steps.UNUSABLE).iterdir())
+    assert list((checkpoints / layout.UNUSABLE).iterdir())
     assert f"Step 2 goes on from the batches it was saved after: digest={two}" in caplog.text
     assert data.batches_digest(saved_position(checkpoints, 4)) == four, "saved anew, after the same batches"
 
 
 def test_position_of_another_layout_is_refused(begun: tuple[Path, Path]) -> None:
     text, checkpoints = begun
-    edit_metadata(checkpoints, checkpoint_steps.committed(checkpoints)[0], lambda said: said["data"].pop("position"))
+    edit_metadata(checkpoints, layout.committed(checkpoints)[0], lambda said: said["data"].pop("position"))
 
     with pytest.raises(ConfigurationError, match=r"^spec\.trainer: the way .* keeps the position of its data was None"):
         go_on(text, checkpoints, 8)

@@ -12,8 +12,9 @@ import time
 
 import pytest
 
-from tpujob_trainer import endings, errors
-from tpujob_trainer.coordination import CoordinationError
+from tpujob_trainer import errors
+from tpujob_trainer.distributed.kv_store import CoordinationError
+from tpujob_trainer.exit import process_exit
 
 PREAMBLE = """
 import hashlib, logging, sys, threading
@@ -247,14 +248,14 @@ def test_termination_message_that_cannot_be_written_is_no_crash(tmp_path):
     ids=lambda error: str(error)[:20],
 )
 def test_lost_peer_is_not_blamed_on_this_process(error):
-    code, message = endings.explain(error)
+    code, message = process_exit.explain(error)
     assert code == 1
     assert message.startswith("lost another process, whose own log has the cause; seen here: ")
 
 
 def test_own_fault_is_not_blamed_on_a_peer():
-    assert endings.explain(RuntimeError("RESOURCE_EXHAUSTED: out of memory")) == (
+    assert process_exit.explain(RuntimeError("RESOURCE_EXHAUSTED: out of memory")) == (
         1,
         "RuntimeError: RESOURCE_EXHAUSTED: out of memory",
     )
-    assert endings.explain(errors.NotFoundError("gs://b: broken pipe")) == (77, "gs://b: broken pipe")
+    assert process_exit.explain(errors.NotFoundError("gs://b: broken pipe")) == (77, "gs://b: broken pipe")

@@ -13,12 +13,12 @@ import pytest
 from tests.trainer import plain_decoder
 from tests.trainer.test_train_step import SHAPE, make_batch
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.evaluation import evaluate
-from tpujob_trainer.evaluation_step import make_evaluation_step
-from tpujob_trainer.mesh import build_mesh
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.signals import Signals
-from tpujob_trainer.train_step import Batch, init_state
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.train.eval_step import make_evaluation_step
+from tpujob_trainer.train.evaluation import evaluate
+from tpujob_trainer.train.step import Batch, init_state
+from tpujob_trainer.train.step_flags import Signals
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

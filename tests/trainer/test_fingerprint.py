@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tpujob_trainer.fingerprint import Fingerprinter, _programs, leaf_names, unequal
+from tpujob_trainer.checkpoint.fingerprint import Fingerprinter, _programs, leaf_names, unequal
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
-from tpujob_trainer.flops import forward_flops_per_token, training_flops_per_token, utilisation
 from tpujob_trainer.model.decoder import Decoder
 from tpujob_trainer.model.layers import attention_mask, rotary_angles
 from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.train.flops import forward_flops_per_token, training_flops_per_token, utilisation
 
 SHAPE = ModelShape(layers=1, embed_dim=128, heads=4, kv_heads=2, head_dim=32, mlp_dim=384, vocab_size=512)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tpujob_trainer.goodput import FILE, Goodput, fraction, of_attempt
-from tpujob_trainer.report import Report
+from tpujob_trainer.telemetry.goodput import FILE, Goodput, fraction, of_attempt
+from tpujob_trainer.telemetry.report import Report
 
 REPORT: dict[str, Any] = {
     "step": 30,

@@ -1,27 +1,27 @@
 """What two hosts compare before they begin."""
 
-from tpujob_trainer import image
+from tpujob_trainer.distributed import versions
 
 
 def test_versions_tell_what_matters():
-    found = image.versions()
-    assert {"python", "jax", "jaxlib", "flax", image.INSTALLED, image.CODE} <= found.keys()
-    assert found == image.versions()
+    found = versions.versions()
+    assert {"python", "jax", "jaxlib", "flax", versions.INSTALLED, versions.CODE} <= found.keys()
+    assert found == versions.versions()
 
 
 def test_changed_line_of_code_is_another_image(tmp_path):
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "pretrain.py").write_text("a = 1\n")
-    before = image._code(tmp_path)
+    before = versions._code(tmp_path)
     (tmp_path / "tasks" / "pretrain.py").write_text("a = 2\n")
-    assert image._code(tmp_path) != before
+    assert versions._code(tmp_path) != before
 
 
 def test_added_package_is_another_image(tmp_path, monkeypatch):
-    before = image.versions()
+    before = versions.versions()
     added = tmp_path / "extra-1.0.dist-info"
     added.mkdir()
     (added / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = image.versions()
-    assert {name for name in found if found[name] != before.get(name)} == {image.INSTALLED}
+    found = versions.versions()
+    assert {name for name in found if found[name] != before.get(name)} == {versions.INSTALLED}

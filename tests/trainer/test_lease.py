@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tests.cluster.waiting import wait_for
-from tpujob_trainer import errors, lease
+from tpujob_trainer import errors
+from tpujob_trainer.checkpoint import lease
 
 LAPSE_SECONDS = 1.0
 NEVER = 1000.0

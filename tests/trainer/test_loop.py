@@ -14,24 +14,24 @@ import optax
 import pytest
 
 from tests.trainer.test_train_step import LENGTH, ROWS, SHAPE
-from tpujob_trainer import coordination
-from tpujob_trainer.batches import Assembler, Feed
-from tpujob_trainer.checkpoint import Checkpoints
-from tpujob_trainer.checkpoint_retention import Retention
-from tpujob_trainer.config import CheckpointConfig, NonFiniteConfig
+from tpujob_trainer.checkpoint.manager import Checkpoints
+from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.config.schema import CheckpointConfig, NonFiniteConfig
 from tpujob_trainer.data import STATE_COLUMNS, LocalBatch
-from tpujob_trainer.loop import Ending, Interlude, Loop, checkpoint_tree
-from tpujob_trainer.mesh import build_mesh
-from tpujob_trainer.metrics import Metrics
+from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.nonfinite import NonFiniteError, SkipBudget, Without
-from tpujob_trainer.progress import Progress
-from tpujob_trainer.report import Report
-from tpujob_trainer.saving import SaveClock
-from tpujob_trainer.signals import Signals
-from tpujob_trainer.startup import Runtime
-from tpujob_trainer.stopping import StopRequest
-from tpujob_trainer.train_step import TrainState, TrainStep, init_state, make_finite_check, make_train_step
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.report import Report
+from tpujob_trainer.train.batches import Assembler, Feed
+from tpujob_trainer.train.loop import Ending, Interlude, Loop, checkpoint_tree
+from tpujob_trainer.train.nonfinite import NonFiniteError, SkipBudget, Without
+from tpujob_trainer.train.save_schedule import SaveClock
+from tpujob_trainer.train.step import TrainState, TrainStep, init_state, make_finite_check, make_train_step
+from tpujob_trainer.train.step_flags import Signals
+from tpujob_trainer.train.step_logger import Progress
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -121,7 +121,7 @@ class Run:
 
     def __post_init__(self) -> None:
         # One of its own: what was said under a name is kept.
-        runtime = Runtime(0, 1, "1.0-0000", "here", coordination.alone())
+        runtime = Runtime(0, 1, "1.0-0000", "here", kv_store.alone())
         self.saver = Unhurried(str(self.directory), retention=Retention(last=10), runtime=runtime)
         self.losses: dict[int, float] = {}
         self.skipped: list[int] = []

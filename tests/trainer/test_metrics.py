@@ -3,8 +3,8 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tpujob_trainer.metrics import GAUGES, NAMES, Metrics
-from tpujob_trainer.report import Report
+from tpujob_trainer.telemetry.metrics import GAUGES, NAMES, Metrics
+from tpujob_trainer.telemetry.report import Report
 
 
 def samples(metrics):

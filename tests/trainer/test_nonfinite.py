@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from tpujob_trainer import coordination
-from tpujob_trainer.config import NonFiniteConfig
-from tpujob_trainer.nonfinite import (
+from tpujob_trainer.config.schema import NonFiniteConfig
+from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.tasks.rollback_log import FILE, Rollbacks
+from tpujob_trainer.train.nonfinite import (
     NonFiniteError,
     SkipBudget,
     Without,
@@ -15,7 +16,6 @@ from tpujob_trainer.nonfinite import (
     go_back_below,
     spelled,
 )
-from tpujob_trainer.rollback import FILE, Rollbacks
 
 CONFIG = NonFiniteConfig(max_skips=2, window_steps=5)
 
@@ -96,10 +96,10 @@ def test_range_is_spelled(steps, words):
 
 
 def test_the_next_attempt_knows_what_was_left_out(tmp_path: Path):
-    rollbacks = Rollbacks(str(tmp_path), coordination.alone())
+    rollbacks = Rollbacks(str(tmp_path), kv_store.alone())
     assert rollbacks.left_out == frozenset()
     rollbacks.remember(NonFiniteError("steps 7 to 8: bad", (7, 8)), [6, 7, 8], allowed=1, attempt="1.0-ab")
-    later = Rollbacks(str(tmp_path), coordination.alone())
+    later = Rollbacks(str(tmp_path), kv_store.alone())
     assert (later.count, later.left_out) == (1, frozenset({6, 7, 8}))
     assert json.loads((tmp_path / FILE).read_text())["rollbacks"][0]["steps"] == [7, 8]
     with pytest.raises(NonFiniteError, match=r"^steps 9 to 10: bad; .* 1 times already, 1\.0-ab at steps 7 to 8"):
@@ -107,6 +107,6 @@ def test_the_next_attempt_knows_what_was_left_out(tmp_path: Path):
 
 
 def test_without_a_directory_there_is_no_way_back():
-    rollbacks = Rollbacks(None, coordination.alone())
+    rollbacks = Rollbacks(None, kv_store.alone())
     with pytest.raises(NonFiniteError, match=r"without spec\.checkpointDir there is nothing to go back to"):
         rollbacks.remember(NonFiniteError("step 7: bad", (7,)), [7], allowed=1, attempt="1.0-ab")

@@ -3,8 +3,8 @@ import numpy as np
 import optax
 import pytest
 
-from tpujob_trainer.config import OptimizerConfig
-from tpujob_trainer.optimizer import is_decayed, make_optimizer, make_schedule
+from tpujob_trainer.config.schema import OptimizerConfig
+from tpujob_trainer.train.optimizer import is_decayed, make_optimizer, make_schedule
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ import sys
 
 import pytest
 
-from tpujob_trainer import coordination, errors, ownership
-from tpujob_trainer.startup import Runtime
+from tpujob_trainer import errors
+from tpujob_trainer.checkpoint import ownership
+from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.initialize import Runtime
 
 
 @pytest.fixture
 def runtime():
-    return Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=coordination.alone())
+    return Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=kv_store.alone())
 
 
 def claim(directory, runtime, owner="default/a", adopt=None):

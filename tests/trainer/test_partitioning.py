@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from tpujob_trainer.mesh import build_mesh
 from tpujob_trainer.model import partitioning
+from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.partitioning import WHOLE, divided_dim, gather, spec_of
 
 

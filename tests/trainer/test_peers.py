@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tpujob_trainer.peers import Peers
-from tpujob_trainer.verdict import Failure, Standing
+from tpujob_trainer.distributed.failure import Failure, Standing
+from tpujob_trainer.distributed.peer_monitor import Peers
 
 HEARD_SECONDS = 10
 NEVER_SECONDS = 3600

@@ -14,15 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpujob_trainer import attempts, data
-from tpujob_trainer.batches import Assembler
-from tpujob_trainer.config import load_config
+from tpujob_trainer import data
+from tpujob_trainer.config.schema import load_config
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.nonfinite import NonFiniteError
-from tpujob_trainer.signals import Signals
-from tpujob_trainer.stopping import StopRequest
+from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.tasks import pretrain
-from tpujob_trainer.train_step import Batch
+from tpujob_trainer.telemetry import attempts
+from tpujob_trainer.train.batches import Assembler
+from tpujob_trainer.train.nonfinite import NonFiniteError
+from tpujob_trainer.train.step import Batch
+from tpujob_trainer.train.step_flags import Signals
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

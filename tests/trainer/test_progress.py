@@ -3,11 +3,11 @@ import logging
 import numpy as np
 import pytest
 
-from tpujob_trainer.metrics import Metrics
-from tpujob_trainer.progress import Finding, Progress, read
-from tpujob_trainer.report import Report
-from tpujob_trainer.signals import Signals
-from tpujob_trainer.train_step import StepMetrics
+from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.report import Report
+from tpujob_trainer.train.step import StepMetrics
+from tpujob_trainer.train.step_flags import Signals
+from tpujob_trainer.train.step_logger import Finding, Progress, read
 
 
 def metrics(loss: float = 1.0, norm: float = 1.0) -> StepMetrics:

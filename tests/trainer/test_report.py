@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tpujob_trainer.report import FIELDS, Report
+from tpujob_trainer.telemetry.report import FIELDS, Report
 
 
 class Clock:

@@ -5,13 +5,13 @@ import pytest
 
 from tests.trainer import plain_decoder
 from tests.trainer.test_train_step import SHAPE
-from tpujob_trainer import sampling
-from tpujob_trainer.config import SampleConfig
-from tpujob_trainer.mesh import build_mesh
+from tpujob_trainer.config.schema import SampleConfig
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.optimizer import is_decayed
-from tpujob_trainer.sampling import make_sampler, until_end
-from tpujob_trainer.train_step import init_state
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.train import generate
+from tpujob_trainer.train.generate import make_sampler, until_end
+from tpujob_trainer.train.optimizer import is_decayed
+from tpujob_trainer.train.step import init_state
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -21,7 +21,7 @@ PROMPT = [7, 8, 3]
 @pytest.mark.parametrize("gathered", ["once", "for each token"])
 def test_the_likeliest_token_follows_each_time(gathered: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if gathered == "for each token":
-        monkeypatch.setattr(sampling, "GATHERED_ONCE_BYTES", 0)
+        monkeypatch.setattr(generate, "GATHERED_ONCE_BYTES", 0)
     model = Model(SHAPE, build_mesh(slices=1))
     # Fresh weights are so small that the last token alone decides.
     fresh = init_state(model, optax.identity(), 3).weights

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tpujob_trainer import coordination
-from tpujob_trainer.config import CheckpointConfig
-from tpujob_trainer.metrics import Metrics
-from tpujob_trainer.report import Report
-from tpujob_trainer.saves import Saves
-from tpujob_trainer.startup import Runtime
+from tpujob_trainer.config.schema import CheckpointConfig
+from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.tasks.checkpointing import Saves
+from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.report import Report
 
 LIMIT_SECONDS = 60.0
 NOISE = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
@@ -23,7 +23,7 @@ NOISE = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp
 @pytest.fixture
 def session(tmp_path):
     report = Report()
-    runtime = Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=coordination.alone())
+    runtime = Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=kv_store.alone())
     return SimpleNamespace(directory=str(tmp_path), runtime=runtime, report=report, metrics=Metrics(report), claim=None)
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from tpujob_trainer.config import CheckpointConfig
-from tpujob_trainer.saving import SaveClock, fits, is_due_by_steps
+from tpujob_trainer.config.schema import CheckpointConfig
+from tpujob_trainer.train.save_schedule import SaveClock, fits, is_due_by_steps
 
 
 @pytest.mark.parametrize(

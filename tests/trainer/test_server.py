@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from tpujob_trainer import server
+from tpujob_trainer.telemetry import server
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tpujob_trainer.signals import Signals, unpack
+from tpujob_trainer.train.step_flags import Signals, unpack
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from tests.cluster.processes import free_ports
-from tpujob_trainer import errors, reception, rendezvous
-from tpujob_trainer.meeting import Hello, to_line
+from tpujob_trainer import errors
+from tpujob_trainer.distributed import rendezvous_client, rendezvous_server
+from tpujob_trainer.distributed.rendezvous_messages import Hello, to_line
 
 LIMIT_SECONDS = 20.0
 VERSIONS = {"jax": "1.0", "flax": "2.0"}
@@ -48,8 +49,8 @@ class Meeting:
     def come(self, own):
         there = {"host": "127.0.0.1", "port": self.port, "limit_seconds": self.limit}
         if own.process_id == 0:
-            return self.pool.submit(keep_lines, rendezvous.receive, own, self.places, **there)
-        return self.pool.submit(keep_lines, rendezvous.report_to, own, self.places[0], **there)
+            return self.pool.submit(keep_lines, rendezvous_client.receive, own, self.places, **there)
+        return self.pool.submit(keep_lines, rendezvous_client.report_to, own, self.places[0], **there)
 
     def all_of(self, *hellos):
         """What each got: the nonce, or the error."""
@@ -190,10 +191,10 @@ def test_strangers_do_not_disturb(noise):
 
 
 def test_many_silent_strangers_do_not_keep_a_process_out(monkeypatch):
-    monkeypatch.setattr(reception, "STRANGER_SECONDS", 0.2)
+    monkeypatch.setattr(rendezvous_server, "STRANGER_SECONDS", 0.2)
     meeting = Meeting(2)
     lead = meeting.come(hello(0))
-    strangers = [meeting.connect() for _ in range(reception.MAX_STRANGERS + 5)]
+    strangers = [meeting.connect() for _ in range(rendezvous_server.MAX_STRANGERS + 5)]
     try:
         assert meeting.come(hello(1)).result(15)[0] == lead.result(15)[0]
     finally:
@@ -218,4 +219,4 @@ def test_port_that_is_taken_is_named():
     ],
 )
 def test_loopback_coordinator_listens_on_loopback_only(coordinator, bound):
-    assert rendezvous.bind_host(coordinator) == bound
+    assert rendezvous_client.bind_host(coordinator) == bound

@@ -8,9 +8,9 @@ import pytest
 
 from tests.trainer.event_files import events, scalars
 from tpujob_trainer import atomic_files
-from tpujob_trainer.samples_file import FILE, LIMIT, SamplesFile
-from tpujob_trainer.tracker_tensorboard import TensorBoard
-from tpujob_trainer.tracker_wandb import run_id
+from tpujob_trainer.telemetry.samples_file import FILE, LIMIT, SamplesFile
+from tpujob_trainer.telemetry.tensorboard import TensorBoard
+from tpujob_trainer.telemetry.wandb import run_id
 
 
 def lines(folder: Path):
@@ -74,8 +74,8 @@ def test_a_run_keeps_its_id(tmp_path: Path):
 
 
 WANDB_ATTEMPT = """
-from tpujob_trainer.trackers import Background, Trackers
-from tpujob_trainer.tracker_wandb import WandB
+from tpujob_trainer.telemetry.trackers import Background, Trackers
+from tpujob_trainer.telemetry.wandb import WandB
 
 def open_tracker():
     return WandB(project="tests", entity=None, name=None, directory=DIRECTORY, config={"steps": 9})

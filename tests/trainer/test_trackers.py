@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.cluster.waiting import wait_for
-from tpujob_trainer.trackers import Background, Trackers
+from tpujob_trainer.telemetry.trackers import Background, Trackers
 
 
 def scalars(step, to):

@@ -9,13 +9,13 @@ import optax
 import pytest
 
 from tests.trainer import plain_decoder
-from tpujob_trainer.mesh import build_mesh
 from tpujob_trainer.model import loss as loss_module
 from tpujob_trainer.model import partitioning
 from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.signals import Signals, unpack
-from tpujob_trainer.train_step import Batch, TrainState, abstract_state, init_state, make_finite_check, make_train_step
+from tpujob_trainer.train.step import Batch, TrainState, abstract_state, init_state, make_finite_check, make_train_step
+from tpujob_trainer.train.step_flags import Signals, unpack
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tpujob_trainer import verdict
-from tpujob_trainer.verdict import Failure, Standing
+from tpujob_trainer.distributed import failure
+from tpujob_trainer.distributed.failure import Failure, Standing
 
 
 def name(process):
@@ -12,13 +12,13 @@ def name(process):
 
 @pytest.mark.parametrize(("first", "own"), [(78, 78), (77, 77), (76, 76), (75, 75), (80, 1), (1, 1), (137, 1)])
 def test_code_after_another_process_failed(first, own):
-    code, message = verdict.after(Failure(process=2, code=first, message="no bucket"), name)
+    code, message = failure.after(Failure(process=2, code=first, message="no bucket"), name)
     assert code == own
     assert message == "ended with process 2 on host c, which was first: no bucket"
 
 
 def test_lost_process_is_named():
-    code, message = verdict.after(verdict.lost([1], name), name)
+    code, message = failure.after(failure.lost([1], name), name)
     assert code == 1
     assert message == (
         "lost process 1 on host b: its connection broke: it was killed or crashed; "
@@ -27,7 +27,7 @@ def test_lost_process_is_named():
 
 
 def test_all_silent_processes_are_named():
-    _, message = verdict.after(verdict.lost([2, 1], name, silent_seconds=30.4), name)
+    _, message = failure.after(failure.lost([2, 1], name, silent_seconds=30.4), name)
     assert message.startswith("lost process 1 on host b: silent for 30 s (and so process 2 on host c): it hangs, or")
 
 
@@ -53,15 +53,15 @@ IDLE = Standing(phase="training", step=7, turns=9, where="lane.py:8 in read_unit
     ],
 )
 def test_stall_names_who_is_behind(standings, words):
-    found = verdict.stalled(Failure(1, 79, "no progress for 300 s", "stalled"), standings, name)
-    code, message = verdict.after(found, name)
+    found = failure.stalled(Failure(1, 79, "no progress for 300 s", "stalled"), standings, name)
+    code, message = failure.after(found, name)
     assert code == 79
     assert message.startswith(f"no progress for 300 s; {words}")
 
 
 def test_long_message_leaves_room_for_the_host():
     found = Failure.parse({"process": 1, "code": 1, "message": "x" * 10_000})
-    assert len(verdict.after(found, name)[1]) < 2100
+    assert len(failure.after(found, name)[1]) < 2100
 
 
 @pytest.mark.parametrize("values", [{}, [], {"process": "1", "code": 1, "message": ""}, {"other": 1}, None])

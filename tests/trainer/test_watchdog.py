@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from tpujob_trainer import stacks
-from tpujob_trainer.report import Report
-from tpujob_trainer.watchdog import Watchdog, WatchdogConfig
+from tpujob_trainer.exit import stack_traces
+from tpujob_trainer.exit.watchdog import Watchdog, WatchdogConfig
+from tpujob_trainer.telemetry.report import Report
 
 
 @dataclasses.dataclass
@@ -95,6 +95,6 @@ def test_standing_says_where_the_main_thread_is():
 
 
 def test_stacks_begin_with_the_main_thread():
-    text = stacks.all_threads()
+    text = stack_traces.all_threads()
     assert text.startswith("Thread MainThread:\n")
     assert "in test_stacks_begin_with_the_main_thread" in text

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tpujob_trainer.data import BatchLoader, DataConfig, LanePlan, LocalBatch, Manifest, load_tokenizer, make_manifest
-from tpujob_trainer.data.reader import UnitReader
+from tpujob_trainer.data.manifest.reader import UnitReader
 
 BYTES = load_tokenizer(DataConfig(path="unused"))
 

@@ -8,8 +8,8 @@ import pytest
 from tests.trainer.data.parquet_files import write_groups
 from tpujob_contract import ExitCode
 from tpujob_trainer.data import DataConfig
-from tpujob_trainer.data.files import DataFile, DataRoot, explained
-from tpujob_trainer.data.listing import list_source
+from tpujob_trainer.data.manifest.listing import list_source
+from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
 from tpujob_trainer.errors import NotFoundError
 
 

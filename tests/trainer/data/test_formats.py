@@ -28,10 +28,10 @@ from tests.trainer.data.data_files import (
 )
 from tests.trainer.data.parquet_files import raw, take
 from tpujob_trainer.data import DataChangedError, DataConfig, LanePlan, Manifest, make_manifest
-from tpujob_trainer.data import manifest as manifest_module
 from tpujob_trainer.data.formats.examples import value_of_record
-from tpujob_trainer.data.read_meter import METER
-from tpujob_trainer.data.reader import UnitReader
+from tpujob_trainer.data.manifest import manifest as manifest_module
+from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.errors import ConfigurationError
 
 TEXTS = [f"row-{row};" + 'é\t\\"x' * (row * 7 % 50) for row in range(300)]

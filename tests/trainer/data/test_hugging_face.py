@@ -10,7 +10,7 @@ import pytest
 from tests.trainer.data.data_files import write_jsonl, write_parquet
 from tests.trainer.data.test_formats import rows_of
 from tpujob_trainer.data import DataConfig, make_manifest, read_manifest, verify_unchanged, write_manifest
-from tpujob_trainer.data.listing import is_pinned
+from tpujob_trainer.data.manifest.listing import is_pinned
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 
 CARD = """---

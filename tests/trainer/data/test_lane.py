@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpujob_trainer.data.packing import Stretch, pack
+from tpujob_trainer.data.stream.packing import Stretch, pack
 
 
 def plain_windows(tokens, starts, count, length):

@@ -20,8 +20,8 @@ from tpujob_trainer.data import (
     verify_unchanged,
     write_manifest,
 )
-from tpujob_trainer.data.manifest import cut_units
-from tpujob_trainer.data.manifest_table import FILE_NAME
+from tpujob_trainer.data.manifest.manifest import cut_units
+from tpujob_trainer.data.manifest.table import FILE_NAME
 from tpujob_trainer.errors import ConfigurationError
 
 GROUPS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5000)), min_size=1, max_size=20)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.trainer.data.parquet_files import manifest_of, write_groups
-from tpujob_trainer.data.patient_reader import PatientReader, _cause_of, _given_up
-from tpujob_trainer.data.read_meter import ReadMeter
-from tpujob_trainer.data.reader import UnitReader
-from tpujob_trainer.data.retrying import Retrying
+from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.manifest.retrying_reader import PatientReader, _cause_of, _given_up
+from tpujob_trainer.data.sources.read_meter import ReadMeter
+from tpujob_trainer.data.sources.retrying import Retrying
 from tpujob_trainer.errors import NotFoundError
 
 TEXTS = [f"row-{number} of a text" for number in range(200)]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpujob_trainer.data.permutation import Permutation, row_order
+from tpujob_trainer.data.manifest.permutation import Permutation, row_order
 
 KEYS = st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 1000))
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tpujob_trainer.data.read_ahead import Ahead, ReadPool
+from tpujob_trainer.data.stream.prefetch import Ahead, ReadPool
 
 WAIT_SECONDS = 10
 

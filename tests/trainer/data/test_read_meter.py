@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tpujob_trainer.data.read_meter import ReadMeter
-from tpujob_trainer.report import Report
+from tpujob_trainer.data.sources.read_meter import ReadMeter
+from tpujob_trainer.telemetry.report import Report
 
 
 class Clock:

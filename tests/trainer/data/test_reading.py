@@ -18,9 +18,9 @@ from tests.trainer.data.parquet_files import (
     write_numbered,
 )
 from tpujob_trainer.data import BatchLoader, DataConfig, LanePlan, make_manifest
-from tpujob_trainer.data.files import DataRoot, open_root
 from tpujob_trainer.data.formats import parquet
-from tpujob_trainer.data.reader import UnitReader
+from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.sources.files import DataRoot, open_root
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 
 

@@ -13,18 +13,11 @@ import pytest
 
 from tests.trainer.data.parquet_files import BYTES, raw, write_numbered
 from tests.trainer.data.stub_hub import Fault, StubHub
-from tpujob_trainer.data import (
-    BatchLoader,
-    DataConfig,
-    make_manifest,
-    plan_lanes,
-    read_manifest,
-    remote,
-    write_manifest,
-)
-from tpujob_trainer.data.read_meter import METER, ReadMeter
-from tpujob_trainer.data.remote import RemoteFile
-from tpujob_trainer.data.retrying import Retrying
+from tpujob_trainer.data import BatchLoader, DataConfig, make_manifest, plan_lanes, read_manifest, write_manifest
+from tpujob_trainer.data.sources import remote
+from tpujob_trainer.data.sources.read_meter import METER, ReadMeter
+from tpujob_trainer.data.sources.remote import RemoteFile
+from tpujob_trainer.data.sources.retrying import Retrying
 from tpujob_trainer.errors import NotFoundError, TrainerError
 
 MISBEHAVIOUR = {

@@ -4,8 +4,8 @@ import email.utils
 
 import pytest
 
-from tpujob_trainer.data.read_meter import ReadMeter
-from tpujob_trainer.data.retrying import IncompleteReadError, Retrying, cause_of, retry_after_seconds
+from tpujob_trainer.data.sources.read_meter import ReadMeter
+from tpujob_trainer.data.sources.retrying import IncompleteReadError, Retrying, cause_of, retry_after_seconds
 from tpujob_trainer.errors import TrainerError
 
 

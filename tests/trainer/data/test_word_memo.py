@@ -13,7 +13,7 @@ import tokenizers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tpujob_trainer.data.word_memo import WordMemo, is_word_by_word, make_memo
+from tpujob_trainer.data.text.word_memo import WordMemo, is_word_by_word, make_memo
 
 ALPHABET = (
     " \t\n\r\f\v'''aabsStmdrevlL019!-_.,\"\0\x1c\x1d\x7f\x85\u00a0éßЖжд中文字\u0301\u2003\u3000\u2019½²٣\u200b😀𝒳"
@@ -79,7 +79,7 @@ def test_slice_of_a_column(tokenizer, memo):
 
 
 def test_memory_is_bounded(tokenizer, monkeypatch):
-    monkeypatch.setattr("tpujob_trainer.data.word_memo.MOST_WORDS", 100)
+    monkeypatch.setattr("tpujob_trainer.data.text.word_memo.MOST_WORDS", 100)
     memo = WordMemo(tokenizer)
     for begin in range(0, 1000, 20):
         texts = [f"word{number}" for number in range(begin, begin + 20)]

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from tpujob_contract import IndependentWorker, environment, read_environment
-from tpujob_trainer import endings
-from tpujob_trainer.config import BLOCK, load_config
+from tpujob_trainer.config.schema import BLOCK, load_config
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.stopping import StopRequest
+from tpujob_trainer.exit import process_exit
+from tpujob_trainer.exit.stop_request import StopRequest
 
 LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 
@@ -23,7 +23,7 @@ def main() -> NoReturn:
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     # Orbax tells each save in forty lines; what matters of it is in ours.
     logging.getLogger("absl").setLevel(logging.WARNING)
-    endings.run_to_exit(lambda stop: run(os.environ, stop))
+    process_exit.run_to_exit(lambda stop: run(os.environ, stop))
 
 
 def run(environ: Mapping[str, str], stop: StopRequest) -> int:

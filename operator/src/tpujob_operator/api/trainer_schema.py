@@ -1,7 +1,7 @@
 """The `trainer` block against the schema that the trainer publishes of its own configuration.
 
-The schema is a file of this package, made by `python -m tpujob_trainer.config_schema`: the operator knows the trainer's
-words without importing it. Without the file every block passes, and the trainer itself is the first to object.
+The schema is a file of this package, made by `make generate`: the operator knows the trainer's words without
+importing it. Without the file every block passes, and the trainer itself is the first to object.
 """
 
 from __future__ import annotations

@@ -9,15 +9,14 @@ with BatchLoader(manifest, tokenizer, plan, S, rows=rows, state=restored_state) 
 
 import tpujob_trainer.data.arrow_start  # noqa: F401  # before all that makes values of pyarrow
 from tpujob_trainer.data.config import DataConfig
-from tpujob_trainer.data.evaluating import evaluation_batches
-from tpujob_trainer.data.footers import DataChangedError
-from tpujob_trainer.data.lane import LanePosition
-from tpujob_trainer.data.loader import BatchLoader, LocalBatch
-from tpujob_trainer.data.manifest import Manifest, make_manifest, verify_unchanged
-from tpujob_trainer.data.manifest_table import kept_manifest, read_manifest, write_manifest
-from tpujob_trainer.data.plan import LanePlan, plan_lanes
-from tpujob_trainer.data.rows import SkippedRows
-from tpujob_trainer.data.state import (
+from tpujob_trainer.data.manifest.manifest import Manifest, make_manifest, verify_unchanged
+from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes
+from tpujob_trainer.data.manifest.table import kept_manifest, read_manifest, write_manifest
+from tpujob_trainer.data.sources.footers import DataChangedError
+from tpujob_trainer.data.stream.eval_batches import evaluation_batches
+from tpujob_trainer.data.stream.lane import LanePosition
+from tpujob_trainer.data.stream.loader import BatchLoader, LocalBatch
+from tpujob_trainer.data.stream.position import (
     STATE_COLUMNS,
     batches_digest,
     describe_data,
@@ -25,7 +24,8 @@ from tpujob_trainer.data.state import (
     require_same_data,
     state_shape,
 )
-from tpujob_trainer.data.tokenizer import Tokenizer, load_tokenizer
+from tpujob_trainer.data.stream.rows import SkippedRows
+from tpujob_trainer.data.text.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
     "STATE_COLUMNS",

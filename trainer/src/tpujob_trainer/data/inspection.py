@@ -19,16 +19,16 @@ import numpy as np
 from tpujob_contract import ExitCode
 from tpujob_trainer.config_parsing import parse
 from tpujob_trainer.data.config import DataConfig
-from tpujob_trainer.data.documents import documents_of, kind_of
 from tpujob_trainer.data.formats import format_named
-from tpujob_trainer.data.loader import BatchLoader
-from tpujob_trainer.data.manifest import Manifest, make_manifest
-from tpujob_trainer.data.permutation import Permutation, row_order
-from tpujob_trainer.data.plan import LanePlan, plan_lanes
-from tpujob_trainer.data.reader import UnitReader
-from tpujob_trainer.data.rows import usable_rows
-from tpujob_trainer.data.state import batches_digest
-from tpujob_trainer.data.tokenizer import Tokenizer, load_tokenizer
+from tpujob_trainer.data.manifest.manifest import Manifest, make_manifest
+from tpujob_trainer.data.manifest.permutation import Permutation, row_order
+from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes
+from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.stream.loader import BatchLoader
+from tpujob_trainer.data.stream.position import batches_digest
+from tpujob_trainer.data.stream.rows import usable_rows
+from tpujob_trainer.data.text.documents import documents_of, kind_of
+from tpujob_trainer.data.text.tokenizer import Tokenizer, load_tokenizer
 from tpujob_trainer.errors import TrainerError
 
 SAMPLED_UNITS = 8

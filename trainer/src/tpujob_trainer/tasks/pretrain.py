@@ -11,25 +11,25 @@ import numpy as np
 
 from tpujob_contract import DistributedProcess, ExitCode
 from tpujob_trainer import data
-from tpujob_trainer.batches import Assembler
-from tpujob_trainer.config import TrainerConfig
-from tpujob_trainer.config_resolved import ResolvedConfig, resolve
-from tpujob_trainer.dataset import training_data
-from tpujob_trainer.flops import training_flops_per_token, utilisation
-from tpujob_trainer.interludes import make_interludes
-from tpujob_trainer.mesh import build_mesh
+from tpujob_trainer.config.resolve import ResolvedConfig, resolve
+from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.optimizer import make_optimizer, make_schedule
-from tpujob_trainer.progress import Progress
-from tpujob_trainer.restoring import restore_or_init
-from tpujob_trainer.rollback import Rollbacks
-from tpujob_trainer.sampling import prompt_tokens
-from tpujob_trainer.saves import Saves
-from tpujob_trainer.session import Session
-from tpujob_trainer.stopping import StopRequest
-from tpujob_trainer.tracking import make_trackers
-from tpujob_trainer.train_step import abstract_batch, abstract_state, make_finite_check, make_train_step
-from tpujob_trainer.training import Training
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.tasks.attempt import Training
+from tpujob_trainer.tasks.checkpointing import Saves
+from tpujob_trainer.tasks.dataset import training_data
+from tpujob_trainer.tasks.hooks import make_interludes
+from tpujob_trainer.tasks.restore_or_init import restore_or_init
+from tpujob_trainer.tasks.rollback_log import Rollbacks
+from tpujob_trainer.tasks.session import Session
+from tpujob_trainer.tasks.trackers import make_trackers
+from tpujob_trainer.train.batches import Assembler
+from tpujob_trainer.train.flops import training_flops_per_token, utilisation
+from tpujob_trainer.train.generate import prompt_tokens
+from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
+from tpujob_trainer.train.step import abstract_batch, abstract_state, make_finite_check, make_train_step
+from tpujob_trainer.train.step_logger import Progress
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from tpujob_trainer.data.config import Column
-from tpujob_trainer.data.files import DataFile, DataRoot, explained
-from tpujob_trainer.data.footers import DataChangedError, changed
 from tpujob_trainer.data.formats.content import read_range
 from tpujob_trainer.data.formats.examples import fields, value_of_record, varint
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values
+from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
+from tpujob_trainer.data.sources.footers import DataChangedError, changed
 from tpujob_trainer.errors import ConfigurationError
 
 _BLOCK = 1 << 16

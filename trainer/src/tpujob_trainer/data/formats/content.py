@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from tpujob_trainer.data.files import DataFile, DataRoot, explained
-from tpujob_trainer.data.footers import DataChangedError, changed
+from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
+from tpujob_trainer.data.sources.footers import DataChangedError, changed
 
 _ENDS_BYTES = 64 << 10
 _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tpujob_trainer.data.config import Column
-from tpujob_trainer.data.files import DataFile, DataRoot
+from tpujob_trainer.data.sources.files import DataFile, DataRoot
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.json
 
 from tpujob_trainer.data.config import Column
-from tpujob_trainer.data.files import DataFile, DataRoot
-from tpujob_trainer.data.footers import DataChangedError, changed
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
+from tpujob_trainer.data.sources.files import DataFile, DataRoot
+from tpujob_trainer.data.sources.footers import DataChangedError, changed
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 _QUICK_BYTES = 1 << 30

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tpujob_trainer.data.config import Column
-from tpujob_trainer.data.files import DataFile, DataRoot
-from tpujob_trainer.data.footers import Footer, read_footer, require_digest
 from tpujob_trainer.data.formats.columns import require_kind
 from tpujob_trainer.data.formats.format import FileScan, RawRows
+from tpujob_trainer.data.sources.files import DataFile, DataRoot
+from tpujob_trainer.data.sources.footers import Footer, read_footer, require_digest
 from tpujob_trainer.errors import ConfigurationError
 
 _STREAM_BYTES = 4 << 20

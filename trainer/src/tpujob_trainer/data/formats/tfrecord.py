@@ -14,12 +14,12 @@ import google_crc32c
 import numpy as np
 
 from tpujob_trainer.data.config import Column
-from tpujob_trainer.data.files import DataFile, DataRoot
-from tpujob_trainer.data.footers import DataChangedError, changed
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, require_content
 from tpujob_trainer.data.formats.examples import value_of_record
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values
+from tpujob_trainer.data.sources.files import DataFile, DataRoot
+from tpujob_trainer.data.sources.footers import DataChangedError, changed
 
 _HEADER = 12
 _FOOTER = 4

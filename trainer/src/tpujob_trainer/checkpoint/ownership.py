@@ -1,0 +1,157 @@
+"""Whose checkpoint directory it is. Nothing of another job is ever overwritten by a mistake in a path.
+
+- `owner.json`, created only if absent: the job's namespace/name. A job that is deleted and applied again finds its own.
+- `.lock`, on local paths: held by process 0 while it lives, so that two runs cannot write at once.
+- `lease.json`, on gs://: renewed by process 0 while it lives, for the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import logging
+import os
+from pathlib import Path
+
+from etils import epath
+
+from tpujob_trainer import atomic_files, errors, storage_errors
+from tpujob_trainer.checkpoint import lease
+from tpujob_trainer.checkpoint.lease import Lease
+from tpujob_trainer.distributed.initialize import Runtime
+
+logger = logging.getLogger(__name__)
+
+OWNER = "owner.json"
+LOCK = ".lock"
+LIMIT_SECONDS = 120.0
+
+
+@dataclasses.dataclass
+class Claim:
+    """The right to write to a directory; it ends with the process, or with `close`."""
+
+    directory: str
+    lock_descriptor: int | None = None
+    lease: Lease | None = None
+
+    def verify(self) -> None:
+        """Returns while this run may write, as far as this process knows.
+
+        Raises:
+            ConfigurationError: another run has taken over.
+        """
+        if self.lease is not None:
+            self.lease.verify()
+
+    def confirm(self) -> None:
+        """As `verify`, after a look at the storage. On process 0, which has the lease.
+
+        Raises:
+            ConfigurationError: another run has taken over.
+        """
+        if self.lease is not None:
+            self.lease.confirm()
+
+    def close(self) -> None:
+        """Lets another run write."""
+        if self.lease is not None:
+            self.lease.release()
+            self.lease = None
+        if self.lock_descriptor is not None:
+            os.close(self.lock_descriptor)
+            self.lock_descriptor = None
+
+
+def claim(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) -> Claim:
+    """The directory, created if need be, for this job alone.
+
+    Args:
+        directory: Local path or gs:// address.
+        owner: This job as "namespace/name".
+        adopt: Whose directory may be taken over, as "namespace/name" (`spec.trainer.checkpoint.adopt`).
+        runtime: All processes call this and end alike.
+
+    Raises:
+        ConfigurationError: it belongs to another job, or another run is writing to it.
+        NotFoundError: it cannot be read or written.
+    """
+    held = Claim(directory)
+
+    def decide() -> None:
+        try:
+            epath.Path(directory).mkdir(parents=True, exist_ok=True)
+            if atomic_files.is_local(directory):
+                held.lock_descriptor = _lock(Path(directory))
+            _own(directory, owner, adopt)
+            if directory.startswith("gs://"):
+                held.lease = lease.take(directory, run=runtime.attempt_id, host=runtime.host)
+        except errors.TrainerError:
+            raise
+        except Exception as error:  # the libraries have classes of their own for what a bucket answers
+            raise unusable(directory, error) from error
+
+    runtime.coordination.lead_decides("claim", decide, limit_seconds=LIMIT_SECONDS)
+    return held
+
+
+def unusable(directory: str, error: Exception) -> errors.TrainerError:
+    """What to say when the directory cannot be read or written."""
+    # What comes from a bucket has no error number, and often no more text than an address.
+    cause = error.strerror if isinstance(error, OSError) and error.strerror else errors.brief(error)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return errors.ConfigurationError(
+            f"spec.checkpointDir: {directory} is not a directory ({cause}); give a directory or a gs:// address"
+        )
+    if storage_errors.is_out_of_reach(error) and not storage_errors.is_refused(error):
+        return errors.TrainerError(
+            f"spec.checkpointDir: {directory} cannot be reached at present ({cause}); another attempt may succeed"
+        )
+    return errors.NotFoundError(
+        f"spec.checkpointDir: {directory} cannot be read and written ({cause}); create it, "
+        "or let the pods' service account read, create and delete objects there"
+    )
+
+
+def _own(directory: str, owner: str, adopt: str | None) -> None:
+    path = epath.Path(directory) / OWNER
+    text = json.dumps({"owner": owner}) + "\n"
+    if atomic_files.create_text(path, text):
+        logger.info("The checkpoint directory %s is new, and belongs to %s", directory, owner)
+        return
+    try:
+        present = json.loads(path.read_text())["owner"]
+    except (ValueError, KeyError, TypeError):
+        present = None
+    if present == owner:
+        return
+    if present is not None and present == adopt:
+        atomic_files.replace_text(path, text)
+        logger.warning("The checkpoint directory %s belonged to %s, and is adopted by %s", directory, present, owner)
+        return
+    if present is None:
+        raise errors.ConfigurationError(
+            f"spec.checkpointDir: {path} does not say whose directory it is; use another directory, or put "
+            f'{{"owner": "{owner}"}} there'
+        )
+    raise errors.ConfigurationError(
+        f"spec.checkpointDir: {directory} belongs to {present}, and this job is {owner}; use another directory, "
+        f"or set spec.trainer.checkpoint.adopt: {present} to take it over"
+    )
+
+
+def _lock(directory: Path) -> int:
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(descriptor, 256).decode(errors="replace").strip() or "a process that has not said its name"
+        os.close(descriptor)
+        raise errors.ConfigurationError(
+            f"spec.checkpointDir: another run is writing to {directory}: {holder}; end it first, "
+            "or use another directory"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"pid {os.getpid()} on host {os.uname().nodename}\n".encode(), 0)
+    return descriptor

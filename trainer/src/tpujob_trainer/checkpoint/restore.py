@@ -1,0 +1,244 @@
+"""Restoring the newest checkpoint that every process can read, and that is what was saved.
+
+Process 0 proposes, all try and vote, all walk back together.
+
+- Each process reads its own shards without waiting for any other, so that a failure in one cannot hang the rest.
+- Once all have read, all compute the fingerprints on their devices and vote on them.
+- What is damaged is set aside. What is merely out of reach (refused, overloaded, slow) ends the process instead: going
+  back to an older step would lose work for nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+
+from tpujob_trainer import errors, storage_errors
+from tpujob_trainer.checkpoint import layout, ownership
+from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, leaf_names, unequal
+from tpujob_trainer.distributed.initialize import Runtime
+
+logger = logging.getLogger(__name__)
+
+VOTE_SECONDS = 3600.0
+"""Limit for the slowest process to read its shards; one that dies is noticed earlier, by its heartbeat."""
+MAX_DIFFERENCES_NAMED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Seconds:
+    """What a restore took."""
+
+    read: float = 0.0
+    """To read the arrays and place them on the devices."""
+    verify: float = 0.0
+    """To compute and compare the fingerprints; the first time with their compilation."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A checkpoint on the devices."""
+
+    step: int
+    tree: Any
+    unusable: dict[int, str]
+    """Newer steps that were set aside, and why."""
+    seconds: Seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class _Vote:
+    """Of one process, about one step."""
+
+    problem: str | None = None
+    is_out_of_reach: bool = False
+    is_refused: bool = False
+
+
+Check = Callable[[int, Any, Mapping[str, Any]], str | None]
+"""What is wrong with the arrays of a step, by what was said with it; None: nothing."""
+
+
+def restore(
+    directory: str, abstract: Any, runtime: Runtime, *, name: str, fingerprinter: Fingerprinter,
+    check: Check | None = None,
+) -> Restored | None:  # fmt: skip
+    """The newest usable checkpoint, or None when there is none at all.
+
+    Args:
+        directory: The checkpoint directory.
+        abstract: Tree of `jax.ShapeDtypeStruct` with shardings, which need not be those it was saved with.
+        runtime: All processes call this and get the same step.
+        name: Of this restore, never used before; the same on all processes.
+        fingerprinter: Of the run.
+        check: Asked by process 0, once the arrays are known to be those that were saved.
+
+    Raises:
+        ConfigurationError: the checkpoint is of another model or optimizer.
+        NotFoundError: storage refuses to be read.
+        TrainerError: there are checkpoints, and none can be read, or storage is out of reach.
+    """
+    talk = runtime.coordination
+    steps = talk.lead_decides(f"{name}/steps", lambda: _propose(directory, abstract), limit_seconds=VOTE_SECONDS)
+    bad: dict[int, str] = {}
+
+    def refuse(what: str, step: int, vote: _Vote) -> bool:
+        """Whether somebody voted against the step; remembers why."""
+        said = talk.gather(f"{name}/{what}/{step}", dataclasses.asdict(vote), limit_seconds=VOTE_SECONDS)
+        votes = [(i, _Vote(**values)) for i, values in enumerate(said)]
+        against = [(i, vote) for i, vote in votes if vote.problem is not None]
+        if any(vote.is_out_of_reach for _, vote in against):
+            raise _out_of_reach(directory, step, against)
+        if against:
+            bad[step] = "; ".join(f"process {i}: {vote.problem}" for i, vote in against)
+            logger.warning("The checkpoint of step %d cannot be used: %s", step, bad[step])
+        return bool(against)
+
+    for step in steps:
+        began = time.monotonic()
+        tree, stored, vote = _read(directory, step, abstract, runtime)
+        read_seconds = time.monotonic() - began
+        if refuse("read", step, vote):
+            continue
+        began = time.monotonic()
+        # A computation of all devices: only now, when every process has its part.
+        vote = _verify(stored, tree, fingerprinter)
+        if vote.problem is None and check is not None and runtime.is_lead:
+            vote = _agrees(directory, step, tree, check)
+        verify_seconds = time.monotonic() - began
+        if refuse("verify", step, vote):
+            del tree
+            continue
+        talk.lead_decides(f"{name}/aside", lambda: _set_aside(directory, bad), limit_seconds=VOTE_SECONDS)
+        return Restored(step, tree, bad, Seconds(read_seconds, verify_seconds))
+    if bad:
+        raise _nothing_usable(directory, bad)
+    return None
+
+
+def _out_of_reach(directory: str, step: int, against: list[tuple[int, _Vote]]) -> errors.TrainerError:
+    said = "; ".join(f"process {i}: {vote.problem}" for i, vote in against if vote.is_out_of_reach)
+    kind = errors.NotFoundError if any(vote.is_refused for _, vote in against) else errors.TrainerError
+    error = kind(
+        f"spec.checkpointDir: the checkpoint of step {step} in {directory} cannot be read at present ({said}); "
+        "nothing was changed there, another attempt may succeed"
+    )
+    error.is_shared = True
+    return error
+
+
+def _nothing_usable(directory: str, bad: dict[int, str]) -> errors.TrainerError:
+    error = errors.TrainerError(
+        f"spec.checkpointDir: none of the checkpoints in {directory} can be restored ("
+        + ", ".join(f"step {step}: {why}" for step, why in bad.items())
+        + f"); to begin anew move {layout.STEPS}/ away"
+    )
+    error.is_shared = True
+    return error
+
+
+def _propose(directory: str, abstract: Any) -> list[int]:
+    try:
+        steps = layout.committed(directory)
+    except Exception as error:
+        raise ownership.unusable(directory, error) from error
+    for step in steps:
+        try:
+            stored = ocp.StandardCheckpointHandler().metadata(_item(directory, step))
+        except Exception as error:  # noqa: BLE001 - whatever a damaged file makes a library raise
+            logger.warning("The checkpoint of step %d has unreadable metadata: %s", step, errors.brief(error))
+            continue
+        if found := differences(abstract, stored.tree):
+            raise errors.ConfigurationError(
+                f"spec.trainer: the checkpoint of step {step} in {directory} is of another model or optimizer "
+                f"({'; '.join(found)}); give the configuration it was made with, or another spec.checkpointDir"
+            )
+        break
+    return steps
+
+
+def differences(abstract: Any, stored: Any) -> list[str]:
+    """The first few leaves by which two trees differ in name or shape, in words; empty when there is none."""
+    wanted, found = _described(abstract), _described(stored)
+    lines = []
+    for name in sorted(wanted.keys() | found.keys()):
+        if name not in found:
+            lines.append(f"{name} is not in it")
+        elif name not in wanted:
+            lines.append(f"{name} is only in it")
+        elif wanted[name][0] != found[name][0]:
+            lines.append(f"{name} has shape {found[name][0]} in it, {wanted[name][0]} is configured")
+        elif wanted[name][1] != found[name][1]:
+            lines.append(f"{name} has type {found[name][1]} in it, {wanted[name][1]} is configured")
+    rest = len(lines) - MAX_DIFFERENCES_NAMED
+    return lines[:MAX_DIFFERENCES_NAMED] + ([f"and {rest} more"] if rest > 0 else [])
+
+
+def _described(tree: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    leaves = jax.tree.leaves(tree)
+    return {
+        name: (tuple(leaf.shape), str(jax.dtypes.canonicalize_dtype(leaf.dtype)))
+        for name, leaf in zip(leaf_names(tree), leaves, strict=True)
+    }
+
+
+def _read(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[Any, dict[str, str] | None, _Vote]:
+    """This process's part of the arrays, and the fingerprints that belong to them; None: of another algorithm."""
+    try:
+        algorithm, stored = layout.fingerprints_of(directory, step)
+        tree = _checkpointer(runtime.process_id).restore(
+            _item(directory, step), args=ocp.args.StandardRestore(abstract)
+        )
+        return jax.block_until_ready(tree), stored if algorithm == ALGORITHM else None, _Vote()
+    except Exception as error:  # whatever a damaged file makes a library raise is a vote against it
+        logger.debug("Restoring step %d failed", step, exc_info=True)
+        return None, None, _against(error)
+
+
+def _verify(stored: dict[str, str] | None, tree: Any, fingerprinter: Fingerprinter) -> _Vote:
+    # Computed by all, whatever each of them has read: a computation of all devices.
+    found = fingerprinter(tree)
+    if stored is None:
+        logger.warning("The fingerprints are of another version of tpujob: the arrays are not verified")
+        stored = found.by_leaf
+    wrong = unequal(stored, found.by_leaf) or found.differing_copies
+    if not wrong:
+        return _Vote()
+    more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    return _Vote(f"{wrong[0]}{more}: the fingerprint is not that of what was saved")
+
+
+def _agrees(directory: str, step: int, tree: Any, check: Check) -> _Vote:
+    try:
+        return _Vote(check(step, tree, layout.metadata_of(directory, step)))
+    except (OSError, ValueError) as error:
+        return _against(error)
+
+
+def _against(error: Exception) -> _Vote:
+    return _Vote(storage_errors.brief(error), storage_errors.is_out_of_reach(error), storage_errors.is_refused(error))
+
+
+def _item(directory: str, step: int) -> epath.Path:
+    return layout.folder(directory, step) / layout.STATE
+
+
+def _checkpointer(process_id: int) -> ocp.Checkpointer:
+    """Reads in this process alone: in Orbax's own barrier a failed process would leave the others waiting."""
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=process_id, active_processes={process_id}, barrier_sync_key_prefix=f"restore{process_id}"
+    )
+    return ocp.Checkpointer(ocp.StandardCheckpointHandler(multiprocessing_options=alone), multiprocessing_options=alone)
+
+
+def _set_aside(directory: str, bad: dict[int, str]) -> None:
+    for step, reason in bad.items():
+        where = layout.set_aside(directory, step, reason)
+        logger.warning("Step %d no longer counts as a checkpoint; its files are in %s", step, epath.Path(where))

@@ -1,0 +1,90 @@
+"""Which checkpoints stay, and the deleting of the others: in a thread of process 0, which nothing waits for."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+
+from tpujob_trainer import errors
+from tpujob_trainer.checkpoint import layout
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Retention:
+    """What is kept; the union of all rules."""
+
+    last: int
+    """So many of the newest; at least one."""
+    every_steps: int | None = None
+    """Steps that are multiples of this, for ever."""
+    best: int = 0
+    """So many with the lowest value of `best_metric`."""
+    best_metric: str | None = None
+
+    def surplus(self, steps: Mapping[int, Mapping[str, float]]) -> list[int]:
+        """The committed steps (each with its metrics) that are to go, oldest first."""
+        kept = set(sorted(steps)[-max(self.last, 1) :])
+        if self.every_steps:
+            kept.update(step for step in steps if step % self.every_steps == 0)
+        if self.best and self.best_metric:
+            name = self.best_metric
+            # Of equal ones the newer is better.
+            measured = sorted((metrics[name], -step) for step, metrics in steps.items() if name in metrics)
+            kept.update(-step for _, step in measured[: self.best])
+        return sorted(steps.keys() - kept)
+
+
+class Deleter:
+    """Deletes in the background, one thing after the other, in the order of asking."""
+
+    def __init__(self, directory: str, retention: Retention) -> None:
+        self._directory = directory
+        self._retention = retention
+        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._metrics: dict[int, Mapping[str, float]] = {}
+        threading.Thread(target=self._work, name="delete-checkpoints", daemon=True).start()
+
+    def tidy(self) -> None:
+        """Has the checkpoints deleted that are not to be kept."""
+        self._tasks.put(self._tidy)
+
+    def measured(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Has the metrics of a step remembered, here and beside the checkpoints."""
+        if self._metrics.get(step) != metrics:
+            self._tasks.put(lambda: self._remember(step, dict(metrics)))
+
+    def discard(self, step: int) -> None:
+        """Has everything of a step deleted that is no checkpoint."""
+        self._tasks.put(lambda: layout.delete(self._directory, step))
+
+    def wait(self, limit_seconds: float) -> bool:
+        """Waits for what was asked for so far; whether that was done within the limit."""
+        done = threading.Event()
+        self._tasks.put(done.set)
+        return done.wait(limit_seconds)
+
+    def _work(self) -> None:
+        while True:
+            task = self._tasks.get()
+            try:
+                task()
+            except Exception as error:  # noqa: BLE001 - too many checkpoints are no reason to stop training
+                logger.warning("Deleting checkpoints in %s failed: %s", self._directory, errors.brief(error))
+
+    def _remember(self, step: int, metrics: dict[str, float]) -> None:
+        self._metrics[step] = metrics
+        layout.write_metrics(self._directory, step, metrics)
+
+    def _tidy(self) -> None:
+        steps = layout.committed(self._directory)
+        for step in steps:
+            if step not in self._metrics:
+                self._metrics[step] = layout.metrics_of(self._directory, step)
+        for step in self._retention.surplus({step: self._metrics[step] for step in steps}):
+            layout.delete(self._directory, step)
+            logger.info("Deleted the checkpoint of step %d", step)

@@ -1,0 +1,217 @@
+"""One save on its way to its commit.
+
+- Orbax writes in threads of its own, with barriers that go through the coordination service and never through devices.
+- What became of it is said once, to all processes: by process 0 when it saw the marker or when the time is over, or by
+  the first process that failed.
+- A save whose time is over is left to itself: nothing waits for it, and what it does later changes nothing that was
+  said. It may still become a checkpoint, a true one.
+- Each save has an Orbax checkpointer and barrier names of its own, so that a stuck one cannot hold the next one up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+import time
+from typing import Any
+
+import absl.flags
+import orbax.checkpoint as ocp
+from etils import epath
+
+from tpujob_trainer import errors, storage_errors
+from tpujob_trainer.checkpoint import fingerprint_handler, layout
+from tpujob_trainer.checkpoint.fingerprint import Underway
+from tpujob_trainer.checkpoint.layout import Commit
+from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.distributed.kv_store import CoordinationError
+
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 20.0
+"""How long after the end of the time the others wait for process 0's word."""
+LISTEN_SECONDS = 0.5
+HINT_SECONDS = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a save; the same on all processes."""
+
+    commit: Commit | None = None
+    problem: str = ""
+    is_refused: bool = False
+    """Whether storage answered that it may not be written to."""
+
+
+class PendingSave:
+    """A save that was begun, until all processes know what became of it."""
+
+    def __init__(
+        self,
+        checkpointer: ocp.AsyncCheckpointer,
+        directory: str,
+        step: int,
+        *,
+        name: str,
+        limit_seconds: float,
+        runtime: Runtime,
+        begun: float,
+    ) -> None:
+        """Watches from now on. `name` is new for each save, and the same on all processes."""
+        self.step = step
+        self.outcome: Outcome | None = None
+        self._seconds: float | None = None
+        self._checkpointer = checkpointer
+        self._directory = directory
+        self._key = f"{name}/outcome"
+        self._limit_seconds = limit_seconds
+        self._runtime = runtime
+        self._begun = begun
+        self._over = threading.Event()
+        self._writer = threading.Thread(target=self._write, name=f"save-{step}", daemon=True)
+        self._writer.start()
+        threading.Thread(target=self._watch, name=f"commit-{step}", daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is an outcome."""
+        return self._over.is_set()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this process may still write to the step: also after the outcome, when storage stalls."""
+        return self._writer.is_alive()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the begin until the outcome, or until now."""
+        return time.monotonic() - self._begun if self._seconds is None else self._seconds
+
+    def wait(self, limit_seconds: float) -> bool:
+        """Waits for the outcome, and a moment for the hint that follows a commit; whether there is an outcome."""
+        if not self._over.wait(limit_seconds):
+            return False
+        if self.outcome is not None and self.outcome.commit is not None:
+            self._writer.join(HINT_SECONDS)
+        return True
+
+    def _write(self) -> None:
+        try:
+            self._checkpointer.wait_until_finished()
+            if not self._runtime.is_lead:
+                return
+            if not layout.is_committed(self._directory, self.step):
+                raise errors.TrainerError("it was written, and its commit marker is not there")  # noqa: TRY301
+        except Exception as error:  # noqa: BLE001 - whatever it is, all are told
+            where = "" if self._runtime.num_processes == 1 else f"process {self._runtime.process_id}: "
+            self._say(Outcome(problem=where + storage_errors.brief(error), is_refused=storage_errors.is_refused(error)))
+            return
+        commit = Commit(self.step, time.time())
+        if not self._say(Outcome(commit)):
+            logger.warning("The checkpoint of step %d was committed after all, %.0f s late", self.step, self._late())
+            return
+        try:
+            layout.write_latest(self._directory, commit)
+        except OSError as error:
+            logger.warning("Cannot write %s: %s", layout.LATEST, errors.brief(error))
+
+    def _watch(self) -> None:
+        outcome = self._heard()
+        while outcome is None:
+            if self._late() > (0 if self._runtime.is_lead else ANSWER_SECONDS):
+                problem = f"not committed within {self._limit_seconds:g} s"
+                self._say(Outcome(problem=problem))
+                outcome = self._heard() or Outcome(problem=problem)
+            else:
+                outcome = self._heard()
+        self.outcome = outcome
+        self._seconds = time.monotonic() - self._begun
+        self._over.set()
+
+    def _late(self) -> float:
+        return time.monotonic() - self._begun - self._limit_seconds
+
+    def _say(self, outcome: Outcome) -> bool:
+        """Tells all processes, unless something was said before; whether it was told."""
+        talk = self._runtime.coordination
+        try:
+            if talk.num_processes == 1 and self._said(0) is not None:
+                return False
+            talk.set(self._key, json.dumps(dataclasses.asdict(outcome)))
+        except CoordinationError:
+            return False
+        return True
+
+    def _heard(self) -> Outcome | None:
+        try:
+            return self._said(LISTEN_SECONDS)
+        except CoordinationError as error:
+            return Outcome(problem=errors.brief(error))
+
+    def _said(self, limit_seconds: float) -> Outcome | None:
+        talk = self._runtime.coordination
+        text = talk.look_for(self._key, limit_seconds=limit_seconds)
+        if text is None:
+            return None
+        values = json.loads(text)
+        return Outcome(**values | {"commit": Commit(**values["commit"]) if values["commit"] else None})
+
+
+def begin(
+    directory: str, step: int, tree: Any, *, fingerprints: Underway, metadata: dict[str, Any], name: str,
+    limit_seconds: float, runtime: Runtime,
+) -> PendingSave:  # fmt: skip
+    """Begins to save: returns as soon as the tree is copied to host memory. All processes call it.
+
+    Args:
+        directory: The checkpoint directory.
+        step: Nothing of it is there.
+        tree: Of arrays; they may be donated afterwards.
+        fingerprints: Of the tree.
+        metadata: JSON values.
+        name: Of this save, never used before; the same on all processes.
+        limit_seconds: For everything until the commit.
+        runtime: This process among the others.
+    """
+    begun = time.monotonic()
+    _quiet()
+    together = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
+    # Without the checks of what is there already: the loop must not wait for storage.
+    files = ocp.options.FileOptions(skip_sync_file_validations=True)
+    timing = ocp.AsyncOptions(timeout_secs=max(int(limit_seconds), 1))
+    handler = ocp.CompositeCheckpointHandler(
+        composite_options=ocp.CompositeOptions(
+            multiprocessing_options=together, file_options=files, async_options=timing
+        )
+    )
+    checkpointer = ocp.AsyncCheckpointer(
+        handler, async_options=timing, multiprocessing_options=together, file_options=files
+    )
+    checkpointer.save(
+        epath.Path(layout.folder(directory, step)),
+        args=ocp.args.Composite(
+            **{
+                layout.STATE: ocp.args.StandardSave(tree),
+                layout.FINGERPRINTS: fingerprint_handler.Save(fingerprints),
+            }
+        ),
+        custom_metadata=metadata,
+    )
+    return PendingSave(
+        checkpointer, directory, step, name=name, limit_seconds=limit_seconds, runtime=runtime, begun=begun
+    )
+
+
+def _quiet() -> None:
+    """Sets up Orbax: barriers through the coordination service, no chatter."""
+    flags = absl.flags.FLAGS
+    if not flags.is_parsed():
+        flags.mark_as_parsed()
+    # Its default barriers are device collectives without a limit; this flag is its only switch for that.
+    flags["experimental_orbax_use_distributed_barrier"].value = True
+    # Orbax tells forty lines about each save in each process, and fsspec one for each file of a bucket.
+    for talkative in ("absl", "fsspec"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)

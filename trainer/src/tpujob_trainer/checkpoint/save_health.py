@@ -1,0 +1,72 @@
+"""Saves that fail: since when, why, and when it is time to end the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tpujob_trainer import errors
+from tpujob_trainer.checkpoint.save import Outcome
+
+
+class Alarm:
+    """Raised from the first save that fails to the next commit."""
+
+    def __init__(self, directory: str, *, limit_seconds: float, clock: Callable[[], float] = time.time) -> None:
+        """Nothing has failed.
+
+        Args:
+            directory: Named in the error.
+            limit_seconds: The age of the last commit at which a run whose saves fail ends.
+            clock: Unix seconds.
+        """
+        self.since: float | None = None
+        """Since when saves fail, in Unix seconds; None while the last one was committed."""
+        self._directory = directory
+        self._limit_seconds = limit_seconds
+        self._clock = clock
+        self._safe_at: float | None = None
+        """When nothing could have been lost: at the last commit, or before this attempt's first save."""
+        self._why = Outcome()
+        self._is_repeated = False
+
+    def begun(self) -> None:
+        """A save was begun."""
+        if self._safe_at is None:
+            self._safe_at = self._clock()
+
+    def committed(self) -> None:
+        """The alarm is over."""
+        self.since, self._safe_at, self._is_repeated = None, self._clock(), False
+
+    def failed(self, why: Outcome, *, elapsed_seconds: float) -> None:
+        """A save that had taken so long came to nothing."""
+        self._is_repeated = self.since is not None
+        if self.since is None:
+            self.since = self._clock() - elapsed_seconds
+        self._why = why
+
+    def check(self, committed_step: int | None) -> None:
+        """Returns while the run may go on.
+
+        A save that fails is tried again once, however long ago the last commit was, unless the limit is 0: a run that
+        saves seldom is not ended by one answer of 503.
+
+        Raises:
+            NotFoundError: saves have failed for too long, and storage refuses them.
+            TrainerError: saves have failed for too long.
+        """
+        if self.since is None or self._safe_at is None or (self._limit_seconds and not self._is_repeated):
+            return
+        age = self._clock() - self._safe_at
+        if age < self._limit_seconds:
+            return
+        kind = errors.NotFoundError if self._why.is_refused else errors.TrainerError
+        newest = (
+            "there is no checkpoint" if committed_step is None else f"the newest checkpoint is step {committed_step}"
+        )
+        raise kind(
+            f"spec.checkpointDir: saves to {self._directory} fail, and nothing was committed for {age:.0f} s; "
+            f"{newest}; the last failure: {self._why.problem}; "
+            "spec.trainer.checkpoint.failAfterSeconds says how old the last commit may become"
+        )

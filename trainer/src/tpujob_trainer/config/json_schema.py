@@ -1,0 +1,124 @@
+"""The `trainer` block as a JSON schema, for those who check it without importing the trainer.
+
+`python -m tpujob_trainer.config.json_schema` writes it into the operator; `--check` compares it with what is there.
+
+Only words that Kubernetes' structural schemas know are used. There are no defaults in it: the API server would write
+them into resources, and a default of today would become a person's choice of tomorrow. They are in the descriptions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import json
+import logging
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.config_parsing import camel_case, split_range, without_none
+
+logger = logging.getLogger(__name__)
+
+TARGET = Path(__file__).parents[4] / "operator/src/tpujob_operator/data/trainer_schema.json"
+"""In a checkout of the repository."""
+
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+def schema(kind: type = TrainerConfig) -> dict[str, Any]:
+    """The JSON schema of a configuration dataclass."""
+    hints = get_type_hints(kind, include_extras=True)
+    notes = field_docstrings(kind)
+    properties: dict[str, Any] = {}
+    required = []
+    for field in dataclasses.fields(kind):
+        key = camel_case(field.name)
+        properties[key] = _of(hints[field.name]) | {"description": notes[field.name] + _default(field)}
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            required.append(key)
+    made: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if alternatives := getattr(kind, "one_of", ()):
+        made["anyOf"] = [{"required": [key]} for key in alternatives]
+    return made | ({"required": required} if required else {})
+
+
+def document() -> str:
+    """The text of trainer_schema.json."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def field_docstrings(kind: type) -> dict[str, str]:
+    """The docstring under each field of a dataclass and of those it is derived from, on one line.
+
+    Raises:
+        ValueError: a field has none.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(base):
+            found |= _own_docstrings(base)
+    return found
+
+
+def _own_docstrings(kind: type) -> dict[str, str]:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for statement, after in zip(definition.body, [*definition.body[1:], ast.Pass()], strict=True):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            match after:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    found[statement.target.id] = " ".join(text.split()).replace("`", "")
+                case _:
+                    raise ValueError(f"{kind.__name__}.{statement.target.id} has no docstring under it")
+    return found
+
+
+def _of(hint: Any) -> dict[str, Any]:
+    bare, allowed = split_range(without_none(hint))
+    bare = without_none(bare)
+    if dataclasses.is_dataclass(bare):
+        return schema(bare)  # type: ignore[arg-type]
+    if get_origin(bare) is tuple:
+        return {"type": "array", "items": _of(get_args(bare)[0]), "minItems": 1}
+    if get_origin(bare) is Literal:
+        return {"type": "string", "enum": list(get_args(bare))}
+    made: dict[str, Any] = {"type": _TYPES[bare]}
+    for word, bound in (("minimum", allowed.at_least), ("maximum", allowed.at_most)):
+        if bound is not None:
+            made[word] = int(bound) if float(bound).is_integer() else bound
+    return made | ({"minLength": 1} if bare is str else {})
+
+
+def _default(field: dataclasses.Field) -> str:
+    default = field.default
+    if default is dataclasses.MISSING or default is None:
+        return ""
+    return f" Default: {json.dumps(default)}."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Writes the schema, or with --check says whether it is current; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tpujob_trainer.config.json_schema", description=main.__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the file is out of date")
+    parser.add_argument("--to", type=Path, default=TARGET, help="the file (default: the operator's, in a checkout)")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if options.check:
+        current = options.to.exists() and options.to.read_text(encoding="utf-8") == document()
+        if not current:
+            logger.error("%s is out of date; run `python -m tpujob_trainer.config.json_schema`", options.to)
+        return 0 if current else 1
+    options.to.parent.mkdir(parents=True, exist_ok=True)
+    options.to.write_text(document(), encoding="utf-8")
+    logger.info("wrote %s", options.to)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""The `trainer` block: what it may say, field by field.
+
+A preset, data, and tokens or steps are a full run; the rest has defaults or follows (`resolve`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from tpujob_trainer.config_parsing import Range, parse
+from tpujob_trainer.data.config import DataConfig
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.exit.watchdog import WatchdogConfig
+from tpujob_trainer.model.shape import ModelConfig
+
+BLOCK = "spec.trainer"
+"""Where the block stands in the resource; every message about it begins so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW with a linear warm-up and a cosine decay."""
+
+    learning_rate: Annotated[float, Range(1e-9, 10)] | None = None
+    """Peak learning rate. Default: the preset's, else 3e-4."""
+    warmup_steps: Annotated[int, Range(0, 1e9)] | None = None
+    """Steps from zero to the peak; less than steps. Default: a tenth of the steps, at most 2000."""
+    final_learning_rate_fraction: Annotated[float, Range(0, 1)] = 0.1
+    """Learning rate at the last step, as a part of the peak."""
+    weight_decay: Annotated[float, Range(0, 1)] = 0.1
+    """Decoupled decay of matrices; norms have none."""
+    beta1: Annotated[float, Range(0, 0.99999)] = 0.9
+    """Decay of the first moment."""
+    beta2: Annotated[float, Range(0, 0.99999)] = 0.95
+    """Decay of the second moment."""
+    epsilon: Annotated[float, Range(1e-20, 1e-2)] = 1e-8
+    """Added to the root of the second moment."""
+    clip_norm: Annotated[float, Range(1e-6, 1e6)] = 1.0
+    """Gradients of a larger global norm are scaled down to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """When to save and what to keep. The directory is `spec.checkpointDir`."""
+
+    every_steps: Annotated[int, Range(1, 1e9)] | None = None
+    """Save after every so many steps. Default: by time alone."""
+    every_seconds: Annotated[int, Range(1, 604800)] = 900
+    """Save when the last save began this many seconds ago, by the clock of process 0."""
+    keep: Annotated[int, Range(1, 10000)] = 3
+    """Newest checkpoints to keep; older ones are deleted, unless another rule keeps them."""
+    keep_every_steps: Annotated[int, Range(1, 1e9)] | None = None
+    """Keep the checkpoints of all steps that are multiples of this. Default: none for this reason."""
+    keep_best: Annotated[int, Range(0, 10000)] = 0
+    """Keep so many checkpoints with the lowest bestMetric as well."""
+    best_metric: str = "evaluation_loss"
+    """What the best checkpoints have least of: a number that was evaluated at the step of the checkpoint."""
+    timeout_seconds: Annotated[int, Range(5, 86400)] = 600
+    """A save that is not committed by then has failed. Training never waits for it."""
+    fail_after_seconds: Annotated[int, Range(0, 31536000)] = 3600
+    """Train on while saves fail, but end the run when one fails and the last commit is so old."""
+    adopt: str | None = None
+    """namespace/name of another job whose checkpoint directory this one takes over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """The loss on text that is not learned from."""
+
+    every_steps: Annotated[int, Range(1, 1e9)]
+    """Evaluate after every so many steps, and after the last one."""
+    batches: Annotated[int, Range(1, 1000000)] = 16
+    """Global batches of each evaluation, the same ones each time."""
+    data: DataConfig | None = None
+    """The text; its tokenizer is always that of the training. Default: the training's own text, and the loss then says
+    nothing about text that was not seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleConfig:
+    """Text written by the model, into the log, the report and samples.jsonl in the checkpoint directory."""
+
+    prompt: str
+    """What the text begins with."""
+    every_steps: Annotated[int, Range(1, 1e9)] | None = None
+    """Write one after every so many steps as well. Default: by the finished model only."""
+    tokens: Annotated[int, Range(1, 4096)] = 64
+    """Tokens to generate; the prompt and they must fit into sequenceLength."""
+    temperature: Annotated[float, Range(0, 10)] = 0.8
+    """0 takes the likeliest token each time; larger is more varied."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonFiniteConfig:
+    """What becomes of steps whose loss or gradient is not finite. They change no weight in any case."""
+
+    max_skips: Annotated[int, Range(0, 1e9)] = 10
+    """Such steps that are allowed within windowSteps. After more of them the run goes back to a checkpoint from before
+    the first, and leaves out their batches."""
+    window_steps: Annotated[int, Range(1, 1e9)] = 1000
+    """The steps in which they are counted."""
+    rollbacks: Annotated[int, Range(0, 100)] = 1
+    """How often the run may go back, in all its attempts; after that it ends as diverged (exit code 76)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandbConfig:
+    """Weights & Biases. Login and mode are the environment's: WANDB_API_KEY, WANDB_MODE. Needs the package wandb."""
+
+    project: str
+    """Where the run is shown."""
+    entity: str | None = None
+    """User or team. Default: that of the login."""
+    name: str | None = None
+    """Of the run. Default: chosen by the service."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorboardConfig:
+    """TensorBoard event files."""
+
+    directory: str | None = None
+    """Where they are written, local or a bucket's address. Default: tensorboard in the checkpoint directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackersConfig:
+    """Experiment trackers. Process 0 alone uses them; one that fails never stops the training."""
+
+    wandb: WandbConfig | None = None
+    """Weights & Biases: one run for all attempts. Default: not used."""
+    tensorboard: TensorboardConfig | None = None
+    """TensorBoard. Default: not used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerConfig:
+    """Pretraining of a decoder on text. One of tokens and steps says how long."""
+
+    model: ModelConfig
+    """The model."""
+    data: DataConfig
+    """The text, and how it becomes tokens."""
+    tokens: Annotated[int, Range(1, 1e16)] | None = None
+    """Tokens to train on, rounded up to whole batches. Excludes steps."""
+    steps: Annotated[int, Range(1, 1e9)] | None = None
+    """Optimizer steps to train for. Excludes tokens."""
+    sequence_length: Annotated[int, Range(2, 1048576)] | None = None
+    """Tokens of a row. Default: the preset's, else 2048."""
+    batch_size: Annotated[int, Range(1, 1048576)] | None = None
+    """Rows of a global batch, over all devices; a multiple of their number. Default: the preset's tokens per batch."""
+    gradient_accumulation: Annotated[int, Range(1, 4096)] = 1
+    """Parts in which a batch is computed one after the other, to save memory; batchSize stays the same."""
+    seed: Annotated[int, Range(0, 2147483647)] = 0
+    """Of the initial weights, of the order of the data and of the sample."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimizer and its schedule."""
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    """When to save."""
+    non_finite: NonFiniteConfig = field(default_factory=NonFiniteConfig)
+    """Steps whose loss or gradient is not finite."""
+    evaluation: EvaluationConfig | None = None
+    """Evaluation in training. Default: none."""
+    sample: SampleConfig | None = None
+    """Text to generate. Default: none."""
+    trackers: TrackersConfig | None = None
+    """Experiment trackers. Default: none."""
+    compile_cache: bool = True
+    """Keep compiled programs in the checkpoint directory, for faster restarts. Who can write there can run code in the
+    trainer, so turn it off where others may."""
+    log_every_steps: Annotated[int, Range(1, 1e9)] = 10
+    """Steps between two lines of progress in the log of process 0."""
+    heartbeat_seconds: Annotated[int, Range(5, 3600)] = 30
+    """Silence after which a process counts as lost, and all others end, naming it. One that is killed is noticed at
+    once; this is for those that hang with their machine."""
+    watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+    """When a run that makes no progress is ended."""
+
+    def __post_init__(self) -> None:
+        if self.tokens is not None and self.steps is not None:
+            raise ValueError("steps: excludes tokens; keep one of the two")
+        if self.tokens is None and self.steps is None:
+            raise ValueError("tokens: required, and missing; say how long to train, in tokens or in steps")
+
+
+def parse_config(block: Mapping[str, Any]) -> TrainerConfig:
+    """The configuration that a `trainer` block describes.
+
+    Raises:
+        ConfigurationError: one line about the first field at fault.
+    """
+    return parse(TrainerConfig, block, BLOCK)
+
+
+def load_config(text: str | None) -> TrainerConfig:
+    """The configuration in TPUJOB_CONFIG, a `trainer` block as JSON.
+
+    Raises:
+        ConfigurationError: there is none, it is not JSON, or a field is wrong.
+    """
+    if not text:
+        raise ConfigurationError(
+            "TPUJOB_CONFIG: not set; it holds the trainer block as JSON, as `tpujob run` writes it"
+        )
+    try:
+        block = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"TPUJOB_CONFIG: not JSON ({error}); it holds the trainer block") from error
+    return parse_config(block)
+
+
+def configuration_hash(text: str) -> str:
+    """Sixteen hexadecimal digits that all processes of one run share, whatever the order of keys."""
+    canonical = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -1,0 +1,90 @@
+"""The files of a source: which of those that are there belong to it, and of what kind they are."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+
+from tpujob_trainer.data.config import SourceConfig
+from tpujob_trainer.data.formats import FORMATS, Format, format_named, is_of
+from tpujob_trainer.data.sources.files import DataFile, DataRoot, find_root, list_files
+from tpujob_trainer.data.sources.hugging_face import dataset_files
+from tpujob_trainer.data.sources.tfds import find_tfds_version
+from tpujob_trainer.errors import ConfigurationError, NotFoundError
+
+logger = logging.getLogger(__name__)
+
+_COMMIT = re.compile("@[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files of one kind below one root, sorted by path."""
+
+    root: DataRoot
+    format: Format
+    files: list[DataFile]
+
+
+def list_source(config: SourceConfig, field: str) -> Listing:
+    """The files that a source means now.
+
+    Args:
+        config: the source.
+        field: where it stands in the configuration, for messages.
+
+    Raises:
+        NotFoundError: nothing is there, nothing there can be read as data, or it may not be read.
+        ConfigurationError: there is no such configuration or split.
+    """
+    if config.dataset is not None:
+        what, where = config.dataset, f"{field}.dataset"
+        root, files = dataset_files(config, field)
+    else:
+        assert config.path is not None
+        what, where = config.path, f"{field}.path"
+        root, files = list_files(config.path, where)
+        version = find_tfds_version(root, files)
+        if version is not None:
+            return Listing(root, format_named(version.format), version.files_of(config.split, field))
+        if config.split is not None:
+            raise ConfigurationError(
+                f"{field}.split: {config.split!r}, but {config.path!r} is not the folder of a TFDS version, and has no "
+                "splits; write the split into the path, or leave the key out"
+            )
+    return _of_one_format(config, root, files, what, where)
+
+
+def is_pinned(root: str) -> bool:
+    """Whether a root is a commit, whose files cannot change."""
+    return root.startswith("hf://") and _COMMIT.search(root) is not None
+
+
+def root_now(config: SourceConfig, field: str, begun_with: str) -> str:
+    """Where the files of a run that is continued are now: data may move, a commit stays what it is."""
+    if is_pinned(begun_with):
+        return begun_with
+    if config.dataset is not None:
+        return dataset_files(config, field)[0].url
+    assert config.path is not None
+    return find_root(config.path, f"{field}.path").url
+
+
+def _of_one_format(config: SourceConfig, root: DataRoot, files: list[DataFile], what: str, where: str) -> Listing:
+    wanted = [format_named(config.format)] if config.format else FORMATS
+    for known in wanted:
+        fitting = [file for file in files if is_of(known, file.path)]
+        if config.format and not fitting and len(files) == 1:
+            fitting = files  # one file that was named, whatever its name
+        if fitting:
+            if len(fitting) < len(files):
+                logger.info(
+                    "Files that are not %s are left out: count=%d path=%s", known.name, len(files) - len(fitting), what
+                )
+            return Listing(root, known, fitting)
+    suffixes = ", ".join(known.suffixes[0] for known in wanted)
+    raise NotFoundError(
+        f"{where}: {what!r} matches {len(files)} files, {files[0].path!r} for one, but none ends with {suffixes}; "
+        "give such files, or make some with `tpujob data from-folder`"
+    )

@@ -1,0 +1,62 @@
+"""Units read in the middle of a run, where a file that is away may come back: tried again for a while.
+
+Before the first step a file that is gone or changed is the user's to mend, and refused at once. Hours later it is more
+often a mount that hangs or somebody who copies: what was trained would be lost for nothing.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tpujob_trainer.data.formats import RawRows
+from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.sources.files import PATH
+from tpujob_trainer.data.sources.footers import DataChangedError
+from tpujob_trainer.data.sources.retrying import Retrying, StorageFailedError
+from tpujob_trainer.errors import NotFoundError, TrainerError, brief
+
+
+class PatientReader:
+    """Reads units; may be used by several threads."""
+
+    def __init__(self, reader: UnitReader, limit_seconds: float, retrying: Retrying | None = None) -> None:
+        """Read by a reader, and again for so many seconds."""
+        self._reader = reader
+        self._retrying = retrying or Retrying(limit_seconds=limit_seconds, cause_of=_cause_of, given_up=_given_up)
+
+    def read(self, number: int) -> RawRows:
+        """The rows of a unit, in the order of the file.
+
+        Raises:
+            NotFoundError: the file was gone, cut, another one or unreadable for too long, or its storage failed.
+        """
+        try:
+            return self._retrying(self._reader.path_of(number), lambda: self._read_once(number))
+        except StorageFailedError as error:  # tried again by each request, for as long
+            raise NotFoundError(f"{error} (what was committed is kept)") from error
+
+    def _read_once(self, number: int) -> RawRows:
+        try:
+            return self._reader.read(number)
+        except Exception:
+            self._reader.forget(number)
+            raise
+
+
+def _cause_of(error: BaseException) -> str | None:
+    if isinstance(error, DataChangedError):
+        return "changed"
+    if isinstance(error, NotFoundError):
+        return "missing"
+    if isinstance(error, OSError | pa.ArrowException) and not isinstance(error, TrainerError):
+        return "unreadable"
+    return None
+
+
+def _given_up(what: str, error: Exception, trouble: str) -> TrainerError:
+    if isinstance(error, TrainerError):
+        return NotFoundError(f"{error} ({trouble}; what was committed is kept)")
+    return NotFoundError(
+        f"{PATH}: {what!r} cannot be read: {brief(error)}; put the file back as it was ({trouble}; what was committed "
+        "is kept)"
+    )

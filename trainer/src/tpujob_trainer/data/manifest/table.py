@@ -1,0 +1,140 @@
+"""The manifest as one parquet file beside the checkpoint: a line for each unit, readable by anything."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import fsspec
+import fsspec.core
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tpujob_trainer.data.config import FIELD, Column, DataConfig
+from tpujob_trainer.data.manifest.manifest import Manifest, Source, make_manifest, require_sources, verify_unchanged
+from tpujob_trainer.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "_data.parquet"
+"""The underscore keeps it out of the data, should the checkpoint directory lie below the data's folder."""
+_VERSION = "2"
+
+
+def kept_manifest(directory: str, config: DataConfig, *, batch_size: int) -> Manifest:
+    """The manifest of a run: made by its first attempt, found unchanged by later ones. For one process only.
+
+    Args:
+        directory: path or URL.
+        config: of the data.
+        batch_size: rows of a global batch.
+
+    Raises:
+        DataChangedError: the data is not what it was when the run began.
+        ConfigurationError: as `make_manifest` and `read_manifest`.
+    """
+    manifest = read_manifest(directory, config)
+    if manifest is None:
+        manifest = make_manifest(config, batch_size=batch_size)
+        write_manifest(manifest, directory)
+    else:
+        verify_unchanged(manifest, config)
+    return manifest
+
+
+def write_manifest(manifest: Manifest, directory: str) -> None:
+    """Write the manifest into a directory (path or URL); readers see all of it or nothing. For one process only."""
+    filesystem, folder = fsspec.core.url_to_fs(directory)
+    filesystem.makedirs(folder, exist_ok=True)
+    target = f"{folder.rstrip('/')}/{FILE_NAME}"
+    sink = pa.BufferOutputStream()
+    pq.write_table(_to_table(manifest), sink, compression="zstd")
+    content = sink.getvalue().to_pybytes()
+    if "file" in filesystem.protocol:
+        filesystem.pipe_file(f"{target}.partial", content)
+        filesystem.mv(f"{target}.partial", target)
+    else:  # an object appears whole
+        filesystem.pipe_file(target, content)
+
+
+def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | None = None) -> Manifest | None:
+    """The manifest that a run wrote into a directory, for the data where it is now; None if there is none.
+
+    Args:
+        directory: path or URL.
+        config: of the data.
+        roots: where the data is now, for a process that was told; else its storage is asked.
+
+    Raises:
+        ConfigurationError: the run trained on other columns or sources, or was begun by another version of the trainer.
+    """
+    filesystem, folder = fsspec.core.url_to_fs(directory)
+    try:
+        content = filesystem.cat_file(f"{folder.rstrip('/')}/{FILE_NAME}")
+    except FileNotFoundError:
+        return None
+    table = pq.read_table(pa.BufferReader(content))
+    facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    if facts.get("tpujob.version") != _VERSION:
+        raise ConfigurationError(
+            f"{directory}/{FILE_NAME}: format {facts.get('tpujob.version', 'unknown')} of the list of data, "
+            f"this trainer reads {_VERSION}; go on with the trainer that began the run, "
+            "or begin anew in another spec.checkpointDir"
+        )
+    sources = tuple(_source(facts) for facts in json.loads(facts["tpujob.sources"]))
+    return require_sources(_from_table(table, sources), config, roots)
+
+
+def _to_table(manifest: Manifest) -> pa.Table:
+    """Units, and for a file that has none a line with part -1, so that it is not forgotten."""
+    without = np.setdiff1d(np.arange(len(manifest.paths)), manifest.unit_file).astype(np.int32)
+    nothing = np.zeros(len(without), dtype=np.int64)
+    file = pa.array(np.concatenate([manifest.unit_file, without]))
+    return pa.table(
+        {
+            "source": _by_file(file, pa.array(manifest.file_source)),
+            "path": _by_file(file, pa.array(manifest.paths)),
+            "size": _by_file(file, pa.array(manifest.sizes)),
+            "digest": _by_file(file, pa.array(manifest.digests)),
+            "version": _by_file(file, pa.array(manifest.versions)),
+            "file": file,
+            "part": np.concatenate([manifest.unit_part, nothing.astype(np.int32) - 1]),
+            "first": np.concatenate([manifest.unit_first, nothing]),
+            "count": np.concatenate([manifest.unit_count, nothing]),
+            "bytes": np.concatenate([manifest.unit_bytes, nothing]),
+        },
+        metadata={"tpujob.version": _VERSION, "tpujob.sources": json.dumps([_facts(s) for s in manifest.sources])},
+    )
+
+
+def _by_file(file: pa.Array, values: pa.Array) -> pa.Array:
+    return values.take(file)
+
+
+def _facts(source: Source) -> dict[str, str]:
+    return {"root": source.root, "format": source.format, "kind": source.column.kind, "column": source.column.name}
+
+
+def _source(facts: dict[str, Any]) -> Source:
+    return Source(facts["root"], facts["format"], Column(facts["kind"], facts["column"], FIELD))
+
+
+def _from_table(table: pa.Table, sources: tuple[Source, ...]) -> Manifest:
+    file = table.column("file").to_numpy()
+    line_of_file = np.unique(file, return_index=True)[1]
+    kept = table.column("part").to_numpy() >= 0
+    files = table.select(["source", "path", "size", "digest", "version"]).take(pa.array(line_of_file))
+    units = table.select(["part", "first", "count", "bytes"]).filter(pa.array(kept))
+    return Manifest(
+        sources,
+        tuple(files.column("path").to_pylist()),
+        files.column("source").to_numpy(),
+        files.column("size").to_numpy(),
+        tuple(files.column("digest").to_pylist()),
+        tuple(files.column("version").to_pylist()),
+        file[kept],
+        *(units.column(name).to_numpy() for name in ("part", "first", "count", "bytes")),
+    )

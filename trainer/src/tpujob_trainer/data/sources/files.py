@@ -1,0 +1,170 @@
+"""The files that a path means, and where they are read from."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import fsspec
+import fsspec.core
+
+from tpujob_trainer.data.sources.hub import at_commit, is_hub
+from tpujob_trainer.data.sources.remote import LocalFile, RemoteFile, request
+from tpujob_trainer.errors import NotFoundError, TrainerError
+
+logger = logging.getLogger(__name__)
+
+PATH = "spec.trainer.data.path"
+_PATTERN_CHARACTERS = "*?["
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of the data set: its path below the root, its size in bytes, and what its storage calls its version."""
+
+    path: str
+    size: int
+    version: str
+    """Object generation, or another tag that changes with the content; empty where the storage has none."""
+
+
+@dataclass(frozen=True)
+class DataRoot:
+    """The folder that the paths of a data set are relative to, on its file system."""
+
+    filesystem: Any
+    folder: str
+    limit_seconds: float | None = None
+    """How long a failed read of remote storage is repeated, where that is not as for all of this process."""
+
+    @property
+    def url(self) -> str:
+        """The folder with its protocol."""
+        return str(self.filesystem.unstrip_protocol(self.folder))
+
+    def locate(self, path: str) -> str:
+        """The full path of a file, without protocol, as the file system wants it."""
+        return f"{self.folder.rstrip('/')}/{path}"
+
+    def open(self, path: str, size: int | None = None) -> Any:
+        """The file, opened for reading bytes; remote reads ask for exactly what is wanted, one request each.
+
+        Reads are counted (`read_meter`), and remote ones repeated where that may help (`retrying`).
+
+        Args:
+            path: below the root.
+            size: bytes, where known: saves remote storage the question.
+        """
+        location = self.locate(path)
+        if _is_local(self.filesystem):
+            return LocalFile(location)
+        return RemoteFile(self.filesystem, location, size, limit_seconds=self.limit_seconds)
+
+
+def open_root(url: str, *, limit_seconds: float | None = None) -> DataRoot:
+    """The root at a URL or local path, taken as a folder."""
+    filesystem, folder = fsspec.core.url_to_fs(url)
+    return DataRoot(filesystem, folder, limit_seconds)
+
+
+def find_root(path: str, field: str = PATH) -> DataRoot:
+    """The root of the files that a path means: the folder named, or the one before any pattern."""
+    with explained(path, field):
+        return _root(*_located(path))
+
+
+def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
+    """All files that a path means, sorted by path; those that begin with a dot or an underscore only if named.
+
+    Raises:
+        NotFoundError: nothing is there, or it may not be read.
+    """
+    with explained(path, field):
+        filesystem, location = _located(path)
+        root = _root(filesystem, location)
+        read = filesystem.glob if set(location) & set(_PATTERN_CHARACTERS) else filesystem.find
+        listing = request(path, lambda: read(location, detail=True))
+    found = [info for info in listing.values() if info["type"] == "file"]
+    files = sorted((describe(root, info) for info in found), key=lambda file: file.path)
+    if not PurePosixPath(location).name.startswith((".", "_")):
+        files = [file for file in files if not _is_hidden(file.path)]
+    if not files:
+        raise NotFoundError(f"{field}: {path!r} matches no file; give a file, a folder that has some, or a pattern")
+    return root, files
+
+
+def _located(path: str) -> tuple[Any, str]:
+    """The file system of a path, and where the path is there: on the hub, in one commit."""
+    filesystem, location = fsspec.core.url_to_fs(path)
+    if is_hub(filesystem):
+        return filesystem, request(path, lambda: at_commit(filesystem, location))
+    return filesystem, location
+
+
+def _root(filesystem: Any, location: str) -> DataRoot:
+    parts = location.split("/")
+    fixed = next((at for at, part in enumerate(parts) if set(part) & set(_PATTERN_CHARACTERS)), None)
+    if fixed is not None:
+        return DataRoot(filesystem, "/".join(parts[:fixed]) or location[:1].strip("*?["))
+    if request(location, lambda: filesystem.isdir(location)):
+        return DataRoot(filesystem, location)
+    return DataRoot(filesystem, location.rpartition("/")[0])
+
+
+@contextlib.contextmanager
+def explained(what: str, field: str = PATH) -> Iterator[None]:
+    """Turn "not there" and "not allowed", as the storage clients say them, into one line that ends the run."""
+    try:
+        yield
+    except TrainerError:
+        raise
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"{field}: {what!r} is not there; check the spelling, and that this host sees it"
+        ) from error
+    except (ValueError, ImportError) as error:
+        if "protocol" in str(error).lower() or isinstance(error, ImportError):
+            raise NotFoundError(f"{field}: {what!r} is on a storage that is not supported: {_line(error)}") from error
+        raise
+    except Exception as error:
+        if _is_denied(error):
+            raise NotFoundError(
+                f"{field}: no permission to read {what!r}: {_line(error)}; grant the pod's account read access"
+            ) from error
+        raise
+
+
+def _is_denied(error: Exception) -> bool:
+    """Gcsfs says 403 as OSError("Forbidden: …"), 401 as HttpError; no credentials at all is google.auth's own error."""
+    if isinstance(error, PermissionError):
+        return True
+    if type(error).__module__.startswith("google.auth"):
+        return True
+    return getattr(error, "code", None) in (401, 403) or str(error).startswith(("Forbidden", "Anonymous caller"))
+
+
+def describe(root: DataRoot, info: dict[str, Any]) -> DataFile:
+    """A file as fsspec lists it."""
+    relative = info["name"].removeprefix(root.folder).lstrip("/")
+    version = info.get("generation") or info.get("ETag") or info.get("etag") or info.get("blob_id") or ""
+    size = info["size"]
+    if size is None:  # web servers list names alone
+        size = request(info["name"], lambda: root.filesystem.info(info["name"]))["size"]
+    return DataFile(relative, int(size), str(version))
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.split("/"))
+
+
+def _is_local(filesystem: Any) -> bool:
+    protocol = filesystem.protocol
+    return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,108 @@
+"""Data sets by their name on the Hugging Face hub: which files a configuration and a split mean.
+
+The `datasets` library reads the card and finds the files; their rows are then read like any others. Code that comes
+with a data set is never run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+import fsspec.core
+
+from tpujob_trainer.data.config import SourceConfig
+from tpujob_trainer.data.sources.files import DataFile, DataRoot, describe, explained
+from tpujob_trainer.data.sources.remote import request
+from tpujob_trainer.data.sources.retrying import cause_of
+from tpujob_trainer.errors import ConfigurationError, NotFoundError
+
+
+def dataset_files(config: SourceConfig, field: str) -> tuple[DataRoot, list[DataFile]]:
+    """The files of one split of one configuration, sorted by path, below a root that names the commit.
+
+    Raises:
+        NotFoundError: there is no such data set, or it may not be read.
+        ConfigurationError: there is no such configuration or split.
+    """
+    assert config.dataset is not None
+    by_split = _data_files(config, field)
+    wanted = config.split or "train"
+    if wanted not in by_split:
+        raise ConfigurationError(
+            f"{field}.split: {wanted!r} is not a split of {config.dataset!r}; there are {', '.join(by_split)}"
+        )
+    urls = sorted(str(url) for url in by_split[wanted])
+    filesystem, _ = fsspec.core.url_to_fs(urls[0])
+    locations = [fsspec.core.url_to_fs(url)[1] for url in urls]
+    root = DataRoot(filesystem, _common_folder(locations))
+    with explained(config.dataset, f"{field}.dataset"):
+        return root, sorted((describe(root, info) for info in _infos(root, locations)), key=lambda file: file.path)
+
+
+def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
+    # Imported here: it takes a second, and few runs need it.
+    import datasets
+    from datasets.exceptions import DatasetNotFoundError
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    def load() -> Any:
+        try:
+            return datasets.load_dataset_builder(config.dataset, config.dataset_config, revision=config.revision)
+        except OfflineModeIsEnabled as error:
+            raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {_line(error)}") from error
+        except Exception as error:
+            # The library says "not there" of a hub that is busy: what it was told is in what it was doing then.
+            busy = next((cause for cause in _behind(error) if cause_of(cause) is not None), None)
+            if busy is not None:
+                raise busy from None
+            raise
+
+    try:
+        builder = request(str(config.dataset), load)
+    except DatasetNotFoundError as error:
+        raise NotFoundError(
+            f"{field}.dataset: {config.dataset!r} is not there, or may not be read: {_line(error)}; "
+            "check the spelling, and HF_TOKEN for a private one"
+        ) from error
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {_line(error)}") from error
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"{field}.dataset: {config.dataset!r} needs code of its own, which is not run: {_line(error)}; "
+            "give the files of its data as path"
+        ) from error
+    except ValueError as error:
+        raise ConfigurationError(f"{field}.datasetConfig: {config.dataset!r}: {_line(error)}") from error
+    found = builder.config.data_files
+    if not found:
+        raise ConfigurationError(f"{field}.dataset: {config.dataset!r} has no data files that can be read as they are")
+    return {str(split): list(urls) for split, urls in found.items()}
+
+
+def _behind(error: BaseException | None) -> Iterator[BaseException]:
+    """What a library was told before it said something else, first word first."""
+    found = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    yield from reversed(found)
+
+
+def _common_folder(locations: list[str]) -> str:
+    """The deepest folder that holds them all."""
+    if len(locations) == 1:
+        return str(PurePosixPath(locations[0]).parent)
+    return os.path.commonpath(locations)
+
+
+def _infos(root: DataRoot, locations: list[str]) -> list[dict[str, Any]]:
+    """What the storage says of these files, in one listing."""
+    listing = request(root.folder, lambda: root.filesystem.find(root.folder, detail=True))
+    return [listing[location] for location in locations]
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

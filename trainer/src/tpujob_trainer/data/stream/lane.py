@@ -1,0 +1,266 @@
+"""One lane: a stream of documents of one source, cut into windows, with a position that fits into six numbers.
+
+Documents stand one after the other, each between its own bos and eos. A window of sequence length S has S + 1 tokens;
+the next one begins with the last token of this one, so that each token but the very first is predicted once. What is
+left of a document goes into the next window: nothing is carried along but the position of its first token.
+
+A lane has no end, or that of its last pass over the data: then its last window is filled up with padding, and after it
+come windows of nothing else. No document is left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field
+
+import numpy as np
+import xxhash
+
+from tpujob_trainer.data.manifest.plan import LanePlan
+from tpujob_trainer.data.stream.packing import Stretch
+from tpujob_trainer.data.stream.prefetch import Pending
+from tpujob_trainer.data.stream.rows import SkippedRows, UnitRows
+from tpujob_trainer.data.text.documents import Documents
+from tpujob_trainer.errors import ConfigurationError
+
+StartRead = Callable[[int, int, int], Pending[UnitRows]]
+"""Begins to read rows of a unit: its number, the epoch, how many of its order to leave out."""
+
+BATCHES_AHEAD = 2
+"""How many more batches a lane looks for when its end is near."""
+
+POSITION_NUMBERS = 6
+
+_MOST_SKIPPED_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class LanePosition:
+    """Where the next window of a lane begins, and what it has delivered so far."""
+
+    epoch: int = 0
+    unit: int = 0
+    """Index among the lane's units of this epoch."""
+    row: int = 0
+    """Index in the shuffled order of the unit's rows."""
+    token: int = 0
+    """Tokens of that row's document that come before."""
+    batches: int = 0
+    """Batches delivered, with or without a window of this lane."""
+    digest: int = 0
+    """64 bits over all tokens delivered, in order."""
+
+    def numbers(self) -> np.ndarray:
+        """All six, int64; the digest by its bits."""
+        *places, digest = astuple(self)
+        return np.append(np.array(places, dtype=np.int64), np.array([digest], dtype=np.uint64).view(np.int64))
+
+
+@dataclass
+class _Buffer:
+    """Tokens ahead of the position and some before it, and which document each comes from."""
+
+    tokens: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    starts: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """int64 [documents]: index of the first token of each; the first one's may be negative."""
+    origins: np.ndarray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
+    """int64 [documents, 3]: epoch, unit, row."""
+
+
+class Lane:
+    """The windows of one lane, from a position on."""
+
+    def __init__(
+        self,
+        plan: LanePlan,
+        number: int,
+        *,
+        documents: Documents,
+        sequence_length: int,
+        start_read: StartRead,
+        skipped: SkippedRows,
+        source: int = 0,
+        position: LanePosition = LanePosition(),
+    ) -> None:
+        self._position = position.numbers()
+        self._plan = plan
+        self._number = number
+        self._source = source
+        self._documents = documents
+        self._length = sequence_length
+        self._start_read = start_read
+        self._skipped = skipped
+        self._batch_tokens = plan.rows_per_lane * sequence_length
+        self._buffer = _Buffer()
+        self._at = 0
+        self._drop_tokens = position.token
+        self._cursor = (position.epoch, position.unit)
+        self._pending = self._begin_read(position.row)
+        self._rows: UnitRows | None = None
+        self._unit_read = self._cursor
+        self._empty_units: set[int] = set()
+        self._rows_in_vain = 0
+
+    def ready(self, ends: np.ndarray) -> int:
+        """How many batches can be taken now; one at least, which is waited for. The others wait for nothing.
+
+        Args:
+            ends: int64 [batches]: inputs of this lane in the first batch, in the first two, and so on.
+        """
+        more = 1 if self._plan.epochs is None else (BATCHES_AHEAD - 1) * self._batch_tokens + 2
+        if self._ahead() >= ends[-1] + more:
+            return len(ends)
+        needed = np.where(ends > 0, ends + more, 0)
+        self._fill_to(int(needed[0]))
+        while self._ahead() < needed[-1]:
+            if self._has_rows():
+                self._tokenise_some()
+            elif self._pending is not None and self._pending.is_there():
+                self._next_unit()
+            else:
+                break
+        if self._pending is None and not self._has_rows():
+            return len(ends)
+        return int(np.searchsorted(needed, self._ahead(), side="right"))
+
+    def batches_left(self, ends: np.ndarray) -> np.ndarray:
+        """How many of the batches after each have a token of this lane to predict, int64 [batches].
+
+        At most `BATCHES_AHEAD`, which a lane without end always has. `ready` has said that they are there.
+        """
+        if self._plan.epochs is None:
+            return np.full(len(ends), BATCHES_AHEAD)
+        targets = np.maximum(self._ahead() - 1 - ends, 0)
+        return np.minimum(-(-targets // self._batch_tokens), BATCHES_AHEAD)
+
+    def take(self, ends: np.ndarray) -> tuple[Stretch | None, np.ndarray]:
+        """The tokens of the next batches (none where no row is the lane's), and the positions behind each of them.
+
+        The positions are int64 [batches, 6], as `LanePosition.numbers`. `ready` has said that the batches are there.
+        """
+        buffer, last, size = self._buffer, self._position, len(self._buffer.tokens)
+        positions = np.empty((len(ends), POSITION_NUMBERS), dtype=np.int64)
+        positions[:] = last
+        positions[:, 4] += np.arange(1, len(ends) + 1)
+        stretch = None
+        if ends[-1]:
+            begun = 0 if ends[0] else int(ends.searchsorted(0, side="right"))
+            behind = ends[begun:] + self._at
+            over = len(behind) if behind[-1] < size else int(behind.searchsorted(size))
+            documents = buffer.starts.searchsorted(behind[:over], side="right") - 1
+            there = positions[begun : begun + over]
+            there[:, :3] = buffer.origins[documents]
+            there[:, 3] = behind[:over] - buffer.starts[documents]
+            if over < len(behind):
+                assert self._plan.epochs is not None
+                positions[begun + over :, :4] = (self._plan.epochs, 0, 0, 0)
+            stretch = self._stretch(int(ends[-1]) + 1)
+            positions[begun:, 5] = _chained(int(last[5]), stretch.tokens, [0, *ends[begun:].tolist()])
+            self._at = min(int(behind[-1]), size)
+        self._position = positions[-1]
+        return stretch, positions
+
+    def _stretch(self, wanted: int) -> Stretch:
+        """So many tokens, and nothing where there are no more."""
+        at, buffer = self._at, self._buffer
+        there = min(wanted, len(buffer.tokens) - at)
+        tokens = buffer.tokens[at : at + wanted]
+        if there < wanted:
+            tokens = np.concatenate([tokens, np.zeros(wanted - there, dtype=np.int32)])
+        first, last = buffer.starts.searchsorted((at + 1, at + there)).tolist()
+        return Stretch(tokens, buffer.starts[first:last] - at, there)
+
+    def _ahead(self) -> int:
+        return len(self._buffer.tokens) - self._at
+
+    def _has_rows(self) -> bool:
+        return self._rows is not None and len(self._rows.numbers) > 0
+
+    def _fill_to(self, tokens: int) -> None:
+        """Have so many tokens ahead, or all there are."""
+        while self._ahead() < tokens:
+            while not self._has_rows():
+                if self._pending is None:
+                    return
+                self._next_unit()
+            self._tokenise_some()
+
+    def _tokenise_some(self) -> None:
+        assert self._rows is not None
+        take = self._rows_to_take(self._rows.sizes)
+        rows, self._rows = self._rows.split(take)
+        tokens, lengths = self._documents(rows.column)
+        origins = np.empty((take, 3), dtype=np.int64)
+        origins[:, :2] = self._unit_read
+        origins[:, 2] = rows.numbers
+        if (lengths == 0).any():
+            kept = lengths > 0
+            unit = self._unit_at(self._unit_read)
+            self._skipped.add_refused(unit, rows.originals[~kept], self._documents.refusal)
+            origins, lengths = origins[kept], lengths[kept]
+        starts = np.cumsum(lengths) - lengths - self._drop_tokens
+        tokens, self._drop_tokens = tokens[self._drop_tokens :], 0
+        buffer, at = self._buffer, self._at
+        left = max(0, int(np.searchsorted(buffer.starts, at, side="right")) - 1)
+        self._buffer = _Buffer(
+            np.concatenate([buffer.tokens[at:], tokens]),
+            np.concatenate([buffer.starts[left:] - at, starts + len(buffer.tokens) - at]),
+            np.concatenate([buffer.origins[left:], origins]),
+        )
+        self._at = 0
+
+    def _rows_to_take(self, sizes: np.ndarray) -> int:
+        """Rows to tokenise at once: about four batches of text, so that little is held and little done twice."""
+        target = min(max(8 * self._batch_tokens, 64 << 10), 1 << 20)
+        sizes = sizes[:4096]
+        return int(np.searchsorted(np.cumsum(sizes), target)) + 1 if sizes.sum() > target else len(sizes)
+
+    def _next_unit(self) -> None:
+        """Take the unit that was being read, and begin to read the one after it."""
+        assert self._pending is not None
+        unit, self._unit_read = self._unit_at(self._cursor), self._cursor
+        rows = self._pending.wait()
+        self._cursor = self._after(self._cursor)
+        self._pending = self._begin_read(0)
+        self._rows = rows
+        self._skipped.add(unit, rows)
+        self._require_rows(unit, rows)
+
+    def _begin_read(self, first: int) -> Pending[UnitRows] | None:
+        if self._plan.epochs is not None and self._cursor[0] >= self._plan.epochs:
+            return None
+        return self._start_read(self._unit_at(self._cursor), self._cursor[0], first)
+
+    def _require_rows(self, unit: int, rows: UnitRows) -> None:
+        if len(rows.numbers):
+            self._empty_units.clear()
+            self._rows_in_vain = 0
+            return
+        self._empty_units.add(unit)
+        self._rows_in_vain += sum(map(len, rows.skipped.values()))
+        whole_source = len(self._empty_units) == len(self._plan.source_units[self._source])
+        if whole_source or self._rows_in_vain >= _MOST_SKIPPED_ROWS:
+            raise ConfigurationError(
+                f"spec.trainer.data.textColumn: no usable text in {len(self._empty_units)} units of rows, one after "
+                f"the other ({self._skipped.summary()}); name the column that holds the text"
+            )
+
+    def _unit_at(self, cursor: tuple[int, int]) -> int:
+        return self._plan.unit(self._number, *cursor, self._source)
+
+    def _after(self, cursor: tuple[int, int]) -> tuple[int, int]:
+        epoch, index = cursor
+        return (epoch, index + 1) if index + 1 < self._plan.units_in(self._number, self._source) else (epoch + 1, 0)
+
+
+def _chained(digest: int, tokens: np.ndarray, borders: list[int]) -> np.ndarray:
+    """The digest, int64, after the tokens from each border to the next and one more, where there are any."""
+    content = memoryview(np.ascontiguousarray(tokens, dtype="<i4")).cast("B")
+    last = digest & (1 << 64) - 1
+    found = []
+    for begin, end in itertools.pairwise(borders):
+        if end > begin:
+            last = xxhash.xxh3_64_intdigest(content[4 * begin : 4 * end + 4], last)
+        found.append(last)
+    return np.array(found, dtype=np.uint64).view(np.int64)

@@ -1,0 +1,146 @@
+"""The rows of a unit in their shuffled order, without those that cannot be trained on; and what became of those."""
+
+from __future__ import annotations
+
+import collections
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tpujob_trainer.data.formats import RawRows
+from tpujob_trainer.data.sources.read_meter import METER
+from tpujob_trainer.data.text.columns import KINDS, Kind
+from tpujob_trainer.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+_NAMED = 5
+"""Skipped rows of each cause that are named."""
+_JUDGED_ROWS = 1000
+"""Rows read before their skipped part is judged."""
+
+
+@dataclass(frozen=True)
+class UnitRows:
+    """Usable rows of a unit, in the order in which they are trained on."""
+
+    column: Any
+    """Arrow large_string of texts, or large_list of int32 tokens [usable rows], without nulls, a copy of its own."""
+    numbers: np.ndarray
+    """int64 [usable rows]: the place of each in the shuffled order of all rows of the unit."""
+    originals: np.ndarray
+    """int64 [usable rows]: the place of each in the unit as the file has it."""
+    sizes: np.ndarray
+    """int64 [usable rows]: about the bytes of each; tokens count as four."""
+    skipped: dict[str, np.ndarray] = field(default_factory=dict)
+    """For each cause, the places in the file of the rows that are left out."""
+
+    def split(self, count: int) -> tuple[UnitRows, UnitRows]:
+        """The first rows, and the rest; what was skipped is told of neither."""
+        return (
+            UnitRows(self.column[:count], self.numbers[:count], self.originals[:count], self.sizes[:count]),
+            UnitRows(self.column[count:], self.numbers[count:], self.originals[count:], self.sizes[count:]),
+        )
+
+
+def usable_rows(raw: RawRows, order: np.ndarray, first: int, kind: Kind = KINDS["text"]) -> UnitRows:
+    """The rows that can be trained on, from the `first` of a shuffled order on.
+
+    Args:
+        raw: rows of the kind.
+        order: int64 [rows]: which row is the n-th.
+        first: rows of the order to leave out.
+        kind: what the column holds, and how it becomes texts or tokens.
+    """
+    taken = order[first:]
+    made = kind(raw.column, taken)
+    causes = dict(made.skipped)
+    if raw.broken is not None:
+        broken = raw.broken[taken]
+        causes = {cause: rows & ~broken for cause, rows in causes.items()} | {"malformed": broken}
+    unusable = np.zeros(len(taken), dtype=bool)
+    for rows in causes.values():
+        unusable |= rows
+    kept = np.flatnonzero(~unusable)
+    column = made.take(kept)
+    return UnitRows(
+        column.column,
+        kept + first,
+        taken[kept],
+        column.sizes,
+        {cause: np.sort(taken[rows]) for cause, rows in causes.items() if rows.any()},
+    )
+
+
+class SkippedRows:
+    """Rows by what became of them, in all lanes of a process; fails when too many cannot be used."""
+
+    def __init__(self, name_row: Callable[[int, int], str], *, max_fraction: float = 1.0) -> None:
+        """Count from zero.
+
+        Args:
+            name_row: what a row is called in messages, by its unit and its place there.
+            max_fraction: the largest part of all rows that may be skipped.
+        """
+        self.used = 0
+        self.by_cause: collections.Counter[str] = collections.Counter()
+        self._name_row = name_row
+        self._max_fraction = max_fraction
+        self._named: dict[str, list[str]] = {}
+        self._reported = False
+
+    @property
+    def skipped(self) -> int:
+        """Rows that gave no token."""
+        return self.by_cause.total()
+
+    def add(self, unit: int, rows: UnitRows) -> None:
+        """Count the rows of a unit.
+
+        Raises:
+            ConfigurationError: more rows than allowed could not be used.
+        """
+        self.used += len(rows.numbers)
+        METER.rows["used"] += len(rows.numbers)
+        for cause, places in rows.skipped.items():
+            self._count(unit, places, cause)
+        self._judge()
+
+    def add_refused(self, unit: int, places: np.ndarray, cause: str) -> None:
+        """Count rows as skipped that were counted as used.
+
+        Raises:
+            ConfigurationError: more rows than allowed could not be used.
+        """
+        self.used -= len(places)
+        METER.rows["used"] -= len(places)
+        self._count(unit, places, cause)
+        self._judge()
+
+    def summary(self) -> str:
+        """How many rows were skipped, by cause, and which came first."""
+        told = [
+            f"{count} {cause}: {', '.join(self._named[cause])}{', …' if count > len(self._named[cause]) else ''}"
+            for cause, count in sorted(self.by_cause.items())
+        ]
+        return "; ".join(told) or "no rows"
+
+    def _count(self, unit: int, places: np.ndarray, cause: str) -> None:
+        self.by_cause[cause] += len(places)
+        METER.rows[cause] += len(places)
+        named = self._named.setdefault(cause, [])
+        named += [self._name_row(unit, int(place)) for place in places[: _NAMED - len(named)]]
+
+    def _judge(self) -> None:
+        total = self.used + self.skipped
+        if self.skipped and not self._reported:
+            self._reported = True
+            logger.warning("Rows that cannot be used are left out: %s", self.summary())
+        if total >= _JUDGED_ROWS and self.skipped > self._max_fraction * total:
+            raise ConfigurationError(
+                f"spec.trainer.data.maxSkippedFraction: {self.skipped} of the first {total} rows read here cannot be "
+                f"used, more than {self._max_fraction:g} of them ({self.summary()}); mend the data, or raise the limit"
+            )

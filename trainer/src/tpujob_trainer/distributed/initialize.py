@@ -1,0 +1,146 @@
+"""The begin of a process: who it is, who else is there, and JAX told so explicitly. Nothing is guessed."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import secrets
+import socket
+from collections.abc import Callable
+
+import jax
+
+from tpujob_contract import DistributedProcess, IndependentWorker
+from tpujob_trainer import errors
+from tpujob_trainer.distributed import kv_store, rendezvous_client, versions
+from tpujob_trainer.distributed.peer_monitor import Peers
+from tpujob_trainer.distributed.rendezvous_messages import Hello, Meeting
+
+logger = logging.getLogger(__name__)
+
+JAX_HEARTBEATS = 3
+"""Our own heartbeats after which JAX's ends a process: it aborts without naming anybody, so it comes last."""
+JAX_LEAST_HEARTBEAT_SECONDS = 100
+"""JAX's default."""
+INITIALIZATION_SECONDS = 120
+"""Limit of JAX's own start, once everybody is there."""
+SHUTDOWN_SECONDS = 20
+"""How long an ending process waits for the others to end as well."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Runtime:
+    """This process among the others of its run."""
+
+    process_id: int
+    num_processes: int
+    attempt_id: str
+    """Incarnation, attempt and a nonce, the same in all processes, never the same twice: "1.0-9f3a01bc"."""
+    host: str
+    coordination: kv_store.Coordination
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether this is process 0, which writes the small files and speaks for the run."""
+        return self.process_id == 0
+
+    def close(self) -> None:
+        """Leaves together with the others: for a run that ends in order. Waits for them up to 20 s."""
+        if jax.distributed.is_initialized():
+            jax.distributed.shutdown()
+
+
+def start(
+    process: DistributedProcess | IndependentWorker | None,
+    *,
+    heartbeat_seconds: int,
+    configuration_hash: str,
+    on_met: Callable[[Peers], None] = lambda peers: None,
+) -> Runtime:
+    """The running JAX runtime of this process.
+
+    Args:
+        process: What the environment says, from `tpujob_contract.read_environment`.
+        heartbeat_seconds: Silence after which a process counts as dead and the others end.
+        configuration_hash: Compared between the processes.
+        on_met: Called before JAX starts, with the lines to the other processes.
+
+    Raises:
+        PeersMissingError: not all came within the contract's `startup_seconds`; each missing one is named.
+        ConfigurationError: the processes do not run the same thing.
+    """
+    host = socket.gethostname()
+    if isinstance(process, DistributedProcess) and process.num_processes > 1:
+        meeting = _start_together(process, host, heartbeat_seconds, configuration_hash, on_met)
+        attempt_id = _attempt_id(process, meeting.nonce)
+        talk = kv_store.of_jax(process.process_id, meeting.hosts)
+        runtime = Runtime(process.process_id, process.num_processes, attempt_id, host, talk)
+    else:
+        if process is None:
+            logger.info("No TPUJOB_ variables in the environment: one process on its own")
+        attempt_id = _attempt_id(process, secrets.token_hex(4))
+        runtime = Runtime(0, 1, attempt_id, host, kv_store.alone())
+    if jax.process_count() != runtime.num_processes:
+        raise errors.TrainerError(
+            f"JAX sees {jax.process_count()} processes where the job has {runtime.num_processes}; "
+            "the accelerator's own variables (TPU_*, MEGASCALE_*) disagree with TPUJOB_*"
+        )
+    logger.info(
+        "Process %d of %d on host %s: attempt %s, %d local and %d global %s devices",
+        runtime.process_id,
+        runtime.num_processes,
+        host,
+        attempt_id,
+        jax.local_device_count(),
+        jax.device_count(),
+        jax.default_backend(),
+    )
+    return runtime
+
+
+def _start_together(
+    process: DistributedProcess,
+    host: str,
+    heartbeat_seconds: int,
+    configuration_hash: str,
+    on_met: Callable[[Peers], None],
+) -> Meeting:
+    name, _, port_text = process.coordinator.rpartition(":")
+    port = int(port_text)
+    own = Hello(
+        process_id=process.process_id,
+        run=f"{process.namespace}/{process.name} incarnation {process.incarnation} attempt {process.attempt}",
+        host=host,
+        configuration=configuration_hash,
+        versions=versions.versions(),
+    )
+    places = [
+        f"slice {i // process.hosts_per_slice}, host {i % process.hosts_per_slice}"
+        for i in range(process.num_processes)
+    ]
+    limit = process.startup_seconds
+    if process.process_id == 0:
+        meeting, lines = rendezvous_client.receive(own, places, host=name, port=port, limit_seconds=limit)
+    else:
+        meeting, lines = rendezvous_client.report_to(own, places[0], host=name, port=port, limit_seconds=limit)
+    on_met(Peers(process.process_id, meeting.hosts, lines, heartbeat_seconds=heartbeat_seconds))
+    # JAX's handler would swallow SIGTERM; ours hears it in every phase.
+    jax.config.update("jax_enable_preemption_service", False)
+    # Connections within a job never go through a proxy that happens to be configured: no warning either.
+    jax.config.update("jax_check_proxy_envs", False)
+    bind = rendezvous_client.bind_host(name)
+    jax.distributed.initialize(
+        coordinator_address=process.coordinator,
+        num_processes=process.num_processes,
+        process_id=process.process_id,
+        cluster_detection_method="deactivate",
+        initialization_timeout=INITIALIZATION_SECONDS,
+        heartbeat_timeout_seconds=max(JAX_HEARTBEATS * heartbeat_seconds, JAX_LEAST_HEARTBEAT_SECONDS),
+        shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+        coordinator_bind_address=f"{bind}:{port}" if bind else None,
+    )
+    return meeting
+
+
+def _attempt_id(process: DistributedProcess | IndependentWorker | None, nonce: str) -> str:
+    return f"{process.incarnation}.{process.attempt}-{nonce}" if process else f"0.0-{nonce}"

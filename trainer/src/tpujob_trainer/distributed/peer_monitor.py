@@ -1,0 +1,252 @@
+"""The line that each process keeps to process 0, from the moment they have met until they part.
+
+- Whoever fails says so on it, and everybody ends at once, naming who was first.
+- A connection that breaks without a word is a process that was killed; one that is silent for the heartbeat, a process
+  or a machine that hangs. JAX would find out too, and abort (134) without saying who.
+- It is the connection of the meeting, kept: no port of its own, and it is there before JAX's service is.
+- One thread, small messages, no waiting on anybody: a process that reads nothing harms only itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tpujob_trainer.distributed import failure as failures
+from tpujob_trainer.distributed.failure import Failure, Standing
+from tpujob_trainer.distributed.rendezvous_messages import to_line
+
+logger = logging.getLogger(__name__)
+
+BEATS = 5
+"""Signs of life within one heartbeat limit."""
+ANSWER_SECONDS = 1.5
+"""For process 0 to say who was first, and for the others to have heard it."""
+MAX_LINE_BYTES = 64 * 1024
+
+
+@dataclasses.dataclass
+class _Line:
+    """A connection to another process."""
+
+    process: int
+    connection: socket.socket
+    heard_at: float
+    heard: bytes = b""
+    is_done: bool = False
+    """It has said goodbye, or is gone."""
+    is_silent: bool = False
+    """It has said nothing for too long."""
+
+
+class Peers:
+    """The other processes of the run. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        process_id: int,
+        hosts: Sequence[str],
+        connections: Mapping[int, socket.socket],
+        *,
+        heartbeat_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is said or heard before `start`.
+
+        Args:
+            process_id: Of this process.
+            hosts: The host name of each process.
+            connections: By process: to all others on process 0, else to process 0. They are closed at the end.
+            heartbeat_seconds: Silence after which a process counts as lost.
+            clock: Monotonic, in seconds.
+        """
+        self.process_id = process_id
+        self.heartbeat_seconds = heartbeat_seconds
+        self.asked: str | None = None
+        """Who was asked to stop first, as in "SIGTERM at process 1 on host h"; None: nobody, as far as is known."""
+        self._hosts = hosts
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._verdict: Failure | None = None
+        self._decided = threading.Event()
+        self._parted = threading.Event()
+        self._has_said_goodbye = False
+        self._standings: dict[int, Standing] = {}
+        self._selector = selectors.DefaultSelector()
+        now = clock()
+        self._lines = [_Line(process, connection, now) for process, connection in sorted(connections.items())]
+        for line in self._lines:
+            line.connection.setblocking(False)
+            self._selector.register(line.connection, selectors.EVENT_READ, line)
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether this is process 0, which all others are connected to."""
+        return self.process_id == 0
+
+    def name(self, process_id: int) -> str:
+        """A process as people look for it: "process 3 on host h"."""
+        return f"process {process_id} on host {self._hosts[process_id]}"
+
+    def start(
+        self,
+        *,
+        on_verdict: Callable[[Failure], None],
+        standing: Callable[[], Standing] = Standing,
+        on_beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begins to listen and to tell.
+
+        Args:
+            on_verdict: Called once, in a thread, when the run is over for a reason that is not this process's own.
+            standing: How far this process has come.
+            on_beat: Called with every sign of life.
+        """
+        self._on_verdict, self._standing, self._on_beat = on_verdict, standing, on_beat
+        now = self._clock()
+        for line in self._lines:
+            line.heard_at = now
+        threading.Thread(target=self._run, name="peers", daemon=True).start()
+
+    def fail(self, failure: Failure) -> Failure:
+        """Tells all why this process ends; the failure that was first, which may be another's."""
+        if self.is_lead:
+            self._judge(failure)
+        else:
+            self._say({"failure": dataclasses.asdict(failure)})
+            self._decided.wait(ANSWER_SECONDS)
+        return self._verdict or failure
+
+    def wait(self, limit_seconds: float) -> Failure | None:
+        """Why the run is over, waiting for it to be known."""
+        self._decided.wait(limit_seconds)
+        return self._verdict
+
+    def tell_asked(self, why: str) -> None:
+        """Tells all that this process was asked to stop: for their messages, the step carries the request itself."""
+        self._note_asked(f"{why} at {self.name(self.process_id)}")
+
+    def part(self, limit_seconds: float = ANSWER_SECONDS) -> None:
+        """Goes without being missed; waits for the other end to have heard, or to have gone."""
+        with self._lock:
+            self._has_said_goodbye = True
+        # Also to those who said theirs before: they wait for this one.
+        self._say({"bye": True}, self._lines)
+        self._parted.wait(limit_seconds)
+
+    def _run(self) -> None:
+        interval = self.heartbeat_seconds / BEATS
+        next_beat = 0.0
+        while True:
+            if self._clock() >= next_beat:
+                next_beat = self._clock() + interval
+                self._beat()
+            for key, _ in self._selector.select(max(next_beat - self._clock(), 0)):
+                self._receive(key.data)
+            self._notice_silence()
+            if not self._awaited():
+                self._parted.set()
+            if all(line.is_done for line in self._lines):
+                return
+
+    def _awaited(self) -> list[_Line]:
+        return [line for line in self._lines if not line.is_done and not line.is_silent]
+
+    def _beat(self) -> None:
+        own = self._standing()
+        self._standings[self.process_id] = own
+        self._say({"beat": dataclasses.asdict(own)})
+        self._on_beat()
+
+    def _receive(self, line: _Line) -> None:
+        try:
+            heard = line.connection.recv(MAX_LINE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        line.heard_at = self._clock()
+        if not heard:
+            self._close(line)
+            return
+        *whole, line.heard = (line.heard + heard).split(b"\n")
+        if len(line.heard) > MAX_LINE_BYTES:
+            line.heard = b""
+        for text in whole:
+            # What cannot be read comes from a newer or older trainer: nothing to end a run for.
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                self._hear(line, json.loads(text))
+
+    def _hear(self, line: _Line, said: Mapping[str, Any]) -> None:
+        if "beat" in said:
+            self._standings[line.process] = Standing(**said["beat"])
+        elif "failure" in said and self.is_lead:
+            self._judge(Failure.parse(said["failure"]), from_elsewhere=True)
+        elif "verdict" in said and line.process == 0:
+            self._decide(Failure.parse(said["verdict"]), from_elsewhere=True)
+        elif "asked" in said:
+            self._note_asked(str(said["asked"])[: failures.MESSAGE_CHARACTERS])
+        elif "bye" in said:
+            line.is_done = True
+            if self.is_lead:
+                # Its last word; our own goodbye comes when we go.
+                self._selector.unregister(line.connection)
+
+    def _close(self, line: _Line) -> None:
+        was_done, line.is_done = line.is_done, True
+        self._selector.unregister(line.connection)
+        line.connection.close()
+        if not was_done:
+            self._judge(failures.lost([line.process], self.name), from_elsewhere=True)
+
+    def _notice_silence(self) -> None:
+        now = self._clock()
+        silent = [line for line in self._awaited() if now - line.heard_at > self.heartbeat_seconds]
+        if silent:
+            for line in silent:
+                line.is_silent = True
+            longest = max(now - line.heard_at for line in silent)
+            found = failures.lost([line.process for line in silent], self.name, silent_seconds=longest)
+            self._judge(found, from_elsewhere=True)
+
+    def _judge(self, failure: Failure, *, from_elsewhere: bool = False) -> None:
+        if failure.kind == "stalled":
+            self._standings[self.process_id] = self._standing()
+            failure = failures.stalled(failure, self._standings, self.name)
+        self._decide(failure, from_elsewhere=from_elsewhere)
+
+    def _decide(self, failure: Failure, *, from_elsewhere: bool) -> None:
+        with self._lock:
+            if self._verdict is not None or (self._has_said_goodbye and failure.kind == "lost"):
+                return
+            self._verdict = failure
+            if self.is_lead:
+                self._say({"verdict": dataclasses.asdict(failure)})
+        self._decided.set()
+        if from_elsewhere and (failure.process != self.process_id or failure.kind == "lost"):
+            # Not in this thread, which has to hear the others go.
+            threading.Thread(target=self._on_verdict, args=(failure,), name="verdict", daemon=True).start()
+
+    def _note_asked(self, who: str) -> None:
+        with self._lock:
+            if self.asked is not None:
+                return
+            self.asked = who
+        self._say({"asked": who})
+
+    def _say(self, values: Mapping[str, Any], lines: Sequence[_Line] | None = None) -> None:
+        """Says something on these lines; without them, to all who have not gone."""
+        text = to_line(values)
+        with self._lock:
+            for line in [line for line in self._lines if not line.is_done] if lines is None else lines:
+                # What does not fit at once goes to somebody who reads nothing; silence will tell.
+                with contextlib.suppress(OSError):
+                    line.connection.send(text)

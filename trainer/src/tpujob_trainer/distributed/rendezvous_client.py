@@ -1,0 +1,123 @@
+"""Everybody meets before JAX starts, so that whoever is missing can be named.
+
+`jax.distributed.initialize` aborts the process when somebody never comes, and says not who. So process 0 listens on the
+coordinator's own port first and the others report there. It stops listening when all have met, so that JAX can; the
+connections stay, and are the lines on which the processes hear of each other until they part (`peer_monitor`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import json
+import socket
+import time
+from collections.abc import Sequence
+
+from tpujob_trainer import errors
+from tpujob_trainer.distributed.rendezvous_messages import Hello, Meeting, to_line
+from tpujob_trainer.distributed.rendezvous_server import Reception
+
+MAX_ANSWER_BYTES = 1024 * 1024
+"""Of process 0: it names all hosts."""
+SILENCE_SECONDS = 15.0
+"""Silence after which process 0 counts as gone."""
+RETRY_SECONDS = 0.3
+
+
+Met = tuple[Meeting, dict[int, socket.socket]]
+"""What everybody goes on with, and the open connections: of process 0 to all others, of these to process 0."""
+
+
+def bind_host(coordinator_host: str) -> str | None:
+    """Where process 0 listens: on the loopback address when the coordinator's is one, else everywhere (None)."""
+    if coordinator_host == "localhost":
+        return "127.0.0.1"
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(coordinator_host).is_loopback:
+            return coordinator_host
+    return None
+
+
+def receive(own: Hello, places: Sequence[str], *, host: str, port: int, limit_seconds: float) -> Met:
+    """Waits, as process 0, for all others, and lets everyone go on.
+
+    Raises:
+        PeersMissingError: somebody did not come; everybody present ends with the same words.
+        ConfigurationError: somebody runs something else; likewise.
+        TrainerError: the port cannot be had.
+    """
+    deadline = time.monotonic() + limit_seconds
+    with _listen(host, port, deadline) as listener, Reception(listener, own, places) as reception:
+        return reception.wait(deadline, limit_seconds)
+
+
+def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_seconds: float) -> Met:
+    """Reports to process 0, and goes on when everybody is there.
+
+    Raises:
+        PeersMissingError: process 0 did not answer, or somebody else did not come.
+        ConfigurationError: somebody runs something else.
+    """
+    deadline = time.monotonic() + limit_seconds
+    problem = "no answer"
+    while time.monotonic() < deadline:
+        connection = None
+        try:
+            connection = socket.create_connection((host, port), timeout=SILENCE_SECONDS)
+            connection.sendall(to_line(dataclasses.asdict(own)))
+            # Unbuffered: what follows the meeting is read by others.
+            while line := _read_line(connection):
+                said = json.loads(line)
+                if "error" in said:
+                    raise errors.from_dict(said)
+                if "nonce" in said:
+                    met = Meeting(str(said["nonce"]), tuple(map(str, said["hosts"]))), {0: connection}
+                    connection = None
+                    return met
+                if "refused" in said:
+                    problem = str(said["refused"])
+                    break
+                # It is there and counting: its limit decides, whoever of us began earlier.
+                deadline = max(deadline, time.monotonic() + SILENCE_SECONDS)
+            else:
+                problem = "it closed the connection"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            problem = str(error) or type(error).__name__
+        finally:
+            if connection is not None:
+                connection.close()
+        time.sleep(min(RETRY_SECONDS, max(deadline - time.monotonic(), 0)))
+    raise errors.PeersMissingError(
+        f"process 0 ({place_of_lead}) at {host}:{port} did not answer within {limit_seconds:g} s ({problem}); "
+        "see whether its pod is scheduled, and whether its log ends before this"
+    )
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    """The next line; nothing when the connection is closed."""
+    line = bytearray()
+    while not line.endswith(b"\n") and len(line) < MAX_ANSWER_BYTES:
+        heard = connection.recv(1)
+        if not heard:
+            return b""
+        line += heard
+    return bytes(line)
+
+
+def _listen(host: str, port: int, deadline: float) -> socket.socket:
+    everywhere = bind_host(host) is None
+    while True:
+        try:
+            if everywhere and socket.has_dualstack_ipv6():
+                return socket.create_server(("", port), family=socket.AF_INET6, backlog=256, dualstack_ipv6=True)
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server(("" if everywhere else bind_host(host) or "", port), family=family, backlog=256)
+        except OSError as error:
+            # A predecessor may still be leaving.
+            if time.monotonic() >= deadline:
+                raise errors.TrainerError(
+                    f"process 0 cannot listen on port {port}: {error.strerror or error}; end the program that has it"
+                ) from error
+            time.sleep(RETRY_SECONDS)

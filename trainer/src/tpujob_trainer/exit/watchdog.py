@@ -1,0 +1,116 @@
+"""Notices that a run has stopped making progress, and ends it with the stacks of all threads.
+
+- Progress is what the report is told: a step, or a new phase. Nobody has to feed the watchdog.
+- Steps are short and alike, so their limit follows from how long they usually take; restoring and compiling are not,
+  so they have a limit of their own, which is also the grace at start.
+- It is a thread, and looks at nothing that the devices hold: it works while the main thread waits for ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Annotated, Protocol
+
+from tpujob_trainer.config_parsing import Range
+from tpujob_trainer.distributed.failure import Standing
+from tpujob_trainer.exit import stack_traces
+
+LEAST_STEP_SECONDS = 300.0
+"""A stalled file system or a slow bucket often comes back within minutes."""
+USUAL_STEPS = 20.0
+"""A step that takes so many times the usual one does not end."""
+REMEMBERED_STEPS = 31
+LOOK_SECONDS = 1.0
+TRAINING = "training"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WatchdogConfig:
+    """When a run that makes no progress is ended, with code 79 on all processes, and a restart that is charged.
+
+    The stacks of all threads go to the log and beside the checkpoint before.
+    """
+
+    step_seconds: Annotated[int, Range(5, 604800)] | None = None
+    """Longest time without a step, while training. Default: 20 times the usual step, at least 300."""
+    phase_seconds: Annotated[int, Range(5, 604800)] = 1800
+    """Longest time in one of the other phases (starting, restoring, compiling, saving, evaluating, sampling)."""
+
+
+class Watched(Protocol):
+    """The part of the report that is looked at."""
+
+    @property
+    def turns(self) -> int:
+        """Signs of progress so far."""
+
+    @property
+    def phase(self) -> str:
+        """The present phase."""
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+
+
+class Watchdog:
+    """Looks at the report once a second."""
+
+    def __init__(self, report: Watched, config: WatchdogConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        """Nothing is watched before `look` is called or `start`ed."""
+        self._report = report
+        self._config = config
+        self._clock = clock
+        self._turns = report.turns
+        self._since = clock()
+        self._last: tuple[str, int] = (report.phase, report.step)
+        self._steps: deque[float] = deque(maxlen=REMEMBERED_STEPS)
+
+    def start(self, on_stall: Callable[[str], None]) -> None:
+        """Watches in a thread; `on_stall` is called once, with what was noticed."""
+
+        def watch() -> None:
+            ticks = threading.Event()
+            while (found := self.look()) is None:
+                ticks.wait(LOOK_SECONDS)
+            on_stall(found)
+
+        threading.Thread(target=watch, name="watchdog", daemon=True).start()
+
+    def look(self) -> str | None:
+        """What is wrong, as "no progress for 300 s"; None while all is well."""
+        now, turns = self._clock(), self._report.turns
+        if turns != self._turns:
+            phase, step = self._report.phase, self._report.step
+            if phase == TRAINING and self._last[0] == TRAINING and step > self._last[1]:
+                self._steps.append((now - self._since) / (step - self._last[1]))
+            self._turns, self._since, self._last = turns, now, (phase, step)
+        limit = self.limit_seconds
+        return f"no progress for {now - self._since:.0f} s" if now - self._since > limit else None
+
+    @property
+    def limit_seconds(self) -> float:
+        """How long the present phase may go on without a sign of progress."""
+        if self._report.phase != TRAINING:
+            return self._config.phase_seconds
+        if self._config.step_seconds is not None:
+            return self._config.step_seconds
+        usual = statistics.median(self._steps) if self._steps else 0.0
+        return max(LEAST_STEP_SECONDS, USUAL_STEPS * usual)
+
+    def standing(self) -> Standing:
+        """How far this process has come, and what it is at. For any thread."""
+        where, waits = stack_traces.main_thread()
+        return Standing(
+            phase=self._report.phase,
+            step=self._report.step,
+            turns=self._report.turns,
+            seconds=self._clock() - self._since,
+            where=where,
+            waits=waits,
+        )

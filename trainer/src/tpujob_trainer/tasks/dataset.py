@@ -1,0 +1,100 @@
+"""The text of a session: its units, made once by process 0, kept beside the checkpoint, the same for all processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpujob_trainer import data
+from tpujob_trainer.checkpoint import layout, ownership
+from tpujob_trainer.config.resolve import ResolvedConfig
+from tpujob_trainer.tasks.session import Session
+
+MANIFEST_LIMIT_SECONDS = 3600.0
+"""For process 0 to read the footers of all files."""
+METADATA_LIMIT_SECONDS = 300.0
+"""For process 0 to read what the newest checkpoint says about itself."""
+EVALUATION = "evaluation"
+"""Folder of the checkpoint directory for the manifest of the evaluation's data."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a run is trained on, and how it is divided."""
+
+    manifest: data.Manifest
+    tokenizer: data.Tokenizer
+    plan: data.LanePlan
+    described: Mapping[str, str | int]
+    """All that the batches depend on; kept with every checkpoint."""
+
+
+def training_data(session: Session, run: ResolvedConfig, tokenizer: data.Tokenizer) -> Dataset:
+    """The run's data; where a checkpoint is there, exactly what it was trained on so far.
+
+    Raises:
+        ConfigurationError: the batches would not be those that the run began with; the field is named.
+    """
+    manifest = shared_manifest(session, run.data, batch_size=run.batch_size)
+    begun = _begun_with(session)
+    lanes = int(begun["lanes"]) if begun else None
+    plan = data.plan_lanes(manifest, run.data, batch_size=run.batch_size, seed=run.seed, begun_with=lanes)
+    described = data.describe_data(manifest, tokenizer, plan, run.sequence_length)
+    if begun:
+        data.require_same_data(begun, described)
+    return Dataset(manifest, tokenizer, plan, described)
+
+
+def _begun_with(session: Session) -> Mapping[str, str | int] | None:
+    """What the newest checkpoint says about its data; None where there is no checkpoint."""
+    directory = session.directory
+    if directory is None:
+        return None
+
+    def read() -> Mapping[str, str | int] | None:
+        try:
+            found = layout.metadata_of_newest(directory)
+        except OSError as error:
+            raise ownership.unusable(directory, error) from error
+        return found.get("data") if found else None
+
+    begun: Mapping[str, str | int] | None = session.runtime.coordination.lead_decides(
+        "data/begun", read, limit_seconds=METADATA_LIMIT_SECONDS
+    )
+    return begun
+
+
+def shared_manifest(
+    session: Session, config: data.DataConfig, *, batch_size: int, folder: str | None = None
+) -> data.Manifest:
+    """The data's units, for all processes and attempts.
+
+    Args:
+        session: whose checkpoint directory keeps them. Without one every process looks for itself.
+        config: which data.
+        batch_size: rows of a global batch.
+        folder: of the checkpoint directory; None: the directory itself.
+
+    Raises:
+        DataChangedError: the data is not what it was when the run began.
+    """
+    directory = session.directory
+    if directory is None:
+        return data.make_manifest(config, batch_size=batch_size)
+    if "://" not in directory:
+        directory = str(Path(directory).absolute())
+    where = f"{directory}/{folder}" if folder else directory
+
+    def make() -> str:
+        manifest = data.kept_manifest(where, config, batch_size=batch_size)
+        return json.dumps([manifest.fingerprint, [source.root for source in manifest.sources]])
+
+    name = f"manifest/{folder}" if folder else "manifest"
+    decided = session.runtime.coordination.lead_decides(name, make, limit_seconds=MANIFEST_LIMIT_SECONDS)
+    fingerprint, roots = json.loads(decided)
+    kept = data.read_manifest(where, config, roots=roots)
+    assert kept is not None
+    assert kept.fingerprint == fingerprint
+    return kept

@@ -1,0 +1,156 @@
+"""What a task needs around its work: the other processes, the report, the checkpoint directory, the attempt's file."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import jax
+
+from tpujob_contract import DistributedProcess, ExitCode, environment, ports
+from tpujob_trainer.checkpoint import ownership
+from tpujob_trainer.config.schema import TrainerConfig, configuration_hash
+from tpujob_trainer.data.sources.read_meter import METER
+from tpujob_trainer.distributed import initialize
+from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.exit.stop_request import StopRequest
+from tpujob_trainer.exit.watchdog import Watchdog
+from tpujob_trainer.model.mesh import require_devices
+from tpujob_trainer.telemetry import attempts, compile_cache, server
+from tpujob_trainer.telemetry.goodput import Goodput
+from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.process import process_age
+from tpujob_trainer.telemetry.report import Phase, Report
+
+logger = logging.getLogger(__name__)
+
+COMPILE_LIMIT_SECONDS = 1800.0
+"""For the slowest process to compile."""
+PARTING = (
+    "phase",
+    "step",
+    "steps",
+    "loss",
+    "committed_step",
+    "committed_time",
+    "checkpoint_failing_since",
+    "checkpoint_message",
+    "data_slow_message",
+    "data_wait_fraction",
+    "goodput",
+    "goodput_fraction",
+)
+"""Facts of the report that the termination message of process 0 keeps."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """One attempt of a run in this process, from the moment all processes have met."""
+
+    runtime: Runtime
+    directory: str | None
+    """The checkpoint directory; None: nothing is saved."""
+    slices: int
+    stop: StopRequest
+    report: Report
+    metrics: Metrics
+    claim: ownership.Claim | None
+    attempt: attempts.Attempt | None
+    goodput: Goodput
+
+    @classmethod
+    def begin(
+        cls, process: DistributedProcess | None, config: TrainerConfig, environ: Mapping[str, str], stop: StopRequest
+    ) -> Self:
+        """The session of this process; waits for the others.
+
+        Raises:
+            PeersMissingError: somebody did not come.
+            ConfigurationError: the checkpoint directory is another job's.
+            TrainerError: jax does not see the devices that were asked for.
+        """
+        started = datetime.datetime.now(datetime.UTC)
+        report = Report(age=process_age())
+        report.follow(METER.facts)
+        metrics = Metrics(report)
+        stop.watched(Watchdog(report, config.watchdog))
+        port = process.report_port if process else int(environ.get(environment.REPORT_PORT) or ports.REPORT)
+        server.serve(report.snapshot, metrics.exposition, host=server.address(environ), port=port)
+        runtime = initialize.start(
+            process,
+            heartbeat_seconds=config.heartbeat_seconds,
+            configuration_hash=configuration_hash(environ[environment.CONFIG]),
+            on_met=stop.joined,
+        )
+        if process:
+            require_devices(
+                num_processes=process.num_processes,
+                chips_per_host=process.chips_per_host,
+                devices=jax.devices(),
+                name=runtime.coordination.name,
+            )
+        directory = environ.get(environment.CHECKPOINT_DIR) or None
+        claim, attempt = None, None
+        if directory:
+            owner = f"{process.namespace}/{process.name}" if process else "local/trainer"
+            claim = ownership.claim(directory, owner=owner, adopt=config.checkpoint.adopt, runtime=runtime)
+            attempt = attempts.Attempt(
+                directory, attempt_id=runtime.attempt_id, started=started, is_lead=runtime.is_lead
+            )
+        metrics.devices = jax.local_devices()
+        cache = compile_cache.use(directory, enabled=config.compile_cache)
+        if cache and runtime.is_lead:
+            logger.info("Compiled programs are kept in %s", cache)
+        report.update(
+            process_id=runtime.process_id,
+            processes=runtime.num_processes,
+            attempt=runtime.attempt_id,
+            checkpoint=directory,
+        )
+        slices = process.slices if process else 1
+        account = Goodput(directory, report, keeps_file=runtime.is_lead)
+        session = cls(runtime, directory, slices, stop, report, metrics, claim, attempt, account)
+        stop.at_exit(session._last_words)
+        if runtime.is_lead:
+            stop.parting = session._parting
+        if attempt:
+            attempt.write(report.snapshot())
+        return session
+
+    def compiled(self, name: str, jitted: Any, *abstract: Any) -> Any:
+        """The compiled function, once all processes have it.
+
+        Who compiles faster would wait for the others in an exchange between devices, which has limits of its own (30 s
+        over gloo).
+        """
+        self.report.enter("compiling")
+        began = time.monotonic()
+        compiled = jitted.lower(*abstract).compile()
+        if self.runtime.is_lead:
+            logger.info("Compiled the %s in %.1f s", name, time.monotonic() - began)
+        self.runtime.coordination.barrier(f"compiled/{name}", limit_seconds=COMPILE_LIMIT_SECONDS)
+        return compiled
+
+    def end(self) -> None:
+        """Leaves together with the others, for a run that ends in order."""
+        self.runtime.close()
+        if self.claim:
+            self.claim.close()
+
+    def _parting(self) -> dict[str, Any]:
+        return {name: value for name, value in self.report.snapshot().items() if name in PARTING}
+
+    def _last_words(self, code: int, message: str) -> None:
+        phases: dict[int, Phase] = {ExitCode.FINISHED: "finished", ExitCode.STOPPED: "stopping"}
+        self.report.enter(phases.get(code, "failed"))
+        if code != ExitCode.FINISHED:
+            self.report.update(message=message)
+        self.goodput.close()
+        if self.attempt:
+            if self.stop.stacks:
+                self.attempt.write_stacks(self.runtime.process_id, self.stop.stacks)
+            self.attempt.write(self.report.snapshot(), exit_code=code)

@@ -1,0 +1,79 @@
+"""The trackers of a session, from the configuration."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+from tpujob_trainer import errors
+from tpujob_trainer.config.resolve import ResolvedConfig
+from tpujob_trainer.config.schema import BLOCK
+from tpujob_trainer.tasks.session import Session
+from tpujob_trainer.telemetry.samples_file import SamplesFile
+from tpujob_trainer.telemetry.trackers import Background, Tracker, Trackers
+
+LIMIT_SECONDS = 60.0
+LAST_WORDS_SECONDS = 3.0
+"""To tell what is left when the process ends out of order."""
+
+
+def make_trackers(session: Session, run: ResolvedConfig, *, first_step: int) -> Trackers:
+    """The trackers that are configured, and samples.jsonl; nothing on any process but 0.
+
+    Raises:
+        ConfigurationError: a package is not installed on process 0, or there is no place for the files.
+    """
+    session.runtime.coordination.lead_decides("trackers", lambda: _check(session, run), limit_seconds=LIMIT_SECONDS)
+    if not session.runtime.is_lead:
+        return Trackers()
+    directory, configured = session.directory, run.trackers
+
+    def lost(name: str) -> None:
+        session.metrics.tracker_failures.labels(tracker=name).inc()
+
+    made = []
+    if directory and run.sample:
+        made.append(Background("samples.jsonl", lambda: SamplesFile(directory), lost=lost))
+    if configured and configured.tensorboard:
+        folder = configured.tensorboard.directory or f"{directory}/tensorboard"
+
+        def tensorboard() -> Tracker:
+            from tpujob_trainer.telemetry.tensorboard import TensorBoard
+
+            return TensorBoard(folder, first_step=first_step)
+
+        made.append(Background("tensorboard", tensorboard, lost=lost))
+    if configured and configured.wandb:
+        block = configured.wandb
+
+        def wandb() -> Tracker:
+            from tpujob_trainer.telemetry.wandb import WandB
+
+            return WandB(
+                project=block.project,
+                entity=block.entity,
+                name=block.name,
+                directory=directory,
+                config=json.loads(run.as_json()),
+            )
+
+        made.append(Background("wandb", wandb, lost=lost))
+    trackers = Trackers(made)
+    session.stop.at_exit(lambda code, message: trackers.close(LAST_WORDS_SECONDS))
+    return trackers
+
+
+def _check(session: Session, run: ResolvedConfig) -> None:
+    configured = run.trackers
+    if configured is None:
+        return
+    for block, package in ((configured.tensorboard, "tensorboardX"), (configured.wandb, "wandb")):
+        if block is not None and importlib.util.find_spec(package) is None:
+            raise errors.ConfigurationError(
+                f"{BLOCK}.trackers: the package {package} is not installed in this image; install it there "
+                f"(pip install {package.lower()}), or leave the tracker out"
+            )
+    if configured.tensorboard and configured.tensorboard.directory is None and session.directory is None:
+        raise errors.ConfigurationError(
+            f"{BLOCK}.trackers.tensorboard.directory: required, since spec.checkpointDir is not set"
+        )

@@ -1,0 +1,222 @@
+"""Every Prometheus metric of the trainer, by name. Dashboards and rules are checked against `NAMES`.
+
+Facts that the report knows are read from it at each scrape, so that they cannot disagree with it; the rest is counted
+here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import prometheus_client
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tpujob_trainer.data.sources.read_meter import CAUSES, METER, ReadMeter
+from tpujob_trainer.telemetry.compile_cache import COUNTS
+from tpujob_trainer.telemetry.process import resident_bytes
+from tpujob_trainer.telemetry.report import Report
+
+STEP_SECONDS_BUCKETS = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0)
+CHECKPOINT_SECONDS_BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+GAUGES = {
+    "step": ("tpujob_step", "Last finished training step."),
+    "steps": ("tpujob_steps", "Training steps of the whole run."),
+    "loss": ("tpujob_loss", "Training loss of the last step that was read, in nats per token."),
+    "gradient_norm": ("tpujob_gradient_norm", "Global norm of the gradient before clipping, of the last step read."),
+    "evaluation_loss": ("tpujob_evaluation_loss", "Loss of the last evaluation, in nats per token."),
+    "evaluation_step": ("tpujob_evaluation_step", "Training step of the last evaluation."),
+    "tokens_per_second": ("tpujob_tokens_per_second", "Tokens of all processes per second, over the last interval."),
+    "mfu": ("tpujob_mfu_ratio", "Model FLOPs utilisation over the last interval, of the devices' peak in bfloat16."),
+    "goodput_fraction": ("tpujob_goodput_ratio", "Part of the run's time, over all attempts, in steps that count."),
+    "committed_step": ("tpujob_checkpoint_committed_step", "Step of the last committed checkpoint."),
+    "committed_time": ("tpujob_checkpoint_committed_timestamp_seconds", "When the last checkpoint was committed."),
+    "checkpoint_failing_since": (
+        "tpujob_checkpoint_failing_since_timestamp_seconds",
+        "Since when saves fail; absent while the last one was committed.",
+    ),
+    "data_wait_fraction": (
+        "tpujob_data_wait_fraction",
+        "Part of the last minute for which the loop waited for data; absent before the second batch.",
+    ),
+    "restored_from": ("tpujob_restored_from_step", "Step of the checkpoint that this attempt went on from."),
+}
+"""Fact of the report → metric. Absent while the fact is not known."""
+
+PHASE = "tpujob_phase"
+PHASE_SECONDS = "tpujob_phase_seconds"
+HEARTBEAT = "tpujob_heartbeat_timestamp_seconds"
+GOODPUT = "tpujob_goodput_seconds"
+DATA_WAIT = "tpujob_data_wait_seconds"
+
+
+class Metrics:
+    """The counters of one process, and what its report knows, in a registry of their own."""
+
+    def __init__(self, report: Report) -> None:
+        self.registry = prometheus_client.CollectorRegistry()
+        self.tokens = prometheus_client.Counter(
+            "tpujob_tokens", "Tokens trained on by all processes in this attempt.", registry=self.registry
+        )
+        self.step_seconds = prometheus_client.Histogram(
+            "tpujob_step_seconds", "Time of one step.", buckets=STEP_SECONDS_BUCKETS, registry=self.registry
+        )
+        self.checkpoint_blocking_seconds = prometheus_client.Histogram(
+            "tpujob_checkpoint_blocking_seconds",
+            "Time for which a save kept the loop waiting.",
+            buckets=CHECKPOINT_SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+        self.checkpoint_commit_seconds = prometheus_client.Histogram(
+            "tpujob_checkpoint_commit_seconds",
+            "Time from the begin of a save to its commit.",
+            buckets=CHECKPOINT_SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+        self.checkpoint_failures = prometheus_client.Counter(
+            "tpujob_checkpoint_failures", "Saves that did not become a checkpoint.", registry=self.registry
+        )
+        self.nonfinite_steps = prometheus_client.Counter(
+            "tpujob_nonfinite_steps",
+            "Steps of this attempt whose loss or gradient was not finite; they changed no weight.",
+            registry=self.registry,
+        )
+        self.rollbacks = prometheus_client.Counter(
+            "tpujob_rollbacks", "Times that this attempt went back to a checkpoint.", registry=self.registry
+        )
+        self.checkpoints_passed_over = prometheus_client.Counter(
+            "tpujob_checkpoints_passed_over",
+            "Saves that were not begun, since storage was busy with the one before.",
+            registry=self.registry,
+        )
+        self.checkpoints_unusable = prometheus_client.Counter(
+            "tpujob_checkpoints_unusable",
+            "Checkpoints that were found damaged in a restore, and set aside.",
+            registry=self.registry,
+        )
+        self.tracker_failures = prometheus_client.Counter(
+            "tpujob_tracker_failures",
+            "What could not be told to an experiment tracker.",
+            labelnames=["tracker"],
+            registry=self.registry,
+        )
+        self.devices: Sequence[Any] = ()
+        """Of this process, once JAX has started; asked for their memory."""
+        self._heartbeat = prometheus_client.Gauge(HEARTBEAT, "When the loop last turned.", registry=self.registry)
+        self.registry.register(_FromReport(report))
+        self.registry.register(_FromReads(METER))
+        self.registry.register(_FromProcess(self))
+
+    def heartbeat(self) -> None:
+        """Says that the loop turned."""
+        self._heartbeat.set(time.time())
+
+    def exposition(self) -> bytes:
+        """All metrics as Prometheus reads them."""
+        return prometheus_client.generate_latest(self.registry)
+
+
+class _FromReport(Collector):
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def describe(self) -> Iterable[Metric]:
+        return self._families({"seconds": {}, "phase": None, "data_wait_seconds": 0.0})
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families(self._report.snapshot())
+
+    def _families(self, facts: dict[str, object]) -> Iterator[Metric]:
+        for fact, (name, text) in GAUGES.items():
+            value = facts.get(fact)
+            family = GaugeMetricFamily(name, text)
+            if isinstance(value, int | float):
+                family.add_metric([], float(value))
+            yield family
+        phase = GaugeMetricFamily(PHASE, "1 for the phase that the process is in.", labels=["phase"])
+        if facts["phase"]:
+            phase.add_metric([str(facts["phase"])], 1)
+        yield phase
+        seconds = CounterMetricFamily(PHASE_SECONDS, "Time spent in each phase of this attempt.", labels=["phase"])
+        spent = facts["seconds"]
+        assert isinstance(spent, dict)
+        for name, value in spent.items():
+            seconds.add_metric([name], value)
+        yield seconds
+        goodput = GaugeMetricFamily(
+            GOODPUT, "Where the time of the run went, over all its attempts; process 0 has it.", labels=["category"]
+        )
+        account = facts.get("goodput")
+        for name, value in account.items() if isinstance(account, dict) else ():
+            goodput.add_metric([name], value)
+        yield goodput
+        waited = facts["data_wait_seconds"]
+        assert isinstance(waited, int | float)
+        yield CounterMetricFamily(DATA_WAIT, "Time for which the loop waited for data.", value=float(waited))
+
+
+class _FromProcess(Collector):
+    """Compiling, and memory of host and devices."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(
+            "tpujob_compile_seconds", "Time spent compiling, or reading what was compiled.", value=COUNTS.seconds
+        )
+        yield CounterMetricFamily(
+            "tpujob_compile_cache_hits", "Programs found in the compile cache.", value=COUNTS.hits
+        )
+        yield CounterMetricFamily(
+            "tpujob_compile_cache_misses", "Programs that were not in the compile cache.", value=COUNTS.misses
+        )
+        yield GaugeMetricFamily("tpujob_host_memory_bytes", "Memory of this process.", value=resident_bytes())
+        memory = GaugeMetricFamily(
+            "tpujob_device_memory_bytes",
+            "Memory of each device of this process; absent where the device does not tell.",
+            labels=["device", "kind"],
+        )
+        for device in self._metrics.devices:
+            told = device.memory_stats() or {}
+            for kind, name in (("in_use", "bytes_in_use"), ("peak", "peak_bytes_in_use"), ("limit", "bytes_limit")):
+                if name in told:
+                    memory.add_metric([str(device.id), kind], told[name])
+        yield memory
+
+
+class _FromReads(Collector):
+    def __init__(self, meter: ReadMeter) -> None:
+        self._meter = meter
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(
+            "tpujob_data_read_bytes", "Bytes of data files that were read.", value=self._meter.bytes_read
+        )
+        yield CounterMetricFamily(
+            "tpujob_data_requests", "Reads and listings of data, the repeated ones too.", value=self._meter.requests
+        )
+        retries = CounterMetricFamily("tpujob_data_retries", "Reads that failed and were repeated.", labels=["cause"])
+        for cause in CAUSES:
+            retries.add_metric([cause], self._meter.retries[cause])
+        yield retries
+        rows = GaugeMetricFamily(
+            "tpujob_data_rows", "Rows read so far: those used, and those left out by cause.", labels=["outcome"]
+        )
+        for outcome, count in {"used": 0, **self._meter.rows}.items():
+            rows.add_metric([outcome.replace(" ", "_").replace("-", "").lower()], count)
+        yield rows
+
+
+def _series(metrics: Metrics) -> Iterator[str]:
+    for family in metrics.registry.collect():
+        yield from (sample.name for sample in family.samples)
+        if not family.samples:
+            yield family.name + ("_total" if family.type == "counter" else "")
+
+
+NAMES = frozenset(name for name in _series(Metrics(Report())) if not name.endswith("_created"))
+"""Names of all series, as a query would write them."""

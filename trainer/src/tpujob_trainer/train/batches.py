@@ -1,0 +1,134 @@
+"""Global batches: rows of each process become its part of arrays over all devices; the data position goes with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from tpujob_trainer.data import LocalBatch, batches_digest
+from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.model.partitioning import REPLICATED, ROWS
+from tpujob_trainer.train.step import Batch
+from tpujob_trainer.train.step_flags import Signals
+
+_DISAGREE = np.int32(-1)
+"""In all columns of a lane of which processes say different things; a lane has delivered no such number of batches."""
+
+
+def rows_here(mesh: Mesh, batch_size: int) -> np.ndarray:
+    """The rows of a global batch that this process's devices hold, ascending.
+
+    Read from the sharding, never worked out from the process number: rows need not be contiguous, and with an axis
+    across hosts two processes hold the same ones.
+    """
+    held: set[int] = set()
+    for index in NamedSharding(mesh, ROWS).addressable_devices_indices_map((batch_size,)).values():
+        assert index is not None
+        held.update(range(*index[0].indices(batch_size)))
+    return np.array(sorted(held), np.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where the data stands after some batches, for their checkpoint."""
+
+    of_lanes: jax.Array
+    """int32 [lanes, columns], the same on all devices."""
+    digest: str
+    """Over all tokens of these batches (`data.batches_digest`)."""
+
+
+class Assembler:
+    """Makes global arrays from the rows of this process."""
+
+    def __init__(self, mesh: Mesh, batch_size: int, lanes: int) -> None:
+        """`lanes` fill as many rows of a batch each."""
+        self.rows = rows_here(mesh, batch_size)
+        self._batch_size = batch_size
+        self._rows_per_lane = batch_size // lanes
+        self._sharding = NamedSharding(mesh, ROWS)
+        gather = functools.partial(_of_lanes, rows_per_lane=self._rows_per_lane)
+        self._gather = jax.jit(gather, out_shardings=NamedSharding(mesh, REPLICATED))
+
+    def array(self, local: np.ndarray) -> jax.Array:
+        """The global array `[batch, ...]` of which `local` `[rows, ...]` are this process's rows."""
+
+        def part(index: tuple[slice, ...]) -> np.ndarray:
+            first = index[0].indices(self._batch_size)[0]
+            start = int(np.searchsorted(self.rows, first))
+            count = len(range(*index[0].indices(self._batch_size)))
+            # A copy: on CPU jax may keep the memory it is given, and the loader's arrays are not ours.
+            return local[start : start + count].copy()
+
+        return jax.make_array_from_callback((self._batch_size, *local.shape[1:]), self._sharding, part)
+
+    def batch(self, local: LocalBatch, signals: Signals) -> Batch:
+        """The batch as the step takes it."""
+        return Batch(
+            inputs=self.array(local.inputs),
+            targets=self.array(local.targets),
+            segment_ids=self.array(local.segment_ids),
+            positions=self.array(local.positions),
+            loss_mask=self.array(local.loss_mask),
+            signals=self.array(np.tile(signals.pack(), (len(self.rows), 1))),
+        )
+
+    def position(self, state: np.ndarray) -> Position:
+        """The position of all lanes, from that of the lanes that fill this process's rows, int32 [lanes, columns].
+
+        All processes call it alike.
+
+        Raises:
+            TrainerError: processes that share a lane have read something else.
+        """
+        lanes = self.rows // self._rows_per_lane
+        found = self._gather(self.array(state[np.searchsorted(np.unique(lanes), lanes)]))
+        whole = np.asarray(found)
+        torn = np.flatnonzero((whole == _DISAGREE).all(axis=1))
+        if len(torn):
+            error = TrainerError(
+                f"spec.trainer.data: the hosts that share lane {torn[0]} ({len(torn)} in all) have made other tokens "
+                "of the same rows; look for hosts with other files under the same path, or another image"
+            )
+            error.is_shared = True
+            raise error
+        return Position(found, batches_digest(whole))
+
+
+def _of_lanes(state: jax.Array, *, rows_per_lane: int) -> jax.Array:
+    """The state of each lane, from one row for each row of the batch."""
+    rows = state.reshape(-1, rows_per_lane, state.shape[-1])
+    first = rows[:, :1]
+    agree = (rows == first).all(axis=(1, 2))
+    return jnp.where(agree[:, None], first[:, 0], _DISAGREE)
+
+
+class Feed:
+    """The run's batches one after the other, and the position after the last one taken."""
+
+    def __init__(self, loader: Iterator[LocalBatch], assembler: Assembler, position: np.ndarray) -> None:
+        """`position` is that before the first batch, int32 [lanes, columns] of the lanes of this process's rows."""
+        self._loader = loader
+        self._assembler = assembler
+        self._position = position
+        self.wait_seconds = 0.0
+        """Time spent waiting for the loader so far."""
+
+    def take(self, say: Callable[[], Signals]) -> Batch:
+        """The next batch, with what this process has to say once it is there; waits for the loader."""
+        began = time.monotonic()
+        local = next(self._loader)
+        self.wait_seconds += time.monotonic() - began
+        self._position = local.state
+        return self._assembler.batch(local, dataclasses.replace(say(), batches_left=local.batches_left))
+
+    def position(self) -> Position:
+        """Belongs into the checkpoint of the present state. All processes call it alike."""
+        return self._assembler.position(self._position)

@@ -1,0 +1,112 @@
+"""The loss on text that is not learned from, now and then between two steps; on all processes, the same on all.
+
+The same batches each time. A request to stop travels in them as in those of training: all processes leave an
+evaluation at the same batch, and the loop stops in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpujob_trainer.data import LocalBatch
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.decoder import Weights
+from tpujob_trainer.train.batches import Assembler
+from tpujob_trainer.train.eval_step import EvaluationStep, RowLosses
+from tpujob_trainer.train.step import Batch, TrainState
+from tpujob_trainer.train.step_flags import Signals, unpack
+from tpujob_trainer.train.step_logger import Progress
+
+logger = logging.getLogger(__name__)
+
+OpenBatches = Callable[[], contextlib.AbstractContextManager[Iterator[LocalBatch]]]
+"""Begins the evaluation's batches anew."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluation found."""
+
+    loss: float
+    """Mean over all positions that count, in nats per token."""
+    tokens: int
+    """Positions that counted."""
+    seconds: float
+
+
+class Evaluation:
+    """Evaluates the state that it is given; an interlude of the loop."""
+
+    def __init__(
+        self,
+        step: EvaluationStep,
+        open_batches: OpenBatches,
+        assembler: Assembler,
+        progress: Progress,
+        *,
+        every_steps: int,
+    ) -> None:
+        """Put together; nothing is read yet."""
+        self.every_steps: int | None = every_steps
+        self._step = step
+        self._open = open_batches
+        self._assembler = assembler
+        self._progress = progress
+
+    def run(self, step: int, state: TrainState, say: Callable[[], Signals]) -> None:
+        """Evaluates and tells; `say` is what this process has to tell the others."""
+        with self._progress.pause("evaluating"), self._open() as batches:
+            of_all = (self._assembler.batch(local, say()) for local in batches)
+            found = evaluate(self._step, state.weights, of_all, self._progress.tick)
+        if found is None:
+            logger.info("Step %d: evaluation left, asked to stop", step)
+        else:
+            self._progress.evaluated(step, found.loss, tokens=found.tokens, seconds=found.seconds)
+
+
+def evaluate(
+    step: EvaluationStep, weights: Weights, batches: Iterable[Batch], tick: Callable[[], None] = lambda: None
+) -> Evaluated | None:
+    """The mean loss over all batches; None when a process was asked to stop meanwhile.
+
+    It ends early with a batch in which nothing counts. `tick` is called for each one: a sign of progress.
+
+    Raises:
+        ConfigurationError: there is not one position that counts.
+    """
+    began = time.monotonic()
+    losses: list[float] = []
+    tokens = 0
+    unread: RowLosses | None = None
+
+    def read(of: RowLosses) -> Signals:
+        nonlocal tokens
+        counts = np.asarray(of.tokens)
+        losses.extend(np.asarray(of.losses)[counts > 0].tolist())
+        tokens += int(counts.sum())
+        return unpack(np.asarray(of.signals))
+
+    for batch in batches:
+        # The batch before is read while the devices work on this one.
+        unread, before = step(weights, batch), unread
+        tick()
+        if before is not None:
+            if read(before).stop:
+                return None
+            if not np.asarray(before.tokens).any():
+                break  # the data is at its end; all processes see it
+    if unread is not None and read(unread).stop:
+        return None
+    if not tokens:
+        raise ConfigurationError(
+            "spec.trainer.evaluation.data.path: its first batches have no token to predict; give text, or leave it out"
+        )
+    # Rows are added exactly: the order of the batches' rows, and so the division over processes, has no part in it.
+    return Evaluated(math.fsum(losses) / tokens, tokens, time.monotonic() - began)

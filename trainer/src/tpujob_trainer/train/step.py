@@ -1,0 +1,257 @@
+"""The train step: a pure function of (state, batch). No clock, no process, no input or output.
+
+Each device computes the gradient of its own rows' loss (`shard_map`). Exchanged are: the weights of one layer at a
+time, their gradients, one vector of sums, the norm, and the signals.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import NamedSharding
+
+from tpujob_trainer.model.decoder import Model, Weights
+from tpujob_trainer.model.loss import cross_entropy, num_chunks
+from tpujob_trainer.model.partitioning import DATA, FSDP, REPLICATED, ROWS, WHOLE, sum_over_devices
+from tpujob_trainer.train.step_flags import COLUMNS
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """All that a step changes."""
+
+    step: jax.Array
+    """int32: steps done."""
+    weights: Weights
+    optimizer: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """A global batch, its rows over all devices. B rows, S positions."""
+
+    inputs: jax.Array
+    """int32 [B, S]"""
+    targets: jax.Array
+    """int32 [B, S]"""
+    segment_ids: jax.Array
+    """int32 [B, S]"""
+    positions: jax.Array
+    """int32 [B, S]"""
+    loss_mask: jax.Array
+    """bool [B, S]"""
+    signals: jax.Array
+    """int32 [B, 4]: what each row's process has to tell the others; see step_flags.py."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class StepMetrics:
+    """What a step found out; whole on every process."""
+
+    loss: jax.Array
+    """Mean over the positions that count, before the update."""
+    gradient_norm: jax.Array
+    """Global norm before clipping."""
+    learning_rate: jax.Array
+    tokens: jax.Array
+    """int32: positions that count."""
+    signals: jax.Array
+    """int32 [4]: the greatest of each column over all rows."""
+
+
+def state_specs(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+    """How every array of the state is divided: moments as their weights, counters not at all."""
+    structure = jax.tree.structure(model.abstract_weights)
+
+    def is_like_weights(node: Any) -> bool:
+        return jax.tree.structure(node) == structure
+
+    moments = jax.eval_shape(optimizer.init, model.abstract_weights)
+    return TrainState(
+        step=REPLICATED,
+        weights=model.specs,
+        optimizer=jax.tree.map(
+            lambda node: model.specs if is_like_weights(node) else REPLICATED, moments, is_leaf=is_like_weights
+        ),
+    )
+
+
+def state_shardings(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+    """Where every array of the state lies."""
+    return jax.tree.map(lambda spec: NamedSharding(model.mesh, spec), state_specs(model, optimizer))
+
+
+def abstract_batch(model: Model, rows: int, length: int) -> Batch:
+    """Shape, type and place of every array of a batch."""
+    sharding = NamedSharding(model.mesh, ROWS)
+
+    def of(dtype: Any, *dims: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((rows, *dims), dtype, sharding=sharding)
+
+    ids = of(jnp.int32, length)
+    return Batch(ids, ids, ids, ids, of(jnp.bool_, length), of(jnp.int32, COLUMNS))
+
+
+def abstract_state(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
+    """Shape, type and place of every array of the state."""
+    shapes = TrainState(
+        step=jax.ShapeDtypeStruct((), jnp.int32),
+        weights=model.abstract_weights,
+        optimizer=jax.eval_shape(optimizer.init, model.abstract_weights),
+    )
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        shapes,
+        state_shardings(model, optimizer),
+    )
+
+
+def init_state(model: Model, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
+    """A fresh state, made on the devices that keep it."""
+
+    def make() -> TrainState:
+        weights = model.init(seed)
+        return TrainState(step=jnp.zeros((), jnp.int32), weights=weights, optimizer=optimizer.init(weights))
+
+    # Random numbers take LLVM many seconds to optimise, and run once.
+    quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    state: TrainState = jax.jit(make, out_shardings=state_shardings(model, optimizer), compiler_options=quick)()
+    return state
+
+
+TrainStep = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
+
+
+def make_train_step(
+    model: Model,
+    optimizer: optax.GradientTransformation,
+    schedule: optax.Schedule,
+    *,
+    clip_norm: float,
+    gradient_accumulation: int = 1,
+) -> TrainStep:
+    """The jitted step. It takes the memory of the state it is given, which must not be used again.
+
+    A step whose loss or gradient is not finite, or whose batch is empty, counts, and leaves weights and moments as they
+    were.
+
+    Args:
+        model: whose weights are trained.
+        optimizer: of one device's parts: it must not look at more than one number at a time.
+        schedule: learning rate by step, for the metrics; the same as in the optimizer.
+        clip_norm: gradients of a larger global norm are scaled down to it.
+        gradient_accumulation: in how many parts, one after the other, the gradient of a batch is computed.
+    """
+
+    def on_device(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        loss, gradients = _gradients(model, state.weights, batch, gradient_accumulation)
+        count = jnp.sum(batch.loss_mask).astype(jnp.float32)
+        loss, count, gradients = _summed(model, loss, count, gradients)
+        scale = 1.0 / jnp.maximum(count, 1.0)
+        norm = _global_norm(model, gradients) * scale
+        scale_clipped = scale * jnp.minimum(1.0, clip_norm / jnp.maximum(norm, 1e-30))
+        gradients = jax.tree.map(lambda gradient: gradient * scale_clipped, gradients)
+        updates, moments = optimizer.update(gradients, state.optimizer, state.weights)
+        weights = optax.apply_updates(state.weights, updates)
+        # A batch after the end of the data has no position that counts: it must not decay the weights either.
+        is_taken = jnp.isfinite(loss * scale) & jnp.isfinite(norm) & (count > 0)
+        metrics = StepMetrics(
+            loss=loss * scale,
+            gradient_norm=norm,
+            learning_rate=jnp.asarray(schedule(state.step), jnp.float32),
+            tokens=count.astype(jnp.int32),
+            signals=jax.lax.pmax(jnp.max(batch.signals, axis=0), (DATA, FSDP)),
+        )
+        after = TrainState(
+            state.step + 1, _chosen(is_taken, weights, state.weights), _chosen(is_taken, moments, state.optimizer)
+        )
+        return after, metrics
+
+    specs = state_specs(model, optimizer)
+    sharded = jax.shard_map(
+        on_device,
+        mesh=model.mesh,
+        in_specs=(specs, ROWS),
+        out_specs=(specs, REPLICATED),
+        check_vma=False,  # sums over devices are written out here, none is to be added
+    )
+    step: TrainStep = jax.jit(sharded, donate_argnums=0)
+    return step
+
+
+def make_finite_check(model: Model) -> Callable[[Weights], jax.Array]:
+    """The jitted function from weights to whether all of them are finite, whole on every process."""
+
+    def on_device(weights: Weights) -> jax.Array:
+        are_finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(weights)])
+        return jax.lax.pmin(jnp.all(are_finite).astype(jnp.int32), (DATA, FSDP)) == 1
+
+    return jax.jit(
+        jax.shard_map(on_device, mesh=model.mesh, in_specs=(model.specs,), out_specs=REPLICATED, check_vma=False)
+    )
+
+
+def loss_sum(model: Model, weights: Weights, batch: Batch) -> jax.Array:
+    """The sum of the loss over the positions of this device that count, float32; inside `shard_map` only."""
+    rows, length = batch.inputs.shape
+    hidden, output = model.hidden(weights, batch.inputs, batch.positions, batch.segment_ids)
+    chunks = num_chunks(rows, length, model.shape.vocab_size)
+    return cross_entropy(hidden, output, batch.targets, batch.loss_mask, chunks=chunks)
+
+
+def _chosen(is_taken: jax.Array, new: Any, old: Any) -> Any:
+    """`new` where the step is taken, else `old`; whole numbers count steps and always go on."""
+
+    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+        return new if jnp.issubdtype(new.dtype, jnp.integer) else jnp.where(is_taken, new, old)
+
+    return jax.tree.map(choose, new, old)
+
+
+def _gradients(model: Model, weights: Weights, batch: Batch, parts: int) -> tuple[jax.Array, Weights]:
+    """Sum of the loss over this device's rows, and its gradient: of divided weights already summed over `fsdp`."""
+    value_and_grad = jax.value_and_grad(lambda weights, batch: loss_sum(model, weights, batch))
+    if parts == 1:
+        loss, gradients = value_and_grad(weights, batch)
+        return loss, gradients
+
+    def add(carry: tuple[jax.Array, Weights], part: Batch) -> tuple[tuple[jax.Array, Weights], None]:
+        return jax.tree.map(jnp.add, carry, value_and_grad(weights, part)), None
+
+    zero = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, weights))
+    # Rows stay on their device: each one cuts what it holds.
+    split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
+    (loss, gradients), _ = jax.lax.scan(add, zero, split)
+    return loss, gradients
+
+
+def _summed(
+    model: Model, loss: jax.Array, count: jax.Array, gradients: Weights
+) -> tuple[jax.Array, jax.Array, Weights]:
+    """All of them summed over all devices; the count is exact up to 2^24."""
+    leaves, structure = jax.tree.flatten(gradients)
+    dims = structure.flatten_up_to(model.divided)
+    whole = [i for i, dim in enumerate(dims) if dim == WHOLE]
+    loss, count, *sums = sum_over_devices([loss, count, *(leaves[i] for i in whole)])
+    if model.mesh.shape[DATA] > 1:
+        leaves = [leaf if dim == WHOLE else jax.lax.psum(leaf, DATA) for leaf, dim in zip(leaves, dims, strict=True)]
+    for i, leaf in zip(whole, sums, strict=True):
+        leaves[i] = leaf
+    return loss, count, jax.tree.unflatten(structure, leaves)
+
+
+def _global_norm(model: Model, gradients: Weights) -> jax.Array:
+    leaves, structure = jax.tree.flatten(gradients)
+    dims = structure.flatten_up_to(model.divided)
+    squares = [jnp.sum(jnp.square(leaf)) for leaf in leaves]
+    divided = sum((square for square, dim in zip(squares, dims, strict=True) if dim != WHOLE), jnp.zeros(()))
+    whole = sum((square for square, dim in zip(squares, dims, strict=True) if dim == WHOLE), jnp.zeros(()))
+    return jnp.sqrt(jax.lax.psum(divided, FSDP) + whole)

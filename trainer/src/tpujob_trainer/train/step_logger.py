@@ -1,0 +1,168 @@
+"""What the loop has to tell: the report, the metrics and, on process 0, a line in the log."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.report import Phase, Report
+from tpujob_trainer.telemetry.trackers import Trackers
+from tpujob_trainer.train.step import StepMetrics
+from tpujob_trainer.train.step_flags import Signals, unpack
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The metrics of one step as numbers of the host."""
+
+    step: int
+    """Steps done when it was over."""
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    tokens: int
+    signals: Signals
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the step changed the weights: else loss or gradient was not finite."""
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
+
+def read(step: int, metrics: StepMetrics) -> Finding:
+    """The numbers of a step; waits until the devices have done it."""
+    return Finding(
+        step=step,
+        loss=float(np.asarray(metrics.loss)),
+        gradient_norm=float(np.asarray(metrics.gradient_norm)),
+        learning_rate=float(np.asarray(metrics.learning_rate)),
+        tokens=int(np.asarray(metrics.tokens)),
+        signals=unpack(np.asarray(metrics.signals)),
+    )
+
+
+class Progress:
+    """Tells of each step, and of the speed since the last line in the log."""
+
+    def __init__(
+        self,
+        report: Report,
+        metrics: Metrics,
+        *,
+        steps: int,
+        log_every_steps: int,
+        is_lead: bool,
+        mfu: Callable[[float], float | None] = lambda tokens_per_second: None,
+        trackers: Trackers | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._report = report
+        self._metrics = metrics
+        self._steps = steps
+        self._every = log_every_steps
+        self._is_lead = is_lead
+        self._mfu = mfu
+        self._trackers = trackers or Trackers()
+        self._attempt_steps = 0
+        self._clock = clock
+        self._last = self._window_began = clock()
+        self._window_tokens = 0
+        self._is_first = True
+
+    def record(self, finding: Finding, *, data_wait_seconds: float) -> None:
+        """Tells of a step. The first one of an attempt is not timed: it holds the compile."""
+        now = self._clock()
+        self._metrics.heartbeat()
+        self._metrics.tokens.inc(finding.tokens)
+        self._attempt_steps += 1
+        self._report.update(step=finding.step, attempt_steps=self._attempt_steps, data_wait_seconds=data_wait_seconds)
+        if finding.is_finite:
+            self._report.update(loss=finding.loss, gradient_norm=finding.gradient_norm)
+        if self._is_first:
+            self._report.enter("training")
+            self._window_began = now
+        else:
+            self._metrics.step_seconds.observe(now - self._last)
+            self._window_tokens += finding.tokens
+        self._last = now
+        if finding.step % self._every == 0 or finding.step == self._steps or self._is_first:
+            self._tell(finding, now)
+        self._is_first = False
+
+    @contextlib.contextmanager
+    def pause(self, phase: Phase) -> Iterator[None]:
+        """A phase between two steps; its time belongs to no step."""
+        began = self._clock()
+        with self._report.during(phase):
+            yield
+        spent = self._clock() - began
+        self._last += spent
+        self._window_began += spent
+
+    def tick(self) -> None:
+        """A sign of progress between two steps."""
+        self._metrics.heartbeat()
+        self._report.tick()
+
+    def skipped(self, finding: Finding, *, count: int) -> None:
+        """Tells of a step that was not finite and changed nothing, the `count`-th within the window."""
+        self._metrics.nonfinite_steps.inc()
+        logger.warning(
+            "Step %d: loss %g, gradient norm %g: the weights stay as they were, %d such steps so far",
+            finding.step,
+            finding.loss,
+            finding.gradient_norm,
+            count,
+        )
+
+    def evaluated(self, step: int, loss: float, *, tokens: int, seconds: float) -> None:
+        """Tells of an evaluation of the state after `step` steps."""
+        self._metrics.heartbeat()
+        self._report.update(evaluation_loss=loss if math.isfinite(loss) else None, evaluation_step=step)
+        self._trackers.scalars(step, {"evaluation/loss": loss})
+        if self._is_lead:
+            logger.info("Step %d: evaluation loss %.4f over %d tokens, in %.1f s", step, loss, tokens, seconds)
+
+    def sampled(self, step: int, *, prompt: str, text: str) -> None:
+        """Tells of a text, which begins with the prompt, by the state after `step` steps."""
+        self._report.update(sample=text)
+        self._trackers.text(step, prompt, text)
+        if self._is_lead:
+            logger.info("Step %d: sample: %s", step, json.dumps(text, ensure_ascii=False))
+
+    def _tell(self, finding: Finding, now: float) -> None:
+        seconds = now - self._window_began
+        speed = self._window_tokens / seconds if self._window_tokens and seconds > 0 else None
+        mfu = None if speed is None else self._mfu(speed)
+        if speed is not None:
+            self._report.update(tokens_per_second=speed, mfu=mfu)
+        if self._is_lead:
+            logger.info(
+                "Step %d of %d: loss %.4f, gradient norm %.3f, learning rate %.3g, %.0f tokens/s%s",
+                finding.step,
+                self._steps,
+                finding.loss,
+                finding.gradient_norm,
+                finding.learning_rate,
+                speed or 0.0,
+                "" if mfu is None else f", MFU {mfu:.1%}",
+            )
+        told = {
+            "train/loss": finding.loss,
+            "train/gradient_norm": finding.gradient_norm,
+            "train/learning_rate": finding.learning_rate,
+            "train/tokens_per_second": speed,
+            "train/mfu": mfu,
+        }
+        self._trackers.scalars(finding.step, {name: value for name, value in told.items() if value is not None})
+        self._window_began, self._window_tokens = now, 0
