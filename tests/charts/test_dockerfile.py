@@ -12,7 +12,7 @@ import pytest
 
 from tests.charts.rendered import CHART, of_kind
 from tpujob.bundle import contents as bundled
-from tpujob_contract import launch_command
+from tpujob_contract.launch import command as launch_command
 from tpujob_operator.jobset.pod import TRAINER
 
 ROOT = Path(__file__).parents[2]

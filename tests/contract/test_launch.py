@@ -8,8 +8,8 @@ import pytest
 from tests.contract.conftest import Launch
 from tests.contract.launched import JOB, PYTHON, WORKER
 from tpujob_contract import read_environment
-from tpujob_contract.launch import account, child_environment
-from tpujob_contract.launch_child import Ending
+from tpujob_contract.launch.child import Ending
+from tpujob_contract.launch.main import account, child_environment
 
 STRANGER = {"JAX_COORDINATOR_ADDRESS": "elsewhere:1", "JAX_NUM_PROCESSES": "9", "JAX_PROCESS_ID": "9"}
 

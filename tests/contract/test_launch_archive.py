@@ -13,8 +13,8 @@ import pytest
 
 from tests.contract.conftest import Launch
 from tests.contract.launched import JOB, LEAVES_A_GRANDCHILD, PYTHON, is_alive
+from tpujob_contract.launch.command import CARRIED, CARRIED_FILE, CARRY, IN_IMAGE
 from tpujob_contract.launch_archive import write_launcher
-from tpujob_contract.launch_command import CARRIED, CARRIED_FILE, CARRY, IN_IMAGE
 
 
 @functools.cache
@@ -69,7 +69,7 @@ def test_archive_holds_the_contract_and_can_be_read_by_any_user(archive):
     with zipfile.ZipFile(archive) as opened:
         names = opened.namelist()
     assert names[0] == "__main__.py"
-    assert "tpujob_contract/launch.py" in names
+    assert "tpujob_contract/launch/main.py" in names
     assert "tpujob_contract/environment.py" in names
     assert archive.stat().st_mode & 0o777 == 0o644
 

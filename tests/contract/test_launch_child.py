@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.waiting import wait_for
 from tests.contract.conftest import Launch
 from tests.contract.launched import JOB, LAUNCHER, LEAVES_A_GRANDCHILD, PYTHON, is_alive
-from tpujob_contract.launch_child import LEFTOVER_SECONDS, margin_seconds
+from tpujob_contract.launch.child import LEFTOVER_SECONDS, margin_seconds
 
 SHORT_GRACE = JOB | {"TPUJOB_GRACE_SECONDS": "1"}
 

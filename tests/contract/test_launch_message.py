@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.contract.conftest import Launch
 from tests.contract.launched import PYTHON
-from tpujob_contract.launch_message import LIMIT_BYTES, TerminationMessage, compose
+from tpujob_contract.launch.termination_message import LIMIT_BYTES, TerminationMessage, compose
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.conftest import Launch
 from tests.contract.launched import JOB, LAUNCHER, PYTHON
-from tpujob_contract.launch_output import Tail
+from tpujob_contract.launch.output import Tail
 
 MEGABYTE = """
 import hashlib, os, sys

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.waiting import wait_for
 from tests.contract.launched import PYTHON, is_alive
-from tpujob_contract.launch_processes import command_line, descendants, send
+from tpujob_contract.launch.processes import command_line, descendants, send
 
 
 def test_descendants_are_found_at_any_depth_and_in_any_session():

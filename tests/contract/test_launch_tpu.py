@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.conftest import Launch
 from tests.contract.launched import JOB, PYTHON
-from tpujob_contract.launch_tpu import TpuFiles, find_holders, wants_whole_tpu
+from tpujob_contract.launch.tpu import TpuFiles, find_holders, wants_whole_tpu
 
 IMPATIENT = JOB | {"TPUJOB_GRACE_SECONDS": "1"}
 
@@ -46,7 +46,7 @@ class Machine:
         """The launcher, looking at this machine."""
         program = (
             "import logging, os, sys\nfrom pathlib import Path\n"
-            "from tpujob_contract.launch import launch\nfrom tpujob_contract.launch_tpu import TpuFiles\n"
+            "from tpujob_contract.launch.main import launch\nfrom tpujob_contract.launch.tpu import TpuFiles\n"
             "logging.basicConfig(format='tpujob launch: %(message)s', level=logging.INFO)\n"
             f"tpu = TpuFiles(Path({str(self.files.devices)!r}), Path({str(self.files.lock_file)!r}))\n"
             "sys.exit(launch(sys.argv[1:], os.environ, tpu))"

@@ -10,8 +10,12 @@ import os
 import sys
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Iterator, Tuple
 
-_MAIN = "import sys\n\nfrom tpujob_contract.launch import main\n\nsys.exit(main())\n"
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+_MAIN = "import sys\n\nfrom tpujob_contract.launch.main import main\n\nsys.exit(main())\n"
 
 
 def write_launcher(path: Path) -> None:
@@ -21,19 +25,29 @@ def write_launcher(path: Path) -> None:
         OSError: The folder is not there or not writable.
     """
     sources = importlib.resources.files("tpujob_contract")
-    modules = sorted((m for m in sources.iterdir() if m.name.endswith(".py")), key=lambda m: m.name)
+    modules = sorted(_modules(sources, "tpujob_contract"))
     # Beside the target, so that the last step is a rename: an init container may be run again while the file is in use.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with zipfile.ZipFile(unfinished, "w") as archive:
             # ZipInfo's own date is constant; stored, for a compressor's output depends on its version.
             archive.writestr(zipfile.ZipInfo("__main__.py"), _MAIN)
-            for module in modules:
-                archive.writestr(zipfile.ZipInfo(f"tpujob_contract/{module.name}"), module.read_bytes())
+            for name, content in modules:
+                archive.writestr(zipfile.ZipInfo(name), content)
         unfinished.chmod(0o644)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _modules(folder: Traversable, name: str) -> Iterator[Tuple[str, bytes]]:
+    """Every Python file under the folder, as its path in the archive and its content."""
+    for entry in folder.iterdir():
+        path = f"{name}/{entry.name}"
+        if entry.is_dir():
+            yield from _modules(entry, path)
+        elif entry.name.endswith(".py"):
+            yield path, entry.read_bytes()
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tpujob.errors import CommandError
 from tpujob_contract import environment as names
-from tpujob_contract import launch_command
+from tpujob_contract.launch import command as launch_command
 from tpujob_operator.jobset.expand import Pod, expand_pods
 
 _TPU_RESOURCE = "google.com/tpu"

@@ -121,7 +121,7 @@ class Supervisor:
             self._kill_all()
 
     def _kill_all(self) -> None:
-        """Kills the launchers; the kernel then kills what they started (see tpujob_contract.launch)."""
+        """Kills the launchers; the kernel then kills what they started (see tpujob_contract.launch.main)."""
         for index, (_, child) in self._running.items():
             if child.poll() is None:
                 self._killed.add(index)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpujob_contract import labels, launch_command, ports
+from tpujob_contract import labels, ports
+from tpujob_contract.launch import command as launch_command
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.jobset.environment import HOME, build_environment
 from tpujob_operator.settings import Settings

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpujob_contract.launch_child import margin_seconds
+from tpujob_contract.launch.child import margin_seconds
 from tpujob_trainer.distributed.peer_monitor import Peers
 from tpujob_trainer.exit.watchdog import Watchdog
 

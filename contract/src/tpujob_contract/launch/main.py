@@ -24,10 +24,10 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from tpujob_contract.environment import ContractError, DistributedProcess, IndependentWorker, read_environment
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_contract.launch_child import Ending, run
-from tpujob_contract.launch_message import TerminationMessage
-from tpujob_contract.launch_signals import STOP, Inbox
-from tpujob_contract.launch_tpu import TpuFiles, find_holders, wants_whole_tpu
+from tpujob_contract.launch.child import Ending, run
+from tpujob_contract.launch.signals import STOP, Inbox
+from tpujob_contract.launch.termination_message import TerminationMessage
+from tpujob_contract.launch.tpu import TpuFiles, find_holders, wants_whole_tpu
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,3 @@ def _who(process: Optional[Process]) -> str:
     if isinstance(process, IndependentWorker):
         return f"worker {process.worker} of {process.workers} of {job}"
     return f"process {process.process_id} of {process.num_processes} of {job}, coordinator {process.coordinator}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass
 from typing import Dict, Mapping, Optional, Sequence, Set, Tuple
 
-from tpujob_contract.launch_output import Output
-from tpujob_contract.launch_processes import adopt_orphans, command_line, descendants, die_with, reap, send
-from tpujob_contract.launch_signals import FORWARDED, STOP, Inbox
+from tpujob_contract.launch.output import Output
+from tpujob_contract.launch.processes import adopt_orphans, command_line, descendants, die_with, reap, send
+from tpujob_contract.launch.signals import FORWARDED, STOP, Inbox
 
 logger = logging.getLogger(__name__)
 

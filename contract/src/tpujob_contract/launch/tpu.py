@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Set
 
-from tpujob_contract.launch_processes import command_line
+from tpujob_contract.launch.processes import command_line
 
 if sys.platform != "win32":
     import fcntl
