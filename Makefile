@@ -17,7 +17,7 @@ demo: .venv/run ## train a small model on this machine: two processes, real text
 	@$(BIN)/tpujob run examples/quickstart.yaml
 
 test: lint .venv/go ## the linters and every test; the first run builds a Kubernetes control plane
-	@$(BIN)/python -m tests.cluster tools || echo "tests that need these programs will say so"
+	@$(BIN)/python -m tools.localcluster tools || echo "tests that need these programs will say so"
 	$(BIN)/python -m pytest --numprocesses 2
 
 lint: .venv/dev ## ruff, mypy, import arrows, yamllint
@@ -37,16 +37,16 @@ generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, g
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator -k golden
 
 tools: .venv/go ## build the Kubernetes programs that the tests run
-	$(BIN)/python -m tests.cluster tools
+	$(BIN)/python -m tools.localcluster tools
 
 api: .venv/go ## a Kubernetes API with JobSet and our CRD on this machine, without a node, until Ctrl-C
-	$(BIN)/python -m tests.cluster up --dir .cache/api --crds charts/tpujob-operator/crd
+	$(BIN)/python -m tools.localcluster up --dir .cache/api --crds charts/tpujob-operator/crd
 
 cluster: .venv/go ## a whole one-machine Kubernetes with the operator installed; Linux, root
-	$(BIN)/python -m tests.cluster up --node
+	$(BIN)/python -m tools.localcluster up --node
 
 cluster-down: .venv/go ## end it, and undo what it changed on this machine
-	$(BIN)/python -m tests.cluster down
+	$(BIN)/python -m tools.localcluster down
 
 e2e: .venv/go ## jobs in real pods: here (Linux, root), or KUBECONFIG=… for a cluster of yours; K=… chooses
 	$(BIN)/python -m tests.e2e $(if $(filter command,$(firstword $(origin KUBECONFIG))),--kubeconfig "$(KUBECONFIG)") $(if $(K),-- -k "$(K)")

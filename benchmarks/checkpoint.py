@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tests.cluster import binaries
-from tests.cluster.processes import Process, free_ports
 from tests.multiprocess.bucket import EMULATOR, Bucket
+from tools.localcluster import binaries
+from tools.localcluster.processes import Process, free_ports
 from tpujob_trainer.checkpoint import manager
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.retention import Retention

@@ -9,7 +9,7 @@ from xdist.remote import Producer
 
 from tests.division import CONTROL_PLANE, GroupScheduling, group
 
-pytest_plugins = ["tests.cluster.fixtures"]
+pytest_plugins = ["tests.control_plane.fixtures"]
 
 
 @pytest.fixture(scope="session")

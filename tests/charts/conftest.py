@@ -1,7 +1,7 @@
 import pytest
 
-from tests.cluster import binaries
-from tests.cluster.toolchain import ToolsUnavailable
+from tools.localcluster import binaries
+from tools.localcluster.toolchain import ToolsUnavailable
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.cluster import binaries
+from tools.localcluster import binaries
 
 CHART = Path(__file__).parents[2] / "charts" / "tpujob-operator"
 RELEASE = "tpujob-operator"

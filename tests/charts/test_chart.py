@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.charts.rendered import CHART, NAMESPACE, RELEASE, of_kind, pod_template, render, render_text, run_helm
-from tests.operator.operator_process import LEASE_RULES, NAME, RULES
+from tests.control_plane.operator_process import LEASE_RULES, NAME, RULES
 from tpujob_operator.crd.build import custom_resource_definition
 from tpujob_operator.settings import Settings
 

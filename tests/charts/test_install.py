@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.charts.rendered import CHART, NAMESPACE, RELEASE, pod_template, render_text
-from tests.cluster.api import ApiError
-from tests.cluster.control_plane import ControlPlane
+from tools.localcluster.api import ApiError
+from tools.localcluster.control_plane import ControlPlane
 
 pytestmark = pytest.mark.control_plane
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.cluster.waiting import wait_for
 from tests.multiprocess.processes import COMPILE_CACHE
 from tests.quick_compiling import XLA_FLAGS
+from tools.localcluster.waiting import wait_for
 from tpujob.folder import folder_to_parquet
 
 pytestmark = pytest.mark.processes

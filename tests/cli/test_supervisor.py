@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.waiting import wait_for
+from tools.localcluster.waiting import wait_for
 from tpujob.local import supervisor as supervisor_module
 from tpujob.local.plan import LocalProcess
 from tpujob.local.supervisor import Supervisor, tail

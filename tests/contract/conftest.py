@@ -4,7 +4,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.contract.launched import LAUNCHER, Launched
+from tests.contract.launch.launched import LAUNCHER, Launched
 
 
 class Launch(Protocol):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.conftest import Launch
-from tests.contract.launched import JOB, LEAVES_A_GRANDCHILD, PYTHON, is_alive
+from tests.contract.launch.launched import JOB, LEAVES_A_GRANDCHILD, PYTHON, is_alive
 from tpujob_contract.launch.command import CARRIED, CARRIED_FILE, CARRY, IN_IMAGE
 from tpujob_contract.launch_archive import write_launcher
 

@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster import background, machine, one_machine
-from tests.cluster.__main__ import EXPECTED
-from tests.cluster.product_images import ImagesUnavailable
-from tests.cluster.toolchain import ToolsUnavailable
-from tests.cluster.traces import traces
 from tests.e2e import foreign
 from tests.e2e.proxy import proxied
 from tests.e2e.surroundings import VARIABLE, Surroundings
+from tools.localcluster import background, machine, one_machine
+from tools.localcluster.__main__ import EXPECTED
+from tools.localcluster.product_images import ImagesUnavailable
+from tools.localcluster.toolchain import ToolsUnavailable
+from tools.localcluster.traces import traces
 
 FOLDER = Path(__file__).parent
 SCRATCH = background.DIRECTORY.parent / "e2e"

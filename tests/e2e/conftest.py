@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cluster.client import Client
 from tests.e2e.jobs import DATA, Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
+from tools.localcluster.client import Client
 
 DOCUMENTS = tuple(f"{number:03d} is one document of thirty." for number in range(64))
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.cluster import product, product_images, storage
-from tests.cluster.api import Object
-from tests.cluster.client import Client
-from tests.cluster.control_plane import CommandError
-from tests.cluster.plain_http import answers
-from tests.cluster.processes import Process, free_ports
 from tests.e2e.surroundings import Surroundings
+from tools.localcluster import product, product_images, storage
+from tools.localcluster.api import Object
+from tools.localcluster.client import Client
+from tools.localcluster.control_plane import CommandError
+from tools.localcluster.plain_http import answers
+from tools.localcluster.processes import Process, free_ports
 
 STORAGE_IMAGE = "docker.io/fsouza/fake-gcs-server:latest"
 STORAGE_NAMESPACE = "tpujob-e2e"
@@ -35,7 +35,7 @@ and hand them to the nodes, `kind load docker-image {operator} {trainer}`, or pu
   make e2e KUBECONFIG=… E2E_OPERATOR_IMAGE=REGISTRY/{operator} E2E_TRAINER_IMAGE=REGISTRY/{trainer}"""
 HOW_TO_STORE = """\
 Where nodes cannot pull that image, write one and hand it to them,
-  python -m tests.cluster storage-image storage.tar      and, for example, `kind load image-archive storage.tar`
+  python -m tools.localcluster storage-image storage.tar      and, for example, `kind load image-archive storage.tar`
 then give the name that it printed as E2E_STORAGE_IMAGE, or a real bucket as E2E_BUCKET."""
 HOW_TO_INSTALL_JOBSET = "helm install jobset oci://registry.k8s.io/jobset/charts/jobset --namespace jobset-system \
 --create-namespace"

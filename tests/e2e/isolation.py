@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.cluster import kept, product_images
+from tools.localcluster import kept, product_images
 
 FOLDER = kept.FOLDER / "isolated"
 BUNDLE = FOLDER / "bundle"

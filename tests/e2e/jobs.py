@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.cluster.api import Object
 from tests.e2e.surroundings import Surroundings
 from tests.e2e.waiting import wait_for
+from tools.localcluster.api import Object
 from tpujob_contract import ports
 
 DATA = "e2e-data"

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.cluster.plain_http import answers
-from tests.cluster.processes import Process, free_ports
 from tests.e2e.surroundings import Surroundings
+from tools.localcluster.plain_http import answers
+from tools.localcluster.processes import Process, free_ports
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from tests.cluster import background, one_machine, product, product_images, prometheus, storage
-from tests.cluster.client import Client
 from tests.quick_compiling import XLA_FLAGS
+from tools.localcluster import background, one_machine, product, product_images, prometheus, storage
+from tools.localcluster.client import Client
 
 VARIABLE = "TPUJOB_E2E"
 """By which a run that prepared them hands the surroundings to pytest, as JSON."""

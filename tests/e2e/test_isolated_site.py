@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.cluster import machine, product_images
 from tests.e2e.containers import Container, container
 from tests.e2e.isolation import BUNDLE, ImageStore, build_images, make_bundle, readme_commands, run_isolated
+from tools.localcluster import machine, product_images
 from tpujob.bundle.checksums import sha256, verify
 from tpujob.folder import folder_to_parquet
 

@@ -11,11 +11,11 @@ import sys
 
 import pytest
 
-from tests.cluster import background, machine, one_machine
-from tests.cluster.traces import Traces, new_traces, traces
-from tests.cluster.waiting import wait_for
 from tests.e2e.__main__ import BEFORE, say
 from tests.e2e.surroundings import Surroundings
+from tools.localcluster import background, machine, one_machine
+from tools.localcluster.traces import Traces, new_traces, traces
+from tools.localcluster.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.timeout(600)]
 
@@ -78,9 +78,9 @@ def test_down_cleans_up_after_a_crash(before: Traces, milestone: str) -> None:
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m tests.cluster` with these arguments."""
+    """`python -m tools.localcluster` with these arguments."""
     return subprocess.run(
-        [sys.executable, "-m", "tests.cluster", *arguments], cwd=background.ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "tools.localcluster", *arguments], cwd=background.ROOT, capture_output=True, text=True
     )
 
 
@@ -91,7 +91,7 @@ def kill_after(milestone: str) -> None:
     log = DIRECTORY / "cluster.log"
     with log.open("wb") as output:
         holder = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster", "hold", f"--dir={DIRECTORY}"],
+            [sys.executable, "-m", "tools.localcluster", "hold", f"--dir={DIRECTORY}"],
             cwd=background.ROOT,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster import prometheus
 from tests.e2e import operator_pod
 from tests.e2e.jobs import PATIENCE_SECONDS, Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
 from tests.e2e.waiting import wait_for
+from tools.localcluster import prometheus
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

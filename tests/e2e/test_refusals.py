@@ -10,8 +10,8 @@ import re
 
 import pytest
 
-from tests.cluster.api import Object
 from tests.e2e.jobs import Jobs
+from tools.localcluster.api import Object
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from tests.cluster import audit, background
 from tests.e2e.__main__ import COMPLETE
 from tests.e2e.surroundings import Surroundings
+from tools.localcluster import audit, background
 
 pytestmark = [pytest.mark.e2e, pytest.mark.afterwards]
 

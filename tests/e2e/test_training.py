@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.control_plane import CommandError
 from tests.e2e import operator_pod
 from tests.e2e.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
 from tests.e2e.waiting import wait_for
+from tools.localcluster.api import Object
+from tools.localcluster.control_plane import CommandError
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.cluster import waiting
+from tools.localcluster import waiting
 
 POLL_SECONDS = 0.25
 
@@ -14,7 +14,7 @@ def wait_for[Result](
     timeout_seconds: float = 30,
     explain: Callable[[], str] | None = None,
 ) -> Result:
-    """The first truthy value of the condition, as `tests.cluster.waiting` has it."""
+    """The first truthy value of the condition, as `tools.localcluster.waiting` has it."""
     return waiting.wait_for(
         what, condition, timeout_seconds=timeout_seconds, explain=explain, poll_seconds=POLL_SECONDS
     )

@@ -5,7 +5,7 @@ import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 
-from tests.cluster.plain_http import opened
+from tools.localcluster.plain_http import opened
 
 EMULATOR = "fake-gcs-server"
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cluster import binaries
-from tests.cluster.plain_http import answers
-from tests.cluster.processes import Process, free_ports
-from tests.cluster.toolchain import ToolBuildError, ToolsUnavailable
 from tests.multiprocess.bucket import EMULATOR, Bucket
+from tools.localcluster import binaries
+from tools.localcluster.plain_http import answers
+from tools.localcluster.processes import Process, free_ports
+from tools.localcluster.toolchain import ToolBuildError, ToolsUnavailable
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tests.cluster.waiting import wait_for
 from tests.multiprocess.pacing import pause
+from tools.localcluster.waiting import wait_for
 from tpujob_contract import ExitCode, read_environment
 from tpujob_trainer.checkpoint import manager, ownership
 from tpujob_trainer.checkpoint.retention import Retention

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.waiting import POLL_SECONDS, wait_for
 from tests.multiprocess import processes
 from tests.multiprocess.faulty_trainer import STAGES
+from tools.localcluster.waiting import POLL_SECONDS, wait_for
 
 TABLE_FAULTS = ("exception", "sys.exit", "kill -9", "SIGSTOP", "sleep", "SIGTERM")
 VICTIMS = (0, 1)

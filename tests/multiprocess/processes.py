@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.cluster.dies_with_parent import __file__ as dies_with_parent
-from tests.cluster.plain_http import opened
-from tests.cluster.processes import free_ports
-from tests.cluster.waiting import wait_for
 from tests.quick_compiling import XLA_FLAGS
+from tools.localcluster.dies_with_parent import __file__ as dies_with_parent
+from tools.localcluster.plain_http import opened
+from tools.localcluster.processes import free_ports
+from tools.localcluster.waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 COMPILE_CACHE = REPOSITORY / ".cache" / "jax-tests"

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.multiprocess import processes
 from tests.multiprocess.attempts import committed, trained
-from tests.trainer.event_files import scalars
+from tests.trainer.telemetry.event_files import scalars
+from tools.localcluster.waiting import wait_for
 
 pytestmark = pytest.mark.processes
 

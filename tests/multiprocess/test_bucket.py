@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.multiprocess import processes
+from tools.localcluster.waiting import wait_for
 
 pytestmark = pytest.mark.processes
 

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.multiprocess import processes
 from tests.multiprocess.storage_proxy import StorageProxy
+from tools.localcluster.waiting import wait_for
 
 pytestmark = pytest.mark.processes
 

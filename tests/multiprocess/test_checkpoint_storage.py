@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.multiprocess import processes
 from tests.multiprocess.storage_proxy import STALL, StorageProxy
+from tools.localcluster.waiting import wait_for
 
 pytestmark = pytest.mark.processes
 

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.multiprocess import attempts
 from tests.multiprocess.attempts import ENDLESS, committed
+from tools.localcluster.waiting import wait_for
 
 pytestmark = pytest.mark.processes
 

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from tests.cluster.waiting import wait_for
 from tests.multiprocess import faults, processes
 from tests.multiprocess.faults import GRACE_SECONDS, LAUNCHED
 from tests.multiprocess.storage_proxy import STALL, StorageProxy
+from tools.localcluster.waiting import wait_for
 
 pytestmark = pytest.mark.processes
 

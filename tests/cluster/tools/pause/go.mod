@@ -1,4 +1,0 @@
-// The first process of every pod of the one-machine cluster; needs the standard library and nothing else.
-module tpujob.dev/tests/cluster/tools/pause
-
-go 1.26.0

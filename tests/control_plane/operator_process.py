@@ -1,0 +1,185 @@
+"""The operator as a process of its own, with the rights that it needs and no others."""
+
+import json
+import os
+import signal
+import sys
+import urllib.error
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tools.localcluster.control_plane import ControlPlane
+from tools.localcluster.kubeconfig import write_kubeconfig
+from tools.localcluster.plain_http import opened
+from tools.localcluster.processes import Process, free_ports
+from tools.localcluster.waiting import wait_for
+
+NAMESPACE = "tpujob-system"
+NAME = "tpujob-operator"
+USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+
+# All that the operator asks of the API server. Whatever is missing here fails a live test with a 403.
+RULES: list[dict[str, list[str]]] = [
+    {"apiGroups": ["tpujob.dev"], "resources": ["tputrainingjobs"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["tpujob.dev"], "resources": ["tputrainingjobs/status"], "verbs": ["patch"]},
+    # With blockOwnerDeletion in an owner reference, clusters that check it want this.
+    {"apiGroups": ["tpujob.dev"], "resources": ["tputrainingjobs/finalizers"], "verbs": ["update"]},
+    {
+        "apiGroups": ["jobset.x-k8s.io"],
+        "resources": ["jobsets"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "create"]},
+    {
+        "apiGroups": ["networking.k8s.io"],
+        "resources": ["networkpolicies"],
+        # An apply that finds nothing creates.
+        "verbs": ["get", "create", "patch"],
+    },
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+    {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["list", "watch"]},
+]
+
+# In its own namespace alone.
+LEASE_RULES: list[dict[str, list[str]]] = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
+]
+
+
+def grant_rights(plane: ControlPlane) -> None:
+    """Makes the operator's service account and gives it its rights."""
+    plane.create_namespace(NAMESPACE)
+    plane.kubectl("create", "serviceaccount", NAME, "-n", NAMESPACE)
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": NAME},
+        "rules": RULES,
+    }
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(role))
+    metadata = {"name": NAME, "namespace": NAMESPACE}
+    leases = {**role, "kind": "Role", "metadata": metadata, "rules": LEASE_RULES}
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(leases))
+    account = f"--serviceaccount={NAMESPACE}:{NAME}"
+    plane.kubectl("create", "rolebinding", NAME, f"--role={NAME}", account, "-n", NAMESPACE)
+    plane.kubectl("create", "clusterrolebinding", NAME, f"--clusterrole={NAME}", account)
+
+
+class OperatorProcess:
+    """An operator that runs within a `with` block, or between `start` and `stop` or `kill`."""
+
+    def __init__(self, plane: ControlPlane, directory: Path, *, url: str | None = None, **settings: str) -> None:
+        """Describes the operator.
+
+        Args:
+            plane: Whose jobs it serves.
+            directory: For its log and kubeconfig.
+            url: Of the API server, where it is not to be reached directly.
+            settings: More of its environment.
+        """
+        self._plane = plane
+        self._directory = directory
+        self._health_port, self._metrics_port = free_ports(2)
+        token = json.loads(plane.kubeconfig_of_service_account(NAMESPACE, NAME).read_text())["users"][0]["user"][
+            "token"
+        ]
+        directory.mkdir(parents=True, exist_ok=True)
+        self.kubeconfig = write_kubeconfig(
+            directory / "kubeconfig", url=url or plane.url, ca_file=plane.ca_file, token=token
+        )
+        self._environment = {
+            "KUBECONFIG": str(self.kubeconfig),
+            "OPERATOR_HEALTH_PORT": str(self._health_port),
+            "OPERATOR_METRICS_PORT": str(self._metrics_port),
+            "OPERATOR_REPORT_INTERVAL_SECONDS": "0.5",
+            **settings,
+        }
+        self._starts = 0
+        self.process: Process | None = None
+
+    def __enter__(self) -> Self:
+        """Starts it and waits until it is ready."""
+        self.start()
+        self.wait_until_ready()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops it."""
+        self.stop()
+
+    def start(self) -> None:
+        """Starts it; returns at once."""
+        self._starts += 1
+        environment = [f"{key}={value}" for key, value in self._environment.items()]
+        command = [
+            "/usr/bin/env",
+            *environment,
+            sys.executable,
+            "-m",
+            "tpujob_operator",
+        ]
+        self.process = Process("operator", command, self._directory / f"operator-{self._starts}.log")
+
+    def wait_until_ready(self) -> None:
+        """Returns when /readyz says so."""
+        assert self.process is not None
+        self.process.wait_until_ready("the operator to be ready", lambda: self.get("/readyz")[0] == 200)
+
+    def kill(self) -> None:
+        """Ends it without warning and waits until it is gone."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.wait_until_gone()
+
+    def wait_until_gone(self) -> None:
+        """Returns when the process has ended."""
+        process = self.process
+        assert process is not None
+        wait_for("the operator to end", lambda: not self.is_running(), explain=process.last_log_lines)
+        process.stop()
+        self.process = None
+
+    def stop(self) -> None:
+        """Ends it as Kubernetes would."""
+        if self.process is not None:
+            self.process.stop()
+            self.process = None
+
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        if self.process is None:
+            return False
+        state = Path(f"/proc/{self.process.pid}/stat")
+        try:
+            return state.read_text().rpartition(")")[2].split()[0] != "Z"
+        except FileNotFoundError:
+            return False
+
+    def log(self) -> str:
+        """All that it has logged since its last start."""
+        return (self._directory / f"operator-{self._starts}.log").read_text()
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a GET on its health port; status 0 when it does not answer."""
+        return _get(self._health_port, path)
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over all its labels."""
+        lines = [line for line in _get(self._metrics_port, "/metrics")[1].splitlines() if not line.startswith("#")]
+        values = [float(line.rpartition(" ")[2]) for line in lines if line.partition(" ")[0].partition("{")[0] == name]
+        return sum(values)
+
+
+def _get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with opened(f"http://127.0.0.1:{port}{path}", timeout_seconds=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return 0, ""

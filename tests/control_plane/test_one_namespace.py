@@ -1,0 +1,41 @@
+"""An operator with nobody beside it: what the lists alone can do, and how it ends."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.control_plane.jobs import Jobs
+from tests.control_plane.operator_process import OperatorProcess
+from tests.control_plane.proxy import Proxy
+from tests.control_plane.requests_made import jobsets_created
+from tools.localcluster.control_plane import ControlPlane
+from tools.localcluster.waiting import wait_for
+
+pytestmark = pytest.mark.control_plane
+
+
+def test_silent_watches_lose_nothing(installed: ControlPlane, jobs: Jobs, operator_directory: Path) -> None:
+    """A watch that stays open and shows nothing more: lists tell what it does not."""
+    settings = {"OPERATOR_RESYNC_SECONDS": "0.5", "OPERATOR_WATCH_NAMESPACES": jobs.namespace}
+    with Proxy(installed).serving() as proxy:
+        proxy.silent = True
+        with OperatorProcess(installed, operator_directory, url=proxy.url, **settings) as operator:
+            jobs.create("llama")
+            jobs.run("llama")
+            jobs.wait_phase("llama", "Running")
+            jobs.finish("llama")
+            jobs.wait_phase("llama", "Succeeded")
+            wait_for("it to be noticed", lambda: operator.metric("tpujob_operator_watch_missed_objects") > 0)
+    assert jobsets_created(installed.audit_log, jobs.namespace) == ["llama"]
+
+
+def test_sigterm_ends_it_soon_and_well(installed: ControlPlane, jobs: Jobs, operator_directory: Path) -> None:
+    operator = OperatorProcess(installed, operator_directory, OPERATOR_WATCH_NAMESPACES=jobs.namespace)
+    with operator:
+        jobs.create("llama")
+        jobs.wait_phase("llama", "Starting")
+        assert operator.process is not None
+        operator.process._popen.terminate()
+        assert operator.process._popen.wait(10) == 0
+    assert " ERROR " not in operator.log()
+    assert operator.log().splitlines()[-1].endswith("Operator stops: told to")

@@ -1,0 +1,85 @@
+"""On files, where TensorStore's conditional writes are the same; a bucket is in tests/multiprocess."""
+
+import json
+
+import pytest
+
+from tools.localcluster.waiting import wait_for
+from tpujob_trainer import errors
+from tpujob_trainer.checkpoint import lease
+
+LAPSE_SECONDS = 1.0
+NEVER = 1000.0
+
+
+@pytest.fixture
+def take(tmp_path):
+    """A function that takes the lease of one directory; what it took is released at the end."""
+    held = []
+
+    def take(run, *, renew_seconds=0.1):
+        found = lease.take(
+            str(tmp_path), run=run, host="here", lapse_seconds=LAPSE_SECONDS, renew_seconds=renew_seconds
+        )
+        held.append(found)
+        return found
+
+    yield take
+    for found in held:
+        found.release()
+
+
+def record(directory):
+    return json.loads((directory / "lease.json").read_text())
+
+
+def test_first_run_holds_it(take, tmp_path):
+    take("1.0-aa").verify()
+    assert record(tmp_path)["run"] == "1.0-aa"
+
+
+@pytest.mark.parametrize("second", ["1.0-bb", "0.0-bb"], ids=["same attempt", "by hand"])
+def test_second_run_is_refused_while_the_first_renews(take, second):
+    first = take("1.0-aa")
+    with pytest.raises(
+        errors.ConfigurationError, match=r"another run is writing to .*: attempt 1.0-aa, process \d+ on"
+    ):
+        take(second)
+    first.verify()
+
+
+def test_lease_of_a_dead_run_lapses(take, tmp_path):
+    take("1.0-aa", renew_seconds=NEVER)
+    take("1.0-bb").verify()
+    assert record(tmp_path)["run"] == "1.0-bb"
+
+
+def test_released_lease_is_free_at_once(take, tmp_path):
+    take("1.0-aa").release()
+    assert record(tmp_path)["released"] is True
+    take("1.0-bb").verify()
+    assert "released" not in record(tmp_path)
+
+
+@pytest.mark.parametrize("later", ["1.1-bb", "2.0-bb"], ids=["attempt", "incarnation"])
+def test_later_attempt_takes_over_and_the_earlier_one_has_to_end(take, later):
+    first = take("1.0-aa")
+    take(later).verify()
+    wait_for("the first to notice", lambda: first.taken_by is not None, timeout_seconds=10)
+    with pytest.raises(errors.ConfigurationError, match=f"another run has taken over .*: attempt {later}"):
+        first.verify()
+
+
+def test_holder_that_looks_knows_at_once(take):
+    first = take("1.0-aa", renew_seconds=NEVER)
+    first.confirm()
+    take("1.1-bb").confirm()
+    first.verify()
+    with pytest.raises(errors.ConfigurationError, match=r"another run has taken over .*: attempt 1.1-bb"):
+        first.confirm()
+
+
+def test_removed_lease_is_a_lost_one(take, tmp_path):
+    first = take("1.0-aa")
+    (tmp_path / "lease.json").unlink()
+    wait_for("the holder to notice", lambda: first.taken_by is not None, timeout_seconds=10)

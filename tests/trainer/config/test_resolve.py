@@ -1,0 +1,73 @@
+import json
+from typing import Any
+
+import pytest
+
+from tests.trainer.config.test_schema import block
+from tpujob_trainer.config.resolve import ResolvedConfig, resolve
+from tpujob_trainer.config.schema import parse_config
+from tpujob_trainer.errors import ConfigurationError
+
+
+def resolved(num_devices: int = 8, vocabulary: int = 259, platform: str = "cpu", **changes: Any) -> ResolvedConfig:
+    return resolve(parse_config(block(**changes)), num_devices=num_devices, vocabulary=vocabulary, platform=platform)
+
+
+def test_a_preset_gives_every_number() -> None:
+    run = resolved(
+        num_devices=512, vocabulary=128_256, platform="tpu", model={"preset": "llama3-8b"}, steps=None, tokens=20e9
+    )
+    assert (run.sequence_length, run.batch_size, run.steps) == (8192, 512, 4769)
+    assert run.model.compute_dtype == "bfloat16"
+    assert (run.optimizer.learning_rate, run.optimizer.warmup_steps) == (3e-4, 476)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "steps"),
+    [(1, 1), (2048, 1), (2049, 2), (4096, 2)],
+    ids=["less than a batch", "one", "a bit more", "two"],
+)
+def test_tokens_are_rounded_up_to_batches(tokens: int, steps: int) -> None:
+    assert resolved(steps=None, tokens=tokens, batchSize=16, sequenceLength=128).steps == steps
+
+
+@pytest.mark.parametrize("num_devices", [1, 4, 16])
+def test_the_batch_does_not_depend_on_the_devices(num_devices: int) -> None:
+    assert resolved(num_devices=num_devices).batch_size == 16
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "changes", "message"),
+    [
+        (8, {"batchSize": 20}, "batchSize: 20 rows do not divide over 8 devices; 16, 24 and 32 do"),
+        (8, {"batchSize": 4}, "batchSize: 4 rows do not divide over 8 devices; 8, 16 and 24 do"),
+        (6, {}, "batchSize: 16 rows (derived: it was not given) do not divide over 6 devices; 12, 18 and 24 do"),
+        (
+            8,
+            {"batchSize": 24, "gradientAccumulation": 2},
+            "batchSize: 24 rows do not divide over 8 devices in 2 parts (gradientAccumulation); 16, 32 and 48 do",
+        ),
+        (
+            8,
+            {"optimizer": {"warmupSteps": 100}},
+            "optimizer.warmupSteps: 100 leaves nothing of the run's 100 steps; it must be less, 10 for instance",
+        ),
+        (8, {"model": {"preset": "tiny", "vocabSize": 64}}, "model.vocabSize: 64 is less than the tokenizer's 259 ids"),
+    ],
+)
+def test_what_does_not_fit_is_refused(num_devices: int, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        resolved(num_devices, **changes)
+    assert str(error.value).startswith(f"spec.trainer.{message}")
+
+
+def test_the_vocabulary_is_rounded_up() -> None:
+    assert resolved(vocabulary=259).model.vocab_size == 384
+    assert resolved(vocabulary=256).model.vocab_size == 256
+
+
+def test_the_record_is_one_line_with_every_field() -> None:
+    text = resolved().as_json()
+    assert "\n" not in text
+    assert json.loads(text)["optimizer"]["learningRate"] == 3e-3
+    assert json.loads(text)["model"]["computeDtype"] == "float32"

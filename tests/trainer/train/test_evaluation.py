@@ -1,0 +1,82 @@
+"""Evaluation against the plain model; that any number of processes finds the same is in tests/multiprocess."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from tests.trainer.model import plain_decoder
+from tests.trainer.train.test_step import SHAPE, make_batch
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.train.eval_step import make_evaluation_step
+from tpujob_trainer.train.evaluation import evaluate
+from tpujob_trainer.train.step import Batch, init_state
+from tpujob_trainer.train.step_flags import Signals
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+
+@functools.cache
+def model(devices: int) -> Model:
+    return Model(SHAPE, build_mesh(slices=1, devices=jax.devices()[:devices]))
+
+
+def masked(batch: Batch, rows: int) -> Batch:
+    """The batch with only its first rows counting, as the last one of a set."""
+    mask = np.array(batch.loss_mask)
+    mask[rows:] = False
+    return dataclasses.replace(batch, loss_mask=mask)
+
+
+@pytest.mark.parametrize(("devices", "parts"), [(1, 1), (8, 1), (8, 2)])
+def test_the_mean_is_over_tokens_not_over_batches(devices: int, parts: int) -> None:
+    weights = init_state(model(devices), optax.identity(), 0).weights
+    batches = [make_batch(), masked(make_batch(), 3)]
+    found = evaluate(make_evaluation_step(model(devices), parts=parts), weights, batches)
+    assert found is not None
+    counts = [int(np.sum(batch.loss_mask)) for batch in batches]
+    means = [float(plain_decoder.mean_loss(weights, batch, SHAPE)) for batch in batches]
+    assert found.tokens == sum(counts)
+    # Float32 sums of a row in another order.
+    assert found.loss == pytest.approx(np.average(means, weights=counts), rel=1e-6)
+
+
+def test_rows_in_another_order_are_the_same_to_the_last_bit() -> None:
+    weights = init_state(model(8), optax.identity(), 0).weights
+    step = make_evaluation_step(model(8))
+    batch = make_batch()
+    order = np.random.default_rng(0).permutation(len(batch.inputs))
+    moved = jax.tree.map(lambda rows: np.asarray(rows)[order], batch)
+    first, second = evaluate(step, weights, [batch]), evaluate(step, weights, [moved])
+    assert first is not None
+    assert second is not None
+    assert first.loss == second.loss
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_request_to_stop_ends_it(at: int) -> None:
+    weights = init_state(model(8), optax.identity(), 0).weights
+    batches = [make_batch() for _ in range(3)]
+    batches[at].signals[5] = Signals(stop=True, seconds_left=9).pack()
+    taken = []
+
+    def told():
+        for batch in batches:
+            taken.append(batch)
+            yield batch
+
+    assert evaluate(make_evaluation_step(model(8)), weights, told()) is None
+    assert len(taken) == min(at + 2, 3)
+
+
+def test_nothing_to_predict_is_an_error() -> None:
+    weights = init_state(model(8), optax.identity(), 0).weights
+    with pytest.raises(ConfigurationError, match="no token to predict"):
+        evaluate(make_evaluation_step(model(8)), weights, [masked(make_batch(), 0)])

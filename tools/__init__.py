@@ -1,0 +1,1 @@
+"""Programs for people who work on the product."""

@@ -1,0 +1,129 @@
+"""A containerd of one cluster's own, with its socket, its state and its images under the cluster's folders."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from tools.localcluster.network import PLUGINS
+from tools.localcluster.processes import Process
+from tools.localcluster.undo import Journal
+
+PROGRAM = Path("/usr/bin/containerd")
+CONTROL = Path("/usr/bin/ctr")
+PAUSE_IMAGE = "tpujob.test/pause:local"
+NAMESPACE = "k8s.io"
+"""Where the kubelet's images and containers are."""
+
+
+class ImageError(Exception):
+    """An image was refused; the message is what containerd said."""
+
+
+class Containerd:
+    """The container runtime of the one node.
+
+    Attributes:
+        socket: Where the kubelet finds it.
+        network_configurations: Its folder of network plugin configurations.
+    """
+
+    def __init__(self, directory: Path, images: Path) -> None:
+        """Describes it; nothing is started yet.
+
+        Args:
+            directory: For its socket, state and log.
+            images: For its images, which may outlive the cluster.
+        """
+        self._directory = directory
+        self._images = images
+        self._state = directory / "containerd"
+        self.socket = directory / "containerd.sock"
+        self.network_configurations = directory / "cni"
+
+    def start(self, journal: Journal) -> Process:
+        """Returns when it answers."""
+        journal.note("mounts", directory=str(self._directory))
+        journal.note("mounts", directory=str(self._images))
+        journal.note("shims", socket=str(self.socket), state=str(self._state))
+        file = self._directory / "containerd.toml"
+        file.write_text(self._configuration())
+        process = Process("containerd", [PROGRAM, f"--config={file}"], self._directory / "containerd.log")
+        process.wait_until_ready("containerd to answer", self._answers)
+        return process
+
+    def images(self) -> set[str]:
+        """The names of the images it has."""
+        return set(self._ctr("images", "list", "--quiet").split())
+
+    def import_image(self, archive: Path) -> None:
+        """Takes over an image from an archive as `docker save` writes it.
+
+        Raises:
+            ImageError: It is none.
+        """
+        self._ctr("images", "import", "--digests=false", str(archive))
+
+    def forget_image(self, identity: str) -> None:
+        """Drops the name that the kubelet's side gives to every image, its id, so that its disk space comes back."""
+        self._run("--namespace", NAMESPACE, "images", "remove", identity)
+
+    def forget_containers(self) -> None:
+        """Removes the containers of an earlier cluster; their images stay."""
+        for container in self._ctr("containers", "list", "--quiet").split():
+            self._ctr("containers", "delete", container)
+
+    def _answers(self) -> bool:
+        return self._run("version").returncode == 0
+
+    def _ctr(self, *arguments: str) -> str:
+        result = self._run("--namespace", NAMESPACE, *arguments)
+        if result.returncode != 0:
+            raise ImageError(f"ctr {' '.join(arguments)}: {result.stderr.strip()}")
+        return result.stdout
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(CONTROL), "--address", str(self.socket), *arguments]
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+    def _configuration(self) -> str:
+        return CONFIGURATION.format(
+            root=_quoted(self._images),
+            state=_quoted(self._state),
+            socket=_quoted(self.socket),
+            optional=_quoted(self._directory / "opt"),
+            pause=json.dumps(PAUSE_IMAGE),
+            plugins=_quoted(PLUGINS),
+            networks=_quoted(self.network_configurations),
+            runc=_quoted(self._directory / "runc"),
+        )
+
+
+def _quoted(path: Path) -> str:
+    return json.dumps(str(path))  # a TOML string
+
+
+CONFIGURATION = """\
+version = 2
+root = {root}
+state = {state}
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+                    "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs"]
+[grpc]
+address = {socket}
+[plugins."io.containerd.internal.v1.opt"]
+path = {optional}
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = {pause}
+# A sandbox asks for a negative oom_score_adj, which needs a capability that this machine may lack.
+restrict_oom_score_adj = true
+# Below `state`, so that no name has to be told apart from those of another runtime.
+netns_mounts_under_state_dir = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = {plugins}
+conf_dir = {networks}
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+Root = {runc}
+SystemdCgroup = false
+"""

@@ -1,0 +1,358 @@
+"""A Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager on this machine, without nodes.
+
+- Everything is one run's: a directory holds keys, data, logs and the audit log; a new run in it starts from nothing.
+- Authentication is by token, authorization by RBAC. The controllers have service accounts of their own, so the audit
+  log tells them apart.
+- Custom resource definitions given here exist before the controller manager starts: its garbage collector looks for new
+  kinds only every 30 s, and until then a deleted owner of a new kind keeps its children.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import urllib.error
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from tools.localcluster import binaries
+from tools.localcluster.api import Api, ApiError, Object
+from tools.localcluster.certificates import CertificateAuthority, write_service_account_key
+from tools.localcluster.kubeconfig import write_kubeconfig
+from tools.localcluster.processes import Process, free_ports
+from tools.localcluster.waiting import wait_for
+
+HOST = "127.0.0.1"
+SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc"
+SERVICE_ADDRESSES = "10.96.0.0/16"
+KUBERNETES_SERVICE_IP = "10.96.0.1"
+"""Where pods look for the API server."""
+TOKEN_SECONDS = 24 * 3600
+
+# Who did what to which object; bodies would make the log large and hold secrets.
+AUDIT_POLICY: Object = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+@dataclass(frozen=True)
+class User:
+    """Someone whom the API server knows by a token. Rights come from RBAC, by user name or group."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+
+
+class CommandError(Exception):
+    """kubectl, or another command-line tool, exited with an error; the message is what it printed."""
+
+
+class ControlPlane:
+    """A control plane that runs between `start` and `stop`, or within a `with` block.
+
+    Attributes:
+        directory: Holds everything the run writes.
+        url: Of the API server.
+        ca_file: The certificate of the authority that issued the API server's.
+        admin_token: The token of a member of system:masters.
+        kubeconfig: The admin's.
+        audit_log: One JSON event per line for every request, at level Metadata.
+        authority: Issues certificates for servers that the API server calls, such as webhooks.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        users: Sequence[User] = (),
+        custom_resources: Sequence[Path] = (),
+        host: str = HOST,
+        calls_nodes: bool = False,
+    ) -> None:
+        """Describes a control plane; nothing is written or started yet.
+
+        Args:
+            directory: Made if it does not exist.
+            users: Known to the API server besides the admin.
+            custom_resources: Files or folders with CustomResourceDefinitions.
+            host: The IP address of the API server; another than loopback makes it reachable for pods.
+            calls_nodes: Whether kubelets and pods can be called from here, for logs and webhooks.
+        """
+        self.directory = directory.absolute()
+        self.users = tuple(users)
+        self.custom_resources = tuple(custom_resources)
+        self._admin = User("admin", ("system:masters",))
+        self._controller_manager = User("system:kube-controller-manager")
+        self._etcd_port, self._etcd_peer_port, self._port, self._controller_manager_port = free_ports(4)
+        self.host = host
+        self.calls_nodes = calls_nodes
+        self.url = f"https://{host}:{self._port}"
+        self.admin_token = self._admin.token
+        self.kubeconfig = self.directory / "kubeconfig"
+        self.audit_log = self.directory / "audit.log"
+        self._keys = self.directory / "keys"
+        self.ca_file = self._keys / "ca.crt"
+        self._processes: list[Process] = []
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Starts the control plane."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops the control plane."""
+        self.stop()
+
+    def start(self) -> None:
+        """Returns when the API server is ready and the controllers work.
+
+        Raises:
+            ToolsUnavailable: The programs are not there and cannot be built.
+            ProcessError: One of them did not start; the message holds its last log lines.
+        """
+        programs = {
+            name: binaries.path(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+        }
+        self._prepare_directory()
+        try:
+            self._start_etcd(programs["etcd"])
+            self._start_api_server(programs["kube-apiserver"])
+            self._define_custom_resources()
+            self._start_controller_manager(programs["kube-controller-manager"])
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ends all processes, those that depend on others first. What they wrote stays."""
+        while self._processes:
+            self._processes.pop().stop()
+        if self._lock is not None:
+            self._lock.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that run now."""
+        return [process.pid for process in self._processes]
+
+    @property
+    def port(self) -> int:
+        """The API server's."""
+        return self._port
+
+    @property
+    def api(self) -> Api:
+        """The API server as the admin sees it."""
+        return Api(self.url, token=self.admin_token, ca_file=self.ca_file)
+
+    def kubectl(self, *arguments: str | Path, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
+        """What kubectl prints.
+
+        Args:
+            arguments: Of the command.
+            stdin: Its standard input, e.g. a manifest for `apply -f -`.
+            kubeconfig: Whose command it is; the admin's by default.
+
+        Raises:
+            CommandError: It exited with an error.
+        """
+        return self.run_tool("kubectl", *arguments, stdin=stdin, kubeconfig=kubeconfig)
+
+    def run_tool(
+        self, name: str, *arguments: str | Path, stdin: str | None = None, kubeconfig: Path | None = None
+    ) -> str:
+        """What one of our programs (kubectl, helm) prints when it is pointed at this control plane."""
+        environment = {
+            "HOME": str(self.directory),
+            "PATH": os.defpath,
+            "KUBECONFIG": str(kubeconfig or self.kubeconfig),
+        }
+        command = [binaries.path(name), *arguments]
+        result = subprocess.run(command, input=stdin or "", env=environment, capture_output=True, text=True)
+        if result.returncode != 0:
+            raise CommandError(f"{name} {' '.join(map(str, arguments))}: {result.stderr.strip()}")
+        return result.stdout
+
+    def kubeconfig_of_user(self, user: User) -> Path:
+        """A kubeconfig for one of the users given at the start."""
+        kubeconfig = self.directory / f"{user.name.replace(':', '-')}.kubeconfig"
+        return write_kubeconfig(kubeconfig, url=self.url, ca_file=self.ca_file, token=user.token)
+
+    def kubeconfig_of_service_account(self, namespace: str, name: str) -> Path:
+        """A kubeconfig for a service account, with a token such as its pods would get."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        answer = self.api.create(path, {"spec": {"expirationSeconds": TOKEN_SECONDS}})
+        return write_kubeconfig(
+            self.directory / f"{namespace}-{name}.kubeconfig",
+            url=self.url,
+            ca_file=self.ca_file,
+            token=answer["status"]["token"],
+            namespace=namespace,
+        )
+
+    def _prepare_directory(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        lock = (self.directory / "lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            message = f"another control plane runs in {self.directory}; stop it or choose another directory"
+            raise FileExistsError(message) from None
+        self._lock = lock
+        for folder in (self.directory / "etcd", self._keys):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.audit_log.unlink(missing_ok=True)
+        self._keys.mkdir(mode=0o700)
+        self.authority = CertificateAuthority(self._keys)
+        write_service_account_key(self._keys / "service-account.key")
+        self.kubeconfig_of_user(self._controller_manager)
+        write_kubeconfig(self.kubeconfig, url=self.url, ca_file=self.ca_file, token=self.admin_token)
+
+    def _start(self, name: str, program: Path, flags: dict[str, object]) -> Process:
+        command: list[str | Path] = [program, *(f"--{flag}={value}" for flag, value in flags.items())]
+        process = Process(name, command, self.directory / f"{name}.log")
+        self._processes.append(process)
+        return process
+
+    def _start_etcd(self, program: Path) -> None:
+        client_url, peer_url = f"http://{HOST}:{self._etcd_port}", f"http://{HOST}:{self._etcd_peer_port}"
+        self._start(
+            "etcd",
+            program,
+            {
+                "data-dir": self.directory / "etcd",
+                "listen-client-urls": client_url,
+                "advertise-client-urls": client_url,
+                "listen-peer-urls": peer_url,
+                "initial-advertise-peer-urls": peer_url,
+                "initial-cluster": f"default={peer_url}",
+                "unsafe-no-fsync": "true",  # the data does not outlive the run
+            },
+        )
+
+    def _start_api_server(self, program: Path) -> None:
+        certificate, key = self._keys / "apiserver.crt", self._keys / "apiserver.key"
+        self.authority.issue(
+            certificate,
+            key,
+            dns_names=["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"],
+            addresses=[self.host, KUBERNETES_SERVICE_IP],
+        )
+        (self._keys / "tokens.csv").write_text(_token_file([self._admin, self._controller_manager, *self.users]))
+        (self.directory / "audit-policy.yaml").write_text(json.dumps(AUDIT_POLICY))
+        api_server = self._start(
+            "kube-apiserver",
+            program,
+            {
+                # Not waiting for etcd first: the API server retries, and the two start side by side.
+                "etcd-servers": f"http://{HOST}:{self._etcd_port}",
+                "bind-address": self.host,
+                "advertise-address": self.host,
+                "endpoint-reconciler-type": "none",  # endpoints may not be on loopback
+                "secure-port": self._port,
+                "tls-cert-file": certificate,
+                "tls-private-key-file": key,
+                "service-cluster-ip-range": SERVICE_ADDRESSES,
+                "service-account-issuer": SERVICE_ACCOUNT_ISSUER,
+                "service-account-key-file": self._keys / "service-account.key",
+                "service-account-signing-key-file": self._keys / "service-account.key",
+                "token-auth-file": self._keys / "tokens.csv",
+                "authorization-mode": "Node,RBAC",
+                "audit-policy-file": self.directory / "audit-policy.yaml",
+                "audit-log-path": self.audit_log,
+                **(self._flags_to_call_nodes() if self.calls_nodes else {}),
+            },
+        )
+        api_server.wait_until_ready("a ready API server", self._is_api_server_ready)
+
+    def _flags_to_call_nodes(self) -> dict[str, object]:
+        certificate, key = self._keys / "kubelet-client.crt", self._keys / "kubelet-client.key"
+        self.authority.issue_to_client(certificate, key, user="kube-apiserver", group="system:masters")
+        return {
+            "kubelet-certificate-authority": self.ca_file,
+            "kubelet-client-certificate": certificate,
+            "kubelet-client-key": key,
+            "kubelet-preferred-address-types": "InternalIP",
+            # Webhooks are called by the addresses of their pods: nobody implements the addresses of services here.
+            "enable-aggregator-routing": "true",
+        }
+
+    def _is_api_server_ready(self) -> bool:
+        try:
+            return self.api.text("/readyz") == "ok"
+        except (ApiError, urllib.error.URLError, ConnectionError):
+            return False
+
+    def _define_custom_resources(self) -> None:
+        if not self.custom_resources:
+            return
+        files = [f"--filename={path}" for path in self.custom_resources]
+        # Server-side: large definitions do not fit into the annotation of a client-side apply.
+        self.kubectl("apply", "--server-side", *files)
+        # Not `kubectl wait`, which fails on a definition that has no conditions yet.
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        wait_for(
+            "the custom resources to be served",
+            lambda: all(_is_established(definition) for definition in self.api.items(definitions)),
+        )
+
+    def _start_controller_manager(self, program: Path) -> None:
+        controller_manager = self._start(
+            "kube-controller-manager",
+            program,
+            {
+                "kubeconfig": self.kubeconfig_of_user(self._controller_manager),
+                "bind-address": HOST,
+                "secure-port": self._controller_manager_port,
+                "cert-dir": self._keys,
+                "leader-elect": "false",
+                "root-ca-file": self.ca_file,
+                "service-account-private-key-file": self._keys / "service-account.key",
+                "use-service-account-credentials": "true",
+                # At the default of 20 a second, making the controllers' service accounts takes most of the start.
+                "kube-api-qps": 500,
+                "kube-api-burst": 1000,
+            },
+        )
+        controller_manager.wait_until_ready(
+            "the default service account",
+            lambda: self.has_default_service_account("default"),
+        )
+
+    def has_default_service_account(self, namespace: str) -> bool:
+        """Whether pods can be created there: they need this account, which appears a moment after its namespace."""
+        try:
+            self.api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
+        """Creates a namespace and waits until pods can be created in it."""
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
+        wait_for(f"the default service account of namespace {name}", lambda: self.has_default_service_account(name))
+
+
+def _is_established(definition: Object) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
+
+
+def _token_file(users: Sequence[User]) -> str:
+    """The API server's static token file: token, user name, user id, groups."""
+    return "".join(f'{user.token},{user.name},{user.name},"{",".join(user.groups)}"\n' for user in users)

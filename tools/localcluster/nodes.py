@@ -1,0 +1,33 @@
+"""Node objects without machines behind them, for tests of what happens when a host goes away.
+
+Nobody renews them: some 50 s after their last change the controller manager marks them as not ready.
+"""
+
+import datetime
+from collections.abc import Mapping
+
+from tools.localcluster.api import Api, Object
+
+
+def create_node(api: Api, name: str, labels: Mapping[str, str] | None = None) -> Object:
+    """Creates a node that says it is ready."""
+    api.create("/api/v1/nodes", {"metadata": {"name": name, "labels": dict(labels or {})}})
+    return set_node_ready(api, name, ready=True)
+
+
+def set_node_ready(api: Api, name: str, *, ready: bool) -> Object:
+    """Writes the node's Ready condition, as its kubelet would."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {
+        "type": "Ready",
+        "status": str(ready),
+        "reason": "KubeletReady" if ready else "KubeletNotReady",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }
+    return api.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}})
+
+
+def delete_node(api: Api, name: str) -> None:
+    """Deletes the node object, as a cloud does when the machine is gone."""
+    api.delete(f"/api/v1/nodes/{name}")

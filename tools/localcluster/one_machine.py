@@ -1,0 +1,164 @@
+"""A whole Kubernetes on this machine: control plane, one real node, names, storage, Prometheus, JobSet, our operator.
+
+The process that calls `start` is the parent of all its processes, and they end with it. What else it changes on the
+machine (containers, mounts, the bridge, packet rules) is in the journal, and `end` undoes it, whoever calls it and
+whatever state it is in.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.localcluster import binaries, kept
+from tools.localcluster.client import Client
+from tools.localcluster.containerd import Containerd
+from tools.localcluster.control_plane import ControlPlane
+from tools.localcluster.jobset import NAMESPACE as JOBSET_NAMESPACE
+from tools.localcluster.jobset import jobset_custom_resources
+from tools.localcluster.kubelet import KUBELET, SCHEDULER, start_kubelet, start_scheduler
+from tools.localcluster.names import USER as NAME_SERVER
+from tools.localcluster.names import start_name_server
+from tools.localcluster.network import ADDRESS, NETWORK, lead_to_api_server, make_bridge, write_plugin_configuration
+from tools.localcluster.node_images import JOBSET_IMAGE, NodeImages, add_system_images
+from tools.localcluster.processes import Process
+from tools.localcluster.product import deploy
+from tools.localcluster.prometheus import USER as PROMETHEUS
+from tools.localcluster.prometheus import start_prometheus
+from tools.localcluster.storage import start_storage
+from tools.localcluster.undo import Journal, end_process, start_time, undo
+
+IMAGES = kept.FOLDER / "node"
+"""The node's images, kept from one cluster to the next."""
+JOBSET_SECONDS = 120
+
+
+class OneMachine:
+    """A cluster with one node; everything it writes is below its directory, but for the images it keeps."""
+
+    def __init__(self, directory: Path, announce: Callable[[str], object]) -> None:
+        """Describes a cluster; nothing is written or started yet.
+
+        Args:
+            directory: Made if it does not exist. Not too long: sockets lie in it, whose paths may have 107 characters.
+            announce: Called with a line when something has been done.
+        """
+        self.directory = directory.absolute()
+        self.journal = journal_of(directory)
+        self.plane = ControlPlane(
+            directory,
+            users=[KUBELET, SCHEDULER, NAME_SERVER, PROMETHEUS],
+            custom_resources=[jobset_custom_resources()],
+            host=ADDRESS,
+            calls_nodes=True,
+        )
+        self.containerd = _containerd(self.directory)
+        self.images = NodeImages(self.containerd, IMAGES)
+        self._announce = announce
+        self._began = time.monotonic()
+        self._processes: list[Process] = []
+
+    def start(self) -> None:
+        """Returns when the node is ready, and JobSet and our operator run on it."""
+        programs = {name: binaries.path(name) for name in binaries.NODE}
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.journal.note("process", pid=str(os.getpid()), started=start_time(os.getpid()))
+        self.journal.note_fixed_places(NETWORK)
+        make_bridge(self.journal)
+        self.plane.start()
+        lead_to_api_server(self.journal, self.plane.port)
+        self._say("the control plane is ready")
+        # Its pod waits for the node, and the node's first pods for nothing.
+        self._install_jobset()
+        self._start_containerd()
+        self._processes.append(start_storage(self.directory, programs["fake-gcs-server"]))
+        self._processes.append(start_name_server(self.plane, programs["coredns"]))
+        self._processes.append(start_prometheus(self.plane, programs["prometheus"]))
+        self._processes.append(start_scheduler(self.plane, programs["kube-scheduler"]))
+        self._processes.append(start_kubelet(self.plane, programs["kubelet"], self.containerd, self.journal))
+        self._say("the node is ready")
+        deploy(self.images, Client(self.plane.kubeconfig), self._say)
+        self._wait_for_jobset()
+        self._say("JobSet is ready")
+
+    def stop_processes(self) -> None:
+        """Ends the processes of this cluster, the node's first; containers and the rest are left to `end`."""
+        while self._processes:
+            self._processes.pop().stop()
+        self.plane.stop()
+
+    def _start_containerd(self) -> None:
+        write_plugin_configuration(self.containerd.network_configurations, self.directory / "addresses")
+        process = self.containerd.start(self.journal)
+        # Started anew, so that it does not remember what it reads about the containers of an earlier cluster.
+        self.containerd.forget_containers()
+        process.stop()
+        self._processes.append(self.containerd.start(self.journal))
+        add_system_images(self.images)
+        self._say("containerd has its images")
+
+    def _install_jobset(self) -> None:
+        values = {
+            "image.repository": JOBSET_IMAGE,
+            "image.tag": binaries.PROGRAMS["jobset"].version,
+            "image.pullPolicy": "Never",
+            "controller.leaderElection.enable": "false",
+            "controller.resources.requests.cpu": "50m",  # leaves the cores of a small machine to the jobs
+        }
+        self.plane.run_tool(
+            "helm",
+            "upgrade",
+            "--install",
+            "jobset",
+            binaries.files("jobset"),
+            f"--namespace={JOBSET_NAMESPACE}",
+            "--create-namespace",
+            *(f"--set={key}={value}" for key, value in values.items()),
+        )
+
+    def _wait_for_jobset(self) -> None:
+        """It calls itself ready some ten seconds after its start: the operator becomes so in the meantime."""
+        deployment = ("deployment/jobset-controller", f"--namespace={JOBSET_NAMESPACE}")
+        self.plane.kubectl("rollout", "status", *deployment, f"--timeout={JOBSET_SECONDS}s")
+
+    def _say(self, line: str) -> None:
+        self._announce(f"{time.monotonic() - self._began:5.1f} s  {line}")
+
+
+def journal_of(directory: Path) -> Journal:
+    """The journal of the cluster in a directory."""
+    return Journal(directory.absolute() / "journal")
+
+
+def is_running(directory: Path) -> bool:
+    """Whether the process that holds the cluster of the directory lives."""
+    holder = _holder(directory)
+    return holder is not None and start_time(int(holder["pid"])) == holder["started"]
+
+
+def redeploy(directory: Path, announce: Callable[[str], object]) -> None:
+    """Brings a running cluster's operator and trainer up to this checkout."""
+    directory = directory.absolute()
+    deploy(NodeImages(_containerd(directory), IMAGES), Client(directory / "kubeconfig"), announce)
+
+
+def end(directory: Path) -> None:
+    """Ends the cluster in a directory and undoes what it changed on the machine; harmless where there is none."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "ending").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        holder = _holder(directory)
+        if holder is not None:
+            # First, and not in its turn: what follows would be done against processes that work.
+            end_process(holder["pid"], holder["started"])
+        undo(journal_of(directory))
+
+
+def _containerd(directory: Path) -> Containerd:
+    return Containerd(directory, IMAGES / "containerd")
+
+
+def _holder(directory: Path) -> dict[str, str] | None:
+    holders = [entry for entry in journal_of(directory).entries() if entry["kind"] == "process"]
+    return holders[0] if holders else None

@@ -1,0 +1,77 @@
+"""What there is on this machine of the kinds that a one-machine cluster makes: compared before it and after it."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from tools.localcluster.undo import CONTAINER_LOG_LINKS, CONTROL_GROUPS, NETWORK_RESULTS, SHIM_SOCKETS
+
+FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+TABLES = ("filter", "nat", "mangle", "raw")
+
+type Traces = dict[str, list[str]]
+"""Things by their kind, each in words that name it for good."""
+
+
+def traces(directory: Path) -> Traces:
+    """What there is now.
+
+    Args:
+        directory: The cluster's. Processes count only if they belong to it: others come and go.
+    """
+    return {
+        "processes": _processes(directory.absolute()),
+        "mounts": sorted(line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()),
+        "links": sorted(path.name for path in Path("/sys/class/net").iterdir()),
+        "packet rules": _packet_rules(),
+        "network namespaces": _network_namespaces(),
+        "control groups": sorted(str(path) for path in CONTROL_GROUPS.glob("**/*tpujob*") if path.is_dir()),
+        "settings": [f"{FORWARDING}={FORWARDING.read_text().strip()}"],
+        "files": sorted(
+            str(path)
+            for folder in (CONTAINER_LOG_LINKS, NETWORK_RESULTS, SHIM_SOCKETS)
+            if folder.exists()
+            for path in (folder, *folder.iterdir())
+        ),
+    }
+
+
+def new_traces(before: Traces, after: Traces) -> Traces:
+    """What was not there before, kinds without any left out."""
+    new = {kind: sorted(set(found) - set(before[kind])) for kind, found in after.items()}
+    return {kind: found for kind, found in new.items() if found}
+
+
+def _processes(directory: Path) -> list[str]:
+    """Processes that name the directory in their command line, this command's own children apart."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if f"{directory}/".encode() in command:
+            found.append(f"{entry.name} {command.replace(b'\0', b' ').decode(errors='replace')[:200]}")
+    return sorted(found)
+
+
+def _packet_rules() -> list[str]:
+    rules = []
+    for table in TABLES:
+        result = subprocess.run(
+            ["iptables", "--wait", "--table", table, "--list-rules"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        rules += [f"{table} {line}" for line in result.stdout.splitlines() if not line.startswith("-P")]
+    return sorted(rules)
+
+
+def _network_namespaces() -> list[str]:
+    """Those that a process is in, and those that are mounted."""
+    result = subprocess.run(
+        ["lsns", "--json", "--type=net", "--output=NS"], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    listed = json.loads(result.stdout)["namespaces"] if result.returncode == 0 and result.stdout else []
+    return sorted(str(namespace["ns"]) for namespace in listed)

@@ -1,0 +1,208 @@
+"""What a one-machine cluster changes on its machine, written down before it is done, so that it can be undone.
+
+- A journal holds one line of JSON per change. A cluster that is killed at any moment leaves a journal from which
+  `undo` ends it; each entry can be undone twice, and when it never happened.
+- Nothing is found by its name alone: processes by pid and start time, or by the control group or socket that only
+  this cluster has; mounts and links by the cluster's directory.
+"""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tools.localcluster.waiting import wait_for
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+CONTAINER_LOG_LINKS = Path("/var/log/containers")
+NETWORK_RESULTS = Path("/var/lib/cni/results")
+SHIM_SOCKETS = Path("/run/containerd/s")
+GRACE_SECONDS = 20
+
+
+class Journal:
+    """The changes of one cluster, oldest first."""
+
+    def __init__(self, file: Path) -> None:
+        """The file need not exist."""
+        self.file = file
+
+    def note(self, kind: str, **details: object) -> None:
+        """Writes a change down; call it before making the change. Kinds are those of `UNDO`."""
+        with self.file.open("a") as lines:
+            lines.write(json.dumps({"kind": kind, **details}) + "\n")
+            lines.flush()
+            os.fsync(lines.fileno())
+
+    def note_fixed_places(self, network: str) -> None:
+        """Writes down what the kubelet, the network plugins and containerd will leave in places fixed in their code."""
+        links, results, sockets = CONTAINER_LOG_LINKS, NETWORK_RESULTS, SHIM_SOCKETS
+        for folder in (links, results.parent, results, sockets.parent, sockets):
+            if not folder.exists():
+                self.note("folder", folder=str(folder))
+        self.note("traces", directory=str(self.file.parent), network=network)
+
+    def entries(self) -> list[dict[str, str]]:
+        """All that was written down; a line cut short by a crash is about a change that was not made."""
+        try:
+            lines = self.file.read_text().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def undo(journal: Journal) -> None:
+    """Undoes every change, the last one first, and removes the journal."""
+    for entry in reversed(journal.entries()):
+        details = {key: value for key, value in entry.items() if key != "kind"}
+        UNDO[entry["kind"]](**details)
+    journal.file.unlink(missing_ok=True)
+
+
+def start_time(pid: int) -> str:
+    """When a process started, in the kernel's ticks; with the pid this names one process. Empty if it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def end_process(pid: str, started: str) -> None:
+    """Ends a process, by force after a while, and returns when it is gone; another one with its pid is left alone."""
+
+    def is_gone() -> bool:
+        return start_time(int(pid)) != started
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if is_gone():
+            return
+        os.kill(int(pid), number)
+        try:
+            wait_for(f"process {pid} to end", is_gone, timeout_seconds=GRACE_SECONDS)
+        except TimeoutError:
+            continue
+
+
+def _end_shims(socket: str, state: str) -> None:
+    """Ends containerd's shims, which survive it, and clients that wait for it for ever; removes the shims' sockets.
+
+    Those lie outside its folders.
+    """
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and _belongs_to(process, socket):
+            _kill(int(process.name))
+    for address in Path(state).glob("io.containerd.runtime.v2.task/*/*/address"):
+        Path(address.read_text().strip().removeprefix("unix://")).unlink(missing_ok=True)
+
+
+def _belongs_to(process: Path, socket: str) -> bool:
+    try:
+        arguments = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return Path(arguments[0]).name in ("containerd-shim-runc-v2", "ctr") and socket in arguments
+
+
+def _end_control_group(name: str) -> None:
+    roots = [root for root in (CONTROL_GROUPS / name, *CONTROL_GROUPS.glob(f"*/{name}")) if root.is_dir()]
+
+    def kill_all() -> bool:
+        pids = {pid for root in roots for pid in _pids_in(root)}
+        for pid in pids:
+            _kill(pid)
+        return not pids
+
+    wait_for(f"the processes in control group {name} to end", kill_all)
+    for root in roots:
+        folders = [Path(path) for path, _, _ in os.walk(root, topdown=False)]
+        for folder in folders:
+            _remove_control_group(folder)
+
+
+def _pids_in(root: Path) -> Iterator[int]:
+    for processes in root.rglob("cgroup.procs"):
+        try:
+            yield from map(int, processes.read_text().split())
+        except (FileNotFoundError, OSError):
+            continue  # the group went away with its last process
+
+
+def _remove_control_group(folder: Path) -> None:
+    def is_removed() -> bool:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False  # the kernel has not let go of the last process yet
+        return True
+
+    wait_for(f"{folder} to be removed", is_removed)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _unmount(directory: str) -> None:
+    """Unmounts all that is mounted below the directory, the innermost first."""
+    points = [
+        line.split()[1].encode().decode("unicode_escape") for line in Path("/proc/mounts").read_text().splitlines()
+    ]
+    for point in sorted((point for point in points if point.startswith(f"{directory}/")), key=len, reverse=True):
+        # Lazily where something still holds it: the mount leaves this namespace at once.
+        if _run("umount", point) != 0:
+            _run("umount", "--lazy", point)
+
+
+def _remove_rule(table: str, chain: str, rule: list[str]) -> None:
+    while _run("iptables", "--wait", "--table", table, "--check", chain, *rule) == 0:
+        _run("iptables", "--wait", "--table", table, "--delete", chain, *rule)
+
+
+def _remove_link(name: str) -> None:
+    if Path(f"/sys/class/net/{name}").exists():
+        _run("ip", "link", "delete", name)
+
+
+def _set_back(file: str, content: str) -> None:
+    Path(file).write_text(content)
+
+
+def _remove_traces(directory: str, network: str) -> None:
+    for link in CONTAINER_LOG_LINKS.glob("*.log"):
+        if link.is_symlink() and str(link.readlink()).startswith(f"{directory}/"):
+            link.unlink()
+    for result in NETWORK_RESULTS.glob(f"{network}-*-eth0"):
+        container = result.name.removeprefix(f"{network}-").removesuffix("-eth0")
+        for own in (NETWORK_RESULTS / f"cni-loopback-{container}-lo", result):
+            own.unlink(missing_ok=True)
+
+
+def _remove_if_empty(folder: str) -> None:
+    if Path(folder).is_dir() and not any(Path(folder).iterdir()):
+        Path(folder).rmdir()
+
+
+def _run(*command: str) -> int:
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode
+
+
+UNDO: dict[str, Callable[..., None]] = {
+    "process": end_process,
+    "shims": _end_shims,
+    "control group": _end_control_group,
+    "mounts": _unmount,
+    "rule": _remove_rule,
+    "link": _remove_link,
+    "setting": _set_back,
+    "traces": _remove_traces,
+    "folder": _remove_if_empty,
+}
