@@ -75,7 +75,7 @@ def test_second_live_run_is_refused_by_pid(tmp_path, runtime):
 
 def test_lock_ends_with_its_process(tmp_path, runtime):
     script = (
-        "import os, sys; from pathlib import Path; from tpujob_trainer import ownership; "
+        "import os, sys; from pathlib import Path; from tpujob_trainer.checkpoint import ownership; "
         "ownership._lock(Path(sys.argv[1])); print('held', flush=True); os.kill(os.getpid(), 9)"
     )
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -19,7 +19,8 @@ from tpujob_trainer.exit import process_exit
 PREAMBLE = """
 import hashlib, logging, sys, threading
 from tpujob_contract import ContractError, ExitCode
-from tpujob_trainer import endings, errors
+from tpujob_trainer import errors
+from tpujob_trainer.exit import process_exit
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
 def ready():
     print("ready", flush=True)
@@ -34,7 +35,7 @@ class Child:
 
     def __init__(self, body, tmp_path, *, grace_seconds=30):
         self.termination_log = tmp_path / "termination"
-        source = PREAMBLE + textwrap.indent(textwrap.dedent(body), "    ") + "\nendings.run_to_exit(main)\n"
+        source = PREAMBLE + textwrap.indent(textwrap.dedent(body), "    ") + "\nprocess_exit.run_to_exit(main)\n"
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join(sys.path),
