@@ -38,4 +38,4 @@ def test_sigterm_ends_it_soon_and_well(installed: ControlPlane, jobs: Jobs, oper
         operator.process._popen.terminate()
         assert operator.process._popen.wait(10) == 0
     assert " ERROR " not in operator.log()
-    assert operator.log().splitlines()[-1].endswith("Operator stops: told to")
+    assert operator.log().splitlines()[-1].endswith("Operator stops: asked to")

@@ -22,7 +22,7 @@ from tpujob_operator.controller.leader_election import Leadership
 from tpujob_operator.controller.phase_gauge import PhaseCounts
 from tpujob_operator.controller.reconcile import Reconciler
 from tpujob_operator.controller.resync import Resync
-from tpujob_operator.controller.watch_staleness import Freshness
+from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.controller.watches import Seen, Watches
 from tpujob_operator.controller.work_queue import WorkQueue
 from tpujob_operator.kube.client import Storage
@@ -45,7 +45,7 @@ async def run(settings: Settings) -> None:
         aiohttp.ClientSession(trust_env=False) as session,
         asyncio.TaskGroup() as tasks,
     ):
-        freshness, evidence, phases = Freshness(), Evidence(), PhaseCounts()
+        staleness, evidence, phases = WatchStaleness(), Evidence(), PhaseCounts()
         reports = Reports(session, interval=settings.report_interval_seconds)
         gatherer = Gatherer(storage, evidence, reports, settings)
         leadership = Leadership(storage, settings) if settings.leader_election else None
@@ -53,7 +53,7 @@ async def run(settings: Settings) -> None:
             storage.may_write = lambda: leadership.is_leader
         reconciler = Reconciler(storage, gatherer, settings, phases, leads=storage.may_write)
         queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile)
-        resync = Resync(storage, settings, add=queue.add, freshness=freshness, phases=phases)
+        resync = Resync(storage, settings, add=queue.add, staleness=staleness, phases=phases)
 
         def notice(seen: Seen) -> None:
             key = job_of(seen)
@@ -62,18 +62,18 @@ async def run(settings: Settings) -> None:
             if seen.resource == "pods":
                 evidence.note(key, seen.manifest, deleted=seen.deleted)
             else:
-                freshness.note_watched(seen.resource, seen.manifest, deleted=seen.deleted)
+                staleness.note_watched(seen.resource, seen.manifest, deleted=seen.deleted)
             queue.add(key)
 
         watches = Watches(settings, notice)
-        async with serving(freshness, settings):
+        async with serving(staleness, settings):
             running = [tasks.create_task(queue.run()), tasks.create_task(resync.run())]
             if leadership is not None:
                 running.append(tasks.create_task(leadership.run(resync.soon)))
             watches.start()
             logger.info("Operator started: namespaces %s", ", ".join(settings.watch_namespaces) or "all")
             await stopped.wait()
-            logger.info("Operator stops: told to")
+            logger.info("Operator stops: asked to")
             for task in running:
                 task.cancel()
             await asyncio.wait(running)

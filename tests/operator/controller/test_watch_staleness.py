@@ -5,7 +5,7 @@ import pytest
 from aiohttp import web
 
 from tpujob_operator.controller.http import SLACK_SECONDS, health_app
-from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, Freshness
+from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, WatchStaleness
 
 JOBS = "tputrainingjobs"
 
@@ -30,51 +30,51 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def freshness(clock: Clock) -> Freshness:
-    return Freshness(clock)
+def staleness(clock: Clock) -> WatchStaleness:
+    return WatchStaleness(clock)
 
 
-def test_quiet_cluster_is_fresh(freshness: Freshness, clock: Clock) -> None:
-    freshness.note_watched(JOBS, job(1), deleted=False)
+def test_quiet_cluster_is_fresh(staleness: WatchStaleness, clock: Clock) -> None:
+    staleness.note_watched(JOBS, job(1), deleted=False)
     for _ in range(5):
         clock.now += 300
-        freshness.note_listed(JOBS, [job(1)])
-    assert freshness.seconds_behind() == 0
+        staleness.note_listed(JOBS, [job(1)])
+    assert staleness.seconds_behind() == 0
 
 
-def test_change_that_was_not_shown_is_counted_from_the_list(freshness: Freshness, clock: Clock) -> None:
-    freshness.note_watched(JOBS, job(1), deleted=False)
-    freshness.note_listed(JOBS, [job(2)])
+def test_change_that_was_not_shown_is_counted_from_the_list(staleness: WatchStaleness, clock: Clock) -> None:
+    staleness.note_watched(JOBS, job(1), deleted=False)
+    staleness.note_listed(JOBS, [job(2)])
     clock.now += 50
-    freshness.note_listed(JOBS, [job(3)])
+    staleness.note_listed(JOBS, [job(3)])
     clock.now += 50
-    assert freshness.seconds_behind() == 100
+    assert staleness.seconds_behind() == 100
 
 
 @pytest.mark.parametrize("version", [2, 3], ids=["the listed one", "a later one"])
-def test_anything_shown_later_proves_the_watch(freshness: Freshness, clock: Clock, version: int) -> None:
-    freshness.note_listed(JOBS, [job(2)])
+def test_anything_shown_later_proves_the_watch(staleness: WatchStaleness, clock: Clock, version: int) -> None:
+    staleness.note_listed(JOBS, [job(2)])
     clock.now += 50
-    freshness.note_watched(JOBS, job(version), deleted=False)
-    assert freshness.seconds_behind() == 0
+    staleness.note_watched(JOBS, job(version), deleted=False)
+    assert staleness.seconds_behind() == 0
 
 
-def test_deleted_objects_are_forgotten(freshness: Freshness, clock: Clock) -> None:
-    freshness.note_listed(JOBS, [job(2)])
-    freshness.note_listed(JOBS, [])
+def test_deleted_objects_are_forgotten(staleness: WatchStaleness, clock: Clock) -> None:
+    staleness.note_listed(JOBS, [job(2)])
+    staleness.note_listed(JOBS, [])
     clock.now += 50
-    assert freshness.seconds_behind() == 0
+    assert staleness.seconds_behind() == 0
 
 
-def test_other_resources_are_not_touched(freshness: Freshness, clock: Clock) -> None:
-    freshness.note_listed(JOBS, [job(2)])
-    freshness.note_listed("jobsets", [])
+def test_other_resources_are_not_touched(staleness: WatchStaleness, clock: Clock) -> None:
+    staleness.note_listed(JOBS, [job(2)])
+    staleness.note_listed("jobsets", [])
     clock.now += 50
-    assert freshness.seconds_behind() == 50
+    assert staleness.seconds_behind() == 50
 
 
-async def probe(freshness: Freshness, path: str) -> tuple[int, str]:
-    runner = web.AppRunner(health_app(freshness, resync_seconds=300))
+async def probe(staleness: WatchStaleness, path: str) -> tuple[int, str]:
+    runner = web.AppRunner(health_app(staleness, resync_seconds=300))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -85,25 +85,25 @@ async def probe(freshness: Freshness, path: str) -> tuple[int, str]:
         await runner.cleanup()
 
 
-async def test_not_ready_before_the_first_list(freshness: Freshness) -> None:
-    assert await probe(freshness, "/readyz") == (503, "nothing listed yet\n")
-    assert (await probe(freshness, "/healthz"))[0] == 200
+async def test_not_ready_before_the_first_list(staleness: WatchStaleness) -> None:
+    assert await probe(staleness, "/readyz") == (503, "nothing listed yet\n")
+    assert (await probe(staleness, "/healthz"))[0] == 200
 
 
-async def test_not_ready_when_the_lists_are_old(freshness: Freshness, clock: Clock) -> None:
-    freshness.note_listed(JOBS, [])
-    assert (await probe(freshness, "/readyz"))[0] == 200
+async def test_not_ready_when_the_lists_are_old(staleness: WatchStaleness, clock: Clock) -> None:
+    staleness.note_listed(JOBS, [])
+    assert (await probe(staleness, "/readyz"))[0] == 200
     clock.now += 600 + SLACK_SECONDS + 1
-    assert (await probe(freshness, "/readyz"))[0] == 503
+    assert (await probe(staleness, "/readyz"))[0] == 503
     # The API server is away; a restart of ours would not bring it back.
-    assert (await probe(freshness, "/healthz"))[0] == 200
+    assert (await probe(staleness, "/healthz"))[0] == 200
 
 
-async def test_dead_watch_fails_liveness(freshness: Freshness, clock: Clock) -> None:
-    freshness.note_listed(JOBS, [job(1)])
+async def test_dead_watch_fails_liveness(staleness: WatchStaleness, clock: Clock) -> None:
+    staleness.note_listed(JOBS, [job(1)])
     clock.now += ALLOWED_SECONDS
-    assert (await probe(freshness, "/healthz"))[0] == 200
+    assert (await probe(staleness, "/healthz"))[0] == 200
     clock.now += 1
-    status, text = await probe(freshness, "/healthz")
+    status, text = await probe(staleness, "/healthz")
     assert status == 503
     assert "behind" in text

@@ -12,7 +12,7 @@ CAUSES = {
     "the earlier one": ([ended(0, 134, after=2), ended(1, 1, after=1)], 1),
     "the fatal one, however late": ([ended(0, 1), ended(1, 78, after=9)], 1),
     "the earlier of two fatal ones": ([ended(0, 77, after=1), ended(1, 76)], 1),
-    "not one that was told to stop": ([ended(0, 143, was_asked=True), ended(1, 1, after=2)], 1),
+    "not one that was asked to stop": ([ended(0, 143, was_asked=True), ended(1, 1, after=2)], 1),
     "not one that stopped by contract": ([ended(0, 75), ended(1, 137, after=3)], 1),
     "the one with a code of its own within a second": ([ended(0, 1), ended(1, 139)], 1),
     "by position within a second": ([ended(1, 1), ended(0, 1)], 0),

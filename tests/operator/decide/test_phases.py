@@ -157,7 +157,7 @@ def test_waiting_for_capacity_says_for_what(
 
 
 def test_other_hosts_of_a_slice_wait_for_its_first() -> None:
-    """JobSet's webhook refuses them until then: no hindrance of its own."""
+    """JobSet's webhook refuses them until then: no obstacle of its own."""
     refusal = "admission webhook denied the request: follower pod node selector for topology domain not found."
     hosts = (host(0, ready=False, unschedulable="0/3 nodes"),)
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=refusal)

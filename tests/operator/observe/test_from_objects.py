@@ -179,16 +179,16 @@ def test_evidence_is_bounded() -> None:
 def test_last_report_is_process_0_s_and_goes_with_the_next() -> None:
     parting = 'report: {"step": 9, "committed_step": 9}'
     evidence = Evidence()
-    assert evidence.parting_report(KEY, JOBSET_UID) is None
+    assert evidence.final_report(KEY, JOBSET_UID) is None
     evidence.note(KEY, pod(1, state=terminated(0, message=parting)))
-    assert evidence.parting_report(KEY, JOBSET_UID) is None
+    assert evidence.final_report(KEY, JOBSET_UID) is None
     assert not evidence.note(KEY, pod(0, state=terminated(0, message=parting)))
-    progress = evidence.parting_report(KEY, JOBSET_UID)
+    progress = evidence.final_report(KEY, JOBSET_UID)
     assert progress is not None
     assert progress.committed_step == 9
-    assert evidence.parting_report(KEY, "another") is None
-    evidence.drop_parting_report(KEY)
-    assert evidence.parting_report(KEY, JOBSET_UID) is None
+    assert evidence.final_report(KEY, "another") is None
+    evidence.drop_final_report(KEY)
+    assert evidence.final_report(KEY, JOBSET_UID) is None
 
 
 def test_pod_that_vanished_was_asked_to() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tpujob_operator.observe.report import Progress, parting_report, progress_from_report, without_parting_report
+from tpujob_operator.observe.report import Progress, final_report, progress_from_report, without_final_report
 
 THEN = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -55,5 +55,5 @@ MESSAGES = {
 
 @pytest.mark.parametrize(("message", "progress", "words"), MESSAGES.values(), ids=MESSAGES.keys())
 def test_last_report_travels_in_the_termination_message(message: str, progress: Progress | None, words: str) -> None:
-    assert parting_report(message) == progress
-    assert without_parting_report(message) == words
+    assert final_report(message) == progress
+    assert without_final_report(message) == words

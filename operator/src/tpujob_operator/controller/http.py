@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, Freshness
+from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, WatchStaleness
 from tpujob_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -22,17 +22,17 @@ logger = logging.getLogger(__name__)
 SLACK_SECONDS = 60.0
 
 
-def health_app(freshness: Freshness, *, resync_seconds: float) -> web.Application:
+def health_app(staleness: WatchStaleness, *, resync_seconds: float) -> web.Application:
     """Answers /healthz and /readyz, with the reason in the body."""
 
     async def healthz(_: web.Request) -> web.Response:
-        behind = freshness.seconds_behind()
+        behind = staleness.seconds_behind()
         if behind > ALLOWED_SECONDS:
             return web.Response(status=503, text=f"the watches are {behind:.0f} s behind the lists\n")
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        age = freshness.seconds_since_list()
+        age = staleness.seconds_since_list()
         if age is None:
             return web.Response(status=503, text="nothing listed yet\n")
         if age > 2 * resync_seconds + SLACK_SECONDS:
@@ -56,10 +56,10 @@ def metrics_app() -> web.Application:
 
 
 @asynccontextmanager
-async def serving(freshness: Freshness, settings: Settings) -> AsyncIterator[None]:
+async def serving(staleness: WatchStaleness, settings: Settings) -> AsyncIterator[None]:
     """Serves both on all addresses while the block runs."""
     apps = (
-        (health_app(freshness, resync_seconds=settings.resync_seconds), settings.health_port),
+        (health_app(staleness, resync_seconds=settings.resync_seconds), settings.health_port),
         (metrics_app(), settings.metrics_port),
     )
     runners: list[web.AppRunner] = []

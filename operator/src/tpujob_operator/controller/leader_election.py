@@ -85,12 +85,12 @@ class Leadership:
         if lease is None:
             await self._storage.create_lease(self._lease({}))
         else:
-            version, seen_at = lease["metadata"]["resourceVersion"], began
+            version, last_changed_at = lease["metadata"]["resourceVersion"], began
             if self._seen[0] == version:
-                seen_at = self._seen[1]
-            self._seen = (version, seen_at)
+                last_changed_at = self._seen[1]
+            self._seen = (version, last_changed_at)
             holder = lease["spec"].get("holderIdentity")
-            if holder and holder != self._identity and began - seen_at < LEASE_SECONDS:
+            if holder and holder != self._identity and began - last_changed_at < LEASE_SECONDS:
                 self._sure_until = float("-inf")
                 return
             await self._storage.replace_lease(self._lease(lease))

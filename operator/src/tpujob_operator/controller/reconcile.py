@@ -100,7 +100,7 @@ class Reconciler:
         try:
             await act(self._storage, observed, jobset, decision)
         except (errors.Rejected, errors.Forbidden, errors.NotFound) as error:
-            if decision.step is Step.CREATE and self._gatherer.note_refusal(key, _words(error)):
+            if decision.step is Step.CREATE and self._gatherer.note_refusal(key, _refusal_message(error)):
                 return REFUSAL_SECONDS
             raise
         phase = str(decision.status["phase"])
@@ -121,7 +121,7 @@ class Reconciler:
         return backoff_seconds(self._failures[key], longest=longest)
 
 
-def _words(error: errors.ApiError) -> str:
+def _refusal_message(error: errors.ApiError) -> str:
     if isinstance(error, errors.NotFound):
         return f"{error.message}; is JobSet installed (jobset.x-k8s.io/v1alpha2)?"
     return error.message

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tpujob_contract import labels
 from tpujob_operator.api.conditions import TERMINAL
 from tpujob_operator.controller.phase_gauge import PhaseCounts
-from tpujob_operator.controller.watch_staleness import Freshness
+from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.controller.work_queue import backoff_seconds
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Object, Storage
@@ -34,7 +34,7 @@ class Resync:
         settings: Settings,
         *,
         add: Callable[[Key, float], None],
-        freshness: Freshness,
+        staleness: WatchStaleness,
         phases: PhaseCounts,
     ) -> None:
         """Keeps the parts.
@@ -43,13 +43,13 @@ class Resync:
             storage: Lists.
             settings: Which namespaces, how often.
             add: Asks for a reconcile of a job, in some seconds.
-            freshness: Told what was listed.
+            staleness: Told what was listed.
             phases: Told which jobs there are.
         """
         self._storage = storage
         self._settings = settings
         self._add = add
-        self._freshness = freshness
+        self._staleness = staleness
         self._phases = phases
         self._wanted = asyncio.Event()
 
@@ -82,8 +82,8 @@ class Resync:
         namespaces = self._settings.watch_namespaces
         jobs = await self._storage.list_jobs(namespaces)
         jobsets = await self._storage.list_jobsets(namespaces)
-        self._freshness.note_listed(labels.PLURAL, jobs)
-        self._freshness.note_listed("jobsets", jobsets)
+        self._staleness.note_listed(labels.PLURAL, jobs)
+        self._staleness.note_listed("jobsets", jobsets)
         self._phases.keep_only({_key(job): str((job.get("status") or {}).get("phase", "")) for job in jobs})
         # One that is over matters as long as it has a JobSet, whose time to live is counted here.
         with_jobset = {_key(jobset) for jobset in jobsets}

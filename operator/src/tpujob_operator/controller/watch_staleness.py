@@ -18,7 +18,7 @@ type Ref = tuple[str, str, str]
 """Resource, namespace, name."""
 
 
-class Freshness:
+class WatchStaleness:
     """Compares lists with what the watches have shown."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

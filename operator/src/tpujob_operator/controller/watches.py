@@ -7,7 +7,7 @@
   again, with a growing delay, while reconciles go on in the main loop. A list follows each start, so what happened in
   between is caught up with.
 - Requests that fail (5xx, 403, no connection) are repeated for ever, at growing and jittered intervals.
-- A watch that has gone silent without an error is found by `freshness`, which fails the liveness probe.
+- A watch that has gone silent without an error is found by `staleness`, which fails the liveness probe.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Watches:
             namespaces=list(namespaces),
             stop_flag=self._kopf_stop,
         )
-        # None of them ends by itself; the first that does has failed, or was told to stop.
+        # None of them ends by itself; the first that does has failed, or was asked to stop.
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait([asyncio.create_task(kopf.run_tasks(tasks))], timeout=KOPF_END_SECONDS)
         for task in done:

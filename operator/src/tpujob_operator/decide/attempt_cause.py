@@ -21,7 +21,7 @@ class Cause(StrEnum):
     CRASH = "Crash"
     """Something failed by itself: it is charged."""
     DISRUPTION = "Disruption"
-    """Something was taken away or told to stop, and the rest followed: it is free."""
+    """Something was taken away or asked to stop, and the rest followed: it is free."""
     UNEXPLAINED = "Unexplained"
     """Nobody saw how it ended; never counted as a crash."""
     SUSPENSION = "Suspension"
@@ -45,7 +45,7 @@ def of_attempt(observed: Observed, attempt: int) -> Finding:
     own = [end for end in ends if not end.is_consequence]
     disruption = min((end for end in ends if _disrupts(end, own)), key=_asked_at, default=None)
     if disruption is not None:
-        return Finding(cause=Cause.DISRUPTION, message=_words_on_disruption(disruption))
+        return Finding(cause=Cause.DISRUPTION, message=_disruption_message(disruption))
     if own:
         first = min(own, key=lambda end: end.cause_order)
         what = f"slice {first.slice_index} host {first.host_index} (pod {first.pod})"
@@ -65,7 +65,7 @@ def _all_ends(observed: Observed) -> list[Ended]:
 
 
 def _disrupts(end: Ended, own: list[Ended]) -> bool:
-    """Whether this end explains all that failed by itself, because it was told to stop before any of that."""
+    """Whether this end explains all that failed by itself, because it was asked to stop before any of that."""
     if not own:
         return end.is_consequence
     if end.asked_at is None or not end.is_consequence:
@@ -77,11 +77,11 @@ def _disrupts(end: Ended, own: list[Ended]) -> bool:
     return end.asked_at < first or (end.is_disrupted and end.asked_at == first)
 
 
-def _words_on_disruption(end: Ended) -> str:
+def _disruption_message(end: Ended) -> str:
     where = f"Pod {end.pod}" + (f" on node {end.node}" if end.node else "")
     if end.is_disrupted:
         return f"{where} was evicted, preempted or shut down with its node."
-    return f"{where} was deleted." if end.asked_at is not None else f"{where} was told to stop."
+    return f"{where} was deleted." if end.asked_at is not None else f"{where} was asked to stop."
 
 
 def _asked_at(end: Ended) -> tuple[datetime, int, int]:

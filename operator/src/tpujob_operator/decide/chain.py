@@ -24,10 +24,8 @@ from typing import Any
 from tpujob_operator.api.conditions import TERMINAL
 from tpujob_operator.api.load import load_job, without_status
 from tpujob_operator.api.status import Phase
-from tpujob_operator.decide import completion as end
-from tpujob_operator.decide import creation
-from tpujob_operator.decide import running as life
-from tpujob_operator.decide import status as draft
+from tpujob_operator.decide import completion, creation, running
+from tpujob_operator.decide import status as status_after
 from tpujob_operator.decide.verdict import Check, Object, Step, Verdict
 from tpujob_operator.errors import InvalidJob
 from tpujob_operator.jobset.network_policy import network_policy
@@ -39,38 +37,38 @@ CHAIN: tuple[Check, ...] = (
     creation.edited,
     # Before all else, so that nothing else revives it: the JobSet of a job that has ended is deleted by its ttl, and
     # fields of its spec change in place.
-    end.over,
+    completion.already_terminal,
     # Before anything is created. A job that has its JobSet is past this.
-    creation.impossible,
+    creation.invalid_spec,
     # Whose JobSet is it? Everything after these two may take the JobSet for ours, and for the recorded one if one is
     # recorded.
-    creation.somebody_elses,
+    creation.name_conflict,
     # Before what would record it.
-    creation.outdated,
-    creation.parked,
-    creation.stray,
+    creation.earlier_incarnation,
+    creation.suspended_without_jobset,
+    creation.unrecorded_jobset,
     # Before `not_created`: a recorded JobSet that is missing was deleted, and is not made again.
-    creation.vanished,
+    creation.jobset_deleted,
     creation.not_created,
     # Before all that lets it run.
     creation.not_recorded,
     # The ends, before what asks about hosts: pods are deleted around the end, and that is no restart.
-    end.succeeded,
-    end.failed,
-    # After `failed`: what JobSet has decided needs nothing done. Before `spent`: a fatal code says more than a number
-    # of crashes.
-    end.hopeless,
-    end.spent,
-    end.overdue,
+    completion.succeeded,
+    completion.failed,
+    # After `failed`: what JobSet has decided needs nothing done. A fatal code says more than a number of crashes,
+    # and so comes before `restart_limit_exceeded`.
+    completion.fatal_exit_code,
+    completion.restart_limit_exceeded,
+    completion.deadline_exceeded,
     # Before what asks about hosts: none is awaited while the JobSet is suspended.
-    life.suspended,
+    running.suspended,
     # Before `restarting`: what a restart waits for says more than why there is one.
-    life.waiting_for_capacity,
-    life.restarting,
-    life.starting,
-    life.stalled,
+    running.waiting_for_capacity,
+    running.restarting,
+    running.starting,
+    running.stalled,
     # Answers always.
-    life.running,
+    running.running,
 )
 
 
@@ -101,7 +99,7 @@ def decide(observed: Observed, settings: Settings) -> Decision:
     """What follows from what was seen."""
     verdict = judge(observed, settings)
     return Decision(
-        status=draft.written(observed, verdict),
+        status=status_after.written(observed, verdict),
         step=verdict.step,
         manifest=verdict.manifest,
         network_policy=_network_policy(observed, verdict, settings),
@@ -134,7 +132,7 @@ def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) ->
 
 def _again_seconds(observed: Observed, verdict: Verdict) -> float | None:
     """When to look again, at the latest when the job's deadline is over."""
-    due = end.deadline(observed)
+    due = completion.deadline(observed)
     if due is None or verdict.phase in TERMINAL:
         return verdict.again_seconds
     left = (due - observed.now).total_seconds()

@@ -15,13 +15,13 @@ from tpujob_operator.api.status import Phase
 from tpujob_operator.decide import attempt_cause, remedies, restart_accounting
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.running import stopping
-from tpujob_operator.decide.verdict import PATIENCE, Step, Verdict
+from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, Step, Verdict
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_operator.times import format_time, parse_time
 
 
-def over(observed: Observed, _: Settings) -> Verdict | None:
+def already_terminal(observed: Observed, _: Settings) -> Verdict | None:
     """A job that has ended stays as it is, whatever becomes of its JobSet or spec; its time to live is counted here.
 
     JobSet could count it too, but then a JobSet might go before its end was written down.
@@ -58,7 +58,7 @@ def failed(observed: Observed, _: Settings) -> Verdict | None:
     return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0)
 
 
-def hopeless(observed: Observed, _: Settings) -> Verdict | None:
+def fatal_exit_code(observed: Observed, _: Settings) -> Verdict | None:
     """A host ended with a code after which no restart would help.
 
     JobSet judges by the Job that it sees fail first, so it may have restarted all the same; and where it has not, it
@@ -80,7 +80,7 @@ def hopeless(observed: Observed, _: Settings) -> Verdict | None:
     )
 
 
-def spent(observed: Observed, _: Settings) -> Verdict | None:
+def restart_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
     """It crashed once more than is put up with, and nothing was committed in between."""
     count, limit = restart_accounting.crashes(observed), restart_accounting.limit(observed.spec)
     if count <= limit:
@@ -94,7 +94,7 @@ def spent(observed: Observed, _: Settings) -> Verdict | None:
     return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0, step=step)
 
 
-def overdue(observed: Observed, _: Settings) -> Verdict | None:
+def deadline_exceeded(observed: Observed, _: Settings) -> Verdict | None:
     """`activeDeadlineSeconds` is over: its pods get their grace to save, then the job has failed."""
     due = deadline(observed)
     if due is None or observed.now < due:
@@ -127,7 +127,7 @@ def _clean_up(observed: Observed) -> tuple[Step | None, float | None]:
     if jobset.uid != observed.status.get("jobSetUid"):
         return Step.DELETE, None  # made by a late create; it never ran
     if jobset.outcome is None and not jobset.suspended:
-        return _end_jobset(observed), PATIENCE  # it was to end when this was decided, and a crash came between
+        return _end_jobset(observed), BACKSTOP_SECONDS  # it was to end when this was decided, and a crash came between
     ttl, ended_at = observed.spec.get("ttlSecondsAfterFinished"), parse_time(observed.status.get("completionTime"))
     if ttl is None or ended_at is None:
         return None, None

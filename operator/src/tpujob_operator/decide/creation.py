@@ -9,7 +9,7 @@ from tpujob_operator.api.conditions import Reason, sentence
 from tpujob_operator.api.load import TpuTrainingJob, load_job, without_status
 from tpujob_operator.api.status import Phase
 from tpujob_operator.decide.queue import is_to_rest_without_jobset, leaving_queue
-from tpujob_operator.decide.verdict import SOON, Step, Verdict
+from tpujob_operator.decide.verdict import POLL_SECONDS, Step, Verdict
 from tpujob_operator.errors import InvalidJob
 from tpujob_operator.jobset.build import materialize, spec_hash
 from tpujob_operator.observe.from_objects import hosts_of
@@ -45,7 +45,7 @@ def edited(observed: Observed, _: Settings) -> Verdict | None:
     )
 
 
-def impossible(observed: Observed, _: Settings) -> Verdict | None:
+def invalid_spec(observed: Observed, _: Settings) -> Verdict | None:
     """A spec that cannot become a JobSet. One that already did is not judged again: it runs as it was made."""
     if observed.status.get("jobSetUid"):
         return None
@@ -57,7 +57,7 @@ def impossible(observed: Observed, _: Settings) -> Verdict | None:
     return None
 
 
-def somebody_elses(observed: Observed, _: Settings) -> Verdict | None:
+def name_conflict(observed: Observed, _: Settings) -> Verdict | None:
     """The JobSet's name is taken by one that was not made for this resource."""
     jobset = observed.jobset
     if jobset is None or jobset.owner_uid == observed.uid or observed.status.get("jobSetUid"):
@@ -66,10 +66,10 @@ def somebody_elses(observed: Observed, _: Settings) -> Verdict | None:
     # person's.
     reason = Reason.LEFTOVER if jobset.owner_uid or jobset.being_deleted else Reason.NAME_TAKEN
     message = sentence(reason, name=jobset.name)
-    return Verdict(phase=Phase.QUEUED, reason=reason, message=message, again_seconds=SOON)
+    return Verdict(phase=Phase.QUEUED, reason=reason, message=message, again_seconds=POLL_SECONDS)
 
 
-def outdated(observed: Observed, _: Settings) -> Verdict | None:
+def earlier_incarnation(observed: Observed, _: Settings) -> Verdict | None:
     """Our JobSet of an earlier incarnation; it goes, with its pods, before the next one is made."""
     jobset = observed.jobset
     if jobset is None or observed.status.get("jobSetUid"):
@@ -80,10 +80,10 @@ def outdated(observed: Observed, _: Settings) -> Verdict | None:
     if is_to_rest_without_jobset(observed):
         return leaving_queue(observed, step=step)
     message = sentence(Reason.REMAKING, name=jobset.name)
-    return Verdict(phase=Phase.QUEUED, reason=Reason.REMAKING, message=message, step=step, again_seconds=SOON)
+    return Verdict(phase=Phase.QUEUED, reason=Reason.REMAKING, message=message, step=step, again_seconds=POLL_SECONDS)
 
 
-def parked(observed: Observed, _: Settings) -> Verdict | None:
+def suspended_without_jobset(observed: Observed, _: Settings) -> Verdict | None:
     """A job for a queue that is to rest: it has no JobSet, which the queue would start whenever it has room."""
     if observed.status.get("jobSetUid") or not is_to_rest_without_jobset(observed):
         return None
@@ -93,7 +93,7 @@ def parked(observed: Observed, _: Settings) -> Verdict | None:
     return Verdict(phase=Phase.SUSPENDED, reason=Reason.SUSPENDED, message=message, hosts_ready=0)
 
 
-def stray(observed: Observed, _: Settings) -> Verdict | None:
+def unrecorded_jobset(observed: Observed, _: Settings) -> Verdict | None:
     """A JobSet of ours that status does not know, while it knows another: made by a late create, and it never ran."""
     recorded = observed.status.get("jobSetUid")
     if not recorded or observed.jobset is None or observed.jobset.uid == recorded:
@@ -103,7 +103,7 @@ def stray(observed: Observed, _: Settings) -> Verdict | None:
     return Verdict(phase=Phase.FAILED, reason=Reason.JOBSET_DELETED, message=message, valid=None, step=step)
 
 
-def vanished(observed: Observed, _: Settings) -> Verdict | None:
+def jobset_deleted(observed: Observed, _: Settings) -> Verdict | None:
     """The recorded JobSet is gone or going, and had not finished as far as anybody saw."""
     if not observed.status.get("jobSetUid"):
         return None
@@ -121,7 +121,7 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
     incarnation = observed.status.get("incarnation") or 1
     job = _job(observed)
     manifest = materialize(job, settings, incarnation=incarnation)
-    # Inert until recorded, and there until its end is: see `decide` and `over`.
+    # Inert until recorded, and there until its end is: see `decide` and `already_terminal`.
     spec = {key: value for key, value in manifest["spec"].items() if key != "ttlSecondsAfterFinished"}
     manifest = {**manifest, "spec": {**spec, "suspend": True}}
     reason, message, blocked = Reason.CREATING, sentence(Reason.CREATING), None
@@ -148,7 +148,7 @@ def not_recorded(observed: Observed, _: Settings) -> Verdict | None:
         return None
     if observed.jobset.being_deleted:
         return Verdict(
-            phase=Phase.QUEUED, reason=Reason.CREATING, message=sentence(Reason.CREATING), again_seconds=SOON
+            phase=Phase.QUEUED, reason=Reason.CREATING, message=sentence(Reason.CREATING), again_seconds=POLL_SECONDS
         )
     return Verdict(
         phase=Phase.QUEUED, reason=Reason.CREATING, message=sentence(Reason.CREATING), record=True, again_seconds=0

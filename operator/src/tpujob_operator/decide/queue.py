@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tpujob_operator.api.conditions import Reason, sentence
 from tpujob_operator.api.status import Phase
-from tpujob_operator.decide.verdict import SOON, Step, Verdict
+from tpujob_operator.decide.verdict import POLL_SECONDS, Step, Verdict
 from tpujob_operator.observe.state import Observed
 
 GRACE_SECONDS = 60
@@ -32,5 +32,5 @@ def leaving_queue(observed: Observed, *, step: Step | None = None, renew: bool =
         step=step,
         renew=renew,
         hosts_ready=0,
-        again_seconds=0 if renew else SOON,
+        again_seconds=0 if renew else POLL_SECONDS,
     )

@@ -104,6 +104,9 @@ def _is_all_seen(observed: Observed, jobset: JobSetState) -> bool:
 
 
 def _committed_step(observed: Observed) -> int:
-    """The last committed step that anybody has told of; 0 before the first."""
-    told = [observed.status.get("lastCheckpointStep"), observed.progress.committed_step if observed.progress else None]
-    return max((step for step in told if step is not None), default=0)
+    """The last committed step that anybody has reported; 0 before the first."""
+    known = [
+        observed.status.get("lastCheckpointStep"),
+        observed.progress.committed_step if observed.progress else None,
+    ]
+    return max((step for step in known if step is not None), default=0)

@@ -12,7 +12,7 @@ from tpujob_operator.api.status import Phase
 from tpujob_operator.decide import attempt_cause, capacity, remedies, stall
 from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.queue import GRACE_SECONDS, is_to_rest_without_jobset, leaving_queue
-from tpujob_operator.decide.verdict import PATIENCE, SOON, Step, Verdict
+from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Step, Verdict
 from tpujob_operator.observe.state import Host, JobSetState, Observed
 from tpujob_operator.settings import Settings
 
@@ -47,16 +47,16 @@ def suspended(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def stopping(observed: Observed, why: str, *, step: Step | None = None) -> Verdict:
-    """The pods are told to end, or are at it; what follows is said when they are gone."""
+    """The pods are asked to end, or are at it; what follows is said when they are gone."""
     return _stopping(Reason.STOPPING, sentence(Reason.STOPPING, why=why, **_leaving(observed)), step=step)
 
 
 def waiting_for_capacity(observed: Observed, _: Settings) -> Verdict | None:
     """A host has no node. What else keeps pods from starting is said first: more machines would not help."""
     assert observed.jobset is not None  # the chain has dealt with that
-    hindrance = _hindrance(observed)
+    obstacle = _start_obstacle(observed)
     without = next((host for host in _in_order(observed) if host.unschedulable is not None), None)
-    if hindrance is not None or without is None:
+    if obstacle is not None or without is None:
         return None
     wait = capacity.awaited(without.unschedulable or "", observed.capacity_notices)
     message = sentence(
@@ -68,7 +68,7 @@ def waiting_for_capacity(observed: Observed, _: Settings) -> Verdict | None:
         message=message,
         hosts_ready=_hosts_ready(observed),
         blocked=(wait.reason, message) if wait.needs_somebody else None,
-        again_seconds=PATIENCE,
+        again_seconds=BACKSTOP_SECONDS,
     )
 
 
@@ -120,8 +120,8 @@ def starting(observed: Observed, _: Settings) -> Verdict | None:
         reason=Reason.HOSTS_STARTING,
         message=sentence(Reason.HOSTS_STARTING, ready=ready, hosts=hosts),
         hosts_ready=ready,
-        blocked=_hindrance(observed),
-        again_seconds=SOON if len(observed.hosts) < hosts else PATIENCE,
+        blocked=_start_obstacle(observed),
+        again_seconds=POLL_SECONDS if len(observed.hosts) < hosts else BACKSTOP_SECONDS,
     )
 
 
@@ -148,7 +148,7 @@ def running(observed: Observed, settings: Settings) -> Verdict:
 
 def _stopping(reason: Reason, message: str, *, step: Step | None = None) -> Verdict:
     return Verdict(
-        phase=Phase.STOPPING, reason=reason, message=message, step=step, hosts_ready=0, again_seconds=PATIENCE
+        phase=Phase.STOPPING, reason=reason, message=message, step=step, hosts_ready=0, again_seconds=BACKSTOP_SECONDS
     )
 
 
@@ -165,7 +165,7 @@ def _in_order(observed: Observed) -> list[Host]:
     return sorted(observed.hosts, key=lambda host: (host.slice_index, host.host_index))
 
 
-def _hindrance(observed: Observed) -> tuple[Reason, str] | None:
+def _start_obstacle(observed: Observed) -> tuple[Reason, str] | None:
     """What keeps pods from starting and more machines would not change."""
     if observed.creation_failure and capacity.NO_LEADER not in observed.creation_failure:
         return Reason.CREATION_REFUSED, sentence(Reason.CREATION_REFUSED, detail=ended(observed.creation_failure))

@@ -74,7 +74,7 @@ def difference(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[s
 
 def _record_jobset(status: dict[str, Any], observed: Observed, verdict: Verdict) -> None:
     if verdict.record:
-        assert observed.jobset is not None  # said by the verdict
+        assert observed.jobset is not None  # `record` comes with one
         status |= {"jobSet": observed.jobset.name, "jobSetUid": observed.jobset.uid}
         status["incarnation"] = observed.jobset.incarnation
         if observed.jobset.spec_hash is not None:
@@ -109,7 +109,7 @@ def _set_times(status: dict[str, Any], observed: Observed, verdict: Verdict, bef
 
 
 def _progress(progress: Progress) -> dict[str, Any]:
-    said = {
+    fields = {
         "step": progress.step,
         "steps": progress.steps,
         "loss": None if progress.loss is None else round(progress.loss, LOSS_DIGITS),
@@ -120,4 +120,4 @@ def _progress(progress: Progress) -> dict[str, Any]:
         "goodput": dict(progress.goodput) or None,
     }
     # What a report leaves out (a process that has just restarted) does not erase what is known.
-    return {key: value for key, value in said.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}

@@ -12,10 +12,10 @@ from tpujob_operator.api.status import Phase
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 
-SOON = 2.0
+POLL_SECONDS = 2.0
 """Seconds until another look at something whose end no watch announces."""
-PATIENCE = 15.0
-"""The same where a watch should announce it, and only hindrances (events, not watched) have to be looked for."""
+BACKSTOP_SECONDS = 15.0
+"""The same where a watch should announce it, and only obstacles (events, not watched) have to be looked for."""
 
 type Object = dict[str, Any]
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tpujob_contract import labels
-from tpujob_operator.observe.report import Progress, parting_report, without_parting_report
+from tpujob_operator.observe.report import Progress, final_report, without_final_report
 from tpujob_operator.observe.state import Ended, Host, JobSetState
 from tpujob_operator.times import parse_time
 
@@ -43,7 +43,7 @@ def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
     if not terminated.get("exitCode"):
         return None
     finished_at = parse_time(terminated.get("finishedAt")) or datetime.fromtimestamp(0, UTC)
-    message = without_parting_report(terminated.get("message") or "")
+    message = without_final_report(terminated.get("message") or "")
     asked_at = _asked_at(pod)
     return Ended(
         **_position(pod),
@@ -74,12 +74,12 @@ def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
     )
 
 
-def last_words_of_pod(pod: Mapping[str, Any]) -> Progress | None:
+def final_report_of_pod(pod: Mapping[str, Any]) -> Progress | None:
     """The report that process 0 left when it ended; None of any other pod."""
     position = _position(pod)
     if (position["slice_index"], position["host_index"]) != (0, 0):
         return None
-    return parting_report(_terminated(pod).get("message") or "")
+    return final_report(_terminated(pod).get("message") or "")
 
 
 def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
@@ -189,13 +189,13 @@ def _disruption(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _asked_at(pod: Mapping[str, Any]) -> datetime | None:
-    """When it was first told to stop: marked for disruption, or deleted (the timestamp is the end of the grace)."""
-    told = parse_time(_disruption(pod).get("lastTransitionTime"))
+    """When it was first asked to stop: marked for disruption, or deleted (the timestamp is the end of the grace)."""
+    asked = parse_time(_disruption(pod).get("lastTransitionTime"))
     ends = parse_time(pod["metadata"].get("deletionTimestamp"))
     if ends is not None:
         deleted = ends - timedelta(seconds=pod["metadata"].get("deletionGracePeriodSeconds") or 0)
-        told = deleted if told is None else min(told, deleted)
-    return told
+        asked = deleted if asked is None else min(asked, deleted)
+    return asked
 
 
 def _count(text: str | None, *, default: int) -> int:

@@ -98,8 +98,8 @@ class Gatherer:
         """What process 0 reports, or what it reported last, if it has ended and no other has taken its place."""
         lead = next((h for h in hosts if (h.slice_index, h.host_index) == (0, 0)), None)
         if lead is None or lead.succeeded:
-            return self._evidence.parting_report(key, jobset.uid)
-        self._evidence.drop_parting_report(key)
+            return self._evidence.final_report(key, jobset.uid)
+        self._evidence.drop_final_report(key)
         if jobset.suspended or jobset.outcome is not None or not lead.ready:
             return None
         # Once a process has finished, this one is about to: there may be no other turn.

@@ -16,7 +16,7 @@ from typing import Any
 
 TEXT_LENGTH = 500
 MOST_PHASES = 32
-PARTING_WORD = re.compile(r"^report: (\{.*\})$", re.MULTILINE)
+FINAL_REPORT_LINE = re.compile(r"^report: (\{.*\})$", re.MULTILINE)
 """The line of a termination message that holds the last report, as JSON: it is then not left to chance whether the
 end is seen by one that asks every few seconds."""
 
@@ -77,9 +77,9 @@ def progress_from_report(report: Any) -> Progress:
     )
 
 
-def parting_report(termination_message: str) -> Progress | None:
+def final_report(termination_message: str) -> Progress | None:
     """The last report of a process that has ended, from its termination message; None when it left none."""
-    found = PARTING_WORD.search(termination_message)
+    found = FINAL_REPORT_LINE.search(termination_message)
     if found is None:
         return None
     try:
@@ -88,9 +88,9 @@ def parting_report(termination_message: str) -> Progress | None:
         return None
 
 
-def without_parting_report(termination_message: str) -> str:
+def without_final_report(termination_message: str) -> str:
     """The words of a termination message that are for people."""
-    return PARTING_WORD.sub("", termination_message).strip()
+    return FINAL_REPORT_LINE.sub("", termination_message).strip()
 
 
 def _text(value: Any) -> str:

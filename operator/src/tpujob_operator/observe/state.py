@@ -40,7 +40,7 @@ class Ended:
     finished_at: datetime
     """To the second: this is all the precision that Kubernetes has."""
     was_asked: bool = False
-    """Whether it had been told to stop (deleted, evicted, preempted): a consequence or a disruption, not a cause."""
+    """Whether it had been asked to stop (deleted, evicted, preempted): a consequence or a disruption, not a cause."""
     asked_at: datetime | None = None
     """When that was, to the second; also set when it had ended before."""
     is_disrupted: bool = False

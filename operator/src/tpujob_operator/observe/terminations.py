@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tpujob_operator.observe.from_objects import ended_by_deletion, ended_from_pod, last_words_of_pod
+from tpujob_operator.observe.from_objects import ended_by_deletion, ended_from_pod, final_report_of_pod
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended
 
@@ -24,13 +24,13 @@ class Evidence:
 
     def __init__(self) -> None:
         self._ended: dict[Key, dict[str, tuple[str, Ended]]] = {}
-        self._parting: dict[Key, tuple[str, Progress]] = {}
+        self._final_reports: dict[Key, tuple[str, Progress]] = {}
 
     def note(self, key: Key, pod: Mapping[str, Any], *, deleted: bool = False) -> bool:
         """Keeps how this pod's container failed; whether that is news. `deleted`: the pod is gone."""
-        last_words = last_words_of_pod(pod)
-        if last_words is not None:
-            self._parting[key] = (_jobset_uid(pod), last_words)
+        final = final_report_of_pod(pod)
+        if final is not None:
+            self._final_reports[key] = (_jobset_uid(pod), final)
         ended = ended_from_pod(pod) or (ended_by_deletion(pod) if deleted else None)
         if ended is None:
             return False
@@ -53,19 +53,19 @@ class Evidence:
         """What is known of the pods of one JobSet."""
         return tuple(ended for uid, ended in self._ended.get(key, {}).values() if uid == jobset_uid)
 
-    def parting_report(self, key: Key, jobset_uid: str) -> Progress | None:
+    def final_report(self, key: Key, jobset_uid: str) -> Progress | None:
         """What process 0 of this JobSet reported when it last ended; None when it left no report."""
-        uid, progress = self._parting.get(key, ("", None))
+        uid, progress = self._final_reports.get(key, ("", None))
         return progress if uid == jobset_uid else None
 
-    def drop_parting_report(self, key: Key) -> None:
+    def drop_final_report(self, key: Key) -> None:
         """Another process 0 runs: should it end without a word, the one before it has nothing to say."""
-        self._parting.pop(key, None)
+        self._final_reports.pop(key, None)
 
     def forget(self, key: Key) -> None:
         """Drops a job that is gone, over or at rest."""
         self._ended.pop(key, None)
-        self._parting.pop(key, None)
+        self._final_reports.pop(key, None)
 
 
 def _jobset_uid(pod: Mapping[str, Any]) -> str:
