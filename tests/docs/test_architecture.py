@@ -1,0 +1,32 @@
+"""The page that newcomers enter by names files and rooms that exist."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+def test_every_path_exists() -> None:
+    paths = set(re.findall(r"`((?:contract|operator|trainer|cli|tests|tools|docs)/[\w./-]*)`", PAGE.read_text()))
+    assert paths, "no path was found in the page"
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_every_room_is_on_the_page() -> None:
+    """The rooms that import-linter holds, but for single modules."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    text = PAGE.read_text()
+    missing = [
+        room
+        for contract in settings["tool"]["importlinter"]["contracts"]
+        for container in contract.get("containers", [])
+        if container in ("tpujob_operator", "tpujob_trainer")
+        for floor in contract["layers"]
+        for room in floor.split(" | ")
+        if next(ROOT.glob(f"*/src/{container}/{room}/__init__.py"), None) and f"`{room}/`" not in text
+    ]
+    assert missing == []
