@@ -1,6 +1,9 @@
 import errno
+import socket
 
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 
 from tpujob_trainer import storage_errors
 
@@ -8,6 +11,11 @@ from tpujob_trainer import storage_errors
 def caused(error: Exception, cause: Exception) -> Exception:
     error.__cause__ = cause
     return error
+
+
+def unconnected(kind: type[aiohttp.ClientConnectorError], error: OSError) -> aiohttp.ClientConnectorError:
+    """As aiohttp, below gcsfs, says that there is no connection."""
+    return kind(ConnectionKey("storage.googleapis.com", 443, True, True, None, None, None), error)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +31,15 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (TimeoutError(), False, True),
         (OSError(errno.EIO, "Input/output error"), False, True),
         (MemoryError(), False, True),
+        (unconnected(aiohttp.ClientConnectorError, OSError(errno.ENETUNREACH, "Network is unreachable")), False, True),
+        (unconnected(aiohttp.ClientConnectorError, OSError(errno.EHOSTUNREACH, "No route to host")), False, True),
+        (
+            unconnected(aiohttp.ClientConnectorDNSError, socket.gaierror(socket.EAI_AGAIN, "Temporary failure")),
+            False,
+            True,
+        ),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), False, True),
+        (ValueError("CURL error Could not resolve hostname: storage.googleapis.com"), False, True),
         (caused(Exception("while reading an array"), ValueError("UNAVAILABLE: 503")), False, True),
         (caused(TimeoutError("waiting"), PermissionError()), True, True),
         (ValueError("NOT_FOUND: Error opening"), False, False),

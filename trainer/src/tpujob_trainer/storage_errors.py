@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import socket
 
 from tpujob_trainer import errors
 
@@ -11,8 +12,12 @@ _REFUSED = re.compile(r"PERMISSION_DENIED|UNAUTHENTICATED|Forbidden|[Pp]ermissio
 _OUT_OF_REACH = re.compile(
     r"UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|ABORTED|CANCELLED|[Tt]imed? ?out|[Cc]onnection"
     r"|[Tt]oo [Mm]any [Rr]equests|\b(code:? |HTTP )(408|429|5\d\d)\b"
+    r"|Cannot connect to host|[Nn]ame resolution|Name or service not known|Could not resolve host"
 )
 """TensorStore's status codes, and what HTTP libraries write (google/tensorstore:tensorstore/internal/http/)."""
+_UNROUTED = {
+    errno.ECONNREFUSED, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL,
+}  # fmt: skip
 _LOCAL = {errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOTCONN}
 
 
@@ -31,6 +36,11 @@ def is_out_of_reach(error: BaseException) -> bool:
     return any(_is_out_of_reach(cause) for cause in _chain(error))
 
 
+def is_unreachable(error: BaseException) -> bool:
+    """Whether the machine's name, or the way to it, was not found: nobody answered, so nothing was refused."""
+    return isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in _UNROUTED)
+
+
 def _is_refused(error: BaseException) -> bool:
     if isinstance(error, PermissionError) or getattr(error, "code", None) in (401, 403):
         return True
@@ -39,6 +49,8 @@ def _is_refused(error: BaseException) -> bool:
 
 def _is_out_of_reach(error: BaseException) -> bool:
     if _is_refused(error) or isinstance(error, ConnectionError | TimeoutError | MemoryError):
+        return True
+    if is_unreachable(error):
         return True
     code = getattr(error, "code", None)
     if isinstance(code, int) and (code in (408, 429) or code >= 500):

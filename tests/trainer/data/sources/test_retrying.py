@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import email.utils
+import errno
+import socket
 
 import pytest
 
@@ -65,6 +67,8 @@ def failing(errors, result="read"):
         (StatusError(403), None),
         (StatusError("503"), "unavailable"),
         (ConnectionResetError("by peer"), "reset"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "reset"),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), "reset"),
         (TimeoutError("late"), "timeout"),
         (ClientPayloadError("half"), "truncated"),
         (IncompleteReadError("half"), "truncated"),

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tpujob_trainer import storage_errors
 from tpujob_trainer.data.sources.read_meter import METER, ReadMeter
 from tpujob_trainer.errors import TrainerError, brief
 
@@ -61,7 +62,7 @@ def cause_of(error: BaseException) -> str | None:
         "ServerTimeoutError",
     }:
         return "timeout"
-    if isinstance(error, ConnectionError) or names & {
+    if isinstance(error, ConnectionError) or storage_errors.is_unreachable(error) or names & {
         "ClientError",
         "TransportError",
         "ProtocolError",
