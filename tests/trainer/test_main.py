@@ -8,7 +8,7 @@ import textwrap
 
 CONFIG = {
     "model": {"preset": "llama3-8b"},
-    "data": {"path": "somewhere"},
+    "data": {"path": "somewhere", "tokenizer": "bytes"},
     "sequenceLength": 8,
     "batchSize": 8,
     "steps": 1,

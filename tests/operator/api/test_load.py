@@ -74,7 +74,7 @@ BAD = {
         manifest(resources={"requests": {"ephemeral_storage": "1Gi"}}),
         ["spec.resources.requests.ephemeral_storage: there is no such field; did you mean ephemeral-storage?"],
     ),
-    "a number in quotes": (manifest(slices="2"), ['spec.slices: "2" is not a whole number']),
+    "a number in quotes": (manifest(slices="2"), ['spec.slices: "2" is not a whole number; write 2, without quotes']),
     "too few": (manifest(slices=0), ["spec.slices: 0 is too small; at least 1"]),
     "too many": (manifest(slices=257), ["spec.slices: 257 is too large; at most 256"]),
     "a value that is no string": (

@@ -15,7 +15,13 @@ def resolved(num_devices: int = 8, vocabulary: int = 259, platform: str = "cpu",
 
 def test_a_preset_gives_every_number() -> None:
     run = resolved(
-        num_devices=512, vocabulary=128_256, platform="tpu", model={"preset": "llama3-8b"}, steps=None, tokens=20e9
+        num_devices=512,
+        vocabulary=128_256,
+        platform="tpu",
+        model={"preset": "llama3-8b"},
+        data={"path": "gs://b/text", "tokenizer": "gs://b/tokenizer.json"},
+        steps=None,
+        tokens=20e9,
     )
     assert (run.sequence_length, run.batch_size, run.steps) == (8192, 512, 4769)
     assert run.model.compute_dtype == "bfloat16"

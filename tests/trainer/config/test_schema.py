@@ -41,7 +41,21 @@ def test_a_float_without_fraction_is_a_whole_number(number: float) -> None:
         ({"steps": None}, "spec.trainer.tokens: required, and missing; say how long to train, in tokens or in steps"),
         ({"steps": 0}, "spec.trainer.steps: 0 is out of range; it must be from 1 to 1000000000"),
         ({"steps": 1.5}, "spec.trainer.steps: 1.5 is not a whole number (from 1 to 1000000000)"),
-        ({"steps": "20e9"}, 'spec.trainer.steps: "20e9" is not a whole number (from 1 to 1000000000)'),
+        (
+            {"steps": "2e3"},
+            'spec.trainer.steps: "2e3" is not a whole number (from 1 to 1000000000); write 2e3, without quotes',
+        ),
+        (
+            {"steps": None, "tokens": "20B"},
+            'spec.trainer.tokens: "20B" is not a whole number (from 1 to 10000000000000000); write 20e9',
+        ),
+        (
+            {"model": {"preset": "llama3-8b"}},
+            (
+                "spec.trainer.data.tokenizer: required with model.preset llama3-8b, whose vocabulary has 128256 ids; "
+                "name its tokenizer.json or its folder, or write bytes to train on bytes"
+            ),
+        ),
         ({"steps": True}, "spec.trainer.steps: true is not a whole number (from 1 to 1000000000)"),
         ({"steps": float("nan")}, "spec.trainer.steps: NaN is not a whole number (from 1 to 1000000000)"),
         ({"optimizer": {"beta1": 1}}, "spec.trainer.optimizer.beta1: 1 is out of range; it must be from 0 to 0.99999"),

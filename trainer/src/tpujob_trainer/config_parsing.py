@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 import types
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -127,12 +128,24 @@ def _items(hint: Any, given: Any, path: str) -> tuple[Any, ...]:
 def _number_of(kind: type, given: Any, allowed: Range, path: str) -> int | float:
     word = "a whole number" if kind is int else "a number"
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise ConfigurationError(f"{path}: {_show(given)} is not {word} ({allowed})")
+        raise ConfigurationError(f"{path}: {_show(given)} is not {word} ({allowed}){_number_meant(given)}")
     if kind is int and not float(given).is_integer():
         raise ConfigurationError(f"{path}: {_show(given)} is not a whole number ({allowed})")
     if given not in allowed:
         raise ConfigurationError(f"{path}: {_show(given)} is out of range; it must be {allowed}")
     return int(given) if kind is int else float(given)
+
+
+_SUFFIXES = {"k": "e3", "m": "e6", "b": "e9", "g": "e9", "t": "e12"}
+
+
+def _number_meant(given: Any) -> str:
+    """What to write instead of a text that was meant as a number."""
+    found = re.fullmatch(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][+]?[0-9]+)?)\s*([kKmMbBgGtT]?)", str(given).strip())
+    if not isinstance(given, str) or found is None:
+        return ""
+    digits = found[1].replace(",", "").replace("_", "")
+    return f"; write {digits}{_SUFFIXES[found[2].lower()]}" if found[2] else f"; write {digits}, without quotes"
 
 
 def _unknown(key: str, known: list[str], path: str) -> str:

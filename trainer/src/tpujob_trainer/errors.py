@@ -6,6 +6,9 @@ from typing import ClassVar
 
 from tpujob_contract import ExitCode
 
+ANOTHER_RUN = "start another run: another metadata.name, and another spec.checkpointDir where the job names one"
+"""What to do when a run may not go on with other data or another model."""
+
 
 class TrainerError(Exception):
     """An ending with a cause; the message says what was found, what is allowed and what to do.

@@ -48,6 +48,20 @@ def shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
+_SUFFIXES = {"k": "e3", "m": "e6", "b": "e9", "g": "e9", "t": "e12"}
+
+
+def number_meant(value: Any) -> str:
+    """What to write instead of a text that was meant as a number, such as "2" and 20B; else nothing."""
+    found = isinstance(value, str) and re.fullmatch(
+        r"([0-9][0-9_,]*(\.[0-9]+)?([eE][+]?[0-9]+)?) ?([kKmMbBgGtT]?)", value
+    )
+    if not found:
+        return ""
+    digits = found[1].replace(",", "").replace("_", "")
+    return f"; write {digits}{_SUFFIXES[found[4].lower()]}" if found[4] else f"; write {digits}, without quotes"
+
+
 def nearest_key(key: str, known: list[str]) -> str | None:
     """The known key that was probably meant, whatever its spelling (snake_case, capitals, a letter off)."""
     flat = {k.replace("_", "").replace("-", "").lower(): k for k in known}
@@ -77,7 +91,8 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     say = (lambda c: 'is not an amount such as 8, "500m" or "64Gi"') if is_amount else _SENTENCES.get(detail["type"])
     wanted = say(context) if say else detail["msg"][0].lower() + detail["msg"][1:]
     given = "the key" if detail["loc"][-1:] == ("[key]",) else shown(detail["input"])
-    return f"{path}: {given} {wanted}"
+    meant = number_meant(detail["input"]) if detail["type"] in ("int_type", "float_type") else ""
+    return f"{path}: {given} {wanted}{meant}"
 
 
 _SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {

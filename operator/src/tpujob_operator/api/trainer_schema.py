@@ -15,7 +15,7 @@ from typing import Any, cast
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 
-from tpujob_operator.api.error_messages import field_path, shown, unknown_field
+from tpujob_operator.api.error_messages import field_path, number_meant, shown, unknown_field
 
 FILE = "trainer_schema.json"
 FIELD = ("spec", "trainer")
@@ -64,7 +64,8 @@ def _lines(error: ValidationError) -> Iterator[str]:
         else:
             yield f"{path}: {shown(given)} {_message(error)}"
     else:
-        yield f"{path}: {shown(given)} {_message(error)}"
+        meant = number_meant(given) if rule == "type" and value in ("integer", "number") else ""
+        yield f"{path}: {shown(given)} {_message(error)}{meant}"
 
 
 def _relevant(error: ValidationError) -> list[ValidationError]:

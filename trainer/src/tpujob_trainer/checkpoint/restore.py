@@ -158,7 +158,7 @@ def _propose(directory: str, abstract: Any) -> list[int]:
         if found := differences(abstract, stored.tree):
             raise errors.ConfigurationError(
                 f"spec.trainer: the checkpoint of step {step} in {directory} is of another model or optimizer "
-                f"({'; '.join(found)}); give the configuration it was made with, or another spec.checkpointDir"
+                f"({'; '.join(found)}); give the configuration it was made with, or {errors.ANOTHER_RUN}"
             )
         break
     return steps

@@ -15,6 +15,7 @@ from tpujob_trainer.config_parsing import Range, parse
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.exit.watchdog import WatchdogConfig
+from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelConfig
 
 BLOCK = "spec.trainer"
@@ -185,6 +186,12 @@ class TrainerConfig:
             raise ValueError("steps: excludes tokens; keep one of the two")
         if self.tokens is None and self.steps is None:
             raise ValueError("tokens: required, and missing; say how long to train, in tokens or in steps")
+        preset = PRESETS[self.model.preset] if self.model.preset else None
+        if preset and preset.vocab_size and self.data.tokenizer is None:
+            raise ValueError(
+                f"data.tokenizer: required with model.preset {self.model.preset}, whose vocabulary has "
+                f"{preset.vocab_size} ids; name its tokenizer.json or its folder, or write bytes to train on bytes"
+            )
 
 
 def parse_config(block: Mapping[str, Any]) -> TrainerConfig:

@@ -31,6 +31,7 @@ from tpujob_trainer.data.stream.position import (
     batches_digest,
     describe_data,
     has_ended,
+    require_same_batch_size,
     require_same_data,
     state_shape,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "make_manifest",
     "plan_lanes",
     "read_manifest",
+    "require_same_batch_size",
     "require_same_data",
     "state_shape",
     "verify_unchanged",

@@ -93,9 +93,10 @@ class DataConfig(SourceConfig):
     epochs: Annotated[int, Range(1, 1000000)] | None = None
     """Passes over the data, after which the run ends, whatever steps or tokens are left. The last rows are filled up
     with nothing. Not for a mixture. Default: as many as steps or tokens need."""
-    tokenizer: str = "bytes"
+    tokenizer: str | None = None
     """bytes (every byte is a token), or the path or URL of a Hugging Face tokenizer.json, of the folder of one, or of a
-    SentencePiece model (.model)."""
+    SentencePiece model (.model). Required with a preset whose vocabulary is fixed, as that of llama3-8b. Default:
+    bytes."""
     block_cross_document_attention: bool = True
     """Documents that share a row do not see each other, and each begins at position 0."""
     max_skipped_fraction: Annotated[float, Range(0, 1)] = 0.1

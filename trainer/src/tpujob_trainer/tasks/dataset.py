@@ -39,6 +39,8 @@ def training_data(session: Session, run: ResolvedConfig, tokenizer: data.Tokeniz
     """
     manifest = shared_manifest(session, run.data, batch_size=run.batch_size)
     begun = _begun_with(session)
+    if begun:
+        data.require_same_batch_size(begun, run.batch_size)
     lanes = int(begun["lanes"]) if begun else None
     plan = data.plan_lanes(manifest, run.data, batch_size=run.batch_size, seed=run.seed, begun_with=lanes)
     described = data.describe_data(manifest, tokenizer, plan, run.sequence_length)

@@ -22,7 +22,7 @@ from tpujob_trainer.data.formats import FileScan, format_named
 from tpujob_trainer.data.manifest.listing import Listing, is_pinned, list_source, root_now
 from tpujob_trainer.data.sources.files import DataFile
 from tpujob_trainer.data.sources.footers import DataChangedError, changed
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -269,7 +269,7 @@ def require_sources(manifest: Manifest, config: DataConfig, roots: Sequence[str]
     if len(wanted) != len(manifest.sources):
         raise ConfigurationError(
             f"{FIELD}: there are {len(wanted)} sources, but this run began with {len(manifest.sources)}; "
-            "put them back, or start another run in another checkpointDir"
+            f"put them back, or {ANOTHER_RUN}"
         )
     sources = []
     for number, ((field, source), known) in enumerate(zip(wanted, manifest.sources, strict=True)):
@@ -277,7 +277,7 @@ def require_sources(manifest: Manifest, config: DataConfig, roots: Sequence[str]
         if (column.kind, column.name) != (known.column.kind, known.column.name):
             raise ConfigurationError(
                 f"{column.field}: {column.name!r}, but this run began with {known.column.name!r}; "
-                "put it back, or start another run in another checkpointDir"
+                f"put it back, or {ANOTHER_RUN}"
             )
         root = roots[number] if roots is not None else root_now(source, field, known.root)
         sources.append(Source(root, known.format, column))

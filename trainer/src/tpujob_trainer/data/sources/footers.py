@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tpujob_trainer.data.sources.files import PATH, DataRoot, explained
 from tpujob_trainer.data.sources.remote import LocalFile, SizeChangedError
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
 
 _TAIL_BYTES = 64 << 10
 _MAGIC = b"PAR1"
@@ -87,10 +87,7 @@ def require_digest(path: str, digest: str, expected: str) -> None:
 
 def changed(path: str, how: str) -> str:
     """The message about a file that is not the one the run began with."""
-    return (
-        f"{PATH}: {path!r} has changed since this run began: {how}; put the data back as it was, "
-        "or start another run in another checkpointDir"
-    )
+    return f"{PATH}: {path!r} has changed since this run began: {how}; put the data back as it was, or {ANOTHER_RUN}"
 
 
 def _require_length(file: Any, size: int) -> None:

@@ -62,12 +62,17 @@ def cause_of(error: BaseException) -> str | None:
         "ServerTimeoutError",
     }:
         return "timeout"
-    if isinstance(error, ConnectionError) or storage_errors.is_unreachable(error) or names & {
-        "ClientError",
-        "TransportError",
-        "ProtocolError",
-        "RequestException",
-    }:
+    if (
+        isinstance(error, ConnectionError)
+        or storage_errors.is_unreachable(error)
+        or names
+        & {
+            "ClientError",
+            "TransportError",
+            "ProtocolError",
+            "RequestException",
+        }
+    ):
         return "reset"
     return None
 

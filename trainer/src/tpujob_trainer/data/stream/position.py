@@ -16,7 +16,7 @@ from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.plan import LanePlan
 from tpujob_trainer.data.stream.lane import LanePosition
 from tpujob_trainer.data.text.tokenizer import Tokenizer
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
 
 STATE_COLUMNS = ("identity", "epoch", "unit", "row", "token", "batches", "digest_low", "digest_high")
 
@@ -55,17 +55,30 @@ def describe_data(
     }
 
 
+def require_same_batch_size(stored: Mapping[str, str | int], batch_size: int) -> None:
+    """Check the field on which the others depend, before lanes are planned with it.
+
+    Raises:
+        ConfigurationError: batchSize was changed.
+    """
+    _require_same(stored, {"batchSize": batch_size})
+
+
 def require_same_data(stored: Mapping[str, str | int], current: Mapping[str, str | int]) -> None:
     """Check that a run would continue with the batches it was promised.
 
     Raises:
         ConfigurationError: naming the field that was changed, with both values.
     """
+    _require_same(stored, current)
+
+
+def _require_same(stored: Mapping[str, str | int], current: Mapping[str, str | int]) -> None:
     for key, field in _FIELDS.items():
-        if stored.get(key) != current[key]:
+        if key in current and stored.get(key) != current[key]:
             raise ConfigurationError(
                 f"{field} was {stored.get(key)!r} when this run began and is {current[key]!r} now; "
-                "put it back, or start another run in another checkpointDir"
+                f"put it back, or {ANOTHER_RUN}"
             )
 
 
@@ -99,13 +112,13 @@ def unpack_state(state: np.ndarray, plan: LanePlan, identity: int) -> dict[tuple
     if state.shape != state_shape(plan):
         raise ConfigurationError(
             f"The data position in the checkpoint has shape {state.shape}, this run needs {state_shape(plan)}: "
-            "batchSize, lanes or the mixture has changed; put it back, or start another run in another checkpointDir"
+            f"batchSize, lanes or the mixture has changed; put it back, or {ANOTHER_RUN}"
         )
     by_source = state.reshape(plan.lanes, plan.num_sources, len(STATE_COLUMNS))
     if not (by_source[:, :, 0] == identity).all():
         raise ConfigurationError(
             "The data position in the checkpoint belongs to other data, tokenizer, seed, batchSize, sequenceLength or "
-            "lanes; put them back, or start another run in another checkpointDir"
+            f"lanes; put them back, or {ANOTHER_RUN}"
         )
     batches = by_source[:, :, STATE_COLUMNS.index("batches")]
     if not (batches == batches[0, 0]).all():

@@ -224,15 +224,15 @@ class SentencePieceTokenizer:
 
 
 def load_tokenizer(config: DataConfig) -> Tokenizer:
-    """The tokenizer that `config.tokenizer` names.
+    """The tokenizer that `config.tokenizer` names; of bytes where it names none.
 
     Raises:
         NotFoundError: the file is not there, or may not be read.
         ConfigurationError: it is not a tokenizer.
     """
-    if config.tokenizer == "bytes":
+    path = config.tokenizer or "bytes"
+    if path == "bytes":
         return ByteTokenizer()
-    path = config.tokenizer
     with explained(path, FIELD):
         filesystem, location = fsspec.core.url_to_fs(path)
         if filesystem.isdir(location):
