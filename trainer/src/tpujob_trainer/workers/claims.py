@@ -1,0 +1,214 @@
+"""Leases on units: `claims/<unit>`, created if absent, renewed, and taken over once they have lapsed.
+
+- A lease has lapsed when its object has not changed for a while by the clock of whoever looks. No two clocks are
+  compared, so that hosts whose clocks differ by minutes agree.
+- Every renewal writes other bytes, conditional on the last ones of the same holder: a holder that was frozen finds its
+  lease changed, and knows that the unit is no longer its own.
+- A lease only saves work. What a unit's result is, the one object `done/<unit>.json` decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tpujob_trainer import storage_errors
+from tpujob_trainer.workers.objects import Objects
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "claims/"
+RENEW_SECONDS = 10.0
+LAPSE_SECONDS = 45.0
+
+
+@dataclass
+class Held:
+    """A lease of this worker."""
+
+    unit: int
+    token: str
+    """Of this holding of the unit; names its files."""
+    generation: bytes
+    taken_over_from: str | None = None
+    """The worker whose lease had lapsed, if one had."""
+    is_lost: bool = False
+    """Whether another worker has taken it over."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Sightings:
+    """When each object was first seen as it is now, by the clock of whoever looks."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[bytes, float]] = {}
+
+    def unchanged_seconds(self, name: str, generation: bytes, now: float) -> float:
+        """For how long the object is known to have been the same."""
+        before = self._seen.get(name)
+        if before is None or before[0] != generation:
+            self._seen[name] = (generation, now)
+            return 0.0
+        return now - before[1]
+
+    def forget(self, name: str) -> None:
+        """The object is gone."""
+        self._seen.pop(name, None)
+
+
+class Claims:
+    """The leases of one worker; a thread renews them."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        worker: str,
+        *,
+        renew_seconds: float = RENEW_SECONDS,
+        lapse_seconds: float = LAPSE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is held yet.
+
+        Args:
+            objects: of the output directory.
+            worker: who this is, for people.
+            renew_seconds: between two renewals; a few of them fit into `lapse_seconds`.
+            lapse_seconds: without a change after which a lease of another worker is taken over.
+            clock: seconds, monotonic.
+        """
+        self._objects = objects
+        self._worker = worker
+        self._renew_seconds = renew_seconds
+        self._lapse_seconds = lapse_seconds
+        self._clock = clock
+        self._sightings = Sightings()
+        self._beats = itertools.count()
+        self._held: dict[int, Held] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, name="claims", daemon=True)
+        self._renewer.start()
+
+    def take(self, unit: int, *, is_known: bool = False) -> Held | None:
+        """The lease of a unit; None while another worker has it.
+
+        Args:
+            unit: which.
+            is_known: that another worker had it: it is looked at before it is created.
+
+        Raises:
+            ValueError, TimeoutError: storage cannot be reached.
+        """
+        token = secrets.token_hex(4)
+        name = _name(unit)
+        if not is_known and (made := self._objects.create(name, self._record(token))) is not None:
+            return self._holding(Held(unit, token, made))
+        found = self._objects.read(name)
+        if found is None:
+            self._sightings.forget(name)
+            made = self._objects.create(name, self._record(token))
+            return None if made is None else self._holding(Held(unit, token, made))
+        if self._sightings.unchanged_seconds(name, found.generation, self._clock()) < self._lapse_seconds:
+            return None
+        made = self._objects.replace(name, self._record(token), found.generation)
+        if made is None:
+            return None
+        self._sightings.forget(name)
+        before = holder(found.content)
+        logger.warning("Unit %d: the lease of %s has lapsed, and is taken over", unit, before)
+        return self._holding(Held(unit, token, made, taken_over_from=before))
+
+    def release(self, held: Held) -> None:
+        """Lets another worker have the unit at once; one that was lost stays as it is."""
+        with self._lock:
+            self._held.pop(held.unit, None)
+        with held.lock:
+            if held.is_lost:
+                return
+            try:
+                self._delete(held)
+            except (ValueError, TimeoutError) as error:
+                logger.debug("Cannot release unit %d, it will lapse: %s", held.unit, storage_errors.brief(error))
+
+    def _delete(self, held: Held) -> None:
+        if self._objects.delete(_name(held.unit), held.generation):
+            return
+        found = self._objects.read(_name(held.unit))
+        if found is not None and json.loads(found.content).get("token") == held.token:
+            self._objects.delete(_name(held.unit), found.generation)  # a renewal whose answer did not arrive
+
+    def close(self) -> None:
+        """Releases all that is held."""
+        self._closed.set()
+        for held in self.held():
+            self.release(held)
+
+    def held(self) -> list[Held]:
+        """The leases of this worker."""
+        with self._lock:
+            return list(self._held.values())
+
+    def renew(self) -> None:
+        """Renews every lease once."""
+        for held in self.held():
+            with held.lock:
+                self._renew_one(held)
+
+    def _renew_one(self, held: Held) -> None:
+        with self._lock:
+            if held.is_lost or self._held.get(held.unit) is not held:
+                return
+        try:
+            made = self._objects.replace(_name(held.unit), self._record(held.token), held.generation)
+        except (ValueError, TimeoutError) as error:
+            logger.debug("Cannot renew the lease of unit %d: %s", held.unit, storage_errors.brief(error))
+            return
+        if made is not None:
+            held.generation = made
+            return
+        found = self._objects.read(_name(held.unit))
+        if found is not None and json.loads(found.content).get("token") == held.token:
+            held.generation = found.generation  # an earlier renewal whose answer did not arrive
+            return
+        held.is_lost = True
+        logger.warning(
+            "Unit %d: this worker was away for too long; %s has it now",
+            held.unit,
+            holder(found.content) if found else "nobody",
+        )
+
+    def _renew(self) -> None:
+        while not self._closed.wait(self._renew_seconds):
+            try:
+                self.renew()
+            except (ValueError, TimeoutError) as error:
+                logger.debug("Cannot renew leases: %s", storage_errors.brief(error))
+
+    def _holding(self, held: Held) -> Held:
+        with self._lock:
+            self._held[held.unit] = held
+        return held
+
+    def _record(self, token: str) -> bytes:
+        return json.dumps({"worker": self._worker, "token": token, "beat": next(self._beats)}).encode()
+
+
+def holder(content: bytes) -> str:
+    """Who holds a lease, from its content."""
+    return str(json.loads(content).get("worker", "an unknown worker"))
+
+
+def _name(unit: int) -> str:
+    return f"{FOLDER}{unit_name(unit)}"
+
+
+def unit_name(unit: int) -> str:
+    """The unit as it stands in names, so that names sort as numbers do."""
+    return f"{unit:08d}"
