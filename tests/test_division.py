@@ -25,7 +25,7 @@ def test_what_needs_the_same_things_is_one_group(test: str, expected: str) -> No
 
 
 def test_a_file_goes_to_one_worker(tmp_path: Path) -> None:
-    files = ("tests/contract/test_labels.py", "tests/contract/test_exit_codes.py")
+    files = ("tests/contract/test_kubernetes_names.py", "tests/contract/test_exit_codes.py")
     command = [sys.executable, "-m", "pytest", "--verbose", "--numprocesses=2", f"--override-ini=cache_dir={tmp_path}"]
 
     done = subprocess.run([*command, *files], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)

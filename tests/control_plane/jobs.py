@@ -7,6 +7,7 @@ from tools.localcluster import pods
 from tools.localcluster.api import Api, ApiError, Object
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
+from tpujob_contract import kubernetes_names
 
 TIMEOUT_SECONDS = 60
 
@@ -38,7 +39,9 @@ class Jobs:
     def jobset(self, name: str) -> Object | None:
         """The JobSet of that name, or None."""
         try:
-            return self.api.get(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{self.namespace}/jobsets/{name}")
+            return self.api.get(
+                f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{self.namespace}/jobsets/{name}"
+            )
         except ApiError as error:
             if error.status == 404:
                 return None

@@ -10,6 +10,7 @@ from tests.operator.jobset.test_golden import FOLDER, NAMES
 from tests.operator.manifests import TRAINER, container_manifest, manifest
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import CommandError, ControlPlane
+from tpujob_contract import kubernetes_names
 from tpujob_operator.api.load import load_job
 from tpujob_operator.errors import InvalidJob
 from tpujob_operator.jobset.network_policy import network_policy
@@ -238,7 +239,7 @@ def test_kubectl_apply_names_a_misspelt_field(installed: ControlPlane, namespace
 def test_golden_jobsets_are_accepted_by_jobset(installed: ControlPlane, namespace: str, name: str) -> None:
     jobset = YAML(typ="safe", pure=True).load(FOLDER / f"{name}.jobset.yaml")
     jobset["metadata"]["namespace"] = namespace
-    installed.api.create(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets{STRICT}", jobset)
+    installed.api.create(f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{namespace}/jobsets{STRICT}", jobset)
 
 
 def test_the_network_policy_is_accepted(installed: ControlPlane, namespace: str) -> None:

@@ -11,6 +11,7 @@ from tests.control_plane.requests_made import jobsets_created
 from tools.localcluster import audit, pods
 from tools.localcluster.api import Object
 from tools.localcluster.waiting import wait_for
+from tpujob_contract import kubernetes_names
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
 
@@ -162,7 +163,7 @@ def test_suspended_job_of_a_queue_gives_its_place_up_and_queues_again(jobs: Jobs
 def admit(jobs: Jobs) -> str:
     """Resumes the JobSet of a queue once it is recorded; returns its uid."""
     status = jobs.wait("llama", "its JobSet to be recorded", lambda status: status.get("jobSetUid"))
-    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{jobs.namespace}/jobsets/llama"
+    path = f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{jobs.namespace}/jobsets/llama"
     jobs.api.patch(path, {"spec": {"suspend": False}})
     uid: str = status["jobSetUid"]
     return uid

@@ -8,6 +8,7 @@ import pytest
 from tests.operator.manifests import container_manifest, manifest
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.pods import wait_for_pods
+from tpujob_contract import kubernetes_names
 from tpujob_operator.api.load import load_job
 from tpujob_operator.jobset.build import materialize
 from tpujob_operator.jobset.expand import expand_pods
@@ -41,7 +42,7 @@ def test_the_pods_are_as_foretold(control_plane: ControlPlane, restricted: str, 
     given["metadata"]["namespace"] = restricted
     jobset = materialize(load_job(given), Settings())
     foretold = expand_pods(jobset)
-    control_plane.api.create(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{restricted}/jobsets", jobset)
+    control_plane.api.create(f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{restricted}/jobsets", jobset)
 
     real = wait_for_pods(control_plane.api, restricted, jobset["metadata"]["name"], len(foretold))
 

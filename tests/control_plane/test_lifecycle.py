@@ -16,7 +16,7 @@ from tests.control_plane.requests_made import jobsets_created, requests_made
 from tools.localcluster import pods
 from tools.localcluster.api import Object
 from tools.localcluster.waiting import wait_for
-from tpujob_contract import ports
+from tpujob_contract import kubernetes_names, ports
 from tpujob_operator.times import format_time
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
@@ -278,12 +278,12 @@ def test_ended_job_survives_its_jobset(jobs: Jobs) -> None:
 
 
 def test_name_that_is_taken_is_left_alone(jobs: Jobs) -> None:
-    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{jobs.namespace}/jobsets"
+    path = f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{jobs.namespace}/jobsets"
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}
     theirs = jobs.api.create(
         path,
         {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "apiVersion": kubernetes_names.JOBSET_API_VERSION,
             "kind": "JobSet",
             "metadata": {"name": "llama"},
             "spec": {

@@ -16,6 +16,7 @@ from tools.localcluster.pods import (
     wait_for_pods,
 )
 from tools.localcluster.waiting import wait_for
+from tpujob_contract import kubernetes_names
 
 pytestmark = pytest.mark.control_plane
 
@@ -142,7 +143,7 @@ def jobset(name: str, *, replicas: int, hosts: int, max_restarts: int = 0) -> Ob
     job: dict[str, Any] = {"parallelism": hosts, "completions": hosts, "backoffLimit": 0, "template": {"spec": pod}}
     job |= {"podFailurePolicy": {"rules": [POD_FAILURE_RULE]}, "podReplacementPolicy": "Failed"}
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "apiVersion": kubernetes_names.JOBSET_API_VERSION,
         "kind": "JobSet",
         "metadata": {"name": name},
         "spec": {
@@ -159,7 +160,7 @@ def create_jobset(
 
 
 def jobsets(namespace: str) -> str:
-    return f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
+    return f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{namespace}/jobsets"
 
 
 def pod_path(pod: Object) -> str:

@@ -12,10 +12,11 @@ from tools.localcluster import binaries
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import CommandError
 from tools.localcluster.plain_http import opened
+from tpujob_contract import kubernetes_names
 
 PLACES = {
     "ttj": "/apis/tpujob.dev/v1alpha1/namespaces/{}/tputrainingjobs",
-    "jobsets": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+    "jobsets": f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{{}}/jobsets",
     "jobs": "/apis/batch/v1/namespaces/{}/jobs",
     "networkpolicies": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
     "pods": "/api/v1/namespaces/{}/pods",

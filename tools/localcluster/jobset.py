@@ -18,6 +18,7 @@ from tools.localcluster.control_plane import HOST, ControlPlane
 from tools.localcluster.plain_http import answers
 from tools.localcluster.processes import Process, free_ports
 from tools.localcluster.waiting import wait_for
+from tpujob_contract import kubernetes_names
 
 NAMESPACE = "jobset-system"
 WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -126,8 +127,8 @@ class JobSetController:
         ready a moment before it serves the last of their paths.
         """
         api = self._plane.api
-        jobsets = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets?dryRun=All"
-        labels = {"jobset.sigs.k8s.io/jobset-name": "webhook-probe"}
+        jobsets = f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/default/jobsets?dryRun=All"
+        labels = {kubernetes_names.JOBSET_NAME: "webhook-probe"}
         try:
             defaulted = api.create(jobsets, _jobset("webhook-probe"))
             api.create("/api/v1/namespaces/default/pods?dryRun=All", _pod("webhook-probe", labels))
@@ -145,7 +146,7 @@ class JobSetController:
 def _jobset(name: str) -> Object:
     job = {"template": {"spec": {"template": {"spec": POD_SPEC}}}, "name": "w"}
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "apiVersion": kubernetes_names.JOBSET_API_VERSION,
         "kind": "JobSet",
         "metadata": {"name": name},
         "spec": {"replicatedJobs": [job]},

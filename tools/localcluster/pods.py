@@ -13,15 +13,12 @@ from collections.abc import Sequence
 
 from tools.localcluster.api import Api, Object
 from tools.localcluster.waiting import wait_for
-
-JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
-JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
-COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+from tpujob_contract import kubernetes_names
 
 
 def pods_of_jobset(api: Api, namespace: str, jobset: str) -> list[Object]:
     """The pods that are not being deleted, ordered by job index, then completion index."""
-    pods = api.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector={JOBSET_NAME_LABEL}%3D{jobset}")
+    pods = api.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector={kubernetes_names.JOBSET_NAME}%3D{jobset}")
     return sorted((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), key=_indices)
 
 
@@ -174,7 +171,7 @@ def _containers(pod: Object) -> list[str]:
 
 def _indices(pod: Object) -> tuple[int, int]:
     labels = pod["metadata"]["labels"]
-    return int(labels[JOB_INDEX_LABEL]), int(labels.get(COMPLETION_INDEX_LABEL, "0"))
+    return int(labels[kubernetes_names.JOB_INDEX]), int(labels.get(kubernetes_names.COMPLETION_INDEX, "0"))
 
 
 def _path(pod: Object) -> str:

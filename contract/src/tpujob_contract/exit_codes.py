@@ -29,6 +29,9 @@ class ExitCode(IntEnum):
     """Not every process arrived at start; each missing one is named."""
 
 
+KILLED = 137
+"""What Kubernetes and shells report for SIGKILL (128 + 9): out of memory, or the grace period was over."""
+
 FATAL = (ExitCode.DIVERGED, ExitCode.NOT_FOUND, ExitCode.CONFIGURATION)
 """Codes after which another try would end the same way."""
 

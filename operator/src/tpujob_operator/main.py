@@ -16,7 +16,7 @@ import sys
 
 import aiohttp
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 from tpujob_operator.controller.http import serving
 from tpujob_operator.controller.leader_election import Leadership
 from tpujob_operator.controller.phase_gauge import PhaseCounts
@@ -85,7 +85,11 @@ async def run(settings: Settings) -> None:
 def job_of(seen: Seen) -> Key | None:
     """The job that something seen belongs to; None for a child that has lost its label."""
     metadata = seen.manifest["metadata"]
-    name = metadata["name"] if seen.resource == labels.PLURAL else (metadata.get("labels") or {}).get(labels.JOB_NAME)
+    name = (
+        metadata["name"]
+        if seen.resource == kubernetes_names.PLURAL
+        else (metadata.get("labels") or {}).get(kubernetes_names.JOB_NAME)
+    )
     return (metadata["namespace"], name) if name else None
 
 

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from datetime import UTC, datetime
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 from tpujob_operator import metrics
 from tpujob_operator.decide.chain import Decision, Note
 from tpujob_operator.decide.status import difference
@@ -109,8 +109,8 @@ def event(job: Object, note: Note, now: datetime) -> Object:
         "kind": "Event",
         "metadata": {"name": f"{metadata['name']}.{suffix}", "namespace": metadata["namespace"]},
         "involvedObject": {
-            "apiVersion": labels.API_VERSION,
-            "kind": labels.KIND,
+            "apiVersion": kubernetes_names.API_VERSION,
+            "kind": kubernetes_names.KIND,
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "uid": metadata["uid"],

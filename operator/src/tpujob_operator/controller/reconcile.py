@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from tpujob_contract import kubernetes_names
 from tpujob_operator import metrics
 from tpujob_operator.api.conditions import TERMINAL
 from tpujob_operator.api.status import Phase
@@ -123,5 +124,5 @@ class Reconciler:
 
 def _refusal_message(error: errors.ApiError) -> str:
     if isinstance(error, errors.NotFound):
-        return f"{error.message}; is JobSet installed (jobset.x-k8s.io/v1alpha2)?"
+        return f"{error.message}; is JobSet installed ({kubernetes_names.JOBSET_API_VERSION})?"
     return error.message

@@ -8,7 +8,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 from tpujob_operator.api.conditions import TERMINAL
 from tpujob_operator.controller.phase_gauge import PhaseCounts
 from tpujob_operator.controller.watch_staleness import WatchStaleness
@@ -82,8 +82,8 @@ class Resync:
         namespaces = self._settings.watch_namespaces
         jobs = await self._storage.list_jobs(namespaces)
         jobsets = await self._storage.list_jobsets(namespaces)
-        self._staleness.note_listed(labels.PLURAL, jobs)
-        self._staleness.note_listed("jobsets", jobsets)
+        self._staleness.note_listed(kubernetes_names.PLURAL, jobs)
+        self._staleness.note_listed(kubernetes_names.JOBSET_PLURAL, jobsets)
         self._phases.keep_only({_key(job): str((job.get("status") or {}).get("phase", "")) for job in jobs})
         # One that is over matters as long as it has a JobSet, whose time to live is counted here.
         with_jobset = {_key(jobset) for jobset in jobsets}

@@ -24,7 +24,7 @@ from typing import Any
 
 import kopf
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 from tpujob_operator import metrics
 from tpujob_operator.controller.work_queue import backoff_seconds
 from tpujob_operator.kube.client import client_configuration
@@ -32,6 +32,7 @@ from tpujob_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+JOBSETS = (kubernetes_names.JOBSET_GROUP, kubernetes_names.JOBSET_VERSION, kubernetes_names.JOBSET_PLURAL)
 LASTED_SECONDS = 60.0
 """A watch that lived this long was well; the next start is not delayed for its end."""
 LONGEST_RESTART_SECONDS = 15.0
@@ -132,13 +133,13 @@ class Watches:
         async def login(**_: Any) -> kopf.ConnectionInfo:
             return await _connection()
 
-        @kopf.on.event(labels.GROUP, labels.VERSION, labels.PLURAL, registry=registry)
+        @kopf.on.event(kubernetes_names.GROUP, kubernetes_names.VERSION, kubernetes_names.PLURAL, registry=registry)
         async def job_event(event: Mapping[str, Any], **_: Any) -> None:
-            self._pass_on(labels.PLURAL, event)
+            self._pass_on(kubernetes_names.PLURAL, event)
 
-        @kopf.on.event("jobset.x-k8s.io", "v1alpha2", "jobsets", registry=registry)
+        @kopf.on.event(*JOBSETS, registry=registry)
         async def jobset_event(event: Mapping[str, Any], **_: Any) -> None:
-            self._pass_on("jobsets", event)
+            self._pass_on(kubernetes_names.JOBSET_PLURAL, event)
 
         @kopf.on.event("", "v1", "pods", registry=registry)
         async def pod_event(event: Mapping[str, Any], **_: Any) -> None:
@@ -188,8 +189,8 @@ def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     ours.watching.chunk_size = 500
     # Rights to list definitions are cluster-wide; an operator for some namespaces has none.
     ours.scanning.disabled = bool(settings.watch_namespaces)
-    ours.watching.label_selectors["jobset.x-k8s.io", "v1alpha2", "jobsets"] = labels.JOB_NAME
-    ours.watching.label_selectors["", "v1", "pods"] = labels.JOB_NAME
+    ours.watching.label_selectors[JOBSETS] = kubernetes_names.JOB_NAME
+    ours.watching.label_selectors["", "v1", "pods"] = kubernetes_names.JOB_NAME
     return ours
 
 

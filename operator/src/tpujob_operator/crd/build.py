@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml  # comes with kopf
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 from tpujob_operator.api.spec import Spec
 from tpujob_operator.api.status import Status
 from tpujob_operator.api.trainer_schema import trainer_schema
@@ -30,21 +30,21 @@ def custom_resource_definition() -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{labels.PLURAL}.{labels.GROUP}"},
+        "metadata": {"name": f"{kubernetes_names.PLURAL}.{kubernetes_names.GROUP}"},
         "spec": {
-            "group": labels.GROUP,
+            "group": kubernetes_names.GROUP,
             "names": {
-                "kind": labels.KIND,
-                "listKind": f"{labels.KIND}List",
-                "plural": labels.PLURAL,
-                "singular": labels.KIND.lower(),
+                "kind": kubernetes_names.KIND,
+                "listKind": f"{kubernetes_names.KIND}List",
+                "plural": kubernetes_names.PLURAL,
+                "singular": kubernetes_names.KIND.lower(),
                 "shortNames": [SHORT_NAME],
                 "categories": ["tpujob"],
             },
             "scope": "Namespaced",
             "versions": [
                 {
-                    "name": labels.VERSION,
+                    "name": kubernetes_names.VERSION,
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
@@ -65,8 +65,8 @@ def _build_schema() -> Schema:
         "required": ["spec"],
         "x-kubernetes-validations": cel_rules.root_rules(frozen),
         "properties": {
-            "apiVersion": {"type": "string", "description": labels.API_VERSION},
-            "kind": {"type": "string", "description": labels.KIND},
+            "apiVersion": {"type": "string", "description": kubernetes_names.API_VERSION},
+            "kind": {"type": "string", "description": kubernetes_names.KIND},
             "metadata": {"type": "object"},
             "spec": spec,
             "status": _build_status(),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.exit_codes import KILLED, ExitCode
 
 THEN = "then edit the job's spec, or delete this job and apply it again; its checkpoints are kept."
 
-KILLED = 137
 BY_CODE: Mapping[int, str] = {
     ExitCode.TPU_HELD: f"End the process that holds the TPU, or use another node pool, {THEN}",
     ExitCode.DIVERGED: f"Lower the learning rate, lengthen the warm-up or look at the data of these steps, {THEN}",

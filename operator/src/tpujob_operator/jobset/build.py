@@ -12,14 +12,12 @@ import hashlib
 import json
 from typing import Any
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.jobset.failure_policy import failure_policy, pod_failure_policy
 from tpujob_operator.jobset.pod import pod_template
 from tpujob_operator.settings import Settings
 
-API_VERSION = "jobset.x-k8s.io/v1alpha2"
-KIND = "JobSet"
 NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
 """One node pool is one slice: machines of a pool are joined by ICI."""
 IN_PLACE = ("suspend", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "restarts")
@@ -37,8 +35,8 @@ def materialize(job: TpuTrainingJob, settings: Settings, *, incarnation: int = 1
         incarnation: which JobSet of this job, from 1; every one has the job's own name.
     """
     return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
+        "apiVersion": kubernetes_names.JOBSET_API_VERSION,
+        "kind": kubernetes_names.JOBSET_KIND,
         "metadata": _build_metadata(job, incarnation),
         "spec": _build_spec(job, settings, incarnation),
     }
@@ -60,8 +58,8 @@ def child_labels(job: TpuTrainingJob, incarnation: int) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": "tpujob",
         "app.kubernetes.io/managed-by": "tpujob-operator",
-        labels.JOB_NAME: job.metadata.name,
-        labels.INCARNATION: str(incarnation),
+        kubernetes_names.JOB_NAME: job.metadata.name,
+        kubernetes_names.INCARNATION: str(incarnation),
     }
 
 
@@ -71,8 +69,8 @@ def owner_references(job: TpuTrainingJob) -> list[Object]:
         return []
     return [
         {
-            "apiVersion": labels.API_VERSION,
-            "kind": labels.KIND,
+            "apiVersion": kubernetes_names.API_VERSION,
+            "kind": kubernetes_names.KIND,
             "name": job.metadata.name,
             "uid": job.metadata.uid,
             "controller": True,
@@ -82,11 +80,11 @@ def owner_references(job: TpuTrainingJob) -> list[Object]:
 
 
 def _build_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
-    annotations = {labels.SPEC_HASH: spec_hash(job)}
+    annotations = {kubernetes_names.SPEC_HASH: spec_hash(job)}
     # Kueue places pods by topology itself, and the two ways do not go together.
     if job.accelerator.is_tpu and job.accelerator.is_multi_host and job.spec.queue is None:
-        annotations[labels.EXCLUSIVE_TOPOLOGY] = NODE_POOL_LABEL
-    queue = {} if job.spec.queue is None else {labels.KUEUE_QUEUE: job.spec.queue}
+        annotations[kubernetes_names.EXCLUSIVE_TOPOLOGY] = NODE_POOL_LABEL
+    queue = {} if job.spec.queue is None else {kubernetes_names.KUEUE_QUEUE: job.spec.queue}
     metadata: Object = {
         "name": job.metadata.name,
         "namespace": job.metadata.namespace,
@@ -106,7 +104,7 @@ def _build_spec(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
         "network": _build_network(job),
         "replicatedJobs": [
             {
-                "name": labels.REPLICATED_JOB,
+                "name": kubernetes_names.REPLICATED_JOB,
                 "replicas": job.slices,
                 "template": {"spec": _build_job(job, settings, incarnation)},
             }

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tpujob_contract import environment as names
-from tpujob_contract import labels, ports
+from tpujob_contract import kubernetes_names, ports
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.api.spec import EnvVar
 
@@ -28,7 +28,7 @@ def build_environment(job: TpuTrainingJob, incarnation: int) -> list[Object]:
 def coordinator_host(job: TpuTrainingJob) -> str:
     """DNS name of the pod with process id 0, as short as every pod of the namespace can resolve it."""
     name = job.metadata.name
-    return f"{name}-{labels.REPLICATED_JOB}-0-0.{name}"
+    return f"{name}-{kubernetes_names.REPLICATED_JOB}-0-0.{name}"
 
 
 def _common(job: TpuTrainingJob, incarnation: int) -> list[Object]:
@@ -37,7 +37,7 @@ def _common(job: TpuTrainingJob, incarnation: int) -> list[Object]:
         _constant(names.NAME, job.metadata.name),
         _constant(names.NAMESPACE, job.metadata.namespace),
         _constant(names.INCARNATION, incarnation),
-        _label(names.ATTEMPT, labels.RESTART_ATTEMPT),
+        _label(names.ATTEMPT, kubernetes_names.RESTART_ATTEMPT),
         _constant(names.CHIPS_PER_HOST, job.accelerator.chips_per_host),
         _constant(names.STARTUP_SECONDS, spec.startup_seconds),
         _constant(names.GRACE_SECONDS, spec.grace_period_seconds),
@@ -55,8 +55,8 @@ def _common(job: TpuTrainingJob, incarnation: int) -> list[Object]:
 def _member(job: TpuTrainingJob) -> list[Object]:
     """One process of a JAX runtime over all slices."""
     variables = [
-        _label(names.SLICE, labels.JOB_INDEX),
-        _label(names.HOST, labels.COMPLETION_INDEX),
+        _label(names.SLICE, kubernetes_names.JOB_INDEX),
+        _label(names.HOST, kubernetes_names.COMPLETION_INDEX),
         _constant(names.HOSTS_PER_SLICE, job.accelerator.hosts_per_slice),
         _constant(names.SLICES, job.slices),
         _constant(names.COORDINATOR, f"{coordinator_host(job)}:{ports.COORDINATOR}"),
@@ -67,7 +67,7 @@ def _member(job: TpuTrainingJob) -> list[Object]:
         variables += [
             _constant(names.MEGASCALE_COORDINATOR_ADDRESS, coordinator_host(job)),
             _constant(names.MEGASCALE_NUM_SLICES, job.slices),
-            _label(names.MEGASCALE_SLICE_ID, labels.JOB_INDEX),
+            _label(names.MEGASCALE_SLICE_ID, kubernetes_names.JOB_INDEX),
             _constant(names.MEGASCALE_PORT, ports.MEGASCALE),
         ]
     return variables
@@ -76,7 +76,7 @@ def _member(job: TpuTrainingJob) -> list[Object]:
 def _worker(job: TpuTrainingJob) -> list[Object]:
     """A process on its own. The TPU values keep GKE and libtpu from joining workers into one slice."""
     return [
-        _label(names.WORKER, labels.COMPLETION_INDEX),
+        _label(names.WORKER, kubernetes_names.COMPLETION_INDEX),
         _constant(names.WORKERS, job.spec.workers),
         _constant("TPU_WORKER_ID", 0),
         _constant("TPU_WORKER_HOSTNAMES", "localhost"),

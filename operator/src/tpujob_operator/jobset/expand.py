@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 
 _REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 
@@ -46,7 +46,7 @@ class Pod:
     @property
     def container(self) -> Mapping[str, Any]:
         """The main container."""
-        found: Mapping[str, Any] = next(c for c in self.spec["containers"] if c["name"] == labels.CONTAINER)
+        found: Mapping[str, Any] = next(c for c in self.spec["containers"] if c["name"] == kubernetes_names.CONTAINER)
         return found
 
     @cached_property
@@ -112,14 +112,14 @@ def expand_pods(jobset: Mapping[str, Any], *, restart_attempt: int = 0) -> list[
         for job_index in range(replicated.get("replicas", 1)):
             job_name = f"{metadata['name']}-{replicated['name']}-{job_index}"
             job_labels = {
-                labels.JOBSET_NAME: metadata["name"],
-                "jobset.sigs.k8s.io/replicatedjob-name": replicated["name"],
-                "jobset.sigs.k8s.io/replicatedjob-replicas": str(replicated.get("replicas", 1)),
-                "jobset.sigs.k8s.io/global-replicas": str(total),
-                "jobset.sigs.k8s.io/job-global-index": str(job_global_index),
-                labels.JOB_INDEX: str(job_index),
-                labels.RESTART_ATTEMPT: str(restart_attempt),
-                "batch.kubernetes.io/job-name": job_name,
+                kubernetes_names.JOBSET_NAME: metadata["name"],
+                kubernetes_names.REPLICATED_JOB_NAME: replicated["name"],
+                kubernetes_names.REPLICATED_JOB_REPLICAS: str(replicated.get("replicas", 1)),
+                kubernetes_names.GLOBAL_REPLICAS: str(total),
+                kubernetes_names.JOB_GLOBAL_INDEX: str(job_global_index),
+                kubernetes_names.JOB_INDEX: str(job_index),
+                kubernetes_names.RESTART_ATTEMPT: str(restart_attempt),
+                kubernetes_names.BATCH_JOB_NAME: job_name,
             }
             job_global_index += 1
             pods.extend(
@@ -147,8 +147,8 @@ def _pod(
         subdomain=network.get("subdomain", metadata["name"]) if has_dns else None,
         slice_index=job_index,
         host_index=index,
-        labels={**own.get("labels", {}), **job_labels, labels.COMPLETION_INDEX: str(index)},
-        annotations={**own.get("annotations", {}), labels.COMPLETION_INDEX: str(index)},
+        labels={**own.get("labels", {}), **job_labels, kubernetes_names.COMPLETION_INDEX: str(index)},
+        annotations={**own.get("annotations", {}), kubernetes_names.COMPLETION_INDEX: str(index)},
         spec=template["spec"],
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 from tpujob_contract.exit_codes import FATAL, ExitCode
 from tpujob_operator.api.job import TpuTrainingJob
 
@@ -60,4 +60,8 @@ def failure_policy(job: TpuTrainingJob) -> Object:
 
 
 def _exit_codes(*codes: ExitCode) -> Object:
-    return {"containerName": labels.CONTAINER, "operator": "In", "values": sorted(int(code) for code in codes)}
+    return {
+        "containerName": kubernetes_names.CONTAINER,
+        "operator": "In",
+        "values": sorted(int(code) for code in codes),
+    }

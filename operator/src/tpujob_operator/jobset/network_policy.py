@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpujob_contract import labels, ports
+from tpujob_contract import kubernetes_names, ports
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.jobset.build import child_labels, owner_references
 from tpujob_operator.settings import Settings
@@ -21,7 +21,7 @@ NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 def network_policy(job: TpuTrainingJob, settings: Settings, *, incarnation: int = 1) -> Object:
     """The NetworkPolicy of a job's pods; pure, and the same for every incarnation but for a label."""
-    own_pods = {"podSelector": {"matchLabels": {labels.JOB_NAME: job.metadata.name}}}
+    own_pods = {"podSelector": {"matchLabels": {kubernetes_names.JOB_NAME: job.metadata.name}}}
     readers = [
         {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}}}
         for namespace in dict.fromkeys((settings.namespace, settings.monitoring_namespace))

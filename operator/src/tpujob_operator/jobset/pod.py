@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpujob_contract import labels, ports
+from tpujob_contract import kubernetes_names, ports
 from tpujob_contract.launch import command as launch_command
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.jobset.environment import HOME, build_environment
@@ -55,7 +55,7 @@ def _build_main(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
     else:
         image, command = spec.image or "", [*launch_command.CARRIED, *(spec.command or ())]
     container: Object = {
-        "name": labels.CONTAINER,
+        "name": kubernetes_names.CONTAINER,
         "image": image,
         "command": command,
         **({"args": list(spec.args)} if spec.args else {}),

@@ -19,7 +19,7 @@ import aiohttp
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
 from kubernetes.aio.config import load_incluster_config, load_kube_config
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 from tpujob_operator import metrics
 from tpujob_operator.kube import errors
 
@@ -32,8 +32,8 @@ MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 USER_AGENT = "tpujob-operator"
 
-JOBS = (f"/apis/{labels.API_VERSION}", labels.PLURAL)
-JOBSETS = ("/apis/jobset.x-k8s.io/v1alpha2", "jobsets")
+JOBS = (f"/apis/{kubernetes_names.API_VERSION}", kubernetes_names.PLURAL)
+JOBSETS = (f"/apis/{kubernetes_names.JOBSET_API_VERSION}", kubernetes_names.JOBSET_PLURAL)
 PODS = ("/api/v1", "pods")
 EVENTS = ("/api/v1", "events")
 LEASES = ("/apis/coordination.k8s.io/v1", "leases")
@@ -94,11 +94,15 @@ class Storage:
 
     async def list_jobsets(self, namespaces: Sequence[str] = ()) -> list[Object]:
         """All JobSets that were made for a TpuTrainingJob."""
-        return [item async for item in self._list_all(JOBSETS, namespaces, {"labelSelector": labels.JOB_NAME})]
+        return [
+            item async for item in self._list_all(JOBSETS, namespaces, {"labelSelector": kubernetes_names.JOB_NAME})
+        ]
 
     async def list_pods(self, namespace: str, job: str) -> list[Object]:
         """The pods of one TpuTrainingJob, of every incarnation and attempt that still has some."""
-        return [item async for item in self._list(PODS, namespace, {"labelSelector": f"{labels.JOB_NAME}={job}"})]
+        return [
+            item async for item in self._list(PODS, namespace, {"labelSelector": f"{kubernetes_names.JOB_NAME}={job}"})
+        ]
 
     async def list_events(self, namespace: str, *, reason: str) -> list[Object]:
         """The warning events of a namespace with this reason."""

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
+from tpujob_contract.exit_codes import KILLED
 from tpujob_operator.observe.report import Progress, final_report, without_final_report
 from tpujob_operator.observe.state import Ended, Host, JobSetState
 from tpujob_operator.times import parse_time
-
-KILLED = 137
 
 
 def host_from_pod(pod: Mapping[str, Any]) -> Host:
@@ -85,7 +84,9 @@ def final_report_of_pod(pod: Mapping[str, Any]) -> Progress | None:
 def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
     """The JobSet as far as decisions need it."""
     metadata, status = jobset["metadata"], jobset.get("status") or {}
-    owners = [o for o in metadata.get("ownerReferences") or [] if o.get("controller") and o["kind"] == labels.KIND]
+    owners = [
+        o for o in metadata.get("ownerReferences") or [] if o.get("controller") and o["kind"] == kubernetes_names.KIND
+    ]
     finished: Mapping[str, Any] = next(
         (c for c in status.get("conditions") or [] if c["type"] in ("Completed", "Failed") and c["status"] == "True"),
         {},
@@ -101,8 +102,8 @@ def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
         outcome_message=finished.get("message", ""),
         outcome_at=parse_time(finished.get("lastTransitionTime")),
         restarts=status.get("restarts") or 0,
-        incarnation=_count((metadata.get("labels") or {}).get(labels.INCARNATION), default=1),
-        spec_hash=(metadata.get("annotations") or {}).get(labels.SPEC_HASH),
+        incarnation=_count((metadata.get("labels") or {}).get(kubernetes_names.INCARNATION), default=1),
+        spec_hash=(metadata.get("annotations") or {}).get(kubernetes_names.SPEC_HASH),
         **_shape(jobset),
     )
 
@@ -114,7 +115,7 @@ def hosts_of(jobset: Mapping[str, Any]) -> int:
 
 
 def _shape(jobset: Mapping[str, Any]) -> dict[str, int]:
-    replicated = next(r for r in jobset["spec"]["replicatedJobs"] if r["name"] == labels.REPLICATED_JOB)
+    replicated = next(r for r in jobset["spec"]["replicatedJobs"] if r["name"] == kubernetes_names.REPLICATED_JOB)
     return {
         "slices": replicated.get("replicas", 1),
         "hosts_per_slice": replicated["template"]["spec"].get("parallelism", 1),
@@ -125,15 +126,17 @@ def _position(pod: Mapping[str, Any]) -> dict[str, Any]:
     found = pod["metadata"].get("labels") or {}
     return {
         "pod": pod["metadata"]["name"],
-        "slice_index": int(found.get(labels.JOB_INDEX, 0)),
-        "host_index": int(found.get(labels.COMPLETION_INDEX, 0)),
-        "attempt": int(found.get(labels.RESTART_ATTEMPT, 0)),
+        "slice_index": int(found.get(kubernetes_names.JOB_INDEX, 0)),
+        "host_index": int(found.get(kubernetes_names.COMPLETION_INDEX, 0)),
+        "attempt": int(found.get(kubernetes_names.RESTART_ATTEMPT, 0)),
     }
 
 
 def _container_state(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    state: Mapping[str, Any] = next((s.get("state") or {} for s in statuses if s["name"] == labels.CONTAINER), {})
+    state: Mapping[str, Any] = next(
+        (s.get("state") or {} for s in statuses if s["name"] == kubernetes_names.CONTAINER), {}
+    )
     return state
 
 

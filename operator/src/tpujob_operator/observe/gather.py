@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 from tpujob_operator.api.conditions import TERMINAL
 from tpujob_operator.kube.client import Object, Storage
 from tpujob_operator.observe.from_objects import host_from_pod, jobset_state
@@ -17,8 +17,6 @@ from tpujob_operator.observe.state import Host, JobSetState, Notice, Observed, P
 from tpujob_operator.observe.terminations import Evidence, Key
 from tpujob_operator.settings import Settings
 from tpujob_operator.times import parse_time
-
-JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 
 
 class Gatherer:
@@ -140,7 +138,7 @@ class Gatherer:
         if jobset.suspended or jobset.outcome is not None or len(hosts) >= jobset.hosts:
             return None
         events = await self._storage.list_events(job["metadata"]["namespace"], reason="FailedCreate")
-        prefix = f"{jobset.name}-{labels.REPLICATED_JOB}-"
+        prefix = f"{jobset.name}-{kubernetes_names.REPLICATED_JOB}-"
         about = [
             event
             for event in events
@@ -176,7 +174,7 @@ def _booked(job: Mapping[str, Any]) -> int:
 
 
 def _is_of(pod: Object, jobset: JobSetState) -> bool:
-    uid: str = pod["metadata"]["labels"].get(JOBSET_UID, jobset.uid)
+    uid: str = pod["metadata"]["labels"].get(kubernetes_names.JOBSET_UID, jobset.uid)
     return uid == jobset.uid
 
 

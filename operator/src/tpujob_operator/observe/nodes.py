@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tpujob_contract import labels
+from tpujob_contract import kubernetes_names
 from tpujob_operator.kube.client import Object, Storage
 from tpujob_operator.observe.state import Ended, LostNode
 from tpujob_operator.observe.terminations import Key
@@ -92,5 +92,5 @@ def node_trouble(node: Mapping[str, Any] | None) -> str | None:
 
 def _place(pod: Mapping[str, Any]) -> tuple[int, str] | None:
     node = (pod.get("spec") or {}).get("nodeName")
-    attempt = (pod["metadata"].get("labels") or {}).get(labels.RESTART_ATTEMPT, "0")
+    attempt = (pod["metadata"].get("labels") or {}).get(kubernetes_names.RESTART_ATTEMPT, "0")
     return (int(attempt), node) if node else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tpujob_contract import kubernetes_names
 from tpujob_operator.observe.from_objects import ended_by_deletion, ended_from_pod, final_report_of_pod
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended
@@ -70,5 +71,5 @@ class Evidence:
 
 def _jobset_uid(pod: Mapping[str, Any]) -> str:
     """The uid of the JobSet that a pod belongs to (kubernetes-sigs/jobset:pkg/controllers/jobset_controller.go)."""
-    uid: str = (pod["metadata"].get("labels") or {}).get("jobset.sigs.k8s.io/jobset-uid", "")
+    uid: str = (pod["metadata"].get("labels") or {}).get(kubernetes_names.JOBSET_UID, "")
     return uid

@@ -1,4 +1,4 @@
-"""Label and annotation keys: ours, and those of JobSet and Kubernetes that the wiring reads."""
+"""Names of Kubernetes objects: groups, versions, kinds, labels and annotations, ours and those of JobSet and Kueue."""
 
 GROUP = "tpujob.dev"
 VERSION = "v1alpha1"
@@ -13,13 +13,30 @@ INCARNATION = GROUP + "/incarnation"
 SPEC_HASH = GROUP + "/spec-hash"
 """Annotation on the JobSet: hash of what it was made from. A live JobSet is never compared with a desired one."""
 
-JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
-JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+JOBSET_GROUP = "jobset.x-k8s.io"
+JOBSET_VERSION = "v1alpha2"
+JOBSET_API_VERSION = JOBSET_GROUP + "/" + JOBSET_VERSION
+JOBSET_KIND = "JobSet"
+JOBSET_PLURAL = "jobsets"
+
+# On Jobs and pods, written by JobSet: kubernetes-sigs/jobset:pkg/controllers/jobset_controller.go.
+_JOBSET = "jobset.sigs.k8s.io/"
+JOBSET_NAME = _JOBSET + "jobset-name"
+JOBSET_UID = _JOBSET + "jobset-uid"
+JOB_INDEX = _JOBSET + "job-index"
 """Index of a Job within its replicated job: the slice."""
-RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+JOB_GLOBAL_INDEX = _JOBSET + "job-global-index"
+GLOBAL_REPLICAS = _JOBSET + "global-replicas"
+REPLICATED_JOB_NAME = _JOBSET + "replicatedjob-name"
+REPLICATED_JOB_REPLICAS = _JOBSET + "replicatedjob-replicas"
+RESTART_ATTEMPT = _JOBSET + "restart-attempt"
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+"""Annotation on a JobSet: one Job for each value of this node label, and one value for each Job."""
+
+BATCH_JOB_NAME = "batch.kubernetes.io/job-name"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Index of a pod within its Job: the host."""
+
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 
 REPLICATED_JOB = "w"
