@@ -8,11 +8,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sentencepiece
 import tokenizers
 
 from tests.trainer.data.data_files import write_jsonl
 from tests.trainer.data.parquet_files import BYTES, write_groups
-from tpujob_trainer.data import BatchLoader, DataConfig, LanePlan, Tokenizer, load_tokenizer, make_manifest, plan_lanes
+from tpujob_trainer.data import (
+    BatchLoader,
+    DataConfig,
+    LanePlan,
+    Tokenizer,
+    load_tokenizer,
+    make_manifest,
+    plan_lanes,
+    read_manifest,
+    write_manifest,
+)
 from tpujob_trainer.errors import ConfigurationError
 
 TEMPLATE = """{{ bos_token }}{% for message in messages %}
@@ -82,6 +93,96 @@ def test_conversations_are_written_by_the_template(tmp_path, tokenizer_folder, n
     assert tokens[: len(text)] in (text, [*expected[1], *expected[0]])
     assert counts.used == 2
     assert {tokenizer.bos, tokenizer.eos} <= set(tokens)
+
+
+PLAIN_TEMPLATE = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+REWRITING_TEMPLATE = "{{ messages | length }}" + PLAIN_TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("template", "learned"),
+    [(TEMPLATE, "foxdog"), (PLAIN_TEMPLATE, "\nfox</s>\n\ndog</s>\n")],
+    ids=["marked by generation", "found by the prompt"],
+)
+def test_only_the_assistant_is_learned(tmp_path, tokenizer_folder, template, learned):
+    tokenizer = with_template(tmp_path, tokenizer_folder, template)
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"messages": talk}) for talk in (TALKS[0], TALKS[1])))
+    config = DataConfig(path=str(tmp_path / "a.jsonl"), messages_column="messages", epochs=1)
+
+    _, batches, _ = one_pass(config, tokenizer, length=4)
+
+    targets = np.concatenate([batch.targets[batch.loss_mask] for batch in batches]).tolist()
+    names = {tokenizer.eos: "</s>"}
+    text = "".join(names.get(token) or tokenizer.decode([token]) for token in targets)
+    assert sorted(text) == sorted(learned)
+
+
+def test_all_is_learned_if_asked_for(tmp_path, tokenizer_folder):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": TALKS[0]}))
+    config = DataConfig(path=str(tmp_path / "a.jsonl"), messages_column="messages", epochs=1, loss_on="all")
+
+    _, batches, _ = one_pass(config, load(tokenizer_folder), length=64)
+
+    assert batches[0].loss_mask.sum() == len(load(tokenizer_folder).encode([WRITTEN[0]])[0]) - 1
+
+
+def test_turns_that_the_template_rewrites_are_refused(tmp_path, tokenizer_folder):
+    tokenizer = with_template(tmp_path, tokenizer_folder, REWRITING_TEMPLATE)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": [*TALKS[0], *TALKS[0]]}))
+    config = DataConfig(path=str(tmp_path / "a.jsonl"), messages_column="messages", epochs=1)
+
+    with pytest.raises(ConfigurationError, match=r"no usable text .*1 refused by the chat template"):
+        one_pass(config, tokenizer)
+
+
+def test_what_is_learned_is_part_of_the_run(tmp_path, tokenizer_folder):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": TALKS[0]}))
+    config = DataConfig(path=str(tmp_path / "a.jsonl"), messages_column="messages", loss_on="all")
+    write_manifest(make_manifest(config), str(tmp_path))
+
+    with pytest.raises(
+        ConfigurationError, match=r"spec.trainer.data.lossOn: 'assistant', but this run began with 'all'"
+    ):
+        read_manifest(str(tmp_path), DataConfig(path=str(tmp_path / "a.jsonl"), messages_column="messages"))
+
+
+def with_template(folder, tokenizer_folder, template) -> Tokenizer:
+    (folder / "tokenizer.json").write_bytes((tokenizer_folder / "tokenizer.json").read_bytes())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+    (folder / "chat_template.jinja").write_text(template)
+    return load(folder)
+
+
+@pytest.mark.parametrize("text", ["plain text", " two  spaces", "Grüße, 😀 <|user|>x</s> end"])
+@pytest.mark.parametrize("kind", ["bytes", "bpe", "sentencepiece"])
+def test_offsets_cover_the_text(tmp_path, tokenizer_folder, kind, text):
+    tokenizer = tokenizer_of(kind, tmp_path, tokenizer_folder)
+
+    ((ids, offsets),) = tokenizer.encode_with_offsets([text])
+
+    assert [ids.tolist()] == tokenizer.encode([text])
+    covered = {at for begin, end in offsets.tolist() for at in range(begin, end)}
+    assert covered == set(range(len(text)))
+
+
+def tokenizer_of(kind: str, folder, tokenizer_folder) -> Tokenizer:
+    if kind == "bytes":
+        return load_tokenizer(DataConfig(path="p"))
+    if kind == "bpe":
+        return load(tokenizer_folder)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the quick brown fox jumps over the lazy dog", "plain text with two spaces"] * 5),
+        model_prefix=str(folder / "tokenizer"),
+        vocab_size=300,
+        model_type="bpe",
+        byte_fallback=True,
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=True,
+        hard_vocab_limit=False,
+        normalization_rule_name="identity",
+        minloglevel=2,
+    )
+    return load_tokenizer(DataConfig(path="p", tokenizer=str(folder / "tokenizer.model")))
 
 
 def test_conversation_that_the_template_refuses_is_skipped(tmp_path, tokenizer_folder):

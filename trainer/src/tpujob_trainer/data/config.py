@@ -11,7 +11,13 @@ MEBIBYTE = 1 << 20
 
 FIELD = "spec.trainer.data"
 
+LossOn = Literal["assistant", "all"]
+
 FormatName = Literal["parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "text"]
+
+
+PLAIN_RULES = {"lossOn": "all"}
+"""What `Column.rules` leaves out."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,13 @@ class Column:
     name: str
     field: str
     """Where it was written, for messages."""
+    loss_on: LossOn = "all"
+    """What of it is learned."""
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """What else its tokens and their loss depend on, by the keys of the configuration; only what is not plain."""
+        return {} if self.loss_on == "all" else {"lossOn": self.loss_on}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +67,10 @@ class SourceConfig:
     """The column that holds token ids, made by the tokenizer named; each row is a whole document. Instead of
     textColumn."""
 
+    loss_on: LossOn | None = None
+    """What of a conversation is learned: assistant (what stands between generation and endgeneration in the chat
+    template, or else each assistant turn) or all. Default: assistant. Other data is learned as a whole."""
+
     def __post_init__(self) -> None:
         _require_one({key: getattr(self, key) for key in self.one_of})
         self._require_consistent()
@@ -61,7 +78,7 @@ class SourceConfig:
     def column(self, field: str = FIELD) -> Column:
         """The column wanted; `field` is where this source stands in the configuration."""
         if self.messages_column is not None:
-            return Column("messages", self.messages_column, f"{field}.messagesColumn")
+            return Column("messages", self.messages_column, f"{field}.messagesColumn", self.loss_on or "assistant")
         if self.tokens_column is not None:
             return Column("tokens", self.tokens_column, f"{field}.tokensColumn")
         return Column("text", self.text_column, f"{field}.textColumn")
@@ -69,6 +86,8 @@ class SourceConfig:
     def _require_consistent(self) -> None:
         if self.messages_column is not None and self.tokens_column is not None:
             raise ValueError("tokensColumn: excludes messagesColumn; keep one of the two")
+        if self.loss_on == "assistant" and self.messages_column is None:
+            raise ValueError("lossOn: assistant goes with messagesColumn, and there is none")
         for key, value in (("datasetConfig", self.dataset_config), ("revision", self.revision)):
             if value is not None and self.dataset is None:
                 raise ValueError(f"{key}: goes with dataset, and there is none")

@@ -97,7 +97,7 @@ def sample_rows(manifest: Manifest, tokenizer: Tokenizer, *, seed: int, examples
         raw = reader.read(number)
         order = row_order(len(raw.column), "rows", seed, 0, number)[:SAMPLED_ROWS]
         usable = usable_rows(raw, order, 0, kind_of(source.column, tokenizer))
-        ids, lengths = documents_of(source.column, tokenizer)(usable.column)
+        ids, lengths, _ = documents_of(source.column, tokenizer)(usable.column)
         for cause, places in usable.skipped.items():
             skipped[cause] = skipped.get(cause, 0) + len(places)
         rows += len(order)

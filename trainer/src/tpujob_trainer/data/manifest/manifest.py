@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpujob_trainer.data.config import FIELD, Column, DataConfig
+from tpujob_trainer.data.config import FIELD, PLAIN_RULES, Column, DataConfig
 from tpujob_trainer.data.formats import FileScan, format_named
 from tpujob_trainer.data.manifest.listing import Listing, is_pinned, list_source, root_now
 from tpujob_trainer.data.sources.files import DataFile
@@ -112,7 +112,8 @@ class Manifest:
         """32 hexadecimal digits that change with any file and with the way units are cut."""
         digest = hashlib.blake2b(digest_size=16)
         for source in self.sources:
-            digest.update(f"{source.format}\0{source.column.kind}\0{source.column.name}\n".encode())
+            rules = "".join(f"\0{key}={value}" for key, value in source.column.rules.items())
+            digest.update(f"{source.format}\0{source.column.kind}\0{source.column.name}{rules}\n".encode())
         files = zip(self.paths, self.file_source.tolist(), self.sizes.tolist(), self.digests, strict=True)
         for path, source_number, size, of_file in files:
             digest.update(f"{source_number}\0{path}\0{size}\0{of_file}\n".encode())
@@ -279,9 +280,20 @@ def require_sources(manifest: Manifest, config: DataConfig, roots: Sequence[str]
                 f"{column.field}: {column.name!r}, but this run began with {known.column.name!r}; "
                 f"put it back, or {ANOTHER_RUN}"
             )
+        _require_rules(field, column, known.column)
         root = roots[number] if roots is not None else root_now(source, field, known.root)
         sources.append(Source(root, known.format, column))
     return dataclasses.replace(manifest, sources=tuple(sources))
+
+
+def _require_rules(field: str, column: Column, known: Column) -> None:
+    for key in {**known.rules, **column.rules}:
+        before, now = known.rules.get(key, PLAIN_RULES[key]), column.rules.get(key, PLAIN_RULES[key])
+        if before != now:
+            raise ConfigurationError(
+                f"{field}.{key}: {now!r}, but this run began with {before!r}; put it back, or start another run in "
+                "another checkpointDir"
+            )
 
 
 def _require_same(manifest: Manifest, listing: Listing, column: Column, file: DataFile, number: int) -> None:

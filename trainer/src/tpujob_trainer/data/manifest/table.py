@@ -114,12 +114,17 @@ def _by_file(file: pa.Array, values: pa.Array) -> pa.Array:
     return values.take(file)
 
 
-def _facts(source: Source) -> dict[str, str]:
-    return {"root": source.root, "format": source.format, "kind": source.column.kind, "column": source.column.name}
+def _facts(source: Source) -> dict[str, Any]:
+    column = source.column
+    facts = {"root": source.root, "format": source.format, "kind": column.kind, "column": column.name}
+    return facts | ({"rules": column.rules} if column.rules else {})
 
 
 def _source(facts: dict[str, Any]) -> Source:
-    return Source(facts["root"], facts["format"], Column(facts["kind"], facts["column"], FIELD))
+    rules = facts.get("rules", {})
+    return Source(
+        facts["root"], facts["format"], Column(facts["kind"], facts["column"], FIELD, rules.get("lossOn", "all"))
+    )
 
 
 def _from_table(table: pa.Table, sources: tuple[Source, ...]) -> Manifest:

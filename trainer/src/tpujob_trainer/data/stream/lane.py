@@ -66,6 +66,8 @@ class _Buffer:
     """int64 [documents]: index of the first token of each; the first one's may be negative."""
     origins: np.ndarray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
     """int64 [documents, 3]: epoch, unit, row."""
+    learned: np.ndarray | None = None
+    """bool, for each token whether it is learned; None: all are."""
 
 
 class Lane:
@@ -168,8 +170,11 @@ class Lane:
         tokens = buffer.tokens[at : at + wanted]
         if there < wanted:
             tokens = np.concatenate([tokens, np.zeros(wanted - there, dtype=np.int32)])
+        learned = None if buffer.learned is None else buffer.learned[at : at + wanted]
+        if learned is not None and there < wanted:
+            learned = np.concatenate([learned, np.zeros(wanted - there, dtype=bool)])
         first, last = buffer.starts.searchsorted((at + 1, at + there)).tolist()
-        return Stretch(tokens, buffer.starts[first:last] - at, there)
+        return Stretch(tokens, buffer.starts[first:last] - at, there, learned)
 
     def _ahead(self) -> int:
         return len(self._buffer.tokens) - self._at
@@ -190,7 +195,7 @@ class Lane:
         assert self._rows is not None
         take = self._rows_to_take(self._rows.sizes)
         rows, self._rows = self._rows.split(take)
-        tokens, lengths = self._documents(rows.column)
+        tokens, lengths, learned = self._documents(rows.column)
         origins = np.empty((take, 3), dtype=np.int64)
         origins[:, :2] = self._unit_read
         origins[:, 2] = rows.numbers
@@ -200,13 +205,17 @@ class Lane:
             self._skipped.add_refused(unit, rows.originals[~kept], self._documents.refusal)
             origins, lengths = origins[kept], lengths[kept]
         starts = np.cumsum(lengths) - lengths - self._drop_tokens
-        tokens, self._drop_tokens = tokens[self._drop_tokens :], 0
         buffer, at = self._buffer, self._at
+        if learned is not None:
+            before = np.empty(0, dtype=bool) if buffer.learned is None else buffer.learned[at:]
+            learned = np.concatenate([before, learned[self._drop_tokens :]])
+        tokens, self._drop_tokens = tokens[self._drop_tokens :], 0
         left = max(0, int(np.searchsorted(buffer.starts, at, side="right")) - 1)
         self._buffer = _Buffer(
             np.concatenate([buffer.tokens[at:], tokens]),
             np.concatenate([buffer.starts[left:] - at, starts + len(buffer.tokens) - at]),
             np.concatenate([buffer.origins[left:], origins]),
+            learned,
         )
         self._at = 0
 

@@ -51,7 +51,7 @@ class LocalBatch:
     positions: np.ndarray
     """int32 [rows, S], from 0 at the beginning of each segment."""
     loss_mask: np.ndarray
-    """bool [rows, S]: False where the target begins another document."""
+    """bool [rows, S]: False where the target begins another document, or is not learned."""
     rows: np.ndarray
     """int32 [rows]: which rows of the global batch these are, ascending."""
     state: np.ndarray

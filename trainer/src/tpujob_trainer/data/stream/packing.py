@@ -18,6 +18,8 @@ class Stretch:
     """Where documents begin, ascending, after the first token and within the tokens."""
     there: int
     """How many of the tokens are real; those after them count for nothing."""
+    learned: np.ndarray | None = None
+    """bool, for each token whether it is learned; None: all are."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ def pack(
     """
     inputs = np.empty((num_rows, length), dtype=np.int32)
     targets = np.empty((num_rows, length), dtype=np.int32)
+    is_learned: np.ndarray | None = None
     all_rows, starts, ending, size = [], [], [], 0
     for rows, stretch in parts:
         here, there = stretch.tokens[:-1].reshape(-1, length), stretch.tokens[1:].reshape(-1, length)
@@ -53,6 +56,10 @@ def pack(
             inputs[rows[kept]], targets[rows[kept]] = here[kept], there[kept]
         else:
             inputs[rows], targets[rows] = here, there
+        if stretch.learned is not None:
+            kept = rows >= 0
+            is_learned = np.ones((num_rows, length), dtype=bool) if is_learned is None else is_learned
+            is_learned[rows[kept]] = stretch.learned[1:].reshape(-1, length)[kept]
         all_rows.append(rows)
         starts.append(stretch.starts + size)
         size += len(rows) * length
@@ -75,6 +82,8 @@ def pack(
                 left = min(max(real - at * length, 0), length)
                 segment_ids[row, left:] = positions[row, left:] = 0
                 loss_mask[row, min(max(real - 1 - at * length, 0), length) :] = False
+    if is_learned is not None:
+        loss_mask &= is_learned
     return Windows(inputs, targets, segment_ids, positions, loss_mask)
 
 

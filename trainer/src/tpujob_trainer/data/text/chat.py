@@ -1,22 +1,15 @@
-"""Conversations as text, by the chat template that comes with a tokenizer.
-
-The same surroundings as in Hugging Face transformers (utils/chat_template_utils.py): a sandbox in which a template can
-change nothing and call nothing but what is given here. `strftime_now` is not given: a text must not depend on the day.
-"""
+"""Conversations as text, by the chat template that comes with a tokenizer, and which of it the assistant says."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
-import jinja2.ext
-import jinja2.nodes
-import jinja2.parser
-import jinja2.sandbox
 
+from tpujob_trainer.data.config import LossOn
 from tpujob_trainer.data.text.columns import ConversationError
+from tpujob_trainer.data.text.template import RENDER_ERRORS, Rendered, Template, without_nothing
 from tpujob_trainer.errors import ConfigurationError
 
 
@@ -34,13 +27,8 @@ class ChatTemplate:
         Raises:
             ConfigurationError: it is not Jinja.
         """
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _refuse
         try:
-            self._template = environment.from_string(source)
+            self._template = Template(source)
         except jinja2.TemplateError as error:
             raise ConfigurationError(f"spec.trainer.data.tokenizer: the chat template of {name!r}: {error}") from error
         self._special = dict(special)
@@ -51,35 +39,43 @@ class ChatTemplate:
         Raises:
             ConversationError: the template refuses it, or it lacks what the template asks for.
         """
-        messages = [_without_nothing(message) for message in conversation]
+        return self._render([without_nothing(message) for message in conversation]).text
+
+    def rendered(self, conversation: Sequence[Any], loss_on: LossOn) -> Rendered:
+        """The text of a conversation, and what of it is learned: all, or what the assistant says.
+
+        Where the template does not mark it with `{% generation %}`, the assistant's turn is what the conversation up to
+        it has more than the conversation before it with the prompt to answer. Its end-of-turn token is part of it.
+
+        Raises:
+            ConversationError: the template refuses it, or the assistant's turns cannot be told from the rest.
+        """
+        messages = [without_nothing(message) for message in conversation]
+        rendered = self._render(messages)
+        if loss_on == "all":
+            return Rendered.whole(rendered.text)
+        if not self._template.marks_learned:
+            rendered = Rendered(rendered.text, self._turns(messages, rendered.text))
+        return rendered
+
+    def _turns(self, messages: list[Any], text: str) -> tuple[tuple[int, int], ...]:
+        found = []
+        for at, message in enumerate(messages):
+            if not isinstance(message, Mapping) or message.get("role") != "assistant":
+                continue
+            before = self._render(messages[:at], add_generation_prompt=True).text
+            through = text if at + 1 == len(messages) else self._render(messages[: at + 1]).text
+            if not (text.startswith(through) and through.startswith(before)):
+                raise ConversationError(UNTOLD)
+            found.append((len(before), len(through)))
+        return tuple(found)
+
+    def _render(self, messages: list[Any], *, add_generation_prompt: bool = False) -> Rendered:
         try:
-            return self._template.render(messages=messages, add_generation_prompt=False, **self._special)
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+            return self._template(messages=messages, add_generation_prompt=add_generation_prompt, **self._special)
+        except RENDER_ERRORS as error:
             raise ConversationError(str(error)) from error
 
 
-class _Generation(jinja2.ext.Extension):
-    """`{% generation %}` marks what the assistant says; here it changes nothing."""
-
-    tags = {"generation"}  # noqa: RUF012 - as jinja2 declares it
-
-    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-        next(parser.stream)
-        return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))
-
-
-def _without_nothing(message: Any) -> Any:
-    """A message without the keys that other messages have and it has not: Arrow gives all of them to each."""
-    if isinstance(message, Mapping):
-        return {key: _without_nothing(value) for key, value in message.items() if value is not None}
-    if isinstance(message, list):
-        return [_without_nothing(item) for item in message]
-    return message
-
-
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _refuse(message: str) -> None:
-    raise jinja2.TemplateError(message)
+UNTOLD = "assistant turns that the chat template rewrites"
+"""The text up to a turn is not how the whole text begins."""

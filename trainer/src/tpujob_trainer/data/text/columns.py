@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Render = Callable[[Sequence[Any]], str]
-"""The text of a conversation."""
+from tpujob_trainer.data.text.template import Rendered
+
+Render = Callable[[Any], Rendered]
+"""The text of a conversation or of a row, and what of it is learned."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Made:
     """Rows of a column in the order wanted."""
 
     column: Any
-    """Arrow large_string, or large_list of int32 [rows]; null where a row is skipped."""
+    """Arrow large_string, or large_list of int32 [rows]; or a struct of `text` and `learned` (`LEARNED`). Null where a
+    row is skipped."""
     sizes: np.ndarray
     """int64 [rows]"""
     skipped: dict[str, np.ndarray]
@@ -59,26 +62,63 @@ def tokens(column: Any, rows: np.ndarray, *, vocab_size: int) -> Made:
     return Made(made, lengths * 4, skipped)
 
 
-def messages(column: Any, rows: np.ndarray, *, render: Render) -> Made:
-    """Conversations as the template writes them; those that it refuses are skipped."""
+def messages(column: Any, rows: np.ndarray, *, render: Render, marks_learned: bool) -> Made:
+    """Conversations as the template writes them; those that it refuses are skipped.
+
+    Args:
+        column: lists of messages, or JSON.
+        rows: which of them.
+        render: writes one.
+        marks_learned: whether the result says what of each text is learned.
+    """
     given = _conversations(_one_array(column).take(pa.array(rows)))
-    written: list[bytes | None] = []
-    refused = np.zeros(len(given), dtype=bool)
-    for at, conversation in enumerate(given):
-        text = None
-        if conversation is _NO_CONVERSATION:
-            refused[at] = True
-        elif conversation:
-            try:
-                text = render(conversation)
-            except ConversationError:
-                refused[at] = True
-        written.append(None if text is None else text.encode(errors="surrogatepass"))
-    made = _texts(pa.array(written, pa.large_binary()))
-    is_empty = np.array([conversation is not None and not conversation for conversation in given], dtype=bool)
-    skipped = {cause: mask & ~refused & ~is_empty for cause, mask in made.skipped.items()}
-    skipped["empty"] |= is_empty
-    return Made(made.column, made.sizes, skipped | {"refused by the chat template": refused})
+    return rendered(given, render, refusal="refused by the chat template", marks_learned=marks_learned)
+
+
+def rendered(values: Sequence[Any], render: Render, *, refusal: str, marks_learned: bool) -> Made:
+    """Texts of values: null for None, empty for what has no content, refused where the template says so.
+
+    Args:
+        values: what the template is called with; `UNREADABLE` is refused.
+        render: writes one.
+        refusal: what it is called when the template refuses.
+        marks_learned: whether the result says what of each text is learned.
+    """
+    texts: list[bytes | None] = []
+    learned: list[list[int]] = []
+    causes: dict[str, np.ndarray] = {"null": np.zeros(len(values), dtype=bool)}
+    for at, value in enumerate(values):
+        text, spans, cause = _rendered(value, render, refusal)
+        if cause is None and marks_learned and not spans and text:
+            cause = NOT_LEARNED
+        if cause is not None:
+            causes.setdefault(cause, np.zeros(len(values), dtype=bool))[at] = True
+        texts.append(None if cause or text is None else text.encode(errors="surrogatepass"))
+        learned.append([border for span in spans for border in span])
+    made = _texts(pa.array(texts, pa.large_binary()))
+    told = np.logical_or.reduce(list(causes.values()))
+    for cause, mask in made.skipped.items():
+        causes[cause] = causes.get(cause, False) | (mask & ~told)
+    if not marks_learned:
+        return Made(made.column, made.sizes, causes)
+    spans_column = pa.array(learned, LEARNED.field("learned").type)
+    column = pa.StructArray.from_arrays([made.column, spans_column], fields=list(LEARNED))
+    return Made(column, made.sizes, causes)
+
+
+def _rendered(value: Any, render: Render, refusal: str) -> tuple[str | None, tuple[tuple[int, int], ...], str | None]:
+    """Text, what of it is learned, and why it is skipped."""
+    if value is None:
+        return None, (), "null"
+    if value is UNREADABLE:
+        return None, (), refusal
+    if not value:
+        return None, (), "empty"
+    try:
+        found = render(value)
+    except ConversationError:
+        return None, (), refusal
+    return found.text, found.learned, None
 
 
 def _conversations(column: Any) -> list[Any]:
@@ -93,11 +133,18 @@ def _conversation(text: bytes | str) -> Any:
     try:
         conversation = json.loads(text)
     except ValueError:
-        return _NO_CONVERSATION
-    return conversation if isinstance(conversation, list) else _NO_CONVERSATION
+        return UNREADABLE
+    return conversation if isinstance(conversation, list) else UNREADABLE
 
 
-_NO_CONVERSATION = object()
+UNREADABLE = object()
+"""Stands for a row that holds nothing a template could be called with."""
+
+NOT_LEARNED = "nothing in it to learn"
+"""A text of which the template marks nothing."""
+
+LEARNED = pa.struct([("text", pa.large_string()), ("learned", pa.large_list(pa.int64()))])
+"""A text, and the characters that are learned: begin, end, begin, end and so on."""
 
 
 class ConversationError(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,6 +14,17 @@ from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.errors import ConfigurationError
 
 
+class Encoded(NamedTuple):
+    """Documents as tokens."""
+
+    ids: np.ndarray
+    """int32, of all documents one after the other."""
+    lengths: np.ndarray
+    """int64 [rows], tokens of each; 0 for a row that cannot be used."""
+    learned: np.ndarray | None = None
+    """bool, for each id whether it is learned; None: all are."""
+
+
 class Documents(Protocol):
     """Tokens of rows."""
 
@@ -21,8 +32,8 @@ class Documents(Protocol):
     def refusal(self) -> str:
         """Why a row has no token."""
 
-    def __call__(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Int32 ids one after the other, and int64 tokens of each row [rows]; 0 for a row that cannot be used."""
+    def __call__(self, column: Any) -> Encoded:
+        """The documents of rows that a `Kind` made."""
 
 
 class TextDocuments:
@@ -33,8 +44,8 @@ class TextDocuments:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def __call__(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
-        return self._tokenizer.documents(column)
+    def __call__(self, column: Any) -> Encoded:
+        return Encoded(*self._tokenizer.documents(column))
 
 
 class WrittenDocuments:
@@ -45,10 +56,40 @@ class WrittenDocuments:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def __call__(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, column: Any) -> Encoded:
         encoded = [np.array(ids, dtype=np.int32) for ids in self._tokenizer.encode(column.to_pylist())]
         lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
-        return (np.concatenate(encoded) if encoded else np.empty(0, dtype=np.int32)), lengths
+        return Encoded(np.concatenate(encoded) if encoded else np.empty(0, dtype=np.int32), lengths)
+
+
+class LearnedDocuments:
+    """The same, of which some characters are learned (`columns.LEARNED`): a token that has one of them is."""
+
+    refusal = "no token"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def __call__(self, column: Any) -> Encoded:
+        texts = column.field("text").to_pylist()
+        encoded = self._tokenizer.encode_with_offsets(texts)
+        learned = [
+            _overlaps(offsets, np.array(borders, dtype=np.int64).reshape(-1, 2))
+            for (_, offsets), borders in zip(encoded, column.field("learned").to_pylist(), strict=True)
+        ]
+        lengths = np.array([len(ids) for ids, _ in encoded], dtype=np.int64)
+        ids = np.concatenate([ids for ids, _ in encoded]) if encoded else np.empty(0, dtype=np.int32)
+        return Encoded(ids, lengths, np.concatenate(learned) if learned else np.empty(0, dtype=bool))
+
+
+def _overlaps(offsets: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Whether each token, [tokens, 2], has a character of one of the spans, [spans, 2]; both ascend."""
+    if not len(spans):
+        return np.zeros(len(offsets), dtype=bool)
+    begin, end = offsets[:, 0], np.maximum(offsets[:, 1], offsets[:, 0] + 1)
+    at = np.minimum(np.searchsorted(spans[:, 1], begin, side="right"), len(spans) - 1)  # the first that ends after it
+    overlaps: np.ndarray = (spans[at, 0] < end) & (spans[at, 1] > begin)
+    return overlaps
 
 
 class TokenDocuments:
@@ -56,17 +97,19 @@ class TokenDocuments:
 
     refusal = "no token"
 
-    def __call__(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, column: Any) -> Encoded:
         offsets = column.offsets.to_numpy()
         ids = column.flatten().to_numpy(zero_copy_only=False)
-        return ids.astype(np.int32), np.diff(offsets).astype(np.int64)
+        return Encoded(ids.astype(np.int32), np.diff(offsets).astype(np.int64))
 
 
 def documents_of(column: Column, tokenizer: Tokenizer) -> Documents:
     """How the rows of a column become tokens."""
     if column.kind == "tokens":
         return TokenDocuments()
-    return WrittenDocuments(tokenizer) if column.kind == "messages" else TextDocuments(tokenizer)
+    if column.kind == "text":
+        return TextDocuments(tokenizer)
+    return LearnedDocuments(tokenizer) if column.loss_on == "assistant" else WrittenDocuments(tokenizer)
 
 
 def kind_of(column: Column, tokenizer: Tokenizer) -> Kind:
@@ -84,4 +127,5 @@ def kind_of(column: Column, tokenizer: Tokenizer) -> Kind:
             f"{column.field}: {column.name!r} holds conversations, and the tokenizer has no chat template; name one "
             "that has chat_template in its tokenizer_config.json, or a chat_template.jinja beside it"
         )
-    return functools.partial(columns.messages, render=tokenizer.chat_template)
+    render = functools.partial(tokenizer.chat_template.rendered, loss_on=column.loss_on)
+    return functools.partial(columns.messages, render=render, marks_learned=column.loss_on == "assistant")

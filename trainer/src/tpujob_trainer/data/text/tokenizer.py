@@ -20,7 +20,6 @@ import tokenizers
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.sources.files import explained
 from tpujob_trainer.data.text.chat import ChatTemplate
-from tpujob_trainer.data.text.columns import Render
 from tpujob_trainer.data.text.word_memo import buffers, make_memo
 from tpujob_trainer.errors import ConfigurationError
 
@@ -52,11 +51,14 @@ class Tokenizer(Protocol):
         """32 hexadecimal digits; another tokenizer, another fingerprint."""
 
     @property
-    def chat_template(self) -> Render | None:
+    def chat_template(self) -> ChatTemplate | None:
         """Writes a conversation as text; None where the tokenizer's author gave no template."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without the tokens that begin and end a document; special tokens in it are theirs."""
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The same ids, int32 [tokens], and the characters that each stands for, int64 [tokens, 2]: begin and end."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids; special tokens and bytes that are no UTF-8 leave no trace or U+FFFD."""
@@ -84,6 +86,15 @@ class ByteTokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The bytes of each text."""
         return [list(text.encode()) for text in texts]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The bytes of each text, and the character that each belongs to."""
+        encoded = []
+        for text in texts:
+            ids = np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
+            character = np.cumsum((ids & 0xC0) != 0x80) - 1
+            encoded.append((ids, np.stack([character, character + 1], axis=1)))
+        return encoded
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these bytes; ids above 255 are left out."""
@@ -132,7 +143,7 @@ class HuggingFaceTokenizer:
                 f"tokenizer_config.json beside it, or call it one of {', '.join(_ENDS)}"
             )
         self.eos: int = eos
-        self.chat_template: Render | None = None
+        self.chat_template: ChatTemplate | None = None
         if chat_template is not None:
             self.chat_template = ChatTemplate(chat_template, special, name)
         self.fingerprint = _fingerprint(definition, self.bos, self.eos, chat_template)
@@ -143,6 +154,13 @@ class HuggingFaceTokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, on all cores."""
         return [item.ids for item in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The ids of each text and the characters that they stand for, on all cores."""
+        return [
+            (np.array(item.ids, dtype=np.int32), np.array(item.offsets, dtype=np.int64).reshape(-1, 2))
+            for item in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids, without special tokens."""
@@ -183,7 +201,7 @@ class SentencePieceTokenizer:
         if eos is None:
             raise ConfigurationError(f"{FIELD}: {name!r} has no token that ends a document; train it with an eos_id")
         self.eos: int = eos
-        self.chat_template: Render | None = None
+        self.chat_template: ChatTemplate | None = None
         if chat_template is not None:
             self.chat_template = ChatTemplate(chat_template, special, name)
         self.fingerprint = _fingerprint(definition, self.bos, self.eos, chat_template)
@@ -199,6 +217,10 @@ class SentencePieceTokenizer:
                     encoded[at] = self._with_marks(text)
         return encoded
 
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The ids of each text, and the characters that they stand for."""
+        return [self._with_offsets(text) for text in texts]
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids, without special tokens."""
         special = set(self._by_name.values())
@@ -208,6 +230,21 @@ class SentencePieceTokenizer:
         """The ids of each text between bos (where there is one) and eos."""
         special = np.array(sorted(self._by_name.values()), dtype=np.int32)
         return between_marks(self.encode(texts.to_pylist()), self.bos, self.eos, special)
+
+    def _with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        at = 0
+        for piece in self._marks.split(text) if self._marks is not None else [text]:
+            if piece in self._by_name:
+                ids.append(self._by_name[piece])
+                offsets.append((at, at + len(piece)))
+            elif piece:
+                found = self._model.encode(piece, return_type="offset_mapping")
+                ids += found["ids"]
+                offsets += [(at + begin, at + end) for begin, end in found["offsets"]]
+            at += len(piece)
+        return np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int64).reshape(-1, 2)
 
     def _with_marks(self, text: str) -> list[int]:
         assert self._marks is not None
