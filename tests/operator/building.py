@@ -120,11 +120,13 @@ def pod(
         "uid": f"pod-{attempt}-{index}",
         "labels": {
             "tpujob.dev/job-name": "llama",
+            "jobset.sigs.k8s.io/jobset-name": "llama",
             "jobset.sigs.k8s.io/jobset-uid": jobset_uid,
             "jobset.sigs.k8s.io/job-index": "0",
             "jobset.sigs.k8s.io/restart-attempt": str(attempt),
             "batch.kubernetes.io/job-completion-index": str(index),
         },
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "llama-w-0", "controller": True}],
     }
     if deleted_after is not None:
         metadata["deletionTimestamp"] = format_time(NOW + timedelta(seconds=deleted_after + grace))

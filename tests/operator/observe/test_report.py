@@ -25,7 +25,7 @@ REPORTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "nonsense": (
         {"data_wait_fraction": 7, "goodput": "all", "checkpoint_message": 5, "step": -1, "loss": 10**400},
-        {"data_wait_fraction": None, "goodput": {}, "checkpoint_message": "5", "step": None, "loss": None},
+        {"data_wait_fraction": None, "goodput": {}, "checkpoint_message": "", "step": None, "loss": None},
     ),
     "goodput": (
         {"goodput": {"step": 90.7, "restore": 3, "lost": None, "x" * 99: 1}},

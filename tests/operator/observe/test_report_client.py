@@ -1,5 +1,6 @@
 """Reports are asked for over real HTTP, seldom, and believed in no further than they make sense."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -24,11 +25,22 @@ class Server:
         self.asked = 0
         self.url = ""
 
-    async def handle(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         self.asked += 1
+        if isinstance(self.answer, list) and all(isinstance(piece, bytes) for piece in self.answer):
+            return await self._in_pieces(request)
         if isinstance(self.answer, web.Response):
             return self.answer
         return web.json_response(self.answer)
+
+    async def _in_pieces(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for piece in self.answer:
+            await response.write(piece)
+            # Long enough for the piece to be read on its own.
+            await asyncio.sleep(0.05)
+        return response
 
 
 @pytest.fixture
@@ -59,6 +71,11 @@ async def test_report_is_read(server: Server) -> None:
     assert await ask(server) == Progress(phase="training", step=3)
 
 
+async def test_report_may_come_in_pieces(server: Server) -> None:
+    server.answer = [b'{"phase": "training", ', b'"step": 3}']
+    assert await ask(server) == Progress(phase="training", step=3)
+
+
 async def test_within_the_interval_it_is_asked_once(server: Server) -> None:
     assert await ask(server, times=5) == Progress(phase="training", step=3)
     assert server.asked == 1
@@ -75,6 +92,8 @@ UNUSABLE = {
     "error": web.Response(status=500),
     "elsewhere": web.Response(status=302, headers={"Location": "/report"}),
     "endless": {"phase": "x" * 100_000},
+    "endless, in pieces": [b"[" * 40_000, b"[" * 40_000],
+    "deep": [b"[" * 60_000],
 }
 
 

@@ -8,13 +8,20 @@ from typing import Any
 
 from tpujob_contract import kubernetes_names
 from tpujob_contract.exit_codes import KILLED
+from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress, final_report, without_final_report
 from tpujob_operator.observe.state import Ended, Host, JobSetState
+from tpujob_operator.observe.untrusted import clean_text, parse_count
 from tpujob_operator.times import parse_time
+
+MESSAGE_LENGTH = 16384
+"""Of a termination message; the kubelet writes at most 12 KiB for all containers of a pod."""
+LONGEST_GRACE_SECONDS = 366 * 24 * 3600
+"""The API server accepts any number of seconds, and no clock has room for that."""
 
 
 def host_from_pod(pod: Mapping[str, Any]) -> Host:
-    """The host that a pod is."""
+    """The host that a pod is; the pod has to be one of a JobSet's, see `pod_identity`."""
     status = pod.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or []}
     waiting = _container_state(pod).get("waiting") or _init_waiting(status)
@@ -42,7 +49,7 @@ def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
     if not terminated.get("exitCode"):
         return None
     finished_at = parse_time(terminated.get("finishedAt")) or datetime.fromtimestamp(0, UTC)
-    message = without_final_report(terminated.get("message") or "")
+    message = clean_text(without_final_report(terminated.get("message") or ""), limit=MESSAGE_LENGTH)
     asked_at = _asked_at(pod)
     return Ended(
         **_position(pod),
@@ -102,7 +109,7 @@ def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
         outcome_message=finished.get("message", ""),
         outcome_at=parse_time(finished.get("lastTransitionTime")),
         restarts=status.get("restarts") or 0,
-        incarnation=_count((metadata.get("labels") or {}).get(kubernetes_names.INCARNATION), default=1),
+        incarnation=parse_count((metadata.get("labels") or {}).get(kubernetes_names.INCARNATION)) or 1,
         spec_hash=(metadata.get("annotations") or {}).get(kubernetes_names.SPEC_HASH),
         **_shape(jobset),
     )
@@ -123,12 +130,14 @@ def _shape(jobset: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _position(pod: Mapping[str, Any]) -> dict[str, Any]:
-    found = pod["metadata"].get("labels") or {}
+    identity = pod_identity(pod)
+    if identity is None:
+        raise ValueError(f"pod {pod['metadata']['name']} is no host of a JobSet")
     return {
-        "pod": pod["metadata"]["name"],
-        "slice_index": int(found.get(kubernetes_names.JOB_INDEX, 0)),
-        "host_index": int(found.get(kubernetes_names.COMPLETION_INDEX, 0)),
-        "attempt": int(found.get(kubernetes_names.RESTART_ATTEMPT, 0)),
+        "pod": identity.pod,
+        "slice_index": identity.slice_index,
+        "host_index": identity.host_index,
+        "attempt": identity.attempt,
     }
 
 
@@ -196,10 +205,7 @@ def _asked_at(pod: Mapping[str, Any]) -> datetime | None:
     asked = parse_time(_disruption(pod).get("lastTransitionTime"))
     ends = parse_time(pod["metadata"].get("deletionTimestamp"))
     if ends is not None:
-        deleted = ends - timedelta(seconds=pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+        grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0
+        deleted = ends - timedelta(seconds=min(grace, LONGEST_GRACE_SECONDS))
         asked = deleted if asked is None else min(asked, deleted)
     return asked
-
-
-def _count(text: str | None, *, default: int) -> int:
-    return int(text) if text is not None and text.isdecimal() else default

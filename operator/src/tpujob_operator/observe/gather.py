@@ -11,6 +11,7 @@ from tpujob_operator.api.conditions import TERMINAL
 from tpujob_operator.kube.client import Object, Storage
 from tpujob_operator.observe.from_objects import host_from_pod, jobset_state
 from tpujob_operator.observe.nodes import NodeWatch
+from tpujob_operator.observe.pod_identity import is_pod_of
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.report_client import Reports
 from tpujob_operator.observe.state import Host, JobSetState, Notice, Observed, PolicyState
@@ -58,7 +59,7 @@ class Gatherer:
         state = jobset_state(jobset)
         if _needs_no_pods(job, state):
             return Observed(manifest=job, jobset=state), jobset
-        pods = [pod for pod in await self._storage.list_pods(namespace, name) if _is_of(pod, state)]
+        pods = [pod for pod in await self._storage.list_pods(namespace, name) if is_pod_of(pod, state)]
         self._evidence.note_all(key, pods)
         hosts = _hosts(pods, state)
         ended = self._evidence.of(key, state.uid)
@@ -171,11 +172,6 @@ def _hosts(pods: Iterable[Object], jobset: JobSetState) -> tuple[Host, ...]:
 def _booked(job: Mapping[str, Any]) -> int:
     booked: int = (job.get("status") or {}).get("bookedRestarts") or 0
     return booked
-
-
-def _is_of(pod: Object, jobset: JobSetState) -> bool:
-    uid: str = pod["metadata"]["labels"].get(kubernetes_names.JOBSET_UID, jobset.uid)
-    return uid == jobset.uid
 
 
 def _is_left(pod: Object) -> bool:

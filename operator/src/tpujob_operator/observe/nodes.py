@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tpujob_contract import kubernetes_names
 from tpujob_operator.kube.client import Object, Storage
+from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.state import Ended, LostNode
 from tpujob_operator.observe.terminations import Key
 
@@ -91,6 +91,5 @@ def node_trouble(node: Mapping[str, Any] | None) -> str | None:
 
 
 def _place(pod: Mapping[str, Any]) -> tuple[int, str] | None:
-    node = (pod.get("spec") or {}).get("nodeName")
-    attempt = (pod["metadata"].get("labels") or {}).get(kubernetes_names.RESTART_ATTEMPT, "0")
-    return (int(attempt), node) if node else None
+    node, identity = (pod.get("spec") or {}).get("nodeName"), pod_identity(pod)
+    return (identity.attempt, node) if node and identity is not None else None

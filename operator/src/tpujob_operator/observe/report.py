@@ -6,7 +6,6 @@ absent is unknown.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -14,7 +13,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from tpujob_operator.observe.untrusted import clean_text, parse_json
+
 TEXT_LENGTH = 500
+PHASE_LENGTH = 40
 MOST_PHASES = 32
 FINAL_REPORT_LINE = re.compile(r"^report: (\{.*\})$", re.MULTILINE)
 """The line of a termination message that holds the last report, as JSON: it is then not left to chance whether the
@@ -59,20 +61,20 @@ def progress_from_report(report: Any) -> Progress:
     failing_since = _time(_number(report.get("checkpoint_failing_since")))
     fraction = _number(report.get("data_wait_fraction"))
     return Progress(
-        phase=str(report.get("phase", ""))[:40],
+        phase=clean_text(report.get("phase"), limit=PHASE_LENGTH),
         step=_count(report.get("step")),
         steps=_count(report.get("steps")),
         loss=_number(report.get("loss")),
-        tokens_per_second=_number(report.get("tokens_per_second")),
+        tokens_per_second=_non_negative(report.get("tokens_per_second")),
         committed_step=_count(report.get("committed_step")),
         committed_at=_time(_number(report.get("committed_time"))),
-        message=_text(report.get("message")),
+        message=clean_text(report.get("message"), limit=TEXT_LENGTH),
         is_checkpoint_healthy=failing_since is None if "checkpoint_failing_since" in report else None,
         checkpoint_failing_since=failing_since,
-        checkpoint_message=_text(report.get("checkpoint_message")),
+        checkpoint_message=clean_text(report.get("checkpoint_message"), limit=TEXT_LENGTH),
         is_data_healthy=not report["data_slow_message"] if "data_slow_message" in report else None,
         data_wait_fraction=fraction if fraction is not None and 0 <= fraction <= 1 else None,
-        data_message=_text(report.get("data_slow_message")),
+        data_message=clean_text(report.get("data_slow_message"), limit=TEXT_LENGTH),
         goodput=_goodput(report.get("goodput")),
     )
 
@@ -83,7 +85,7 @@ def final_report(termination_message: str) -> Progress | None:
     if found is None:
         return None
     try:
-        return progress_from_report(json.loads(found[1]))
+        return progress_from_report(parse_json(found[1]))
     except ValueError:
         return None
 
@@ -91,10 +93,6 @@ def final_report(termination_message: str) -> Progress | None:
 def without_final_report(termination_message: str) -> str:
     """The words of a termination message that are for people."""
     return FINAL_REPORT_LINE.sub("", termination_message).strip()
-
-
-def _text(value: Any) -> str:
-    return str(value or "")[:TEXT_LENGTH]
 
 
 def _number(value: Any) -> float | None:
@@ -107,9 +105,14 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _count(value: Any) -> int | None:
+def _non_negative(value: Any) -> float | None:
     number = _number(value)
-    return int(number) if number is not None and 0 <= number < 2**53 else None
+    return number if number is not None and 0 <= number < 2**53 else None
+
+
+def _count(value: Any) -> int | None:
+    number = _non_negative(value)
+    return None if number is None else int(number)
 
 
 def _time(value: float | None) -> datetime | None:
@@ -121,5 +124,7 @@ def _time(value: float | None) -> datetime | None:
 def _goodput(value: Any) -> dict[str, int]:
     if not isinstance(value, dict):
         return {}
-    counted = {str(phase)[:40]: _count(seconds) for phase, seconds in list(value.items())[:MOST_PHASES]}
+    counted = {
+        clean_text(phase, limit=PHASE_LENGTH): _count(seconds) for phase, seconds in list(value.items())[:MOST_PHASES]
+    }
     return {phase: seconds for phase, seconds in counted.items() if seconds is not None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from tpujob_operator import metrics
 from tpujob_operator.observe.report import Progress, progress_from_report
 from tpujob_operator.observe.state import Host
 from tpujob_operator.observe.terminations import Key
+from tpujob_operator.observe.untrusted import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +82,21 @@ class Reports:
             async with self._session.get(url, timeout=TIMEOUT, allow_redirects=False) as answer:
                 if answer.status != 200:
                     return None
-                body = await answer.content.read(LARGEST_BYTES)
-                return progress_from_report(json.loads(body))
+                return progress_from_report(parse_json(await _body(answer.content)))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             logger.debug("No report: %s: %s: %s", url, type(error).__name__, error)
             return None
+
+
+async def _body(content: aiohttp.StreamReader) -> bytes:
+    """All of an answer, in however many pieces it comes.
+
+    Raises:
+        ValueError: it is longer than any report.
+    """
+    body = bytearray()
+    async for piece in content.iter_any():
+        body += piece
+        if len(body) > LARGEST_BYTES:
+            raise ValueError(f"a report has at most {LARGEST_BYTES} bytes")
+    return bytes(body)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tpujob_contract import kubernetes_names
 from tpujob_operator.observe.from_objects import ended_by_deletion, ended_from_pod, final_report_of_pod
+from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended
 
@@ -29,9 +29,12 @@ class Evidence:
 
     def note(self, key: Key, pod: Mapping[str, Any], *, deleted: bool = False) -> bool:
         """Keeps how this pod's container failed; whether that is news. `deleted`: the pod is gone."""
+        identity = pod_identity(pod)
+        if identity is None:
+            return False
         final = final_report_of_pod(pod)
         if final is not None:
-            self._final_reports[key] = (_jobset_uid(pod), final)
+            self._final_reports[key] = (identity.jobset_uid, final)
         ended = ended_from_pod(pod) or (ended_by_deletion(pod) if deleted else None)
         if ended is None:
             return False
@@ -40,7 +43,7 @@ class Evidence:
         if uid in of_job:
             # The first word counts: later versions of a pod add deletion time stamps that came after its end.
             return False
-        of_job[uid] = (_jobset_uid(pod), ended)
+        of_job[uid] = (identity.jobset_uid, ended)
         while len(of_job) > MOST_PER_JOB:
             del of_job[next(iter(of_job))]
         return True
@@ -67,9 +70,3 @@ class Evidence:
         """Drops a job that is gone, over or at rest."""
         self._ended.pop(key, None)
         self._final_reports.pop(key, None)
-
-
-def _jobset_uid(pod: Mapping[str, Any]) -> str:
-    """The uid of the JobSet that a pod belongs to (kubernetes-sigs/jobset:pkg/controllers/jobset_controller.go)."""
-    uid: str = (pod["metadata"].get("labels") or {}).get(kubernetes_names.JOBSET_UID, "")
-    return uid

@@ -1,0 +1,63 @@
+"""Which host of which JobSet a pod is. Labels are anybody's to write, so what JobSet and Job set must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpujob_contract import kubernetes_names
+from tpujob_operator.observe.state import JobSetState
+from tpujob_operator.observe.untrusted import parse_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodIdentity:
+    """The place of a pod in its job."""
+
+    pod: str
+    slice_index: int
+    host_index: int
+    attempt: int
+    """JobSet's restart attempt, from 0."""
+    jobset_uid: str
+
+
+def pod_identity(pod: Mapping[str, Any]) -> PodIdentity | None:
+    """Who a pod is; None when its labels say nothing of the kind, or the Job that they name does not own it."""
+    metadata = pod["metadata"]
+    found = metadata.get("labels") or {}
+    slice_index = parse_count(found.get(kubernetes_names.JOB_INDEX))
+    host_index = parse_count(found.get(kubernetes_names.COMPLETION_INDEX))
+    attempt = parse_count(found.get(kubernetes_names.RESTART_ATTEMPT, "0"))
+    if slice_index is None or host_index is None or attempt is None:
+        return None
+    job = f"{found.get(kubernetes_names.JOBSET_NAME, '')}-{kubernetes_names.REPLICATED_JOB}-{slice_index}"
+    if not _is_owned_by_job(metadata, job):
+        return None
+    return PodIdentity(
+        pod=metadata["name"],
+        slice_index=slice_index,
+        host_index=host_index,
+        attempt=attempt,
+        jobset_uid=found.get(kubernetes_names.JOBSET_UID, ""),
+    )
+
+
+def is_pod_of(pod: Mapping[str, Any], jobset: JobSetState) -> bool:
+    """Whether this is one of the hosts of this very JobSet."""
+    identity = pod_identity(pod)
+    return (
+        identity is not None
+        and identity.jobset_uid == jobset.uid
+        and pod["metadata"]["labels"][kubernetes_names.JOBSET_NAME] == jobset.name
+        and identity.slice_index < jobset.slices
+        and identity.host_index < jobset.hosts_per_slice
+    )
+
+
+def _is_owned_by_job(metadata: Mapping[str, Any], name: str) -> bool:
+    return any(
+        owner.get("controller") and owner.get("kind") == "Job" and owner.get("name") == name
+        for owner in metadata.get("ownerReferences") or []
+    )

@@ -1,0 +1,36 @@
+"""Values that somebody else's process or pod supplies, made safe to keep: text, JSON, counts in labels."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+LARGEST_COUNT_DIGITS = 9
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters other than tab and newline, and surrogates: a terminal obeys the former, and the API server stores
+the latter as something else, so that a status would never equal what was written."""
+
+
+def clean_text(value: Any, *, limit: int) -> str:
+    """At most `limit` characters of a string, each of them printable, a tab or a newline; empty for anything else."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value[:limit]) if isinstance(value, str) else ""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The decoded JSON.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deeply to be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("JSON is nested too deeply") from None
+
+
+def parse_count(text: Any) -> int | None:
+    """The number that a label's value is, from 0; None for anything else."""
+    if not isinstance(text, str) or len(text) > LARGEST_COUNT_DIGITS or not (text.isascii() and text.isdecimal()):
+        return None
+    return int(text)
