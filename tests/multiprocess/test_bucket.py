@@ -2,6 +2,9 @@
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -103,3 +106,39 @@ def test_bucket_that_is_not_there_is_named(run):
     assert codes(found) == [77, 77], found.explain()
     for member in found.members:
         assert "spec.checkpointDir: gs://nowhere/run cannot be read and written" in member.termination_message
+
+
+CONDITIONAL_WRITES = """
+import sys
+from tpujob_trainer.storage import open_bucket
+
+bucket = open_bucket(sys.argv[1])
+assert bucket.look("a/b") is None
+assert bucket.create("a/b", "1") and bucket.create("a/b", "2") is None
+first = bucket.look("a/b")
+newer = bucket.replace("a/b", "3", version=first.version)
+assert newer == bucket.look("a/b").version != first.version
+assert bucket.replace("a/b", "4", version=first.version) is None
+bucket.write("a/c", b"5")
+assert (bucket.read("a/b"), bucket.names("a/"), bucket.names()) == (b"3", ["a/b", "a/c"], ["a/b", "a/c"])
+bucket.delete("a/c")
+assert bucket.names() == ["a/b"]
+try:
+    open_bucket("gs://nowhere").write("a", "1")
+except FileNotFoundError as error:
+    print(error)
+"""
+
+
+def test_bucket_writes_conditionally(bucket):
+    done = subprocess.run(
+        [sys.executable, "-c", CONDITIONAL_WRITES, f"gs://{bucket.name}/conditional"],
+        env={**os.environ, **bucket.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "gs://nowhere/a" in done.stdout
+    assert bucket.read("conditional/a/b") == b"3"

@@ -52,7 +52,7 @@ def run(text: Path, directory: Path | None, **changes: Any) -> tuple[int, dict[s
     code = pretrain.run(None, load_config(environ["TPUJOB_CONFIG"]), environ, stop)
     for word in stop.last_words:
         word(code, "")
-    return code, attempts.latest(directory) if directory else None
+    return code, attempts.latest(str(directory)) if directory else None
 
 
 def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path) -> None:

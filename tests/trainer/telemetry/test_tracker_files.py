@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.telemetry.event_files import events, scalars
-from tpujob_trainer import atomic_files
+from tpujob_trainer.telemetry import tensorboard
 from tpujob_trainer.telemetry.samples_file import FILE, LIMIT, SamplesFile
 from tpujob_trainer.telemetry.tensorboard import TensorBoard
 from tpujob_trainer.telemetry.wandb import run_id
@@ -40,7 +40,7 @@ def test_an_attempt_takes_back_later_steps_of_the_one_before(tmp_path: Path):
 
 
 def test_event_files_are_copied_where_they_cannot_be_appended_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(atomic_files, "is_local", lambda path: False)
+    monkeypatch.setattr(tensorboard, "is_local", lambda path: False)
     tracker = TensorBoard(f"{tmp_path}/bucket", first_step=0)
     tracker.scalars(1, {"train/loss": 1.5})
     tracker.close()
@@ -48,18 +48,18 @@ def test_event_files_are_copied_where_they_cannot_be_appended_to(tmp_path: Path,
 
 
 def test_samples_are_one_line_for_each_step(tmp_path: Path):
-    first = SamplesFile(tmp_path)
+    first = SamplesFile(str(tmp_path))
     for step in (10, 20, 30):
         first.text(step, "a", f"a text of {step}\nin two lines")
     assert [line["step"] for line in lines(tmp_path)] == [10, 20, 30]
     assert lines(tmp_path)[0]["text"] == "a text of 10\nin two lines"
     # The next attempt went on from step 15.
-    SamplesFile(tmp_path).text(20, "a", "another one")
+    SamplesFile(str(tmp_path)).text(20, "a", "another one")
     assert [(line["step"], line["text"][:7]) for line in lines(tmp_path)] == [(10, "a text "), (20, "another")]
 
 
 def test_samples_are_not_kept_without_end(tmp_path: Path):
-    samples = SamplesFile(tmp_path)
+    samples = SamplesFile(str(tmp_path))
     samples._lines = [{"step": step} for step in range(LIMIT)]
     samples.text(LIMIT, "a", "a text")
     assert len(lines(tmp_path)) == LIMIT
@@ -69,8 +69,8 @@ def test_samples_are_not_kept_without_end(tmp_path: Path):
 def test_a_run_keeps_its_id(tmp_path: Path):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-    assert run_id(tmp_path / "one") == run_id(tmp_path / "one")
-    assert run_id(tmp_path / "one") != run_id(tmp_path / "other")
+    assert run_id(str(tmp_path / "one")) == run_id(str(tmp_path / "one"))
+    assert run_id(str(tmp_path / "one")) != run_id(str(tmp_path / "other"))
 
 
 WANDB_ATTEMPT = """
@@ -102,5 +102,5 @@ def test_all_attempts_are_one_run_of_wandb(tmp_path: Path):
     attempts = list((checkpoints / "wandb").glob("offline-run-*"))
     assert len(attempts) == 2
     (run,) = {folder.name.rpartition("-")[2] for folder in attempts}
-    assert run == run_id(checkpoints)
+    assert run == run_id(str(checkpoints))
     assert all(next(folder.glob("run-*.wandb")).stat().st_size > 0 for folder in attempts)

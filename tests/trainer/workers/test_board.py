@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.workers.board import Board
-from tpujob_trainer.workers.objects import Objects
 
 
 class Clock:
@@ -23,7 +23,7 @@ def clock():
 
 @pytest.fixture
 def objects(tmp_path):
-    return Objects(str(tmp_path))
+    return open_bucket(str(tmp_path))
 
 
 def _board(objects, clock, worker="a"):

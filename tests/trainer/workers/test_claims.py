@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.workers.claims import Claims, Sightings
-from tpujob_trainer.workers.objects import Objects
 
 
 class Clock:
@@ -21,7 +21,7 @@ def clock():
 
 @pytest.fixture
 def objects(tmp_path):
-    return Objects(str(tmp_path))
+    return open_bucket(str(tmp_path))
 
 
 @pytest.fixture
@@ -102,12 +102,12 @@ def test_lost_answer_of_renewal_is_no_loss(make, objects):
     claims = make("a")
     held = claims.take(7)
     name = "claims/00000007"
-    found = objects.read(name)
-    objects.replace(name, json.dumps({"worker": "a", "token": held.token, "beat": 99}).encode(), found.generation)
+    found = objects.look(name)
+    objects.replace(name, json.dumps({"worker": "a", "token": held.token, "beat": 99}).encode(), version=found.version)
     claims.renew()
     assert not held.is_lost
     claims.release(held)
-    assert objects.read(name) is None
+    assert objects.look(name) is None
 
 
 @pytest.mark.parametrize(

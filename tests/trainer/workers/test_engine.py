@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.workers import results
 from tpujob_trainer.workers.board import Board
 from tpujob_trainer.workers.claims import Claims
 from tpujob_trainer.workers.engine import Engine, Packed, PackedFile
 from tpujob_trainer.workers.failures import ScratchFullError
-from tpujob_trainer.workers.objects import Objects
 from tpujob_trainer.workers.uploads import Scratch, Uploads
 
 UNITS = 40
@@ -46,7 +46,7 @@ def engine(tmp_path):
 
     def make(worker, *, stop=lambda: False, units=UNITS, lapse_seconds=2.0):
         directory = str(tmp_path / "out")
-        objects = Objects(directory)
+        objects = open_bucket(directory)
         claims = Claims(objects, worker, renew_seconds=lapse_seconds / 4, lapse_seconds=lapse_seconds)
         scratch = Scratch(str(tmp_path / f"scratch-{worker}"), 1000)
         opened.append(scratch)

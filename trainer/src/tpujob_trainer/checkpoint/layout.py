@@ -14,9 +14,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import fsspec
 from etils import epath
 
-from tpujob_trainer import atomic_files
+from tpujob_trainer.storage import is_local, open_bucket
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def is_committed(directory: epath.PathLike, step: int) -> bool:
 def committed(directory: epath.PathLike) -> list[int]:
     """All committed steps, newest first."""
     root = epath.Path(directory) / STEPS
-    atomic_files.forget_listings(directory)
+    _forget_listings(directory)
     if not root.exists():
         return []
     steps = [int(p.name) for p in root.iterdir() if p.name.isdigit()]
@@ -73,7 +74,7 @@ def committed(directory: epath.PathLike) -> list[int]:
 def leftovers(directory: epath.PathLike) -> list[int]:
     """Steps of which something lies there that is no checkpoint: of a save that was interrupted, or set aside."""
     root = epath.Path(directory) / STEPS
-    atomic_files.forget_listings(directory)
+    _forget_listings(directory)
     if not root.exists():
         return []
     names = [p.name for p in root.iterdir()]
@@ -84,14 +85,14 @@ def leftovers(directory: epath.PathLike) -> list[int]:
 
 def is_set_aside(directory: epath.PathLike, step: int) -> bool:
     """Whether what lies there was found unusable, and is kept to be looked at."""
-    return (folder(directory, step) / f"{UNUSABLE}.json").exists()
+    return open_bucket(directory).look(_note(step)) is not None
 
 
 def delete(directory: epath.PathLike, step: int) -> None:
     """Deletes a step such that it is no checkpoint from the first moment on, wherever this is interrupted."""
     found = folder(directory, step)
-    (epath.Path(directory) / METRICS / f"{step}.json").unlink(missing_ok=True)
-    if atomic_files.is_local(directory):
+    open_bucket(directory).delete(_metrics(step))
+    if is_local(directory):
         trash = epath.Path(directory) / TRASH
         trash.mkdir(parents=True, exist_ok=True)
         unfinished = list(found.parent.glob(f"{step}{UNFINISHED}*"))
@@ -102,6 +103,7 @@ def delete(directory: epath.PathLike, step: int) -> None:
             path.rmtree()
         return
     (found / COMMITTED).unlink(missing_ok=True)
+    _forget_listings(directory)
     if found.exists():
         found.rmtree()
 
@@ -148,15 +150,13 @@ def metadata_of(directory: epath.PathLike, step: int) -> dict[str, Any]:
 
 def write_metrics(directory: epath.PathLike, step: int, metrics: Mapping[str, float]) -> None:
     """Keeps what was measured of a step; beside the steps, since that is known after a step was saved."""
-    path = epath.Path(directory) / METRICS / f"{step}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_files.replace_text(path, json.dumps(dict(metrics)) + "\n")
+    open_bucket(directory).write(_metrics(step), json.dumps(dict(metrics)) + "\n")
 
 
 def metrics_of(directory: epath.PathLike, step: int) -> dict[str, float]:
     """What was measured of a step; nothing when it cannot be read."""
     try:
-        values = json.loads((epath.Path(directory) / METRICS / f"{step}.json").read_text())
+        values = json.loads(open_bucket(directory).read(_metrics(step)))
         return {str(name): float(value) for name, value in values.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
@@ -170,13 +170,13 @@ def set_aside(directory: epath.PathLike, step: int, reason: str) -> str:
     """
     bad = folder(directory, step)
     note = json.dumps({"step": step, "reason": reason, "time": time.time()}) + "\n"
-    if atomic_files.is_local(directory):
+    if is_local(directory):
         target = epath.Path(directory) / UNUSABLE / f"{step}-{secrets.token_hex(4)}"
         target.parent.mkdir(parents=True, exist_ok=True)
         bad.rename(target)
-        atomic_files.replace_text(target / f"{UNUSABLE}.json", note)
+        open_bucket(target).write(f"{UNUSABLE}.json", note)
         return str(target)
-    atomic_files.replace_text(bad / f"{UNUSABLE}.json", note)
+    open_bucket(directory).write(_note(step), note)
     (bad / COMMITTED).unlink(missing_ok=True)
     return str(bad)
 
@@ -184,9 +184,24 @@ def set_aside(directory: epath.PathLike, step: int, reason: str) -> str:
 def write_latest(directory: epath.PathLike, commit: Commit) -> None:
     """Leaves the hint."""
     text = json.dumps({"step": commit.step, "time": commit.time, "path": str(folder(directory, commit.step))}) + "\n"
-    atomic_files.replace_text(epath.Path(directory) / LATEST, text)
+    open_bucket(directory).write(LATEST, text)
 
 
 def committed_at(directory: epath.PathLike, step: int) -> float:
     """When a committed step was committed: the time of its marker, in Unix seconds."""
     return float((folder(directory, step) / COMMITTED).stat().mtime)
+
+
+def _metrics(step: int) -> str:
+    return f"{METRICS}/{step}.json"
+
+
+def _note(step: int) -> str:
+    return f"{STEPS}/{step}/{UNUSABLE}.json"
+
+
+def _forget_listings(directory: epath.PathLike) -> None:
+    """Has epath list a bucket anew: its file system remembers listings, and others write there as well."""
+    if not is_local(directory):
+        # The very one that epath uses.
+        fsspec.filesystem("gcs", finalize_on_close=True).invalidate_cache()

@@ -17,10 +17,9 @@ import threading
 import time
 from typing import Any
 
-import tensorstore
-from etils import epath
-
-from tpujob_trainer import atomic_files, errors, storage_errors
+from tpujob_trainer import errors
+from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.storage import open_bucket
 
 logger = logging.getLogger(__name__)
 
@@ -28,21 +27,21 @@ LEASE = "lease.json"
 RENEW_SECONDS = 5.0
 LAPSE_SECONDS = 15.0
 """A lease that has not changed for so long belongs to a dead run."""
+STOP_SECONDS = 30.0
+"""For a renewal that is under way when the lease is released."""
 LONG_DEAD_SECONDS = 120.0
 """A lease that says it was renewed so long ago is not even watched; more than clocks of hosts differ by."""
-REQUEST_SECONDS = 30.0
 
 
 class Lease:
     """Held from `take` until `release`."""
 
-    def __init__(self, directory: str, record: dict[str, Any], generation: bytes, *, renew_seconds: float) -> None:
+    def __init__(self, directory: str, record: dict[str, Any], version: bytes, *, renew_seconds: float) -> None:
         self.taken_by: str | None = None
         """Who holds it instead, if this run has lost it."""
-        self._directory = directory
-        self._objects = _open(directory)
+        self._bucket = open_bucket(directory)
         self._record = record
-        self._generation = generation
+        self._version = version
         self._renew_seconds = renew_seconds
         self._released = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -56,7 +55,7 @@ class Lease:
         """
         if self.taken_by is not None:
             raise errors.ConfigurationError(
-                f"spec.checkpointDir: another run has taken over {self._directory}: {self.taken_by}; "
+                f"spec.checkpointDir: another run has taken over {self._bucket.url}: {self.taken_by}; "
                 "this one ends, what it committed is there"
             )
 
@@ -68,46 +67,41 @@ class Lease:
         """
         try:
             self._look()
-        except (ValueError, TimeoutError) as error:
+        except OSError as error:
             logger.debug("Cannot read %s: %s", LEASE, storage_errors.brief(error))
         self.verify()
 
     def release(self) -> None:
         """Lets the next run write at once."""
         self._released.set()
-        self._renewer.join(REQUEST_SECONDS)
+        self._renewer.join(STOP_SECONDS)
         if self.taken_by is None:
             try:
                 self._write({**self._record, "released": True})
-            except (ValueError, TimeoutError) as error:
+            except OSError as error:
                 logger.warning("Cannot release %s: %s", LEASE, storage_errors.brief(error))
 
     def _renew(self) -> None:
         while not self._released.wait(self._renew_seconds):
             try:
                 self._write({**self._record, "renewed": time.time()})
-            except (ValueError, TimeoutError) as error:
+            except OSError as error:
                 # Storage is out of reach; if another run takes over meanwhile, the next write that succeeds tells.
                 logger.debug("Cannot renew %s: %s", LEASE, storage_errors.brief(error))
             if self.taken_by is not None:
                 return
 
     def _write(self, record: dict[str, Any]) -> None:
-        text = json.dumps(record).encode()
-        written = self._objects.write(LEASE, text, if_equal=self._generation).result(timeout=REQUEST_SECONDS)
-        if written.generation:
-            self._generation = written.generation
-        elif (generation := self._look()) is not None:
-            # An earlier write of ours whose answer did not arrive.
-            self._generation = generation
+        version = self._bucket.replace(LEASE, json.dumps(record), version=self._version)
+        # None also after an earlier write of ours whose answer did not arrive.
+        self._version = version or self._look() or self._version
 
     def _look(self) -> bytes | None:
-        """The generation of what is written there if it is ours; else `taken_by` is set."""
-        found = self._objects.read(LEASE).result(timeout=REQUEST_SECONDS)
-        present = _parsed(found.value if found.state == "value" else b"")
-        if present.get("run") == self._record["run"]:
-            generation: bytes = found.stamp.generation
-            return generation
+        """The version of what is written there if it is ours; else `taken_by` is set."""
+        found = self._bucket.look(LEASE)
+        present = _parsed(found.data) if found else {}
+        if found and present.get("run") == self._record["run"]:
+            return found.version
         self.taken_by = str(present.get("holder", "somebody who removed the lease"))
         return None
 
@@ -131,31 +125,32 @@ def take(
 
     Raises:
         ConfigurationError: another run is alive.
-        ValueError: storage cannot be reached.
+        OSError: storage cannot be reached.
     """
     record = {"run": run, "holder": f"attempt {run}, process {os.getpid()} on host {host}", "renewed": time.time()}
-    atomic_files.create_text(epath.Path(directory) / LEASE, json.dumps(record))
-    objects = _open(directory)
+    bucket = open_bucket(directory)
     watched, since = b"", time.monotonic()
     while True:
-        found = objects.read(LEASE).result(timeout=REQUEST_SECONDS)
-        generation = found.stamp.generation
-        present = _parsed(found.value)
+        bucket.create(LEASE, json.dumps(record))
+        found = bucket.look(LEASE)
+        if found is None:
+            continue  # somebody has removed it meanwhile
+        present = _parsed(found.data)
         if present.get("run") == run:
-            return Lease(directory, record, generation, renew_seconds=renew_seconds)
-        if watched and generation != watched and not present.get("released"):
+            return Lease(directory, record, found.version, renew_seconds=renew_seconds)
+        if watched and found.version != watched and not present.get("released"):
             raise errors.ConfigurationError(
                 f"spec.checkpointDir: another run is writing to {directory}: {present.get('holder', 'unknown')}; "
                 "end it first, or use another directory"
             )
         if not watched and not _is_free(present, run):
             logger.info("Waiting whether %s, which had %s, is still alive", present.get("holder"), directory)
-        watched = generation
+        watched = found.version
         if _is_free(present, run) or time.monotonic() - since >= lapse_seconds:
-            text = json.dumps({**record, "renewed": time.time()}).encode()
-            written = objects.write(LEASE, text, if_equal=generation).result(timeout=REQUEST_SECONDS)
-            if written.generation:
-                return Lease(directory, record, written.generation, renew_seconds=renew_seconds)
+            text = json.dumps({**record, "renewed": time.time()})
+            version = bucket.replace(LEASE, text, version=found.version)
+            if version is not None:
+                return Lease(directory, record, version, renew_seconds=renew_seconds)
         time.sleep(min(1.0, lapse_seconds / 5))
 
 
@@ -177,11 +172,3 @@ def _parsed(text: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return values if isinstance(values, dict) else {}
-
-
-def _open(directory: str) -> Any:
-    if atomic_files.is_local(directory):
-        return tensorstore.KvStore.open({"driver": "file", "path": f"{directory}/"}).result()
-    bucket, _, path = directory.removeprefix("gs://").partition("/")
-    path = f"{path.strip('/')}/" if path.strip("/") else ""
-    return tensorstore.KvStore.open({"driver": "gcs", "bucket": bucket, "path": path}).result(timeout=REQUEST_SECONDS)

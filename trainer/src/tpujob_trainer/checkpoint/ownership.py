@@ -2,7 +2,7 @@
 
 - `owner.json`, created only if absent: the job's namespace/name. A job that is deleted and applied again finds its own.
 - `.lock`, on local paths: held by process 0 while it lives, so that two runs cannot write at once.
-- `lease.json`, on gs://: renewed by process 0 while it lives, for the same.
+- `lease.json`, elsewhere: renewed by process 0 while it lives, for the same.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from pathlib import Path
 
 from etils import epath
 
-from tpujob_trainer import atomic_files, errors, storage_errors
+from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import lease
 from tpujob_trainer.checkpoint.lease import Lease
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.storage import Bucket, is_local, open_bucket
+from tpujob_trainer.storage import errors as storage_errors
 
 logger = logging.getLogger(__name__)
 
@@ -82,10 +84,10 @@ def claim(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) ->
     def decide() -> None:
         try:
             epath.Path(directory).mkdir(parents=True, exist_ok=True)
-            if atomic_files.is_local(directory):
+            if is_local(directory):
                 held.lock_descriptor = _lock(Path(directory))
-            _own(directory, owner, adopt)
-            if directory.startswith("gs://"):
+            _own(open_bucket(directory), owner, adopt)
+            if not is_local(directory):
                 held.lease = lease.take(directory, run=runtime.attempt_id, host=runtime.host)
         except errors.TrainerError:
             raise
@@ -114,29 +116,28 @@ def unusable(directory: str, error: Exception) -> errors.TrainerError:
     )
 
 
-def _own(directory: str, owner: str, adopt: str | None) -> None:
-    path = epath.Path(directory) / OWNER
+def _own(bucket: Bucket, owner: str, adopt: str | None) -> None:
     text = json.dumps({"owner": owner}) + "\n"
-    if atomic_files.create_text(path, text):
-        logger.info("The checkpoint directory %s is new, and belongs to %s", directory, owner)
+    if bucket.look(OWNER) is None and bucket.create(OWNER, text) is not None:
+        logger.info("The checkpoint directory %s is new, and belongs to %s", bucket.url, owner)
         return
     try:
-        present = json.loads(path.read_text())["owner"]
+        present = json.loads(bucket.read(OWNER))["owner"]
     except (ValueError, KeyError, TypeError):
         present = None
     if present == owner:
         return
     if present is not None and present == adopt:
-        atomic_files.replace_text(path, text)
-        logger.warning("The checkpoint directory %s belonged to %s, and is adopted by %s", directory, present, owner)
+        bucket.write(OWNER, text)
+        logger.warning("The checkpoint directory %s belonged to %s, and is adopted by %s", bucket.url, present, owner)
         return
     if present is None:
         raise errors.ConfigurationError(
-            f"spec.checkpointDir: {path} does not say whose directory it is; use another directory, or put "
-            f'{{"owner": "{owner}"}} there'
+            f"spec.checkpointDir: {bucket.url}/{OWNER} does not say whose directory it is; "
+            f'use another directory, or put {{"owner": "{owner}"}} there'
         )
     raise errors.ConfigurationError(
-        f"spec.checkpointDir: {directory} belongs to {present}, and this job is {owner}; use another directory, "
+        f"spec.checkpointDir: {bucket.url} belongs to {present}, and this job is {owner}; use another directory, "
         f"or set spec.trainer.checkpoint.adopt: {present} to take it over"
     )
 

@@ -20,10 +20,11 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from tpujob_trainer import errors, storage_errors
+from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, leaf_names, unequal
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.storage import errors as storage_errors
 
 logger = logging.getLogger(__name__)
 

@@ -21,12 +21,13 @@ import absl.flags
 import orbax.checkpoint as ocp
 from etils import epath
 
-from tpujob_trainer import errors, storage_errors
+from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import fingerprint_handler, layout
 from tpujob_trainer.checkpoint.fingerprint import Underway
 from tpujob_trainer.checkpoint.layout import Commit
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.distributed.kv_store import CoordinationError
+from tpujob_trainer.storage import errors as storage_errors
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,9 @@ import logging
 import time
 from typing import Any
 
-from etils import epath
-
-from tpujob_trainer import atomic_files
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.distributed.kv_store import Coordination
+from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.train.nonfinite import NonFiniteError, spelled
 
 logger = logging.getLogger(__name__)
@@ -84,19 +82,17 @@ class Rollbacks:
     def _read(self) -> list[dict[str, Any]]:
         if self._directory is None:
             return []
-        path = epath.Path(self._directory) / FILE
         try:
-            if not path.exists():
-                return []
-            found: list[dict[str, Any]] = json.loads(path.read_text())["rollbacks"]
+            stored = open_bucket(self._directory).look(FILE)
         except OSError as error:
             raise ownership.unusable(self._directory, error) from error
+        found: list[dict[str, Any]] = json.loads(stored.data)["rollbacks"] if stored else []
         return found
 
     def _write(self) -> None:
         assert self._directory is not None
         text = json.dumps({"rollbacks": [dataclasses.asdict(one) for one in self._made]}, indent=1) + "\n"
         try:
-            atomic_files.replace_text(epath.Path(self._directory) / FILE, text)
+            open_bucket(self._directory).write(FILE, text)
         except OSError as error:
             raise ownership.unusable(self._directory, error) from error

@@ -12,9 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from etils import epath
-
-from tpujob_trainer import atomic_files
+from tpujob_trainer.storage import open_bucket
 
 logger = logging.getLogger(__name__)
 
@@ -24,12 +22,10 @@ FOLDER = "attempts"
 class Attempt:
     """The file of one attempt. Only process 0 writes."""
 
-    def __init__(
-        self, directory: epath.PathLike, *, attempt_id: str, started: datetime.datetime, is_lead: bool
-    ) -> None:
+    def __init__(self, directory: str, *, attempt_id: str, started: datetime.datetime, is_lead: bool) -> None:
         """`attempt_id` ends with the nonce that makes the file's name unique."""
-        name = f"{started.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}-{attempt_id.rpartition('-')[2]}.json"
-        self.path = epath.Path(directory) / FOLDER / name
+        self._bucket = open_bucket(directory)
+        self._name = f"{FOLDER}/{started.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}-{attempt_id.rpartition('-')[2]}"
         self._is_lead = is_lead
 
     def write(self, report: Mapping[str, Any], *, exit_code: int | None = None) -> None:
@@ -38,30 +34,26 @@ class Attempt:
             return
         text = json.dumps({**report, "exit_code": exit_code}, indent=1) + "\n"
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_files.replace_text(self.path, text)
+            self._bucket.write(f"{self._name}.json", text)
         except OSError as error:
-            logger.warning("Cannot write the attempt's report %s: %s", self.path, error)
+            logger.warning("Cannot write the attempt's report: %s", error)
 
     def write_stacks(self, process_id: int, text: str) -> None:
         """Keeps a process's stacks beside the file, as `<its name>.stacks-<process>.txt`. All processes may."""
-        path = self.path.with_name(f"{self.path.stem}.stacks-{process_id}.txt")
+        name = f"{self._name}.stacks-{process_id}.txt"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            self._bucket.write(name, text)
         except OSError as error:
-            logger.warning("Cannot write the stacks to %s: %s", path, error)
+            logger.warning("Cannot write the stacks: %s", error)
         else:
-            logger.info("The stacks of all threads are in %s", path)
+            logger.info("The stacks of all threads are in %s/%s", self._bucket.url, name)
 
 
-def latest(directory: epath.PathLike) -> dict[str, Any] | None:
+def latest(directory: str) -> dict[str, Any] | None:
     """The report of the newest attempt, or None."""
-    folder = epath.Path(directory) / FOLDER
-    if not folder.exists():
+    bucket = open_bucket(directory)
+    names = [name for name in bucket.names(f"{FOLDER}/") if name.endswith(".json")]
+    if not names:
         return None
-    newest = max((p for p in folder.iterdir() if p.name.endswith(".json")), key=lambda p: p.name, default=None)
-    if newest is None:
-        return None
-    values: dict[str, Any] = json.loads(newest.read_text())
+    values: dict[str, Any] = json.loads(bucket.read(names[-1]))
     return values

@@ -15,9 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from etils import epath
-
-from tpujob_trainer import atomic_files
+from tpujob_trainer.storage import Bucket, open_bucket
 from tpujob_trainer.telemetry.report import Report
 
 logger = logging.getLogger(__name__)
@@ -85,7 +83,7 @@ class Goodput:
         self, directory: str | None, report: Report, *, keeps_file: bool, clock: Callable[[], float] = time.time
     ) -> None:
         """Reads what earlier attempts left, and begins to write."""
-        self._path = epath.Path(directory) / FILE if directory and keeps_file else None
+        self._bucket = open_bucket(directory) if directory and keeps_file else None
         self._report = report
         self._clock = clock
         self._lock = threading.Lock()
@@ -94,8 +92,8 @@ class Goodput:
         self._last: Mapping[str, Any] | None = None
         self._has_warned = False
         self._done = threading.Event()
-        if self._path is not None:
-            self._read(self._path)
+        if self._bucket is not None:
+            self._read(self._bucket)
         threading.Thread(target=self._run, name="goodput", daemon=True).start()
 
     def restored(self, step: int) -> None:
@@ -113,8 +111,8 @@ class Goodput:
         with self._lock:
             seconds = _sum(self._before, of_attempt(report, is_over=False))
             self._report.update(goodput=_rounded(seconds), goodput_fraction=fraction(seconds))
-            if self._path is not None:
-                self._write(self._path, report)
+            if self._bucket is not None:
+                self._write(self._bucket, report)
         return seconds
 
     def close(self) -> None:
@@ -127,20 +125,21 @@ class Goodput:
         while not self._done.wait(WRITE_SECONDS):
             self.tell()
 
-    def _read(self, path: epath.Path) -> None:
+    def _read(self, bucket: Bucket) -> None:
         try:
-            if not path.exists():
+            stored = bucket.look(FILE)
+            if stored is None:
                 return
-            found = json.loads(path.read_text())
+            found = json.loads(stored.data)
             self._before = _sum(self._before, found["seconds"])
             self._attempts = found["attempts"]
             self._last = found["last"]
             self._before = _sum(self._before, of_attempt(found["last"], is_over=True))
             self._before["between_attempts"] += max(self._clock() - found["written"], 0.0)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning("Cannot read %s, the account begins anew: %s", path, error)
+            logger.warning("Cannot read %s, the account begins anew: %s", FILE, error)
 
-    def _write(self, path: epath.Path, report: Mapping[str, Any]) -> None:
+    def _write(self, bucket: Bucket, report: Mapping[str, Any]) -> None:
         content = {
             "attempts": self._attempts + 1,
             "seconds": _rounded(self._before),
@@ -148,11 +147,11 @@ class Goodput:
             "written": round(self._clock(), 3),
         }
         try:
-            atomic_files.replace_text(path, json.dumps(content, indent=1) + "\n")
+            bucket.write(FILE, json.dumps(content, indent=1) + "\n")
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning("Cannot write %s: %s", path, error)
+                logger.warning("Cannot write %s: %s", FILE, error)
 
 
 def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:

@@ -11,9 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from etils import epath
-
-from tpujob_trainer import atomic_files
+from tpujob_trainer.storage import open_bucket
 
 FILE = "samples.jsonl"
 LIMIT = 1000
@@ -22,16 +20,15 @@ LIMIT = 1000
 class SamplesFile:
     """Keeps texts; a tracker."""
 
-    def __init__(self, directory: epath.PathLike) -> None:
+    def __init__(self, directory: str) -> None:
         """Reads what is there.
 
         Raises:
             OSError: the directory cannot be read.
         """
-        self._path = epath.Path(directory) / FILE
-        self._lines: list[dict[str, Any]] = []
-        if self._path.exists():
-            self._lines = [json.loads(line) for line in self._path.read_text().splitlines()]
+        self._bucket = open_bucket(directory)
+        stored = self._bucket.look(FILE)
+        self._lines: list[dict[str, Any]] = [json.loads(line) for line in stored.data.splitlines()] if stored else []
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Nothing is kept of numbers."""
@@ -41,7 +38,7 @@ class SamplesFile:
         before = [line for line in self._lines if line["step"] < step]
         self._lines = [*before, {"step": step, "time": round(time.time(), 3), "prompt": prompt, "text": text}][-LIMIT:]
         whole = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in self._lines)
-        atomic_files.replace_text(self._path, whole)
+        self._bucket.write(FILE, whole)
 
     def close(self) -> None:
         """Everything is written already."""

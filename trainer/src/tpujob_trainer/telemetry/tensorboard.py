@@ -11,10 +11,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from etils import epath
 from tensorboardX import SummaryWriter
 
-from tpujob_trainer import atomic_files
+from tpujob_trainer.storage import is_local, open_bucket
 
 FLUSH_SECONDS = 30.0
 
@@ -29,7 +28,7 @@ class TensorBoard:
             directory: where it ends up, local or on a bucket.
             first_step: what an earlier attempt told of later steps is not shown any more.
         """
-        self._remote = None if atomic_files.is_local(directory) else epath.Path(directory)
+        self._remote = None if is_local(directory) else open_bucket(directory)
         self._folder = Path(tempfile.mkdtemp(prefix="tensorboard-")) if self._remote else Path(directory)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._writer = SummaryWriter(
@@ -65,6 +64,5 @@ class TensorBoard:
 
     def _copy(self) -> None:
         if self._remote is not None:
-            self._remote.mkdir(parents=True, exist_ok=True)
             for file in self._folder.iterdir():
-                (self._remote / file.name).write_bytes(file.read_bytes())
+                self._remote.write(file.name, file.read_bytes())

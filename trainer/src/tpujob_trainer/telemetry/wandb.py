@@ -14,9 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from etils import epath
-
-from tpujob_trainer import atomic_files
+from tpujob_trainer.storage import is_local, open_bucket
 
 FILE = "wandb.json"
 INIT_SECONDS = 120
@@ -48,7 +46,7 @@ class WandB:
             os.environ.setdefault(variable, str(local))  # the home directory may not be written to
         import wandb
 
-        where = Path(directory) if directory and atomic_files.is_local(directory) else local
+        where = Path(directory) if directory and is_local(directory) else local
         self._wandb = wandb
         self._run = wandb.init(
             project=project,
@@ -77,9 +75,9 @@ class WandB:
         self._run.finish()
 
 
-def run_id(directory: epath.PathLike) -> str:
+def run_id(directory: str) -> str:
     """The id of the run that this checkpoint directory belongs to, chosen the first time."""
-    path = epath.Path(directory) / FILE
-    atomic_files.create_text(path, json.dumps({"id": secrets.token_hex(4)}) + "\n")
-    found: str = json.loads(path.read_text())["id"]
+    bucket = open_bucket(directory)
+    bucket.create(FILE, json.dumps({"id": secrets.token_hex(4)}) + "\n")
+    found: str = json.loads(bucket.read(FILE))["id"]
     return found

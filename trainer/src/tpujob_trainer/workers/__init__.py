@@ -1,6 +1,5 @@
 """Independent workers that share one list of units through a bucket, and never talk to each other.
 
-- `objects`: Small objects below one directory, created, replaced and deleted under conditions.
 - `claims`: Leases on units: taken if absent, renewed, and taken over once they have not changed for a while.
 - `choice`: Which unit a worker tries next. Pure.
 - `board`: One listing of the finished units, made by one worker at a time and read by all.

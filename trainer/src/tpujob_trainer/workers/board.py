@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tpujob_trainer.storage import Bucket
 from tpujob_trainer.workers import results
 from tpujob_trainer.workers.claims import FOLDER as CLAIMS
 from tpujob_trainer.workers.claims import Sightings
-from tpujob_trainer.workers.objects import Objects
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Board:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: Bucket,
         worker: str,
         units: int,
         *,
@@ -83,15 +83,15 @@ class Board:
         if self._clock() - self._looked < at_most_every_seconds:
             return self.latest
         self._looked = self._clock()
-        found = self._objects.read(NAME)
+        found = self._objects.look(NAME)
         if found is None:
             generation = self._objects.create(NAME, self._content(None))
             return self.latest if generation is None else self._list(generation)
-        if found.generation != self._generation:
-            self._generation = found.generation
-            self.latest = self._parsed(found.content) or self.latest
-        if self._sightings.unchanged_seconds(NAME, found.generation, self._clock()) >= self._old_seconds:
-            announced = self._objects.replace(NAME, self._content(self.latest), found.generation)
+        if found.version != self._generation:
+            self._generation = found.version
+            self.latest = self._parsed(found.data) or self.latest
+        if self._sightings.unchanged_seconds(NAME, found.version, self._clock()) >= self._old_seconds:
+            announced = self._objects.replace(NAME, self._content(self.latest), version=found.version)
             if announced is not None:
                 return self._list(announced)
         return self.latest
@@ -102,7 +102,7 @@ class Board:
         done[results.units_in(self._objects.names(results.FOLDER))] = True
         made = Listing(done, len(self._objects.names(CLAIMS)))
         if announced is not None:
-            self._generation = self._objects.replace(NAME, self._content(made), announced)
+            self._generation = self._objects.replace(NAME, self._content(made), version=announced)
             if self._generation is not None:
                 self._sightings.unchanged_seconds(NAME, self._generation, self._clock())
         self.latest = made

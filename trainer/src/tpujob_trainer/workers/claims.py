@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tpujob_trainer import storage_errors
-from tpujob_trainer.workers.objects import Objects
+from tpujob_trainer.storage import Bucket
+from tpujob_trainer.storage import errors as storage_errors
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Claims:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: Bucket,
         worker: str,
         *,
         renew_seconds: float = RENEW_SECONDS,
@@ -104,24 +104,24 @@ class Claims:
             is_known: that another worker had it: it is looked at before it is created.
 
         Raises:
-            ValueError, TimeoutError: storage cannot be reached.
+            OSError: storage cannot be reached.
         """
         token = secrets.token_hex(4)
         name = _name(unit)
         if not is_known and (made := self._objects.create(name, self._record(token))) is not None:
             return self._holding(Held(unit, token, made))
-        found = self._objects.read(name)
+        found = self._objects.look(name)
         if found is None:
             self._sightings.forget(name)
             made = self._objects.create(name, self._record(token))
             return None if made is None else self._holding(Held(unit, token, made))
-        if self._sightings.unchanged_seconds(name, found.generation, self._clock()) < self._lapse_seconds:
+        if self._sightings.unchanged_seconds(name, found.version, self._clock()) < self._lapse_seconds:
             return None
-        made = self._objects.replace(name, self._record(token), found.generation)
+        made = self._objects.replace(name, self._record(token), version=found.version)
         if made is None:
             return None
         self._sightings.forget(name)
-        before = holder(found.content)
+        before = holder(found.data)
         logger.warning("Unit %d: the lease of %s has lapsed, and is taken over", unit, before)
         return self._holding(Held(unit, token, made, taken_over_from=before))
 
@@ -134,15 +134,15 @@ class Claims:
                 return
             try:
                 self._delete(held)
-            except (ValueError, TimeoutError) as error:
+            except OSError as error:
                 logger.debug("Cannot release unit %d, it will lapse: %s", held.unit, storage_errors.brief(error))
 
     def _delete(self, held: Held) -> None:
-        if self._objects.delete(_name(held.unit), held.generation):
+        if self._objects.delete(_name(held.unit), version=held.generation):
             return
-        found = self._objects.read(_name(held.unit))
-        if found is not None and json.loads(found.content).get("token") == held.token:
-            self._objects.delete(_name(held.unit), found.generation)  # a renewal whose answer did not arrive
+        found = self._objects.look(_name(held.unit))
+        if found is not None and json.loads(found.data).get("token") == held.token:
+            self._objects.delete(_name(held.unit), version=found.version)  # a renewal whose answer did not arrive
 
     def close(self) -> None:
         """Releases all that is held."""
@@ -166,29 +166,29 @@ class Claims:
             if held.is_lost or self._held.get(held.unit) is not held:
                 return
         try:
-            made = self._objects.replace(_name(held.unit), self._record(held.token), held.generation)
-        except (ValueError, TimeoutError) as error:
+            made = self._objects.replace(_name(held.unit), self._record(held.token), version=held.generation)
+        except OSError as error:
             logger.debug("Cannot renew the lease of unit %d: %s", held.unit, storage_errors.brief(error))
             return
         if made is not None:
             held.generation = made
             return
-        found = self._objects.read(_name(held.unit))
-        if found is not None and json.loads(found.content).get("token") == held.token:
-            held.generation = found.generation  # an earlier renewal whose answer did not arrive
+        found = self._objects.look(_name(held.unit))
+        if found is not None and json.loads(found.data).get("token") == held.token:
+            held.generation = found.version  # an earlier renewal whose answer did not arrive
             return
         held.is_lost = True
         logger.warning(
             "Unit %d: this worker was away for too long; %s has it now",
             held.unit,
-            holder(found.content) if found else "nobody",
+            holder(found.data) if found else "nobody",
         )
 
     def _renew(self) -> None:
         while not self._closed.wait(self._renew_seconds):
             try:
                 self.renew()
-            except (ValueError, TimeoutError) as error:
+            except OSError as error:
                 logger.debug("Cannot renew leases: %s", storage_errors.brief(error))
 
     def _holding(self, held: Held) -> Held:

@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tpujob_trainer.storage import Bucket
 from tpujob_trainer.workers import choice, failures, results
 from tpujob_trainer.workers.board import Board
 from tpujob_trainer.workers.choice import DONE, FREE, TAKEN
 from tpujob_trainer.workers.claims import Claims, Held
-from tpujob_trainer.workers.objects import Objects
 from tpujob_trainer.workers.results import UnitResult
 from tpujob_trainer.workers.uploads import Scratch, Uploads
 
@@ -93,7 +93,7 @@ class Engine:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: Bucket,
         claims: Claims,
         board: Board,
         uploads: Uploads,

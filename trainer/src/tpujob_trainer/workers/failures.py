@@ -7,8 +7,9 @@ import itertools
 import json
 import logging
 
-from tpujob_trainer import errors, storage_errors
-from tpujob_trainer.workers.objects import Objects
+from tpujob_trainer import errors
+from tpujob_trainer.storage import Bucket
+from tpujob_trainer.storage import errors as storage_errors
 
 logger = logging.getLogger(__name__)
 
@@ -17,12 +18,12 @@ FOLDER = "failures/"
 _NUMBERS = itertools.count()
 
 
-def record(objects: Objects, worker: str, unit: int | None, error: BaseException) -> None:
+def record(objects: Bucket, worker: str, unit: int | None, error: BaseException) -> None:
     """Leaves word of a failure, as far as storage answers."""
     text = {"worker": worker, "unit": unit, "cause": cause_of(error), "message": storage_errors.brief(error)}
     try:
         objects.create(f"{FOLDER}{worker}-{next(_NUMBERS)}.json", json.dumps(text).encode())
-    except (ValueError, TimeoutError) as failed:
+    except OSError as failed:
         logger.warning("Cannot write down a failure: %s", storage_errors.brief(failed))
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tpujob_trainer.storage import Bucket
 from tpujob_trainer.workers.claims import unit_name
-from tpujob_trainer.workers.objects import Objects
 
 FOLDER = "done/"
 OUTPUTS = "out/"
@@ -71,12 +71,12 @@ def parse(content: bytes) -> UnitResult:
     return UnitResult(**{**kept, "files": tuple(OutputFile(**file) for file in values["files"])})
 
 
-def is_done(objects: Objects, unit: int) -> bool:
+def is_done(objects: Bucket, unit: int) -> bool:
     """Whether somebody has finished the unit."""
-    return objects.read(name_of(unit)) is not None
+    return objects.look(name_of(unit)) is not None
 
 
-def mark_done(objects: Objects, result: UnitResult) -> bool:
+def mark_done(objects: Bucket, result: UnitResult) -> bool:
     """Whether this result is the one that counts."""
     return objects.create(name_of(result.unit), result.to_json()) is not None
 

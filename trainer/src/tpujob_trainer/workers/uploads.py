@@ -20,8 +20,8 @@ from typing import Any
 import fsspec.core
 import google_crc32c
 
-from tpujob_trainer import atomic_files
 from tpujob_trainer.data.sources.retrying import Retrying
+from tpujob_trainer.storage import is_local
 from tpujob_trainer.workers.claims import Held, unit_name
 from tpujob_trainer.workers.failures import ScratchFullError
 from tpujob_trainer.workers.results import OUTPUTS, OutputFile
@@ -102,7 +102,7 @@ class Uploads:
         self._directory = directory.rstrip("/")
         self._retrying = retrying or Retrying(limit_seconds=LIMIT_SECONDS)
         self._filesystem, self._root = fsspec.core.url_to_fs(self._directory)
-        if atomic_files.is_local(directory):
+        if is_local(directory):
             (Path(directory) / OUTPUTS).mkdir(parents=True, exist_ok=True)
 
     def upload(self, held: Held, number: int, file: Path, rows: int) -> OutputFile:

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tpujob_trainer import storage_errors
 from tpujob_trainer.data.sources.read_meter import METER, ReadMeter
 from tpujob_trainer.errors import TrainerError, brief
+from tpujob_trainer.storage import errors as storage_errors
 
 logger = logging.getLogger(__name__)
 

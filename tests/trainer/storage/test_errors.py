@@ -5,7 +5,7 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from tpujob_trainer import storage_errors
+from tpujob_trainer.storage import errors as storage_errors
 
 
 def caused(error: Exception, cause: Exception) -> Exception:

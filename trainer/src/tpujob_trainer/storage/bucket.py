@@ -1,0 +1,90 @@
+"""What a bucket can do, and the bucket at a URL.
+
+A further backend is a module with a class that has these methods, and a line in `open_bucket`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Protocol
+
+from etils import epath
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """An object as it was read."""
+
+    data: bytes
+    version: bytes
+    """Changes with every write; for conditional writes."""
+
+
+class Bucket(Protocol):
+    """The objects under one URL. Methods may be called from any thread.
+
+    Nothing is cached: a read sees what any other process wrote before. Every method raises OSError with the name of the
+    object when storage fails: PermissionError when it refuses, TimeoutError or ConnectionError when it is out of reach
+    (`storage.errors` tells them from each other).
+    """
+
+    url: str
+    """Of the folder that names are relative to, without a slash at its end."""
+
+    def read(self, name: str) -> bytes:
+        """The content of an object.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
+    def look(self, name: str) -> Stored | None:
+        """The content of an object and its version; None when there is none."""
+
+    def write(self, name: str, data: bytes | str) -> None:
+        """Writes an object in the place of the one that may be there. Readers see the one or the other, whole."""
+
+    def create(self, name: str, data: bytes | str) -> bytes | None:
+        """Writes an object unless there is one. Of several that try at once with different data, one succeeds.
+
+        Returns:
+            The version; None when there is an object with other data.
+        """
+
+    def replace(self, name: str, data: bytes | str, *, version: bytes) -> bytes | None:
+        """Writes an object if it still has this version.
+
+        Returns:
+            The new version; None when the object has changed or is gone, and was left alone. An answer that was lost on
+            its way looks like that as well: an object with the same data counts as written.
+        """
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The names that begin with `prefix`, sorted, those in folders below included."""
+
+    def delete(self, name: str, *, version: bytes | None = None) -> bool:
+        """Removes an object, with `version` only if it still has that; whether it is gone."""
+
+
+def open_bucket(url: epath.PathLike) -> Bucket:
+    """The bucket at a `gs://` address, a local path, or whatever else fsspec opens. Nothing is read yet."""
+    return _open(str(Path(url).absolute()) if is_local(url) else str(url).rstrip("/"))
+
+
+@functools.cache
+def _open(url: str) -> Bucket:
+    # Imported here: the libraries take a while, and a process needs one of them.
+    if is_local(url) or url.startswith("gs://"):
+        from tpujob_trainer.storage.tensorstore_bucket import TensorStoreBucket
+
+        return TensorStoreBucket(url)
+    from tpujob_trainer.storage.fsspec_bucket import FsspecBucket
+
+    return FsspecBucket(url)
+
+
+def is_local(url: epath.PathLike) -> bool:
+    """Whether the URL is a path on a mounted file system."""
+    return "://" not in str(url)
