@@ -15,11 +15,12 @@ import signal
 import sys
 
 import aiohttp
+from prometheus_client import REGISTRY
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.controller.http import serving
+from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.leader_election import Leadership
-from tpujob_operator.controller.phase_gauge import PhaseCounts
 from tpujob_operator.controller.reconcile import Reconciler
 from tpujob_operator.controller.resync import Resync
 from tpujob_operator.controller.watch_staleness import WatchStaleness
@@ -45,15 +46,15 @@ async def run(settings: Settings) -> None:
         aiohttp.ClientSession(trust_env=False) as session,
         asyncio.TaskGroup() as tasks,
     ):
-        staleness, evidence, phases = WatchStaleness(), Evidence(), PhaseCounts()
+        staleness, evidence, jobs = WatchStaleness(), Evidence(), JobGauges(lambda: storage.may_write())
         reports = Reports(session, interval=settings.report_interval_seconds)
         gatherer = Gatherer(storage, evidence, reports, settings)
         leadership = Leadership(storage, settings) if settings.leader_election else None
         if leadership is not None:
             storage.may_write = lambda: leadership.is_leader
-        reconciler = Reconciler(storage, gatherer, settings, phases, leads=storage.may_write)
+        reconciler = Reconciler(storage, gatherer, settings, jobs, leads=storage.may_write)
         queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile)
-        resync = Resync(storage, settings, add=queue.add, staleness=staleness, phases=phases)
+        resync = Resync(storage, settings, add=queue.add, staleness=staleness, jobs=jobs)
 
         def notice(seen: Seen) -> None:
             key = job_of(seen)
@@ -66,6 +67,7 @@ async def run(settings: Settings) -> None:
             queue.add(key)
 
         watches = Watches(settings, notice)
+        REGISTRY.register(jobs)
         async with serving(staleness, settings):
             running = [tasks.create_task(queue.run()), tasks.create_task(resync.run())]
             if leadership is not None:

@@ -16,7 +16,18 @@ RECONCILE_SECONDS = Histogram(
 )
 LEADER = Gauge(PREFIX + "leader", "Whether this process holds the Lease, and so is the one that writes.")
 QUEUED = Gauge(PREFIX + "queued_jobs", "Jobs that wait for a reconcile now.")
-JOBS = Gauge(PREFIX + "jobs", "TpuTrainingJobs by phase, as of the last resync and the reconciles since.", ["phase"])
+JOBS = PREFIX + "jobs"
+JOBS_HELP = "TpuTrainingJobs by phase, as the leading operator knows them."
+JOB_PHASE = PREFIX + "job_phase"
+JOB_PHASE_HELP = "1 for the phase that a job is in, as the leading operator knows it."
+JOB_HOSTS = PREFIX + "job_hosts"
+JOB_HOSTS_HELP = "Hosts that a job needs."
+JOB_HOSTS_READY = PREFIX + "job_hosts_ready"
+JOB_HOSTS_READY_HELP = "Hosts of a job that are ready or have finished."
+JOB_CHIPS = PREFIX + "job_chips"
+JOB_CHIPS_HELP = "TPU chips that a job holds now; 0 while it holds no machines, and for `cpu` accelerators."
+JOB_RESTARTS = PREFIX + "job_restarts"
+JOB_RESTARTS_HELP = "Restarts of a job so far by cause: Crash, Disruption, Unexplained."
 RESTARTS = Counter(
     PREFIX + "restarts_total", "Restarts of jobs by cause: Crash, Disruption, Unexplained, Suspension.", ["cause"]
 )

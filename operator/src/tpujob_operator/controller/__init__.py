@@ -4,7 +4,7 @@
   done.
 - `http`: The HTTP side: /healthz and /readyz on one port, /metrics on another.
 - `leader_election`: Which of several operators writes: the holder of a Lease, for as long as it can be sure of it.
-- `phase_gauge`: How many jobs are in which phase, for the metrics.
+- `job_gauges`: What the metrics say of each job: its phase, its hosts and chips, its restarts by cause.
 - `reconcile`: The one reconcile behind every trigger: look, decide, do, and say when to look again.
 - `resync`: Looks at every job from time to time although nothing was heard of it: the net under the watches.
 - `watch_staleness`: Whether the watches still tell what happens: what a list shows must have come through the watch,

@@ -11,7 +11,7 @@ from tpujob_operator import metrics
 from tpujob_operator.api.conditions import TERMINAL
 from tpujob_operator.api.status import Phase
 from tpujob_operator.controller.apply import act
-from tpujob_operator.controller.phase_gauge import PhaseCounts
+from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.work_queue import backoff_seconds
 from tpujob_operator.decide import restart_accounting
 from tpujob_operator.decide.chain import decide
@@ -45,7 +45,7 @@ class Reconciler:
         storage: Storage,
         gatherer: Gatherer,
         settings: Settings,
-        phases: PhaseCounts,
+        jobs: JobGauges,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
         """Keeps the parts.
@@ -54,14 +54,14 @@ class Reconciler:
             storage: For writing.
             gatherer: For reading.
             settings: What decisions depend on.
-            phases: Told the phase of each job, for the metrics.
+            jobs: Told the facts of each job, for the metrics.
             leads: Whether this process is the one to act; all jobs are due again when it becomes that.
         """
         self._leads = leads
         self._storage = storage
         self._gatherer = gatherer
         self._settings = settings
-        self._phases = phases
+        self._jobs = jobs
         self._failures: dict[Key, int] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -94,7 +94,7 @@ class Reconciler:
     async def _pass(self, key: Key) -> float | None:
         seen = await self._gatherer.gather(key)
         if seen is None:
-            self._phases.forget(key)
+            self._jobs.forget(key)
             return None
         observed, jobset = seen
         decision = decide(observed, self._settings)
@@ -105,7 +105,7 @@ class Reconciler:
                 return REFUSAL_SECONDS
             raise
         phase = str(decision.status["phase"])
-        self._phases.note(key, phase)
+        self._jobs.note(key, JobFacts.of(observed.spec, {**observed.status, **decision.status}))
         for cause, count in restart_accounting.booked_between(observed.status, decision.status).items():
             metrics.RESTARTS.labels(str(cause)).inc(count)
         if decision.network_policy is not None:

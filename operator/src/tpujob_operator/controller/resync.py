@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.api.conditions import TERMINAL
-from tpujob_operator.controller.phase_gauge import PhaseCounts
+from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.controller.work_queue import backoff_seconds
 from tpujob_operator.kube import errors
@@ -35,7 +35,7 @@ class Resync:
         *,
         add: Callable[[Key, float], None],
         staleness: WatchStaleness,
-        phases: PhaseCounts,
+        jobs: JobGauges,
     ) -> None:
         """Keeps the parts.
 
@@ -44,13 +44,13 @@ class Resync:
             settings: Which namespaces, how often.
             add: Asks for a reconcile of a job, in some seconds.
             staleness: Told what was listed.
-            phases: Told which jobs there are.
+            jobs: Told which jobs there are, for the metrics.
         """
         self._storage = storage
         self._settings = settings
         self._add = add
         self._staleness = staleness
-        self._phases = phases
+        self._jobs = jobs
         self._wanted = asyncio.Event()
 
     def soon(self) -> None:
@@ -84,7 +84,7 @@ class Resync:
         jobsets = await self._storage.list_jobsets(namespaces)
         self._staleness.note_listed(kubernetes_names.PLURAL, jobs)
         self._staleness.note_listed(kubernetes_names.JOBSET_PLURAL, jobsets)
-        self._phases.keep_only({_key(job): str((job.get("status") or {}).get("phase", "")) for job in jobs})
+        self._jobs.keep_only({_key(job): JobFacts.of(job["spec"], job.get("status") or {}) for job in jobs})
         # One that is over matters as long as it has a JobSet, whose time to live is counted here.
         with_jobset = {_key(jobset) for jobset in jobsets}
         due = [_key(job) for job in jobs if not _is_over(job) or _key(job) in with_jobset]

@@ -42,7 +42,7 @@ GAUGES = {
         "tpujob_data_wait_fraction",
         "Part of the last minute for which the loop waited for data; absent before the second batch.",
     ),
-    "restored_from": ("tpujob_restored_from_step", "Step of the checkpoint that this attempt went on from."),
+    "restored_from": ("tpujob_restored_from_step", "Step of the checkpoint from which this attempt continued."),
 }
 """Fact of the report → metric. Absent while the fact is not known."""
 
@@ -72,7 +72,7 @@ class Metrics:
         )
         self.checkpoint_commit_seconds = prometheus_client.Histogram(
             "tpujob_checkpoint_commit_seconds",
-            "Time from the begin of a save to its commit.",
+            "Time from the start of a save to its commit.",
             buckets=CHECKPOINT_SECONDS_BUCKETS,
             registry=self.registry,
         )
@@ -89,7 +89,7 @@ class Metrics:
         )
         self.checkpoints_passed_over = prometheus_client.Counter(
             "tpujob_checkpoints_passed_over",
-            "Saves that were not begun, since storage was busy with the one before.",
+            "Saves that were not started, because storage was busy with the one before.",
             registry=self.registry,
         )
         self.checkpoints_unusable = prometheus_client.Counter(
@@ -99,19 +99,21 @@ class Metrics:
         )
         self.tracker_failures = prometheus_client.Counter(
             "tpujob_tracker_failures",
-            "What could not be told to an experiment tracker.",
+            "Events that did not reach an experiment tracker.",
             labelnames=["tracker"],
             registry=self.registry,
         )
         self.devices: Sequence[Any] = ()
         """Of this process, once JAX has started; asked for their memory."""
-        self._heartbeat = prometheus_client.Gauge(HEARTBEAT, "When the loop last turned.", registry=self.registry)
+        self._heartbeat = prometheus_client.Gauge(
+            HEARTBEAT, "When the training loop last turned.", registry=self.registry
+        )
         self.registry.register(_FromReport(report))
         self.registry.register(_FromReads(METER))
         self.registry.register(_FromProcess(self))
 
     def heartbeat(self) -> None:
-        """Says that the loop turned."""
+        """Records that the training loop made a turn."""
         self._heartbeat.set(time.time())
 
     def exposition(self) -> bytes:
@@ -174,10 +176,10 @@ class _FromProcess(Collector):
         yield CounterMetricFamily(
             "tpujob_compile_cache_misses", "Programs that were not in the compile cache.", value=COUNTS.misses
         )
-        yield GaugeMetricFamily("tpujob_host_memory_bytes", "Memory of this process.", value=resident_bytes())
+        yield GaugeMetricFamily("tpujob_host_memory_bytes", "Resident memory of this process.", value=resident_bytes())
         memory = GaugeMetricFamily(
             "tpujob_device_memory_bytes",
-            "Memory of each device of this process; absent where the device does not tell.",
+            "Memory of each device of this process; absent where the device does not report it.",
             labels=["device", "kind"],
         )
         for device in self._metrics.devices:

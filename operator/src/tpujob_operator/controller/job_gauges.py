@@ -1,0 +1,115 @@
+"""What the metrics say of each job: its phase, its hosts and chips, its restarts by cause.
+
+Only the operator that leads answers. The others learn of a job's phase minutes late, from lists, and two answers for
+one job would make an alert of a phase that has passed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tpujob_operator import metrics
+from tpujob_operator.api.status import Phase
+from tpujob_operator.errors import InvalidField
+from tpujob_operator.observe.terminations import Key
+from tpujob_operator.topology.parse import COUNT_LABEL, parse_accelerator
+
+JOB_LABELS = ("job_namespace", "job_name")
+"""Not `namespace`: that one names the scraped pod's."""
+HOLDS_MACHINES = (Phase.STARTING, Phase.RUNNING, Phase.STALLED, Phase.RESTARTING, Phase.STOPPING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """What the metrics say of one job."""
+
+    phase: str
+    accelerator: str = ""
+    """As the spec names it."""
+    hosts: int = 0
+    hosts_ready: int = 0
+    chips: int = 0
+    """TPU chips of all its hosts; 0 for `cpu` and for a name that stands for nothing."""
+    restarts: tuple[tuple[str, int], ...] = ()
+    """By cause."""
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any], status: Mapping[str, Any]) -> JobFacts:
+        """Those of a job with this spec, valid or not, and this status."""
+        disruptions, unexplained = status.get("disruptions") or 0, status.get("unexplainedRestarts") or 0
+        crashes = (status.get("restarts") or 0) - disruptions - unexplained
+        hosts = status.get("hosts") or 0
+        return cls(
+            phase=str(status.get("phase", "")),
+            accelerator=str(spec.get("accelerator", "")),
+            hosts=hosts,
+            hosts_ready=status.get("hostsReady") or 0,
+            chips=hosts * _chips_per_host(spec),
+            restarts=(("Crash", max(crashes, 0)), ("Disruption", disruptions), ("Unexplained", unexplained)),
+        )
+
+
+class JobGauges(Collector):
+    """The facts of every job that is not gone."""
+
+    def __init__(self, leads: Callable[[], bool] = lambda: True) -> None:
+        """`leads`: whether this process is the one that acts, and so the one that answers."""
+        self._leads = leads
+        self._jobs: dict[Key, JobFacts] = {}
+
+    def note(self, key: Key, facts: JobFacts) -> None:
+        """These are this job's facts now."""
+        self._jobs[key] = facts
+
+    def forget(self, key: Key) -> None:
+        """This job is gone."""
+        self._jobs.pop(key, None)
+
+    def keep_only(self, jobs: Mapping[Key, JobFacts]) -> None:
+        """These are all the jobs there are; what a reconcile has said of one counts more than what was listed."""
+        self._jobs = {
+            key: self._jobs.get(key, facts) for key, facts in jobs.items() if facts.phase or key in self._jobs
+        }
+
+    def collect(self) -> Iterable[Metric]:
+        """The families, without samples where another operator leads."""
+        jobs = sorted(self._jobs.items()) if self._leads() else []
+        yield self._by_phase(jobs)
+        phases = GaugeMetricFamily(metrics.JOB_PHASE, metrics.JOB_PHASE_HELP, labels=[*JOB_LABELS, "phase"])
+        hosts = GaugeMetricFamily(metrics.JOB_HOSTS, metrics.JOB_HOSTS_HELP, labels=JOB_LABELS)
+        ready = GaugeMetricFamily(metrics.JOB_HOSTS_READY, metrics.JOB_HOSTS_READY_HELP, labels=JOB_LABELS)
+        chips = GaugeMetricFamily(metrics.JOB_CHIPS, metrics.JOB_CHIPS_HELP, labels=[*JOB_LABELS, "accelerator"])
+        restarts = GaugeMetricFamily(metrics.JOB_RESTARTS, metrics.JOB_RESTARTS_HELP, labels=[*JOB_LABELS, "cause"])
+        for key, facts in jobs:
+            phases.add_metric([*key, facts.phase], 1)
+            hosts.add_metric(key, facts.hosts)
+            ready.add_metric(key, facts.hosts_ready)
+            chips.add_metric([*key, facts.accelerator], facts.chips if facts.phase in HOLDS_MACHINES else 0)
+            for cause, count in facts.restarts:
+                restarts.add_metric([*key, cause], count)
+        yield from (phases, hosts, ready, chips, restarts)
+
+    def _by_phase(self, jobs: list[tuple[Key, JobFacts]]) -> Metric:
+        family = GaugeMetricFamily(metrics.JOBS, metrics.JOBS_HELP, labels=["phase"])
+        if self._leads():
+            counts = Counter(facts.phase for _, facts in jobs)
+            for phase in Phase:
+                family.add_metric([str(phase)], counts[phase])
+        return family
+
+
+def _chips_per_host(spec: Mapping[str, Any]) -> int:
+    wanted = str((spec.get("nodeSelector") or {}).get(COUNT_LABEL, ""))
+    try:
+        accelerator = parse_accelerator(
+            str(spec.get("accelerator", "")), chips_per_host=int(wanted) if wanted.isdecimal() else None
+        )
+    except InvalidField:
+        return 0
+    return accelerator.chips_per_host if accelerator.is_tpu else 0

@@ -1,0 +1,116 @@
+"""Every metric of trainer and operator, read from the code that exports it."""
+
+import typing
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client.core import Metric
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from tpujob_operator import metrics as operator_metrics
+from tpujob_operator.api.status import Phase as JobPhase
+from tpujob_operator.controller.job_gauges import JobGauges
+from tpujob_trainer.data.sources.read_meter import CAUSES
+from tpujob_trainer.telemetry.goodput import CATEGORIES
+from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.report import Phase as ProcessPhase
+from tpujob_trainer.telemetry.report import Report
+
+LIBRARY_PREFIXES = ("process_", "python_")
+"""Of prometheus_client itself, in the operator's /metrics."""
+
+PROCESS_PHASES = typing.get_args(ProcessPhase)
+LABEL_VALUES: dict[str, tuple[str, ...] | str] = {
+    "category": CATEGORIES,
+    "cause": CAUSES,
+    "kind": ("in_use", "peak", "limit"),
+    "device": "id of a device of this process",
+    "outcome": "`used`, and each cause for which a row is left out",
+    "tracker": "`tensorboard`, `wandb`",
+    "accelerator": "as in `spec.accelerator`",
+    "job_namespace": "namespace of the TpuTrainingJob",
+    "job_name": "name of the TpuTrainingJob",
+    "resource": "`tputrainingjobs`, `jobsets`, `pods` and what else the operator asks for",
+    "method": "HTTP method",
+    "status": "HTTP status, or `none` without an answer",
+    "result": "see the metric's meaning",
+}
+"""What a label can say; `phase` and `cause` differ between trainer and operator, see `label_values`."""
+UNIT_ENDINGS = {
+    "_timestamp_seconds": "Unix time, s",
+    "_tokens_per_second": "tokens/s",
+    "_seconds": "s",
+    "_bytes": "bytes",
+    "_ratio": "0 to 1",
+    "_fraction": "0 to 1",
+    "_loss": "nats per token",
+    "_tokens": "tokens",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One metric."""
+
+    name: str
+    """As a query writes it; a histogram's without `_bucket`, `_sum` and `_count`."""
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+    buckets: int = 0
+
+    @property
+    def unit(self) -> str:
+        """In words; `count` where the name names no unit."""
+        base = self.name.removesuffix("_total")
+        return next((unit for ending, unit in UNIT_ENDINGS.items() if base.endswith(ending)), "count")
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The names that a query can use."""
+        if self.kind != "histogram":
+            return (self.name,)
+        return tuple(f"{self.name}{ending}" for ending in ("_bucket", "_count", "_sum"))
+
+
+def trainer() -> list[Family]:
+    """What a training process exports, by name."""
+    return _families(Metrics(Report()).registry)
+
+
+def operator() -> list[Family]:
+    """What an operator exports, by name."""
+    registry = CollectorRegistry()
+    for collector in vars(operator_metrics).values():
+        if isinstance(collector, MetricWrapperBase):
+            registry.register(collector)
+    registry.register(JobGauges())
+    return _families(registry)
+
+
+def label_values(family: Family, label: str) -> tuple[str, ...] | str:
+    """The values that a label of this metric can have: all of them, or in words where they are not fixed."""
+    if label == "phase":
+        return tuple(JobPhase) if family.name.startswith(operator_metrics.PREFIX) else PROCESS_PHASES
+    if label == "cause" and family.name.startswith(operator_metrics.PREFIX):
+        causes = ("Crash", "Disruption", "Unexplained")
+        return causes if "job_name" in family.labels else (*causes, "Suspension")
+    return LABEL_VALUES[label]
+
+
+def _families(registry: CollectorRegistry) -> list[Family]:
+    collectors: Iterable[Collector] = registry._collector_to_names
+    return sorted((family for one in collectors for family in _of_collector(one)), key=lambda family: family.name)
+
+
+def _of_collector(collector: Collector) -> Iterator[Family]:
+    for metric in collector.collect():
+        labels = collector._labelnames if isinstance(collector, MetricWrapperBase) else _labels(metric)
+        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+        buckets = len(getattr(collector, "_upper_bounds", ()))
+        yield Family(name, metric.type, tuple(labels), metric.documentation, buckets)
+
+
+def _labels(metric: Metric) -> tuple[str, ...]:
+    return tuple(getattr(metric, "_labelnames", ()))
