@@ -104,6 +104,10 @@ REFUSED = {
     "negative ttl": (manifest(ttlSecondsAfterFinished=-1), ["spec.ttlSecondsAfterFinished"]),
     "a million crashes": (manifest(restarts={"crashes": 10**6}), ["spec.restarts.crashes"]),
     "a strange queue": (manifest(queue="a/b"), ["spec.queue"]),
+    "Kueue's topology without a queue": (
+        manifest(placement={"requiredTopology": "cloud.google.com/gke-nodepool"}),
+        ["spec.placement.requiredTopology", "give queue, and no workers"],
+    ),
     "a strange account": (manifest(serviceAccountName="../x"), ["spec.serviceAccountName"]),
     "a strange policy": (manifest(imagePullPolicy="always"), ['supported values: "Always"']),
     "an image with spaces": (container_manifest(image="a b"), ["spec.image"]),

@@ -37,7 +37,14 @@ BATCH_JOB_NAME = "batch.kubernetes.io/job-name"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Index of a pod within its Job: the host."""
 
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+# Kueue: kubernetes-sigs/kueue:apis/kueue/v1beta2/topology_types.go.
+_KUEUE = "kueue.x-k8s.io/"
+KUEUE_QUEUE = _KUEUE + "queue-name"
+KUEUE_REQUIRED_TOPOLOGY = _KUEUE + "podset-required-topology"
+"""Annotation on a pod template: the node label whose value all pods of the replicated job share."""
+KUEUE_SLICE_REQUIRED_TOPOLOGY = _KUEUE + "podset-slice-required-topology"
+"""The same for each group of `KUEUE_SLICE_SIZE` pods."""
+KUEUE_SLICE_SIZE = _KUEUE + "podset-slice-size"
 
 REPLICATED_JOB = "w"
 """Name of the one replicated job; short, because pod names have 63 characters for everything."""

@@ -12,6 +12,7 @@ from tpujob_operator.jobset.build import materialize, spec_hash
 from tpujob_operator.settings import Settings
 
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+POOL = "cloud.google.com/gke-nodepool"
 SETTINGS = Settings()
 
 
@@ -39,7 +40,8 @@ def _main(given: dict[str, Any]) -> dict[str, Any]:
     [
         ({"accelerator": "v5e-16"}, True),
         ({"accelerator": "v5e-16", "slices": 4}, True),
-        ({"accelerator": "v5e-16", "queue": "team"}, False),
+        ({"accelerator": "v5e-16", "queue": "team"}, True),
+        ({"accelerator": "v5e-16", "queue": "team", "placement": {"requiredTopology": POOL}}, False),
         ({"accelerator": "v6e-8"}, False),
         ({"accelerator": "v6e-8", "workers": 4}, False),
         ({"accelerator": "cpu:4x1"}, False),
@@ -55,6 +57,22 @@ def test_only_multi_host_slices_have_a_node_pool_each(spec: dict[str, Any], is_e
 )
 def test_a_queued_jobset_is_born_suspended(spec: dict[str, Any], suspended: bool) -> None:
     assert _jobset(manifest(**spec))["spec"]["suspend"] is suspended
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations"),
+    [
+        ({"queue": "team"}, None),
+        ({"queue": "team", "placement": {"requiredTopology": POOL}}, {"kueue.x-k8s.io/podset-required-topology": POOL}),
+        (
+            {"queue": "team", "slices": 3, "placement": {"requiredTopology": POOL}},
+            {"kueue.x-k8s.io/podset-slice-required-topology": POOL, "kueue.x-k8s.io/podset-slice-size": "4"},
+        ),
+    ],
+)
+def test_kueue_is_asked_to_place_whole_slices(spec: dict[str, Any], annotations: dict[str, str] | None) -> None:
+    template = _job_spec(manifest(accelerator="v5e-16", **spec))["template"]
+    assert template["metadata"].get("annotations") == annotations
 
 
 def test_the_queue_is_a_label() -> None:

@@ -6,6 +6,8 @@
 - `fields`: The shape that all parts of a resource share, and the kinds of value that occur more than once.
 - `job`: A TpuTrainingJob as typed values, each field well-formed; `load.load_job` checks it as a whole.
 - `load`: The custom resource: the only place where a manifest becomes a job.
+- `scheduling`: Fields of `spec` that choose machines: how they are paid for, where they lie, which taints are
+  tolerated.
 - `spec`: `spec` of a TpuTrainingJob: what a person may ask for. The docstrings below are what `kubectl explain`
   shows.
 - `status`: `status` of a TpuTrainingJob: what the operator saw, in the words of `kubectl get`. Written by the

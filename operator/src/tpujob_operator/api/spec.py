@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from tpujob_operator.api.fields import DataKey, LabelKey, LabelValue, ObjectName, Part, Quantity, QueueName
+from tpujob_operator.api.scheduling import Capacity, Placement, Toleration
 
 EnvName = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 Argument = Annotated[str, StringConstraints(max_length=8192)]
@@ -63,43 +64,6 @@ class Restarts(Part):
 
     crashes: Annotated[int, Field(ge=0, le=1000)] = 3
     """Crashes in a row that are restarted; refilled whenever a checkpoint has advanced. Default 3."""
-
-
-class Reservation(Part):
-    """A specific reservation of TPUs."""
-
-    name: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")]
-    """Name of the reservation."""
-    project: (
-        Annotated[str, StringConstraints(min_length=6, max_length=63, pattern=r"^[a-z]([-a-z0-9:.]*[a-z0-9])?$")] | None
-    ) = None
-    """Project that owns it, for a shared one. Default: the cluster's own project."""
-
-
-class Capacity(Part):
-    """How the machines are paid for: at most one of the three. Default: on demand, or what the node pool is."""
-
-    spot: bool | None = None
-    """Spot machines: cheaper, and taken away with about 30 seconds of notice."""
-    reservation: Reservation | None = None
-    """Machines of a reservation."""
-    flex_start: bool | None = None
-    """Flex-start: waits for capacity, then keeps it for at most 7 days. Not for v4."""
-
-
-class Toleration(Part):
-    """A node taint that the job's pods may ignore. The TPU taint is tolerated anyway."""
-
-    key: LabelKey
-    """Key of the taint."""
-    operator: Literal["Equal", "Exists"] = "Equal"
-    """Equal or Exists. Default Equal."""
-    value: LabelValue | None = None
-    """Value of the taint, with Equal."""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Effect of the taint. Default: every effect."""
-    toleration_seconds: Annotated[int, Field(ge=0, le=86400)] | None = None
-    """Seconds to stay after a NoExecute taint appears. Default: for ever."""
 
 
 class ResourceAmounts(Part):
@@ -168,6 +132,8 @@ class Spec(Part):
     """Spot, reserved or flex-start machines."""
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] | None = None
     """More node labels that the machines must have."""
+    placement: Placement | None = None
+    """Where in the cluster the slices lie. Default: one node pool for each multi-host slice."""
     tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = None
     """More node taints to ignore."""
     startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 600

@@ -144,6 +144,11 @@ def _placement(job: TpuTrainingJob) -> Problems:
         ]
         if len(chosen) > 1:
             yield f"spec.capacity: {' and '.join(chosen)} exclude each other; keep one"
+    if spec.placement is not None and spec.placement.required_topology is not None:
+        if spec.queue is None:
+            yield "spec.placement.requiredTopology: is for Kueue, and the job has no queue; set queue, or leave it out"
+        if spec.workers is not None:
+            yield "spec.placement.requiredTopology: is for hosts that talk to each other; workers do not"
     for key, value in (spec.node_selector or {}).items():
         path = f'spec.nodeSelector["{key}"]'
         if key in OWNED_SELECTORS:

@@ -108,6 +108,11 @@ def spec_rules() -> list[Rule]:
             "slices and workers exclude each other: slices train together, workers are independent",
         ),
         _rule(
+            "!has(self.placement) || !has(self.placement.requiredTopology) || (has(self.queue) && !has(self.workers))",
+            "requiredTopology is for hosts that talk to each other and that Kueue places: give queue, and no workers",
+            field=".placement.requiredTopology",
+        ),
+        _rule(
             "!has(self.env) || !self.accelerator.startsWith('cpu:') || "
             "self.env.all(e, !(e.name in ['JAX_PLATFORMS', 'JAX_NUM_CPU_DEVICES']))",
             "JAX_PLATFORMS and JAX_NUM_CPU_DEVICES are set by accelerator cpu:HOSTSxDEVICES; leave them out",

@@ -81,8 +81,7 @@ def owner_references(job: TpuTrainingJob) -> list[Object]:
 
 def _build_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
     annotations = {kubernetes_names.SPEC_HASH: spec_hash(job)}
-    # Kueue places pods by topology itself, and the two ways do not go together.
-    if job.accelerator.is_tpu and job.accelerator.is_multi_host and job.spec.queue is None:
+    if job.accelerator.is_tpu and job.accelerator.is_multi_host and required_topology(job) is None:
         annotations[kubernetes_names.EXCLUSIVE_TOPOLOGY] = NODE_POOL_LABEL
     queue = {} if job.spec.queue is None else {kubernetes_names.KUEUE_QUEUE: job.spec.queue}
     metadata: Object = {
@@ -115,6 +114,34 @@ def _build_spec(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
     return built
 
 
+def required_topology(job: TpuTrainingJob) -> str | None:
+    """The topology level by which Kueue places each slice; None leaves the placement to JobSet and the scheduler.
+
+    A queue alone does not place pods: with two free pools of one shape, plain Kueue mixes a slice's hosts. Both ways at
+    once do not go together: JobSet pins the followers of a Job to a pool that Kueue may not have chosen.
+    """
+    placement = job.spec.placement
+    return placement.required_topology if placement is not None else None
+
+
+def _build_pod_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
+    annotations = _topology_annotations(job)
+    return {"labels": child_labels(job, incarnation), **({"annotations": annotations} if annotations else {})}
+
+
+def _topology_annotations(job: TpuTrainingJob) -> dict[str, str]:
+    """Kueue's request for topology-aware scheduling; all slices of a job are one pod set."""
+    level = required_topology(job)
+    if level is None:
+        return {}
+    if job.slices == 1:
+        return {kubernetes_names.KUEUE_REQUIRED_TOPOLOGY: level}
+    return {
+        kubernetes_names.KUEUE_SLICE_REQUIRED_TOPOLOGY: level,
+        kubernetes_names.KUEUE_SLICE_SIZE: str(job.accelerator.hosts_per_slice),
+    }
+
+
 def _build_network(job: TpuTrainingJob) -> Object:
     if job.spec.workers is not None:
         # Without a subdomain GKE gives workers no TPU_WORKER_HOSTNAMES of each other
@@ -141,7 +168,7 @@ def _build_job(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Obj
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": pod_failure_policy(job),
         "template": {
-            "metadata": {"labels": child_labels(job, incarnation)},
+            "metadata": _build_pod_metadata(job, incarnation),
             "spec": pod_template(job, settings, incarnation),
         },
     }

@@ -1,0 +1,54 @@
+"""Fields of `spec` that choose machines: how they are paid for, where they lie, which taints are tolerated."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from tpujob_operator.api.fields import LabelKey, LabelValue, Part
+
+
+class Reservation(Part):
+    """A specific reservation of TPUs."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")]
+    """Name of the reservation."""
+    project: (
+        Annotated[str, StringConstraints(min_length=6, max_length=63, pattern=r"^[a-z]([-a-z0-9:.]*[a-z0-9])?$")] | None
+    ) = None
+    """Project that owns it, for a shared one. Default: the cluster's own project."""
+
+
+class Capacity(Part):
+    """How the machines are paid for: at most one of the three. Default: on demand, or what the node pool is."""
+
+    spot: bool | None = None
+    """Spot machines: cheaper, and taken away with about 30 seconds of notice."""
+    reservation: Reservation | None = None
+    """Machines of a reservation."""
+    flex_start: bool | None = None
+    """Flex-start: waits for capacity, then keeps it for at most 7 days. Not for v4."""
+
+
+class Toleration(Part):
+    """A node taint that the job's pods may ignore. The TPU taint is tolerated anyway."""
+
+    key: LabelKey
+    """Key of the taint."""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    """Equal or Exists. Default Equal."""
+    value: LabelValue | None = None
+    """Value of the taint, with Equal."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect of the taint. Default: every effect."""
+    toleration_seconds: Annotated[int, Field(ge=0, le=86400)] | None = None
+    """Seconds to stay after a NoExecute taint appears. Default: for ever."""
+
+
+class Placement(Part):
+    """Where in the cluster the slices lie."""
+
+    required_topology: LabelKey | None = None
+    """Topology level (a node label such as cloud.google.com/gke-nodepool) that holds all hosts of a slice, for Kueue's
+    topology-aware scheduling. Needs queue. Default: one node pool for each multi-host slice, kept by JobSet."""
