@@ -60,6 +60,10 @@ class Jobs:
         """The job's status once it is in a phase."""
         return self.wait(name, f"phase {phase}", lambda status: status.get("phase") == phase)
 
+    def wait_corrected(self, path: str, spec: Object) -> None:
+        """Returns when the object at a path has this spec again."""
+        wait_for(f"{path} to be as it was", lambda: self.api.get(path)["spec"] == spec, timeout_seconds=TIMEOUT_SECONDS)
+
     def wait_pods(self, name: str, count: int = 2, *, other_than: list[Object] | None = None) -> list[Object]:
         """The job's pods once there are that many."""
         return pods.wait_for_pods(self.api, self.namespace, name, count, other_than=other_than or [])

@@ -42,11 +42,11 @@ def test_two_slices_of_two_hosts_are_told_apart(jobs: Jobs) -> None:
     assert [told[name]["JAX_PROCESS_ID"] for name in sorted(told)] == ["0", "1", "2", "3"]
     for environment in told.values():
         assert environment["JAX_NUM_PROCESSES"] == "4"
-        assert environment["JAX_COORDINATOR_ADDRESS"] == "wiring-w-0-0.wiring:8476"
+        assert environment["JAX_COORDINATOR_ADDRESS"] == "wiring-w-0-0.wiring-tpujob:8476"
         assert environment["address"] == first
-        assert environment["TPUJOB_COORDINATOR"] == "wiring-w-0-0.wiring:8476"
+        assert environment["TPUJOB_COORDINATOR"] == "wiring-w-0-0.wiring-tpujob:8476"
         assert environment["MEGASCALE_NUM_SLICES"] == "2"
-        assert environment["MEGASCALE_COORDINATOR_ADDRESS"] == "wiring-w-0-0.wiring"
+        assert environment["MEGASCALE_COORDINATOR_ADDRESS"] == "wiring-w-0-0.wiring-tpujob"
         assert environment["MEGASCALE_PORT"] == str(ports.MEGASCALE)
 
 

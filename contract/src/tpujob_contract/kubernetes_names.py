@@ -50,3 +50,11 @@ REPLICATED_JOB = "w"
 """Name of the one replicated job; short, because pod names have 63 characters for everything."""
 CONTAINER = "main"
 """Name of the container that runs the process; the pod failure policy refers to it."""
+
+
+def child_name(job_name: str) -> str:
+    """Name of what is made beside a job's JobSet: its NetworkPolicy, and the Service that JobSet makes.
+
+    Not the job's own name, which other objects of the namespace may well have.
+    """
+    return job_name + "-tpujob"

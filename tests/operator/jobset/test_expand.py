@@ -17,7 +17,7 @@ def test_pods_come_in_order_of_process_id() -> None:
     pods = _pods(manifest(slices=2))
     assert [pod.name for pod in pods] == ["llama-w-0-0", "llama-w-0-1", "llama-w-1-0", "llama-w-1-1"]
     assert [(pod.slice_index, pod.host_index) for pod in pods] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert pods[3].dns_name == "llama-w-1-1.llama"
+    assert pods[3].dns_name == "llama-w-1-1.llama-tpujob"
 
 
 def test_workers_have_no_names_in_dns() -> None:

@@ -34,6 +34,8 @@ class Type(StrEnum):
     """Saves succeed; false while they fail and training goes on all the same."""
     DATA_HEALTHY = "DataHealthy"
     """Data comes as fast as it is used; false while its source is slow or fails."""
+    ISOLATED = "Isolated"
+    """A NetworkPolicy of the job's own closes its ports to others; false while somebody else's has its name."""
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -81,6 +83,9 @@ class Reason(StrEnum):
     SAVES_FAIL = "SavesFail"
     DATA_FLOWS = "DataFlows"
     DATA_SLOW = "DataSlow"
+
+    NETWORK_POLICY_MADE = "NetworkPolicyMade"
+    NETWORK_POLICY_NAME_TAKEN = "NetworkPolicyNameTaken"
 
     FINISHED = "Finished"
     HOST_FAILED = "HostFailed"
@@ -164,6 +169,11 @@ SENTENCES: Mapping[Reason, str] = {
     ),
     Reason.DATA_FLOWS: "Data comes as fast as it is used.",
     Reason.DATA_SLOW: "Steps wait for data{share}: {detail}",
+    Reason.NETWORK_POLICY_MADE: "The job has its NetworkPolicy.",
+    Reason.NETWORK_POLICY_NAME_TAKEN: (
+        "NetworkPolicy {name} exists and was not made for this job, so others can reach its coordinator's port; delete "
+        "it, or give the job another name."
+    ),
     Reason.FINISHED: "All {hosts} hosts finished.",
     Reason.HOST_FAILED: "The first to fail was {host} (pod {pod}), exit code {meaning}. {advice}{last_lines}",
     Reason.CRASHED_TOO_OFTEN: (

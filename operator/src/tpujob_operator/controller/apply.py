@@ -36,9 +36,7 @@ async def act(storage: Storage, observed: Observed, jobset: Object | None, decis
     job = dict(observed.manifest)
     await _write_status(storage, job, observed, decision)
     if decision.network_policy is not None:
-        await storage.apply_network_policy(decision.network_policy)
-        metadata = decision.network_policy["metadata"]
-        logger.info("NetworkPolicy applied: %s/%s", metadata["namespace"], metadata["name"])
+        await _write_network_policy(storage, decision.network_policy)
     if decision.step is Step.CREATE:
         assert decision.manifest is not None  # comes with the step
         await _create(storage, decision.manifest)
@@ -75,6 +73,20 @@ async def _tell(storage: Storage, job: Object, note: Note) -> None:
     except errors.ApiError as error:
         # The status has it all; a namespace that is being deleted, for one, takes no events.
         logger.warning("Event not written: %s", error)
+
+
+async def _write_network_policy(storage: Storage, policy: Object) -> None:
+    """Creates it, or changes the very one that was seen to be ours."""
+    metadata = policy["metadata"]
+    if "uid" in metadata:
+        await storage.patch_network_policy(policy)
+    else:
+        try:
+            await storage.create_network_policy(policy)
+        except errors.AlreadyExists:
+            logger.info("NetworkPolicy was there: %s/%s", metadata["namespace"], metadata["name"])
+            return
+    logger.info("NetworkPolicy written: %s/%s", metadata["namespace"], metadata["name"])
 
 
 async def _create(storage: Storage, manifest: Object) -> None:

@@ -90,7 +90,7 @@ class Decision:
     step: Step | None = None
     manifest: Object | None = None
     network_policy: Object | None = None
-    """The NetworkPolicy to apply before the step, when the one that was seen is not as it should be."""
+    """The NetworkPolicy to make before the step; with a uid, a merge patch of the one that was seen."""
     note: Note | None = None
     again_seconds: float | None = None
 
@@ -126,8 +126,13 @@ def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) ->
         wanted = network_policy(load_job(without_status(observed.manifest)), settings)
     except InvalidJob:
         return None  # accepted by an earlier release; it runs as it was made
-    is_ours = observed.uid in found.owner_uids
-    return None if is_ours and found.spec == wanted["spec"] else wanted
+    if found.spec is None:
+        return wanted
+    if observed.uid not in found.owner_uids or found.spec == wanted["spec"]:
+        return None  # a foreign one is a condition, and never written to
+    unwanted = dict.fromkeys(found.spec.keys() - wanted["spec"].keys())
+    precondition = {"uid": found.uid, "resourceVersion": found.resource_version}
+    return {"metadata": {**wanted["metadata"], **precondition}, "spec": {**unwanted, **wanted["spec"]}}
 
 
 def _again_seconds(observed: Observed, verdict: Verdict) -> float | None:

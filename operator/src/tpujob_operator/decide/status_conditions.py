@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tpujob_contract import kubernetes_names
 from tpujob_operator.api.conditions import TERMINAL, Reason, Type, ended, sentence, set_condition
 from tpujob_operator.api.status import Phase
 from tpujob_operator.decide.verdict import Verdict
@@ -19,7 +20,11 @@ def conditions_after(observed: Observed, verdict: Verdict) -> list[dict[str, Any
     """All conditions, in the order in which they first applied; equal to the recorded ones when nothing has changed."""
     conditions = [dict(c) for c in observed.status.get("conditions") or []]
     known = {c["type"] for c in conditions}
-    for kind, status, reason, message in (*_of_verdict(verdict, known), *_of_report(observed)):
+    for kind, status, reason, message in (
+        *_of_verdict(verdict, known),
+        *_of_network_policy(observed, known),
+        *_of_report(observed),
+    ):
         conditions = set_condition(
             conditions,
             kind,
@@ -54,6 +59,19 @@ def _of_verdict(verdict: Verdict, known: set[str]) -> Iterator[Fact]:
     if verdict.phase in TERMINAL:
         kind = Type.SUCCEEDED if verdict.phase is Phase.SUCCEEDED else Type.FAILED
         yield kind, True, verdict.reason, verdict.message
+
+
+def _of_network_policy(observed: Observed, known: set[str]) -> Iterator[Fact]:
+    """Only said once a foreign NetworkPolicy has stood in the way: the usual needs no condition."""
+    found = observed.network_policy
+    if found is None:
+        return
+    if found.spec is not None and observed.uid not in found.owner_uids:
+        name = kubernetes_names.child_name(observed.manifest["metadata"]["name"])
+        reason = Reason.NETWORK_POLICY_NAME_TAKEN
+        yield Type.ISOLATED, False, reason, sentence(reason, name=name)
+    elif Type.ISOLATED in known:
+        yield Type.ISOLATED, True, Reason.NETWORK_POLICY_MADE, sentence(Reason.NETWORK_POLICY_MADE)
 
 
 def _of_report(observed: Observed) -> Iterator[Fact]:

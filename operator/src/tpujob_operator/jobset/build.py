@@ -148,7 +148,9 @@ def _build_network(job: TpuTrainingJob) -> Object:
         # (kubernetes-sigs/jobset:pkg/controllers/jobset_controller.go).
         return {"enableDNSHostnames": False}
     # Pods look for each other before they are ready.
-    return {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+    # JobSet makes the Service of this name, or reuses one that exists: a Service called like the job may be anyone's.
+    subdomain = kubernetes_names.child_name(job.metadata.name)
+    return {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": subdomain}
 
 
 def _build_job(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:

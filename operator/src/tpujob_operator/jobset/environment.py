@@ -28,7 +28,7 @@ def build_environment(job: TpuTrainingJob, incarnation: int) -> list[Object]:
 def coordinator_host(job: TpuTrainingJob) -> str:
     """DNS name of the pod with process id 0, as short as every pod of the namespace can resolve it."""
     name = job.metadata.name
-    return f"{name}-{kubernetes_names.REPLICATED_JOB}-0-0.{name}"
+    return f"{name}-{kubernetes_names.REPLICATED_JOB}-0-0.{kubernetes_names.child_name(name)}"
 
 
 def _common(job: TpuTrainingJob, incarnation: int) -> list[Object]:

@@ -27,7 +27,7 @@ def network_policy(job: TpuTrainingJob, settings: Settings, *, incarnation: int 
         for namespace in dict.fromkeys((settings.namespace, settings.monitoring_namespace))
     ]
     metadata: Object = {
-        "name": job.metadata.name,
+        "name": kubernetes_names.child_name(job.metadata.name),
         "namespace": job.metadata.namespace,
         "labels": child_labels(job, incarnation),
     }

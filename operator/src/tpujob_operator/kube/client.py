@@ -29,7 +29,6 @@ type Object = dict[str, Any]
 TIMEOUT = aiohttp.ClientTimeout(total=15, sock_connect=5)
 PAGE = 500
 MERGE_PATCH = "application/merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 USER_AGENT = "tpujob-operator"
 
 JOBS = (f"/apis/{kubernetes_names.API_VERSION}", kubernetes_names.PLURAL)
@@ -123,17 +122,22 @@ class Storage:
         """The NetworkPolicy, or None."""
         return await self._get(NETWORK_POLICIES, namespace, name)
 
-    async def apply_network_policy(self, manifest: Object) -> None:
-        """Makes the NetworkPolicy what this says, whether it exists or not; what others added to it stays."""
+    async def create_network_policy(self, manifest: Object) -> None:
+        """Makes the NetworkPolicy; AlreadyExists when there is one of that name."""
         metadata = manifest["metadata"]
+        await self._request("POST", NETWORK_POLICIES, metadata["namespace"], metadata["name"], body=manifest)
+
+    async def patch_network_policy(self, patch: Object) -> None:
+        """Merges into the one NetworkPolicy whose uid and resource version the patch names; else Conflict."""
+        metadata = patch["metadata"]
+        assert metadata["uid"]  # without it the patch would fit whatever has the name
         await self._request(
             "PATCH",
             NETWORK_POLICIES,
             metadata["namespace"],
             metadata["name"],
-            query={"fieldManager": USER_AGENT, "force": "true"},
-            body=manifest,
-            content_type=APPLY_PATCH,
+            body=patch,
+            content_type=MERGE_PATCH,
         )
 
     async def create_jobset(self, manifest: Object) -> Object:

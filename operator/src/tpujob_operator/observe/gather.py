@@ -112,12 +112,18 @@ class Gatherer:
         read_at = self._policies_read.get(key)
         if read_at is not None and now - read_at < self._settings.resync_seconds:
             return None
-        policy = await self._storage.get_network_policy(*key)
+        policy = await self._storage.get_network_policy(key[0], kubernetes_names.child_name(key[1]))
         self._policies_read[key] = now
         if policy is None:
             return PolicyState()
-        owners = policy["metadata"].get("ownerReferences") or []
-        return PolicyState(owner_uids=tuple(owner["uid"] for owner in owners), spec=policy["spec"])
+        metadata = policy["metadata"]
+        owners = metadata.get("ownerReferences") or []
+        return PolicyState(
+            owner_uids=tuple(owner["uid"] for owner in owners),
+            spec=policy["spec"],
+            uid=metadata["uid"],
+            resource_version=metadata["resourceVersion"],
+        )
 
     async def _capacity_notices(self, namespace: str, hosts: tuple[Host, ...]) -> tuple[Notice, ...]:
         """What is said about the first pod that has no node."""

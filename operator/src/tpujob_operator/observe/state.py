@@ -136,11 +136,14 @@ class Notice:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyState:
-    """The NetworkPolicy of the job's name, as it is."""
+    """The NetworkPolicy of the name that the job's has, as it is."""
 
     owner_uids: tuple[str, ...] = ()
     spec: Mapping[str, Any] | None = None
     """None when there is none."""
+    uid: str | None = None
+    resource_version: str | None = None
+    """As it was read: what is written over it must still be this one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,79 @@
+"""What has a name that the operator would use, and is not the operator's: left as it is, and said in the status."""
+
+from typing import Any
+
+import pytest
+
+from tests.control_plane.jobs import Jobs
+from tests.control_plane.operator_process import OperatorProcess
+from tools.localcluster.api import Object
+from tpujob_contract import kubernetes_names
+
+pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
+
+JOBSETS = f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{{}}/jobsets"
+POLICIES = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
+SERVICES = "/api/v1/namespaces/{}/services"
+CLOSED = {"podSelector": {}, "policyTypes": ["Ingress"]}
+POD = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}
+FOREIGN_JOBSET: Object = {
+    "apiVersion": kubernetes_names.JOBSET_API_VERSION,
+    "kind": kubernetes_names.JOBSET_KIND,
+    "spec": {"suspend": True, "replicatedJobs": [{"name": "w", "template": {"spec": {"template": {"spec": POD}}}}]},
+}
+SERVICE = {"spec": {"clusterIP": "None", "selector": {"app": "web"}}}
+
+# name: (collection, object, its name, the reason that the status gives)
+FOREIGN: dict[str, tuple[str, Object, str, str | None]] = {
+    "JobSet": (JOBSETS, FOREIGN_JOBSET, "llama", "NameTaken"),
+    "NetworkPolicy of our name": (POLICIES, {"spec": CLOSED}, "llama-tpujob", "NetworkPolicyNameTaken"),
+    "NetworkPolicy of the job's name": (POLICIES, {"spec": CLOSED}, "llama", None),
+    "Service of the job's name": (SERVICES, SERVICE, "llama", None),
+}
+
+
+def _identity(found: Object) -> dict[str, Any]:
+    metadata = found["metadata"]
+    return {"uid": metadata["uid"], "owners": metadata.get("ownerReferences"), "spec": found["spec"]}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_foreign_object_is_left_alone(jobs: Jobs, name: str) -> None:
+    collection, body, called, reason = FOREIGN[name]
+    path = collection.format(jobs.namespace)
+    jobs.api.create(path, {**body, "metadata": {"name": called}})
+    before = _identity(jobs.api.get(f"{path}/{called}"))
+
+    jobs.create("llama")
+    if reason is None:
+        jobs.run("llama")
+        jobs.wait_phase("llama", "Running")
+    else:
+        jobs.wait("llama", reason, lambda s: reason in [c["reason"] for c in s.get("conditions", [])])
+    assert _identity(jobs.api.get(f"{path}/{called}")) == before
+
+    jobs.api.delete(f"{jobs.path}/llama")
+    assert _identity(jobs.api.get(f"{path}/{called}")) == before
+
+
+def test_pods_find_each_other_by_a_service_of_their_own(jobs: Jobs) -> None:
+    jobs.create("llama")
+    (pod, *_) = jobs.run("llama")
+    jobs.wait_phase("llama", "Running")
+    service = jobs.api.get(SERVICES.format(jobs.namespace) + "/llama-tpujob")
+    assert service["spec"]["selector"] == {kubernetes_names.JOBSET_NAME: "llama"}
+    assert pod["spec"]["subdomain"] == "llama-tpujob"
+
+
+def test_a_policy_of_ours_is_put_right(jobs: Jobs, operator: OperatorProcess) -> None:
+    path = POLICIES.format(jobs.namespace) + "/llama-tpujob"
+    jobs.create("llama")
+    jobs.run("llama")
+    jobs.wait_phase("llama", "Running")
+    wanted = jobs.api.get(path)["spec"]
+    jobs.api.patch(path, {"spec": {"ingress": [{}], "egress": [{}], "policyTypes": ["Ingress", "Egress"]}})
+    # A new process looks again; this one would, at the next resync.
+    operator.stop()
+    operator.start()
+    operator.wait_until_ready()
+    jobs.wait_corrected(path, wanted)
