@@ -5,7 +5,9 @@ import pytest
 from flax import nnx
 
 from tests.trainer.model import plain_decoder
-from tpujob_trainer.model.layers import Attention, RMSNorm, attention_mask, rotary_angles, rotate
+from tpujob_trainer.model.blocked_attention import blocked_attention
+from tpujob_trainer.model.layers import Attention, RMSNorm
+from tpujob_trainer.model.rotary import rotary_angles, rotate
 from tpujob_trainer.model.shape import ModelShape
 
 SHAPE = ModelShape(layers=1, embed_dim=16, heads=4, kv_heads=2, head_dim=6, mlp_dim=24, vocab_size=11)
@@ -50,15 +52,11 @@ def test_attention_equals_the_plain_one() -> None:
     nnx.update(module, weights)
     x = random(1, 6, 16)
     angles = rotary_angles(jnp.asarray(POSITIONS), head_dim=6, theta=SHAPE.rope_theta)
-    found = module(jnp.asarray(x), angles, attention_mask(jnp.asarray(SEGMENTS)))
+    query, key, value = module.projected(jnp.asarray(x), angles)
+    segments = jnp.asarray(SEGMENTS)
+    found = module.joined(blocked_attention(query, key, value, segments, segments, scale=SHAPE.score_scale))
     plain = plain_decoder.attention(weights, x[0], POSITIONS[0], SEGMENTS[0], SHAPE)
     np.testing.assert_allclose(found[0], plain, rtol=1e-4, atol=1e-5)
-
-
-def test_documents_do_not_see_each_other() -> None:
-    mask = np.asarray(attention_mask(jnp.asarray(SEGMENTS)))[0, 0]
-    expected = [[q >= k and SEGMENTS[0, q] == SEGMENTS[0, k] for k in range(6)] for q in range(6)]
-    np.testing.assert_array_equal(mask, expected)
 
 
 def test_a_norm_has_unit_mean_square_and_keeps_the_type() -> None:

@@ -3,8 +3,9 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
+from tpujob_trainer.model.blocked_attention import blocked_attention
 from tpujob_trainer.model.decoder import Decoder
-from tpujob_trainer.model.layers import attention_mask, rotary_angles
+from tpujob_trainer.model.rotary import rotary_angles
 from tpujob_trainer.model.shape import ModelConfig, ModelShape
 from tpujob_trainer.train.flops import forward_flops_per_token, training_flops_per_token, utilisation
 
@@ -21,7 +22,12 @@ def test_arithmetic_agrees_with_the_compiler() -> None:
         layer_structure, stacked = nnx.split(decoder.layers)
         layer = nnx.merge(layer_structure, jax.tree.map(lambda leaf: leaf[0], stacked))
         angles = rotary_angles(jnp.arange(length)[None], head_dim=32, theta=1e4)
-        x = layer(decoder.embedding[...][tokens], angles, attention_mask(jnp.ones_like(tokens)))
+        same = jnp.ones_like(tokens)
+        x, _ = layer(
+            decoder.embedding[...][tokens],
+            angles,
+            lambda q, k, v, is_global: blocked_attention(q, k, v, same, same, scale=SHAPE.score_scale),
+        )
         return decoder.norm(x) @ decoder.output[...]
 
     abstract = jax.ShapeDtypeStruct((1, length), jnp.int32)

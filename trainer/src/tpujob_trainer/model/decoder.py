@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,8 +15,10 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
-from tpujob_trainer.model.layers import INIT_STD, Layer, Past, RMSNorm, attention_mask, rotary_angles, weight
+from tpujob_trainer.model.blocked_attention import blocked_attention
+from tpujob_trainer.model.layers import INIT_STD, Attend, Layer, Past, RMSNorm, bound, weight
 from tpujob_trainer.model.partitioning import FSDP, WHOLE, divided_dim, gather, spec_of
+from tpujob_trainer.model.rotary import Angles, rotary_angles
 from tpujob_trainer.model.shape import ModelShape
 
 Weights = dict[str, Any]
@@ -83,18 +86,19 @@ class Model:
             segment_ids: int32 `[B, S]`, one number for each document of a row.
         """
         outer = gather(_without_layers(weights), _without_layers(self.divided), self._dtype)
-        angles = rotary_angles(positions, head_dim=self.shape.head_dim, theta=self.shape.rope_theta)
-        mask = attention_mask(segment_ids)
+        angles, attend = self._angles(positions), self._attend(segment_ids)
         dims = _within_layer(self.divided[LAYERS])
 
-        def layer(x: jax.Array, parts: Weights) -> tuple[jax.Array, None]:
-            return _bound(self._layer, gather(parts, dims, self._dtype))(x, angles, mask), None
+        def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, None]:
+            parts, is_global = each
+            module = bound(self._layer, gather(parts, dims, self._dtype))
+            return module(x, angles(is_global), attend, is_global)[0], None
 
         if self.shape.remat != "none":
             # Inside of a scan XLA cannot merge the two computations anyway.
             layer = jax.checkpoint(layer, policy=REMAT_POLICIES[self.shape.remat], prevent_cse=False)
-        x, _ = jax.lax.scan(layer, outer["embedding"][tokens], weights[LAYERS])
-        return _bound(self._norm, outer["norm"])(x), self._output(outer)
+        x, _ = jax.lax.scan(layer, self._embedded(outer, tokens), (weights[LAYERS], self._global_layers))
+        return bound(self._norm, outer["norm"])(x), self._output(outer)
 
     def next(
         self, weights: Weights, tokens: jax.Array, at: jax.Array, past: Past, *, are_whole: bool
@@ -111,19 +115,19 @@ class Model:
         divided = jax.tree.map(lambda _: WHOLE, self.divided) if are_whole else self.divided
         outer = gather(_without_layers(weights), _without_layers(divided), self._dtype)
         positions = jnp.broadcast_to(at, (tokens.shape[0], 1))
-        angles = rotary_angles(positions, head_dim=self.shape.head_dim, theta=self.shape.rope_theta)
+        angles = self._angles(positions)
         dims = _within_layer(divided[LAYERS])
 
-        def layer(x: jax.Array, each: tuple[Weights, Past]) -> tuple[jax.Array, Past]:
-            parts, before = each
-            after: tuple[jax.Array, Past] = _bound(self._layer, gather(parts, dims, self._dtype)).next(
-                x, angles, before, at
-            )
+        def layer(x: jax.Array, each: tuple[Weights, Past, jax.Array]) -> tuple[jax.Array, Past]:
+            parts, before, is_global = each
+            module = bound(self._layer, gather(parts, dims, self._dtype))
+            after: tuple[jax.Array, Past] = module.next(x, angles(is_global), before, at, is_global)
             return after
 
-        x, past = jax.lax.scan(layer, outer["embedding"][tokens[:, None]], (weights[LAYERS], past))
-        logits = _bound(self._norm, outer["norm"])(x)[:, 0] @ self._output(outer)
-        return logits.astype(jnp.float32), past
+        x = self._embedded(outer, tokens[:, None])
+        x, past = jax.lax.scan(layer, x, (weights[LAYERS], past, self._global_layers))
+        logits = (bound(self._norm, outer["norm"])(x)[:, 0] @ self._output(outer)).astype(jnp.float32)
+        return soft_capped(logits, self.shape.logit_softcap), past
 
     def no_past(self, rows: int, length: int) -> Past:
         """Before the first of so many positions."""
@@ -138,6 +142,47 @@ class Model:
     def whole_bytes(self) -> int:
         """The memory that takes on each device."""
         return self.shape.num_parameters * self._dtype.itemsize
+
+    def _angles(self, positions: jax.Array) -> Callable[[jax.Array], Angles]:
+        """Angles of a layer that is global, or is not."""
+        shape = self.shape
+        everywhere = rotary_angles(
+            positions, head_dim=shape.head_dim, theta=shape.rope_theta, scaling=shape.rope_scaling
+        )
+        if shape.local_rope_theta is None:
+            return lambda is_global: everywhere
+        local = rotary_angles(positions, head_dim=shape.head_dim, theta=shape.local_rope_theta)
+        return lambda is_global: jax.tree.map(lambda a, b: jnp.where(is_global, a, b), everywhere, local)
+
+    def _attend(self, segment_ids: jax.Array) -> Attend:
+        shape = self.shape
+
+        def with_window(window: int | None) -> Callable[..., jax.Array]:
+            return lambda query, key, value: blocked_attention(
+                query,
+                key,
+                value,
+                segment_ids,
+                segment_ids,
+                scale=shape.score_scale,
+                window=window,
+                softcap=shape.attention_softcap,
+            )
+
+        def attend(query: jax.Array, key: jax.Array, value: jax.Array, is_global: jax.Array | bool) -> jax.Array:
+            if len(set(shape.global_layers)) == 1:
+                return with_window(shape.window)(query, key, value)
+            return jax.lax.cond(is_global, with_window(None), with_window(shape.window), query, key, value)
+
+        return attend
+
+    def _embedded(self, outer: Weights, tokens: jax.Array) -> jax.Array:
+        x: jax.Array = outer["embedding"][tokens]
+        return x * jnp.asarray(self.shape.embed_dim**0.5, x.dtype) if self.shape.scaled_embedding else x
+
+    @property
+    def _global_layers(self) -> jax.Array:
+        return jnp.array(self.shape.global_layers)
 
     @property
     def _dtype(self) -> np.dtype[Any]:
@@ -154,12 +199,9 @@ class Model:
         return divided_dim(axes, parameter.shape, self.mesh.shape[FSDP])
 
 
-def _bound(parts: tuple[nnx.GraphDef, nnx.State], weights: Weights) -> Any:
-    """A module with these weights; in a jitted function that costs nothing at run time."""
-    structure, abstract = parts
-    state = jax.tree.map(lambda leaf: leaf, abstract)
-    nnx.replace_by_pure_dict(state, weights)
-    return nnx.merge(structure, state)
+def soft_capped(logits: jax.Array, cap: float | None) -> jax.Array:
+    """Cap · tanh(logits / cap), as Gemma 2 has it."""
+    return logits if cap is None else cap * jnp.tanh(logits / cap)
 
 
 def _within_layer(divided: Weights) -> Weights:

@@ -1,60 +1,39 @@
 """The parts of a decoder layer. Arrays: B rows, S positions, D embed, N query heads, K key heads, H head width, F mlp.
 
-The modules get their matrices in the type of computation, and whole.
+The modules get their matrices in the type of computation. They have no exchanges between devices: what a layer needs
+of others (attention over the whole length, experts elsewhere) it is given as functions.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from tpujob_trainer.model.experts import mix, route
+from tpujob_trainer.model.rotary import Angles, rotate
 from tpujob_trainer.model.shape import ModelShape
 
 INIT_STD = 0.02
 """Standard deviation of fresh weights, as in GPT-2 and Llama; what adds to the residual stream has it divided by
 sqrt(2 · layers), so that the stream's variance does not grow with depth (GPT-2, section 2.3)."""
 
-
-def weight(rngs: nnx.Rngs, std: float, **axes: int) -> nnx.Param:
-    """A normally distributed weight; its dimensions are given by name, in order."""
-    value = std * jax.random.normal(rngs.params(), tuple(axes.values()), jnp.float32)
-    return nnx.Param(value, axes=tuple(axes))
-
-
-class RMSNorm(nnx.Module):
-    """x / rms(x) · scale, computed in float32 (Zhang and Sennrich 2019)."""
-
-    def __init__(self, shape: ModelShape) -> None:
-        self.scale = nnx.Param(jnp.ones((shape.embed_dim,), jnp.float32), axes=("embed",))
-        self.eps = shape.norm_eps
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """The normalised input, of the same shape and type."""
-        wide = x.astype(jnp.float32)
-        normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + self.eps)
-        return (normed * self.scale[...]).astype(x.dtype)
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "silu": jax.nn.silu,
+    "gelu": functools.partial(jax.nn.gelu, approximate=True),
+}
 
 
-def rotary_angles(positions: jax.Array, *, head_dim: int, theta: float) -> tuple[jax.Array, jax.Array]:
-    """Cosine and sine `[B, S, 1, H/2]` of position · theta^(-2i/H), float32 (Su and others 2021)."""
-    frequencies = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
-    angles = positions[:, :, None, None].astype(jnp.float32) * frequencies
-    return jnp.cos(angles), jnp.sin(angles)
+class Attend(Protocol):
+    """Attention over the whole length."""
 
-
-def rotate(x: jax.Array, angles: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """`x` `[B, S, heads, H]` turned by its positions.
-
-    Dimension i is paired with i + H/2, as in Hugging Face's Llama, not with i + 1 as in Meta's own code.
-    """
-    cos, sin = angles
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return turned.astype(x.dtype)
+    def __call__(self, query: jax.Array, key: jax.Array, value: jax.Array, is_global: jax.Array | bool) -> jax.Array:
+        """`[B, S, N, H]`, from queries of this form and keys and values `[B, S, K, H]`."""
 
 
 @jax.tree_util.register_dataclass
@@ -68,6 +47,35 @@ class Past:
     """`[B, T, K, H]`"""
 
 
+def weight(rngs: nnx.Rngs, std: float, **axes: int) -> nnx.Param:
+    """A normally distributed weight; its dimensions are given by name, in order."""
+    value = std * jax.random.normal(rngs.params(), tuple(axes.values()), jnp.float32)
+    return nnx.Param(value, axes=tuple(axes))
+
+
+def zeros(**axes: int) -> nnx.Param:
+    """A weight that starts from zero."""
+    return nnx.Param(jnp.zeros(tuple(axes.values()), jnp.float32), axes=tuple(axes))
+
+
+class RMSNorm(nnx.Module):
+    """x / rms(x) · scale, computed in float32 (Zhang and Sennrich 2019)."""
+
+    def __init__(self, shape: ModelShape, **axis: int) -> None:
+        """Over the last dimension, `embed` unless another is named."""
+        ((name, size),) = (axis or {"embed": shape.embed_dim}).items()
+        fill = jnp.zeros if shape.zero_centered_norms else jnp.ones
+        self.scale = nnx.Param(fill((size,), jnp.float32), axes=(name,))
+        self.eps = shape.norm_eps
+        self.offset = 1.0 if shape.zero_centered_norms else 0.0
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """The normalised input, of the same shape and type."""
+        wide = x.astype(jnp.float32)
+        normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + self.eps)
+        return (normed * (self.scale[...] + self.offset)).astype(x.dtype)
+
+
 class Attention(nnx.Module):
     """Causal self-attention in which several query heads share a key head; documents do not see each other."""
 
@@ -77,76 +85,139 @@ class Attention(nnx.Module):
         self.key = weight(rngs, INIT_STD, embed=embed, kv_heads=shape.kv_heads, head_dim=width)
         self.value = weight(rngs, INIT_STD, embed=embed, kv_heads=shape.kv_heads, head_dim=width)
         self.out = weight(rngs, _residual_std(shape), heads=shape.heads, head_dim=width, embed=embed)
+        self.has_bias, self.has_norms = shape.qkv_bias, shape.qk_norm
+        if shape.qkv_bias:
+            self.query_bias = zeros(heads=shape.heads, head_dim=width)
+            self.key_bias = zeros(kv_heads=shape.kv_heads, head_dim=width)
+            self.value_bias = zeros(kv_heads=shape.kv_heads, head_dim=width)
+        if shape.qk_norm:
+            self.query_norm = RMSNorm(shape, head_dim=width)
+            self.key_norm = RMSNorm(shape, head_dim=width)
 
-    def __call__(self, x: jax.Array, angles: tuple[jax.Array, jax.Array], mask: jax.Array) -> jax.Array:
-        """What is added to the residual stream `x` `[B, S, D]`; `mask` `[B, 1, S, S]` is True where S may see T."""
-        query, key, value = self._projected(x, angles)
-        return self._seen(query, key, value, mask)
+    def projected(self, x: jax.Array, angles: Angles) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values of the residual stream `x` `[B, S, D]`, turned by their positions."""
+        query = jnp.einsum("BSD,DNH->BSNH", x, self.query[...])
+        key = jnp.einsum("BSD,DKH->BSKH", x, self.key[...])
+        value = jnp.einsum("BSD,DKH->BSKH", x, self.value[...])
+        if self.has_bias:
+            query, key = query + self.query_bias[...], key + self.key_bias[...]
+            value = value + self.value_bias[...]
+        if self.has_norms:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return rotate(query, angles), rotate(key, angles), value
 
-    def next(
-        self, x: jax.Array, angles: tuple[jax.Array, jax.Array], past: Past, at: jax.Array
-    ) -> tuple[jax.Array, Past]:
-        """The same for one position, `x` `[B, 1, D]`, which comes after `at` others; and the past, with it."""
-        query, key, value = self._projected(x, angles)
-        past = Past(
-            jax.lax.dynamic_update_slice_in_dim(past.key, key, at, axis=1),
-            jax.lax.dynamic_update_slice_in_dim(past.value, value, at, axis=1),
-        )
-        mask = jnp.arange(past.key.shape[1]) <= at
-        return self._seen(query, past.key, past.value, mask[None, None, None]), past
-
-    def _projected(self, x: jax.Array, angles: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        query = rotate(jnp.einsum("BSD,DNH->BSNH", x, self.query[...]), angles)
-        key = rotate(jnp.einsum("BSD,DKH->BSKH", x, self.key[...]), angles)
-        return query, key, jnp.einsum("BSD,DKH->BSKH", x, self.value[...])
-
-    def _seen(self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array) -> jax.Array:
-        seen = jax.nn.dot_product_attention(query, key, value, mask=mask)
+    def joined(self, seen: jax.Array) -> jax.Array:
+        """What is added to the residual stream, from what the heads saw `[B, S, N, H]`."""
         return jnp.einsum("BSNH,NHD->BSD", seen, self.out[...])
 
 
 class MLP(nnx.Module):
-    """SwiGLU: down(silu(gate(x)) · up(x)) (Shazeer 2020)."""
+    """A gated feed-forward block: down(activation(gate(x)) · up(x)) (Shazeer 2020)."""
 
     def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
         self.gate = weight(rngs, INIT_STD, embed=shape.embed_dim, mlp=shape.mlp_dim)
         self.up = weight(rngs, INIT_STD, embed=shape.embed_dim, mlp=shape.mlp_dim)
         self.down = weight(rngs, _residual_std(shape), mlp=shape.mlp_dim, embed=shape.embed_dim)
+        self.activation = shape.activation
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """What is added to the residual stream `x` `[B, S, D]`."""
-        hidden = jax.nn.silu(x @ self.gate[...]) * (x @ self.up[...])
+        hidden = ACTIVATIONS[self.activation](x @ self.gate[...]) * (x @ self.up[...])
         return hidden @ self.down[...]
 
 
+class Experts(nnx.Module):
+    """Many such blocks, of which each token goes through a few."""
+
+    def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
+        assert shape.experts is not None
+        wide = {"experts": shape.experts, "embed": shape.embed_dim, "mlp": shape.mlp_dim}
+        self.router = weight(rngs, INIT_STD, embed=shape.embed_dim, experts=shape.experts)
+        self.gate = weight(rngs, INIT_STD, **wide)
+        self.up = weight(rngs, INIT_STD, **wide)
+        down = {"experts": shape.experts, "mlp": shape.mlp_dim, "embed": shape.embed_dim}
+        self.down = weight(rngs, _residual_std(shape), **down)
+        self.activation, self.chosen = shape.activation, shape.experts_per_token
+
+    def __call__(self, x: jax.Array, dispatch: Callable[..., jax.Array] = mix) -> jax.Array:
+        """What is added to the residual stream `x` `[B, S, D]`; `dispatch` has the signature of `experts.mix`."""
+        tokens = x.reshape(-1, x.shape[-1])
+        weights, indices = route(tokens, self.router[...], self.chosen)
+        matrices = (self.gate[...], self.up[...], self.down[...])
+        return dispatch(tokens, weights, indices, *matrices, ACTIVATIONS[self.activation]).reshape(x.shape)
+
+
 class Layer(nnx.Module):
-    """Attention and feed-forward, each normalised before and added to the stream."""
+    """Attention and feed-forward, each normalised before (and after, in Gemma) and added to the stream."""
 
     def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
         self.attention_norm = RMSNorm(shape)
         self.attention = Attention(shape, rngs=rngs)
         self.mlp_norm = RMSNorm(shape)
-        self.mlp = MLP(shape, rngs=rngs)
+        self.has_experts, self.has_post_norms = bool(shape.experts), shape.post_norms
+        if shape.experts:
+            self.experts = Experts(shape, rngs=rngs)
+        else:
+            self.mlp = MLP(shape, rngs=rngs)
+        if shape.post_norms:
+            self.post_attention_norm = RMSNorm(shape)
+            self.post_mlp_norm = RMSNorm(shape)
+        self.window, self.scale, self.softcap = shape.window, shape.score_scale, shape.attention_softcap
 
-    def __call__(self, x: jax.Array, angles: Any, mask: jax.Array) -> jax.Array:
-        """The residual stream `[B, S, D]` after this layer."""
-        x = x + self.attention(self.attention_norm(x), angles, mask)
-        return x + self.mlp(self.mlp_norm(x))
+    def __call__(
+        self,
+        x: jax.Array,
+        angles: Angles,
+        attend: Attend,
+        is_global: jax.Array | bool = True,
+        dispatch: Callable[..., jax.Array] = mix,
+    ) -> tuple[jax.Array, Past]:
+        """The residual stream `[B, S, D]` after this layer, and what positions to come see of it."""
+        query, key, value = self.attention.projected(self.attention_norm(x), angles)
+        x = self._attended(x, attend(query, key, value, is_global))
+        return self._fed(x, dispatch), Past(key, value)
 
-    def next(self, x: jax.Array, angles: Any, past: Past, at: jax.Array) -> tuple[jax.Array, Past]:
+    def next(
+        self, x: jax.Array, angles: Angles, past: Past, at: jax.Array, is_global: jax.Array | bool = True
+    ) -> tuple[jax.Array, Past]:
         """The residual stream `[B, 1, D]` of one position after `at` others, and the past, with it."""
-        added, past = self.attention.next(self.attention_norm(x), angles, past, at)
-        x = x + added
-        return x + self.mlp(self.mlp_norm(x)), past
+        query, key, value = self.attention.projected(self.attention_norm(x), angles)
+        past = Past(
+            jax.lax.dynamic_update_slice_in_dim(past.key, key, at, axis=1),
+            jax.lax.dynamic_update_slice_in_dim(past.value, value, at, axis=1),
+        )
+        x = self._attended(x, self._seen(query, past, at, is_global))
+        return self._fed(x, mix), past
 
+    def _seen(self, query: jax.Array, past: Past, at: jax.Array, is_global: jax.Array | bool) -> jax.Array:
+        rows, _, heads, width = query.shape
+        length, key_heads = past.key.shape[1:3]
+        grouped = query.reshape(rows, key_heads, heads // key_heads, width)
+        scores = jnp.einsum("BKGH,BTKH->BKGT", grouped, past.key, preferred_element_type=jnp.float32) * self.scale
+        if self.softcap is not None:
+            scores = self.softcap * jnp.tanh(scores / self.softcap)
+        behind = at - jnp.arange(length)
+        sees = (behind >= 0) & (is_global | (behind < (self.window or length)))
+        probabilities = jax.nn.softmax(jnp.where(sees, scores, -1e30), axis=-1).astype(past.value.dtype)
+        return jnp.einsum("BKGT,BTKH->BKGH", probabilities, past.value).reshape(query.shape)
 
-def attention_mask(segment_ids: jax.Array) -> jax.Array:
-    """`[B, 1, S, S]`, True where a position may see another: not after itself, and of the same document."""
-    length = segment_ids.shape[1]
-    causal = jnp.tril(jnp.ones((length, length), bool))
-    same = segment_ids[:, :, None] == segment_ids[:, None, :]
-    return (causal & same)[:, None]
+    def _attended(self, x: jax.Array, seen: jax.Array) -> jax.Array:
+        added = self.attention.joined(seen)
+        return x + (self.post_attention_norm(added) if self.has_post_norms else added)
+
+    def _fed(self, x: jax.Array, dispatch: Callable[..., jax.Array]) -> jax.Array:
+        normed = self.mlp_norm(x)
+        added = self.experts(normed, dispatch) if self.has_experts else self.mlp(normed)
+        return x + (self.post_mlp_norm(added) if self.has_post_norms else added)
 
 
 def _residual_std(shape: ModelShape) -> float:
     return float(INIT_STD / (2 * shape.layers) ** 0.5)
+
+
+def bound(parts: tuple[nnx.GraphDef, nnx.State], weights: dict[str, Any]) -> Any:
+    """A module with these weights; in a jitted function that costs nothing at run time."""
+    structure, abstract = parts
+    state = jax.tree.map(lambda leaf: leaf, abstract)
+    nnx.replace_by_pure_dict(state, weights)
+    return nnx.merge(structure, state)

@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from tpujob_trainer.config_parsing import Range
-from tpujob_trainer.model.presets import PRESETS, Preset
+from tpujob_trainer.config_parsing import Range, camel_case
+from tpujob_trainer.model.families import FAMILIES
+from tpujob_trainer.model.families.base import Preset, RopeScaling
+from tpujob_trainer.model.presets import PRESETS
 
-PresetName = Literal["tiny", "small", "llama2-7b", "llama3-8b", "llama3-70b", "mistral-7b"]
+PresetName = Literal[
+    "tiny",
+    "small",
+    "llama2-7b",
+    "llama3-8b",
+    "llama3-70b",
+    "llama3.1-8b",
+    "llama3.2-1b",
+    "mistral-7b",
+    "qwen2.5-7b",
+    "qwen2.5-0.5b",
+    "qwen3-8b",
+    "gemma2-9b",
+    "gemma3-1b",
+    "gemma3-4b",
+    "mixtral-8x7b",
+    "qwen3-30b-a3b",
+]
+FamilyName = Literal["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "mixtral", "qwen3-moe"]
 Remat = Literal["none", "dots", "full"]
+
+TRAIT_FIELDS = ("rope_scaling", "window", "global_every", "experts", "experts_per_token", "tie_embeddings")
+"""Fields of both ModelConfig and ModelShape that a family or a preset may fix."""
 
 VOCABULARY_MULTIPLE = 128
 """A derived vocabulary is rounded up to this: the lanes of a TPU register, and a size that divides over devices."""
@@ -22,6 +45,8 @@ class ModelConfig:
 
     preset: PresetName | None = None
     """A model by name. Fields beside it replace the preset's."""
+    family: FamilyName | None = None
+    """What kind of decoder the dimensions describe. Without a preset: llama."""
     layers: Annotated[int, Range(1, 1000)] | None = None
     """Number of decoder layers."""
     embed_dim: Annotated[int, Range(8, 65536)] | None = None
@@ -38,6 +63,16 @@ class ModelConfig:
     """Rows of the embedding. Default: the tokenizer's size, rounded up to a multiple of 128."""
     rope_theta: Annotated[float, Range(1, 1e12)] | None = None
     """Base of the rotary frequencies. Without a preset: 10000."""
+    rope_scaling: RopeScaling | None = None
+    """Rotary frequencies stretched to a longer context. Default: the preset's, else none."""
+    window: Annotated[int, Range(1, 1048576)] | None = None
+    """Positions that a windowed layer sees, itself included. Default: the preset's, else the family's."""
+    global_every: Annotated[int, Range(1, 1000)] | None = None
+    """Every so many layers, one sees all positions before it; the others see the window. Default: the family's."""
+    experts: Annotated[int, Range(2, 4096)] | None = None
+    """Feed-forward blocks of a mixture, each mlpDim wide; mixtral and qwen3-moe only. Default: the family's."""
+    experts_per_token: Annotated[int, Range(1, 64)] | None = None
+    """How many of them each token goes through. Default: the family's."""
     norm_eps: Annotated[float, Range(1e-12, 1e-2)] | None = None
     """Added to the mean square in RMSNorm. Without a preset: 1e-5."""
     tie_embeddings: bool | None = None
@@ -69,26 +104,40 @@ class ModelConfig:
         """
         base = PRESETS[self.preset] if self.preset else self._preset_of_dimensions()
         embed_dim, heads = self.embed_dim or base.embed_dim, self.heads or base.heads
-        if self.head_dim is None and embed_dim % heads:
+        keeps_heads = self.embed_dim is None and self.heads is None
+        head_dim = self.head_dim or (base.head_dim if keeps_heads else None)
+        if head_dim is None and embed_dim % heads:
             raise ValueError(f"heads: {heads} does not divide embedDim ({embed_dim}); change one, or give headDim")
         vocab_size = self.vocab_size or base.vocab_size or _round_up(vocabulary, VOCABULARY_MULTIPLE)
         if vocab_size < vocabulary:
             raise ValueError(f"vocabSize: {vocab_size} is less than the tokenizer's {vocabulary} ids; leave it out")
-        eps, tie = self.norm_eps, self.tie_embeddings
         return ModelShape(
-            layers=self.layers or base.layers,
-            embed_dim=embed_dim,
-            heads=heads,
-            kv_heads=self.kv_heads or (base.kv_heads if self.heads is None else heads),
-            head_dim=self.head_dim or embed_dim // heads,
-            mlp_dim=self.mlp_dim or (base.mlp_dim if self.embed_dim is None else _mlp_dim(embed_dim)),
-            vocab_size=vocab_size,
-            rope_theta=self.rope_theta or base.rope_theta,
-            norm_eps=base.norm_eps if eps is None else eps,
-            tie_embeddings=base.tie_embeddings if tie is None else tie,
-            remat=self.remat or base.remat,
-            compute_dtype=self.compute_dtype or ("float32" if platform == "cpu" else "bfloat16"),
+            **self._traits(base)
+            | {
+                "layers": self.layers or base.layers,
+                "embed_dim": embed_dim,
+                "heads": heads,
+                "kv_heads": self.kv_heads or (base.kv_heads if self.heads is None else heads),
+                "head_dim": head_dim or embed_dim // heads,
+                "mlp_dim": self.mlp_dim or (base.mlp_dim if self.embed_dim is None else _mlp_dim(embed_dim)),
+                "vocab_size": vocab_size,
+                "rope_theta": self.rope_theta or base.rope_theta,
+                "norm_eps": base.norm_eps if self.norm_eps is None else self.norm_eps,
+                "remat": self.remat or base.remat,
+                "compute_dtype": self.compute_dtype or ("float32" if platform == "cpu" else "bfloat16"),
+            }
         )
+
+    def _traits(self, base: Preset) -> dict[str, Any]:
+        """What the family and the preset fix, and what was said beside them."""
+        name = self.family or base.family
+        family = FAMILIES[name]
+        said = {key: value for key in TRAIT_FIELDS if (value := getattr(self, key)) is not None}
+        if "experts" not in family.traits and (wrong := {"experts", "experts_per_token"} & said.keys()):
+            key = camel_case(sorted(wrong)[0])
+            raise ValueError(f"{key}: the family {name} has no experts; leave it out, or choose mixtral or qwen3-moe")
+        tied = {"tie_embeddings": base.tie_embeddings} if self.preset or base.tie_embeddings else {}
+        return {"family": name, **tied, **family.traits, **base.traits, **said}
 
     def _preset_of_dimensions(self) -> Preset:
         assert self.layers is not None
@@ -100,12 +149,13 @@ class ModelConfig:
             heads=self.heads,
             kv_heads=self.heads,
             mlp_dim=_mlp_dim(self.embed_dim),
+            family=self.family or "llama",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """Every dimension of the decoder, as a number."""
+    """Every number and choice that a decoder is made of."""
 
     layers: int
     embed_dim: int
@@ -113,10 +163,37 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     mlp_dim: int
+    """Width inside the feed-forward block; of one expert, where there are several."""
     vocab_size: int
+    family: str = "llama"
     rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling | None = None
+    local_rope_theta: float | None = None
+    """Base of the frequencies of windowed layers, never scaled; None: as the others."""
     norm_eps: float = 1e-5
     tie_embeddings: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    """Queries and keys are normalised, head by head, before they are turned."""
+    activation: str = "silu"
+    """silu, or gelu by its tanh approximation."""
+    post_norms: bool = False
+    """What a block adds to the residual stream is normalised first."""
+    zero_centered_norms: bool = False
+    """A norm multiplies by 1 + scale."""
+    scaled_embedding: bool = False
+    """Embeddings are multiplied by the root of embed_dim."""
+    query_scale: float | None = None
+    """Factor of the attention scores; None: 1 / sqrt(head_dim)."""
+    attention_softcap: float | None = None
+    """Scores s become cap · tanh(s / cap)."""
+    logit_softcap: float | None = None
+    window: int | None = None
+    """Positions that a windowed layer sees, itself included."""
+    global_every: int | None = None
+    """Layers n, 2n, ... see everything before them; None: all layers are windowed where there is a window."""
+    experts: int | None = None
+    experts_per_token: int = 2
     remat: str = "full"
     compute_dtype: str = "float32"
 
@@ -125,12 +202,41 @@ class ModelShape:
             raise ValueError(f"kvHeads: {self.kv_heads} does not divide heads ({self.heads})")
         if self.head_dim % 2:
             raise ValueError(f"headDim: {self.head_dim} is odd; rotary positions turn pairs, so it must be even")
+        if self.experts and self.experts_per_token > self.experts:
+            raise ValueError(f"expertsPerToken: {self.experts_per_token} is more than experts ({self.experts})")
+
+    @property
+    def global_layers(self) -> tuple[bool, ...]:
+        """Of each layer, whether it sees everything before it."""
+        if self.window is None:
+            return (True,) * self.layers
+        every = self.global_every
+        return tuple(every is not None and (layer + 1) % every == 0 for layer in range(self.layers))
+
+    @property
+    def score_scale(self) -> float:
+        """What the product of a query and a key is multiplied by."""
+        return self.head_dim**-0.5 if self.query_scale is None else self.query_scale
 
     @property
     def num_parameters(self) -> int:
         """Weights of the model, embeddings and norms included."""
+        return self._parameters(self.experts or 1)
+
+    @property
+    def active_parameters(self) -> int:
+        """Weights that one token is multiplied by: of the experts, only those it goes through."""
+        return self._parameters(self.experts_per_token if self.experts else 1)
+
+    def _parameters(self, experts: int) -> int:
         attention = 2 * self.embed_dim * self.head_dim * (self.heads + self.kv_heads)
-        layer = attention + 3 * self.embed_dim * self.mlp_dim + 2 * self.embed_dim
+        if self.qkv_bias:
+            attention += self.head_dim * (self.heads + 2 * self.kv_heads)
+        if self.qk_norm:
+            attention += 2 * self.head_dim
+        norms = (4 if self.post_norms else 2) * self.embed_dim
+        router = self.embed_dim * self.experts if self.experts else 0
+        layer = attention + experts * 3 * self.embed_dim * self.mlp_dim + router + norms
         embeddings = self.vocab_size * self.embed_dim * (1 if self.tie_embeddings else 2)
         return self.layers * layer + embeddings + self.embed_dim
 

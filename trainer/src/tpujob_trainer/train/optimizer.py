@@ -41,5 +41,7 @@ def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.G
 
 
 def is_decayed(weights: Any) -> Any:
-    """True for each weight that decays: all but the scales of norms."""
-    return jax.tree.map_with_path(lambda path, _: path[-1].key != "scale", weights)
+    """True for each weight that decays: all but the scales of norms and the biases."""
+    return jax.tree.map_with_path(
+        lambda path, _: path[-1].key != "scale" and not path[-1].key.endswith("_bias"), weights
+    )

@@ -1,0 +1,119 @@
+"""Attention on CPU and GPU in memory that grows with the length, not with its square.
+
+Queries are computed a block at a time, and each block again in the backward pass. Early blocks see a short prefix of
+the keys: they are cut to it, so that the work is near half of the full square.
+
+Arrays: B rows, S query positions, T key positions, N query heads, K key heads, G query heads of each, H head width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+BLOCK = 512
+"""Queries at a time."""
+
+PREFIXES = 8
+"""Different prefixes of the keys that programs are compiled for."""
+
+
+def blocked_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    query_segments: jax.Array,
+    key_segments: jax.Array,
+    *,
+    scale: float,
+    first: jax.Array | int = 0,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> jax.Array:
+    """Softmax of the scores times the values, `[B, S, N, H]`.
+
+    Args:
+        query: `[B, S, N, H]`.
+        key: `[B, T, K, H]`.
+        value: `[B, T, K, H]`.
+        query_segments: int32 `[B, S]`; a query sees keys of its own segment, up to its own position.
+        key_segments: int32 `[B, T]`.
+        scale: of the scores.
+        first: the position among the keys of the first query.
+        window: keys that a query sees, its own included; None: all.
+        softcap: scores s become cap · tanh(s / cap).
+    """
+    length = query.shape[1]
+    if length <= BLOCK:
+        return _block(query, key, value, query_segments, key_segments, first, scale, window, softcap)
+    # With a traced start no prefix is known: each block sees all keys.
+    groups = min(PREFIXES, -(-length // BLOCK)) if isinstance(first, int) else 1
+    size = -(-length // groups)
+    found = []
+    for start in range(0, length, size):
+        end = min(start + size, length)
+        low = max(0, first + start + 1 - window) if window and isinstance(first, int) else 0
+        high = min(first + end, key.shape[1]) if isinstance(first, int) else key.shape[1]
+        queries, segments = query[:, start:end], query_segments[:, start:end]
+        keys, values, of_keys = key[:, low:high], value[:, low:high], key_segments[:, low:high]
+        found.append(_in_blocks(queries, keys, values, segments, of_keys, first + start - low, scale, window, softcap))
+    return jnp.concatenate(found, axis=1)
+
+
+def _in_blocks(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    query_segments: jax.Array,
+    key_segments: jax.Array,
+    first: jax.Array | int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+) -> jax.Array:
+    rows, length = query_segments.shape
+    blocks = -(-length // BLOCK)
+    size = -(-length // blocks)
+    padding = blocks * size - length
+
+    def cut(x: jax.Array) -> jax.Array:
+        padded = jnp.pad(x, ((0, 0), (0, padding)) + ((0, 0),) * (x.ndim - 2))
+        return jnp.moveaxis(padded.reshape(rows, blocks, size, *x.shape[2:]), 1, 0)
+
+    @jax.checkpoint
+    def one(each: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        queries, segments, number = each
+        return _block(queries, key, value, segments, key_segments, first + number * size, scale, window, softcap)
+
+    found = jax.lax.map(one, (cut(query), cut(query_segments), jnp.arange(blocks)))
+    return jnp.moveaxis(found, 0, 1).reshape(rows, blocks * size, *query.shape[2:])[:, :length]
+
+
+def _block(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    query_segments: jax.Array,
+    key_segments: jax.Array,
+    first: jax.Array | int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+) -> jax.Array:
+    rows, length, heads, width = query.shape
+    key_heads = key.shape[2]
+    grouped = query.reshape(rows, length, key_heads, heads // key_heads, width)
+    scores = jnp.einsum("BSKGH,BTKH->BKGST", grouped, key, preferred_element_type=jnp.float32) * scale
+    if softcap is not None:
+        scores = softcap * jnp.tanh(scores / softcap)
+    at = first + jnp.arange(length)
+    behind = at[:, None] - jnp.arange(key.shape[1])[None, :]
+    sees = (behind >= 0) & (behind < (window or math.inf))
+    sees = sees & (query_segments[:, :, None] == key_segments[:, None, :])
+    # A padded query sees nothing: large and negative, not infinite, so that it is not a number divided by zero.
+    scores = jnp.where(sees[:, None, None], scores, -1e30)
+    probabilities = jax.nn.softmax(scores, axis=-1).astype(value.dtype)
+    seen = jnp.einsum("BKGST,BTKH->BSKGH", probabilities, value)
+    return seen.reshape(rows, length, heads, width)

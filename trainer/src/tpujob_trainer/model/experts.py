@@ -1,0 +1,63 @@
+"""A mixture of experts: a router sends each token through a few of many feed-forward blocks.
+
+No token is dropped: tokens are sorted by expert, and every expert's matrix meets its own tokens only
+(`jax.lax.ragged_dot`). Arrays: T tokens, E experts, X experts of each token, D embed, F mlp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+
+def route(x: jax.Array, router: jax.Array, chosen: int) -> tuple[jax.Array, jax.Array]:
+    """Weights float32 and indices int32 `[T, X]` of the experts of each token: a softmax over the best ones.
+
+    Args:
+        x: `[T, D]`.
+        router: `[D, E]`.
+        chosen: X.
+    """
+    scores = jnp.einsum("TD,DE->TE", x, router, preferred_element_type=jnp.float32)
+    best, indices = jax.lax.top_k(scores, chosen)
+    return jax.nn.softmax(best, axis=-1), indices
+
+
+def mix(
+    x: jax.Array,
+    weights: jax.Array,
+    indices: jax.Array,
+    gate: jax.Array,
+    up: jax.Array,
+    down: jax.Array,
+    activation: Callable[[jax.Array], jax.Array],
+    *,
+    first: jax.Array | int = 0,
+) -> jax.Array:
+    """The weighted sum of the experts' outputs `[T, D]`; of experts that are not here, nothing is added.
+
+    Args:
+        x: `[T, D]`.
+        weights: `[T, X]`.
+        indices: `[T, X]`, counted over all experts.
+        gate: `[E, D, F]`, of the experts that are here.
+        up: `[E, D, F]`.
+        down: `[E, F, D]`.
+        activation: of the gate.
+        first: the number of the first expert that is here.
+    """
+    chosen = indices.shape[1]
+    here = gate.shape[0]
+    local = indices.ravel() - first
+    is_here = (local >= 0) & (local < here)
+    order = jnp.argsort(jnp.where(is_here, local, here), stable=True)
+    counts = jnp.bincount(jnp.where(is_here, local, here), length=here + 1)[:here].astype(jnp.int32)
+    of_token = order // chosen
+    sent = x[of_token]
+    hidden = activation(jax.lax.ragged_dot(sent, gate, counts)) * jax.lax.ragged_dot(sent, up, counts)
+    scales = jnp.where(is_here, weights.ravel(), 0.0)[order].astype(x.dtype)
+    # Rows behind the last expert's belong to no group; what is there must not reach the sum, not even as 0 · NaN.
+    found = jnp.where(jnp.arange(len(order))[:, None] < counts.sum(), jax.lax.ragged_dot(hidden, down, counts), 0)
+    return jnp.zeros_like(x).at[of_token].add(found * scales[:, None])

@@ -1,0 +1,24 @@
+"""Mistral: Llama with a sliding window in its first version, and without one since."""
+
+from __future__ import annotations
+
+from tpujob_trainer.model.families.base import Family, Preset
+
+MISTRAL = Family(
+    name="mistral",
+    presets={
+        # mistralai/Mistral-7B-v0.3 config.json: without the sliding window of its first version.
+        "mistral-7b": Preset(
+            family="mistral",
+            layers=32,
+            embed_dim=4096,
+            heads=32,
+            kv_heads=8,
+            mlp_dim=14336,
+            vocab_size=32_768,
+            rope_theta=1_000_000.0,
+            sequence_length=8192,
+            batch_tokens=2**22,
+        ),
+    },
+)
