@@ -15,6 +15,7 @@ CAUSES = {
     "not one that was asked to stop": ([ended(0, 143, was_asked=True), ended(1, 1, after=2)], 1),
     "not one that stopped by contract": ([ended(0, 75), ended(1, 137, after=3)], 1),
     "the one with a code of its own within a second": ([ended(0, 1), ended(1, 139)], 1),
+    "the fatal one, although it was asked to stop": ([ended(0, 1), ended(1, 78, was_asked=True)], 1),
     "by position within a second": ([ended(1, 1), ended(0, 1)], 0),
     "of the newest attempt": ([ended(0, 1, after=50), ended(1, 1, attempt=1)], 1),
 }

@@ -28,9 +28,10 @@ def first_failure(observed: Observed) -> dict[str, Any] | None:
     before = recorded_end(observed)
     if before is not None:
         seen.append(before)
-    # What was asked to end (suspend, eviction) is a failure of the job only when the JobSet says that it failed.
+    # What was asked to end (suspend, eviction) is a failure of the job only when the JobSet says that it failed, or when
+    # its code says that no restart would help.
     if observed.jobset is None or observed.jobset.outcome != "Failed":
-        seen = [end for end in seen if not end.is_consequence]
+        seen = [end for end in seen if not end.is_consequence or end.exit_code in FATAL]
     if not seen:
         return dict(recorded) if recorded else None
     newest = max(end.attempt for end in seen)
