@@ -54,7 +54,7 @@ async def run(settings: Settings) -> None:
             storage.may_write = lambda: leadership.is_leader
         reconciler = Reconciler(storage, gatherer, settings, jobs, leads=storage.may_write)
         queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile)
-        resync = Resync(storage, settings, add=queue.add, staleness=staleness, jobs=jobs)
+        resync = Resync(storage, settings, add=queue.add, staleness=staleness, jobs=jobs, evidence=evidence)
 
         def notice(seen: Seen) -> None:
             key = job_of(seen)
@@ -63,6 +63,8 @@ async def run(settings: Settings) -> None:
             if seen.resource == "pods":
                 evidence.note(key, seen.manifest, deleted=seen.deleted)
             else:
+                if seen.resource == kubernetes_names.PLURAL:
+                    evidence.note_job(key, seen.manifest, deleted=seen.deleted)
                 staleness.note_watched(seen.resource, seen.manifest, deleted=seen.deleted)
             queue.add(key)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import JOBSET_UID, NOW, pod, terminated
+from tests.operator.building import JOBSET_UID, NOW, job, pod, terminated
 from tpujob_operator.observe.from_objects import ended_from_pod, host_from_pod, jobset_state
-from tpujob_operator.observe.terminations import MOST_PER_JOB, Evidence
+from tpujob_operator.observe.terminations import MOST_ATTEMPTS, MOST_PER_ATTEMPT, WHOLE_MESSAGES, Evidence
 from tpujob_operator.times import format_time
 
 KEY = ("team", "llama")
@@ -168,12 +168,49 @@ def test_first_word_about_an_end_counts() -> None:
     assert not end.was_asked
 
 
-def test_evidence_is_bounded() -> None:
+def test_only_the_newest_attempts_are_kept() -> None:
     evidence = Evidence()
-    for attempt in range(MOST_PER_JOB + 3):
+    for attempt in range(MOST_ATTEMPTS + 3):
         evidence.note(KEY, pod(0, state=terminated(1), attempt=attempt))
     attempts = [end.attempt for end in evidence.of(KEY, JOBSET_UID)]
-    assert (len(attempts), attempts[0], attempts[-1]) == (MOST_PER_JOB, 3, MOST_PER_JOB + 2)
+    assert (len(attempts), attempts[0], attempts[-1]) == (MOST_ATTEMPTS, 3, MOST_ATTEMPTS + 2)
+
+
+def test_the_first_end_of_very_many_hosts_is_kept_whole() -> None:
+    evidence = Evidence()
+    for index in range(MOST_PER_ATTEMPT + 3):
+        evidence.note(KEY, pod(index, state=terminated(1, message="x" * 999)))
+    ends = evidence.of(KEY, JOBSET_UID)
+    assert (len(ends), ends[0].host_index, len(ends[0].message)) == (MOST_PER_ATTEMPT, 0, 999)
+    assert len(ends[WHOLE_MESSAGES].message) < 999
+
+
+@pytest.mark.parametrize(
+    ("status", "deleted", "attempts"),
+    [
+        ({"jobSetUid": JOBSET_UID}, False, [0, 1, 2, 3]),
+        ({"jobSetUid": JOBSET_UID, "bookedRestarts": 3}, False, [2, 3]),
+        ({"jobSetUid": "another", "bookedRestarts": 3}, False, [0, 1, 2, 3]),
+        ({"jobSetUid": JOBSET_UID, "phase": "Failed"}, False, []),
+        ({}, True, []),
+    ],
+    ids=["nothing is judged", "two are over", "of another incarnation", "failed", "deleted"],
+)
+def test_watched_jobs_tell_what_is_over(status: dict[str, Any], deleted: bool, attempts: list[int]) -> None:
+    evidence = Evidence()
+    for attempt in range(4):
+        evidence.note(KEY, pod(0, state=terminated(1), attempt=attempt))
+    evidence.note_job(KEY, job(status=status), deleted=deleted)
+    assert [end.attempt for end in evidence.of(KEY, JOBSET_UID)] == attempts
+
+
+def test_jobs_that_no_list_shows_are_dropped() -> None:
+    evidence = Evidence()
+    for key in (KEY, ("team", "gone")):
+        evidence.note(key, pod(0, state=terminated(1)))
+    evidence.keep_only({KEY})
+    assert evidence.of(KEY, JOBSET_UID)
+    assert not evidence.of(("team", "gone"), JOBSET_UID)
 
 
 def test_last_report_is_process_0_s_and_goes_with_the_next() -> None:

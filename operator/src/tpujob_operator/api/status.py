@@ -70,6 +70,10 @@ class Failure(_Part):
 
     host: Annotated[str, Field(max_length=253)] | None = None
     """Slice and host, as in slice 0 host 3."""
+    slice_index: int | None = None
+    """The slice, counted from 0."""
+    host_index: int | None = None
+    """The host within its slice, counted from 0."""
     pod: Annotated[str, Field(max_length=253)] | None = None
     """Name of the pod."""
     exit_code: int | None = None
@@ -80,6 +84,31 @@ class Failure(_Part):
     """Which attempt that was, counted from 0."""
     time: datetime | None = None
     """When its process ended."""
+
+
+class Disruption(_Part):
+    """What was taken away or asked to stop first, in the last attempt in which anything was."""
+
+    attempt: int
+    """Which attempt that was, counted from 0."""
+    pod: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the pod."""
+    slice_index: int = 0
+    """Its slice, counted from 0."""
+    host_index: int = 0
+    """Its host within the slice, counted from 0."""
+    exit_code: int | None = None
+    """Exit code of its process."""
+    asked_at: datetime | None = None
+    """When it was asked to stop."""
+    time: datetime | None = None
+    """When its process ended."""
+    marked: bool = False
+    """Whether Kubernetes says that it was evicted, preempted or shut down with its node."""
+    node: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the node that is gone or not well, or on which the pod ran."""
+    trouble: Annotated[str, Field(max_length=253)] | None = None
+    """What is wrong with the node; absent when that is not known."""
 
 
 class Status(_Part):
@@ -143,6 +172,8 @@ class Status(_Part):
     """When the job ended."""
     failure: Failure | None = None
     """The first failure of the last attempt that failed."""
+    disruption: Disruption | None = None
+    """What was taken away in the last attempt; kept here, for pods and operators may be gone before it is judged."""
     accelerator_note: Annotated[str, Field(max_length=1024)] | None = None
     """What the name of the accelerator amounts to, where it can be misread."""
 

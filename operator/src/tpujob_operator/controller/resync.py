@@ -15,7 +15,7 @@ from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.controller.work_queue import backoff_seconds
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Object, Storage
-from tpujob_operator.observe.terminations import Key
+from tpujob_operator.observe.terminations import Evidence, Key
 from tpujob_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ class Resync:
         add: Callable[[Key, float], None],
         staleness: WatchStaleness,
         jobs: JobGauges,
+        evidence: Evidence,
     ) -> None:
         """Keeps the parts.
 
@@ -45,12 +46,14 @@ class Resync:
             add: Asks for a reconcile of a job, in some seconds.
             staleness: Told what was listed.
             jobs: Told which jobs there are, for the metrics.
+            evidence: Told the same, to forget what is gone.
         """
         self._storage = storage
         self._settings = settings
         self._add = add
         self._staleness = staleness
         self._jobs = jobs
+        self._evidence = evidence
         self._wanted = asyncio.Event()
 
     def soon(self) -> None:
@@ -85,6 +88,7 @@ class Resync:
         self._staleness.note_listed(kubernetes_names.PLURAL, jobs)
         self._staleness.note_listed(kubernetes_names.JOBSET_PLURAL, jobsets)
         self._jobs.keep_only({_key(job): JobFacts.of(job["spec"], job.get("status") or {}) for job in jobs})
+        self._evidence.keep_only({_key(job) for job in jobs if not _is_over(job)})
         # One that is over matters as long as it has a JobSet, whose time to live is counted here.
         with_jobset = {_key(jobset) for jobset in jobsets}
         due = [_key(job) for job in jobs if not _is_over(job) or _key(job) in with_jobset]

@@ -6,6 +6,7 @@
   a table.
 - `completion`: Verdicts on the ends of a job whose JobSet is recorded; `chain.CHAIN` puts them in order.
 - `creation`: Verdicts on the way to the one JobSet of a job; `chain.CHAIN` puts them in order and says why.
+- `disruption_record`: What was taken away in an attempt, kept in status as evidence.
 - `first_failure`: Which host failed first, of those that anybody saw: the job's failure as status shows it.
 - `queue`: What `spec.suspend` means for a job with a queue.
 - `remedies`: What somebody can do about it: by exit code of a host, and by what keeps a container from starting.

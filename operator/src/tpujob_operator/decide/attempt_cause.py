@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from tpujob_contract.exit_codes import FATAL, describe
+from tpujob_operator.decide.disruption_record import recorded_disruption, recorded_lost_node
 from tpujob_operator.decide.first_failure import recorded_end
 from tpujob_operator.observe.state import Ended, Observed
 
@@ -39,7 +40,8 @@ class Finding:
 def of_attempt(observed: Observed, attempt: int) -> Finding:
     """What one attempt's end is put down to, by all that was seen of it."""
     ends = [end for end in _all_ends(observed) if end.attempt == attempt]
-    for node in observed.lost_nodes:
+    recorded_node = recorded_lost_node(observed)
+    for node in (*observed.lost_nodes, *([] if recorded_node is None else [recorded_node])):
         if node.attempt == attempt:
             return Finding(cause=Cause.DISRUPTION, message=f"Node {node.name} {node.trouble}.")
     own = [end for end in ends if not end.is_consequence]
@@ -60,8 +62,8 @@ def fatal_end(observed: Observed) -> Ended | None:
 
 
 def _all_ends(observed: Observed) -> list[Ended]:
-    recorded = recorded_end(observed)
-    return [*observed.ended, *([] if recorded is None else [recorded])]
+    recorded = (recorded_end(observed), recorded_disruption(observed))
+    return [*observed.ended, *(end for end in recorded if end is not None)]
 
 
 def _disrupts(end: Ended, own: list[Ended]) -> bool:

@@ -6,7 +6,6 @@ as there is one, and replaced when a better cause of the same attempt, or a late
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +14,6 @@ from tpujob_operator.observe.state import Ended, Observed
 from tpujob_operator.times import format_time, parse_time
 
 MESSAGE_LENGTH = 1500
-_POSITION = re.compile(r"slice ([0-9]+) host ([0-9]+)")
 
 
 def first_failure(observed: Observed) -> dict[str, Any] | None:
@@ -28,8 +26,8 @@ def first_failure(observed: Observed) -> dict[str, Any] | None:
     before = recorded_end(observed)
     if before is not None:
         seen.append(before)
-    # What was asked to end (suspend, eviction) is a failure of the job only when the JobSet says that it failed, or when
-    # its code says that no restart would help.
+    # What was asked to end (suspend, eviction) is a failure of the job only when the JobSet failed, or when its code
+    # says that no restart would help.
     if observed.jobset is None or observed.jobset.outcome != "Failed":
         seen = [end for end in seen if not end.is_consequence or end.exit_code in FATAL]
     if not seen:
@@ -47,11 +45,10 @@ def recorded_end(observed: Observed) -> Ended | None:
     failure = observed.status.get("failure")
     if not failure or failure.get("exitCode") is None:
         return None
-    found = _POSITION.fullmatch(failure.get("host") or "")
     return Ended(
         pod=failure.get("pod") or "",
-        slice_index=int(found[1]) if found else 0,
-        host_index=int(found[2]) if found else 0,
+        slice_index=failure.get("sliceIndex", 0),
+        host_index=failure.get("hostIndex", 0),
         attempt=failure.get("attempt", 0),
         exit_code=failure["exitCode"],
         message=failure.get("message", ""),
@@ -62,6 +59,8 @@ def recorded_end(observed: Observed) -> Ended | None:
 def _to_status(end: Ended) -> dict[str, Any]:
     return {
         "host": f"slice {end.slice_index} host {end.host_index}",
+        "sliceIndex": end.slice_index,
+        "hostIndex": end.host_index,
         "pod": end.pod,
         "exitCode": end.exit_code,
         "message": end.message[-MESSAGE_LENGTH:],

@@ -7,7 +7,9 @@ from typing import Any
 
 from tpujob_operator.api.conditions import TERMINAL, Reason
 from tpujob_operator.api.status import Phase
-from tpujob_operator.decide import restart_accounting
+from tpujob_operator.decide import attempt_cause, restart_accounting
+from tpujob_operator.decide.attempt_cause import Cause
+from tpujob_operator.decide.disruption_record import disruption_to_record
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.status_conditions import conditions_after
 from tpujob_operator.decide.verdict import Step, Verdict
@@ -41,6 +43,7 @@ def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
         status["failure"] = failure
     else:
         status.pop("failure", None)
+    _record_disruption(status, observed, verdict)
     if verdict.phase is Phase.SUCCEEDED and status.get("steps") is not None:
         # The last report was read seconds before the end; exit code 0 of every process says that all steps were made.
         status["step"] = status["steps"]
@@ -83,6 +86,13 @@ def _record_jobset(status: dict[str, Any], observed: Observed, verdict: Verdict)
         status.pop("acceleratorNote", None)
         if verdict.accelerator_note is not None:
             status["acceleratorNote"] = verdict.accelerator_note
+
+
+def _record_disruption(status: dict[str, Any], observed: Observed, verdict: Verdict) -> None:
+    status.pop("disruption", None)
+    found = None if verdict.phase is Phase.SUCCEEDED else disruption_to_record(observed)
+    if found is not None and attempt_cause.of_attempt(observed, found["attempt"]).cause is Cause.DISRUPTION:
+        status["disruption"] = found
 
 
 def _count_hosts(status: dict[str, Any], observed: Observed, verdict: Verdict) -> None:

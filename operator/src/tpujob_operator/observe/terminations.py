@@ -1,13 +1,17 @@
 """How containers ended, kept from the watch's events: after a failure the pods are readable for seconds only.
 
-In memory. What matters of it is written into the job's status by the next reconcile, moments later.
+In memory, bounded by attempts and hosts. What matters of it is written into the job's status by the next reconcile,
+moments later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from tpujob_contract.exit_codes import FATAL
+from tpujob_operator.api.conditions import TERMINAL
 from tpujob_operator.observe.from_objects import ended_by_deletion, ended_from_pod, final_report_of_pod
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress
@@ -15,16 +19,23 @@ from tpujob_operator.observe.state import Ended
 
 type Key = tuple[str, str]
 """Namespace and name of a TpuTrainingJob."""
+type Attempt = tuple[str, int]
+"""The uid of a JobSet and its restart attempt."""
 
-MOST_PER_JOB = 512
-"""Beyond this the oldest go: a job of hundreds of hosts that restarts for ever must not fill the memory."""
+MOST_PER_ATTEMPT = 4096
+"""As many as a job may have hosts. Beyond this what comes later is dropped: the first is the cause."""
+MOST_ATTEMPTS = 64
+"""Beyond this the oldest attempts go: a job that restarts for ever must not fill the memory."""
+WHOLE_MESSAGES = 16
+"""So many ends of an attempt keep their message: the likeliest causes. Of the others the last characters are kept."""
+SHORT_MESSAGE_LENGTH = 200
 
 
 class Evidence:
-    """The ends seen so far, by job and pod."""
+    """The ends seen so far, by job, attempt and pod."""
 
     def __init__(self) -> None:
-        self._ended: dict[Key, dict[str, tuple[str, Ended]]] = {}
+        self._ended: dict[Key, dict[Attempt, dict[str, Ended]]] = {}
         self._final_reports: dict[Key, tuple[str, Progress]] = {}
 
     def note(self, key: Key, pod: Mapping[str, Any], *, deleted: bool = False) -> bool:
@@ -36,16 +47,21 @@ class Evidence:
         if final is not None:
             self._final_reports[key] = (identity.jobset_uid, final)
         ended = ended_from_pod(pod) or (ended_by_deletion(pod) if deleted else None)
-        if ended is None:
+        return ended is not None and self._keep(
+            key, (identity.jobset_uid, ended.attempt), pod["metadata"]["uid"], ended
+        )
+
+    def _keep(self, key: Key, attempt: Attempt, pod_uid: str, ended: Ended) -> bool:
+        attempts = self._ended.setdefault(key, {})
+        of_attempt = attempts.setdefault(attempt, {})
+        # The first word counts: later versions of a pod add deletion time stamps that came after its end.
+        if pod_uid in of_attempt or len(of_attempt) >= MOST_PER_ATTEMPT:
             return False
-        of_job = self._ended.setdefault(key, {})
-        uid = pod["metadata"]["uid"]
-        if uid in of_job:
-            # The first word counts: later versions of a pod add deletion time stamps that came after its end.
-            return False
-        of_job[uid] = (identity.jobset_uid, ended)
-        while len(of_job) > MOST_PER_JOB:
-            del of_job[next(iter(of_job))]
+        if len(of_attempt) >= WHOLE_MESSAGES and ended.exit_code not in FATAL:
+            ended = replace(ended, message=ended.message[-SHORT_MESSAGE_LENGTH:])
+        of_attempt[pod_uid] = ended
+        if len(attempts) > MOST_ATTEMPTS:
+            del attempts[next(iter(attempts))]
         return True
 
     def note_all(self, key: Key, pods: Iterable[Mapping[str, Any]]) -> None:
@@ -53,9 +69,25 @@ class Evidence:
         for pod in pods:
             self.note(key, pod)
 
+    def note_job(self, key: Key, job: Mapping[str, Any], *, deleted: bool) -> None:
+        """Drops what this state of the job makes needless: a process that does not lead learns it in no other way."""
+        status = job.get("status") or {}
+        if deleted or status.get("phase") in TERMINAL:
+            self.forget(key)
+            return
+        # The attempt that was judged last is quoted until the next one is complete.
+        first = (status.get("bookedRestarts") or 0) - 1
+        self._drop(key, lambda uid, number: uid == status.get("jobSetUid") and number < first)
+
+    def keep_only(self, keys: Container[Key]) -> None:
+        """Drops all other jobs."""
+        for key in [key for key in (*self._ended, *self._final_reports) if key not in keys]:
+            self.forget(key)
+
     def of(self, key: Key, jobset_uid: str) -> tuple[Ended, ...]:
         """What is known of the pods of one JobSet."""
-        return tuple(ended for uid, ended in self._ended.get(key, {}).values() if uid == jobset_uid)
+        attempts = self._ended.get(key, {}).items()
+        return tuple(end for (uid, _), of_attempt in attempts if uid == jobset_uid for end in of_attempt.values())
 
     def final_report(self, key: Key, jobset_uid: str) -> Progress | None:
         """What process 0 of this JobSet reported when it last ended; None when it left no report."""
@@ -70,3 +102,10 @@ class Evidence:
         """Drops a job that is gone, over or at rest."""
         self._ended.pop(key, None)
         self._final_reports.pop(key, None)
+
+    def _drop(self, key: Key, is_needless: Callable[[str, int], bool]) -> None:
+        attempts = self._ended.get(key, {})
+        for attempt in [attempt for attempt in attempts if is_needless(*attempt)]:
+            del attempts[attempt]
+        if not attempts:
+            self._ended.pop(key, None)

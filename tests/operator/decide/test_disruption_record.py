@@ -1,0 +1,59 @@
+"""What was taken away is judged alike by an operator that saw it and by its successor."""
+
+from typing import Any
+
+import pytest
+
+from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
+from tpujob_operator.api.load import Status
+from tpujob_operator.decide.chain import decide
+from tpujob_operator.observe.state import Ended, LostNode
+from tpujob_operator.settings import Settings
+
+ASKED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
+EVICTED = ended(0, 143, **ASKED, is_disrupted=True, node="node-1")
+CRASHED_AFTER = ended(1, 134, after=2)
+CRASHED_BEFORE = ended(1, 134, after=-9)
+GONE = LostNode(attempt=0, name="node-1", trouble="is gone")
+
+TOLD = {
+    # name: (ends and nodes seen before the operator restarted, ends seen after it, disruptions, crashes)
+    "evicted, then it crashed": ((EVICTED,), (), (CRASHED_AFTER,), (1, None)),
+    "deleted, then it crashed": ((ended(0, 143, **ASKED),), (), (CRASHED_AFTER,), (1, None)),
+    "both were seen": ((EVICTED, CRASHED_AFTER), (), (), (1, None)),
+    "it had crashed before": ((EVICTED,), (), (CRASHED_BEFORE,), (None, 1)),
+    "it had crashed before, and that was seen": ((EVICTED, CRASHED_BEFORE), (), (), (None, 1)),
+    "a node was gone": ((CRASHED_AFTER,), (GONE,), (), (1, None)),
+    "only a node was seen": ((), (GONE,), (CRASHED_AFTER,), (1, None)),
+    "a crash": ((CRASHED_AFTER,), (), (), (None, 1)),
+}
+
+
+@pytest.mark.parametrize(("before", "nodes", "after", "expected"), TOLD.values(), ids=TOLD.keys())
+def test_a_successor_knows_what_was_taken_away(
+    before: tuple[Ended, ...],
+    nodes: tuple[LostNode, ...],
+    after: tuple[Ended, ...],
+    expected: tuple[int | None, int | None],
+) -> None:
+    seen = observed(job(status=recorded()), jobset=jobset(), ended=before, lost_nodes=nodes)
+    status = decide(seen, Settings()).status
+    Status.model_validate(status)
+    later = observed(job(status=dict(status)), jobset=jobset(restarts=1), hosts=BOTH, ended=after)
+    judged = decide(later, Settings()).status
+    assert (judged.get("disruptions"), judged.get("crashes")) == expected
+
+
+def test_the_record_does_not_change_while_nothing_happens() -> None:
+    seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED, ended(1, 143, after=1, **ASKED)))
+    status = decide(seen, Settings()).status
+    again = observed(job(status=dict(status)), jobset=jobset(), ended=seen.ended[::-1])
+    assert decide(again, Settings()).status == status
+
+
+def test_a_rest_leaves_no_record() -> None:
+    seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED,))
+    status = dict(decide(seen, Settings()).status)
+    assert status["disruption"]["node"] == "node-1"
+    rested = observed(job(status=status, suspend=True), jobset=jobset(suspended=True))
+    assert "disruption" not in decide(rested, Settings()).status
