@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
 
 from tests.division import CONTROL_PLANE, GroupScheduling, group
+
+# Under nohup, or in the background of a shell, these are ignored, and every process that is started here inherits it.
+# A handler of ours is not inherited, so what is started here begins as in a terminal.
+for _number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 pytest_plugins = ["tests.control_plane.fixtures"]
 

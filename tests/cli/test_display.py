@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tpujob.local.display import PlainDisplay, ending_line, make_display, progress_line
+from tpujob.local.display import LiveDisplay, PlainDisplay, ending_line, fit, make_display, progress_line
 
 FULL = {
     "step": 120,
@@ -32,6 +32,7 @@ def test_a_progress_line_says_what_is_known(report, line):
     ("report", "line"),
     [
         ({"step": 9}, "finished at step 9"),
+        ({}, "finished"),
         (
             {"step": 200, "loss_first": 5.81, "loss": 1.9704, "tokens_per_second": 4400},
             "finished at step 200 · loss 5.810 → 1.970 · 4,400 tokens/s",
@@ -56,3 +57,38 @@ def test_a_log_gets_a_line_for_each_change_and_none_between():
         display.show(report)
     lines = out.getvalue().splitlines()
     assert [line.split(" · ")[0] for line in lines] == ["starting", "compiling", "step 120/300"]
+
+
+def test_what_hinders_is_said_at_once_and_not_repeated():
+    out = io.StringIO()
+    display = make_display(Console(file=out, width=200))
+    failing = {"phase": "training", "checkpoint_message": "OSError: No space left on device", **FULL}
+    for report in (failing, failing, {"phase": "training", **FULL}):
+        display.show(report)
+    said = [line for line in out.getvalue().splitlines() if line.startswith("checkpoints: ")]
+    assert said == ["checkpoints: OSError: No space left on device", "checkpoints: all is well again"]
+
+
+def test_a_resumed_run_says_from_which_step():
+    out = io.StringIO()
+    display = make_display(Console(file=out, width=200))
+    for _ in range(2):
+        display.show({"phase": "compiling", "restored_from": 100})
+    assert out.getvalue().splitlines().count("resumed from step 100") == 1
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_the_bar_is_there_at_every_width(width):
+    out = io.StringIO()
+    display = make_display(Console(file=out, width=width, force_terminal=True, color_system=None))
+    assert isinstance(display, LiveDisplay)
+    display.show({"phase": "training", **FULL})
+    display._progress.refresh()
+    display.close()
+    lines = [line for line in out.getvalue().replace("\r", "\n").splitlines() if "step 120/300" in line]
+    assert lines
+    assert all("━━━" in line for line in lines)
+
+
+def test_a_narrow_line_loses_its_last_parts():
+    assert fit(["step 1/9", "loss 2.5", "1:00"], 19) == "step 1/9 · loss 2.5"

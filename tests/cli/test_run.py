@@ -1,5 +1,6 @@
 """`tpujob run` as a person uses it: real processes, real text, and the last line of stdout."""
 
+import copy
 import json
 import os
 import signal
@@ -46,9 +47,12 @@ class Desk:
             "trainer": {**TRAINER, "data": {"path": str(data), "tokenizer": "bytes"}},
         }
 
-    def start(self, *options: str, **changes: object) -> subprocess.Popen[str]:
-        spec = {**self.spec, **{k: v for k, v in changes.items() if k not in TRAINER and k != "data"}}
-        spec["trainer"] = {**spec["trainer"], **{k: v for k, v in changes.items() if k in TRAINER or k == "data"}}
+    def start(self, *options: str, under_nohup: bool = False, **changes: object) -> subprocess.Popen[str]:
+        spec = {**copy.deepcopy(self.spec), **{k: v for k, v in changes.items() if k not in TRAINER and k != "data"}}
+        if spec["trainer"] is None:
+            del spec["trainer"]
+        else:
+            spec["trainer"] |= {k: v for k, v in changes.items() if k in TRAINER or k == "data"}
         job = {
             "apiVersion": "tpujob.dev/v1alpha1",
             "kind": "TpuTrainingJob",
@@ -57,7 +61,7 @@ class Desk:
         }
         YAML().dump(job, self.folder / "job.yaml")
         return subprocess.Popen(
-            [sys.executable, "-m", "tpujob", "run", "job.yaml", *options],
+            [*(["nohup"] if under_nohup else []), sys.executable, "-m", "tpujob", "run", "job.yaml", *options],
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -185,3 +189,45 @@ def test_bad_input_is_named_with_its_exit_code(desk, changes, code, fragments):
     for fragment in fragments:
         assert fragment in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("changes", "phase", "code", "cause"),
+    [
+        pytest.param({"acelerator": "v4-8"}, "Invalid", 78, "spec.acelerator", id="refused before the start"),
+        pytest.param({"data": {"path": "nowhere/*.parquet"}}, "Failed", 77, "nowhere/*.parquet", id="failed"),
+    ],
+)
+def test_json_is_one_object_with_the_cause(desk, changes, phase, code, cause):
+    done = desk.run("-o", "json", **changes)
+    assert done.returncode == code
+    result = json.loads(done.stdout)
+    assert (result["phase"], result["exit_code"]) == (phase, code)
+    assert cause in result["cause"]
+
+
+def test_a_programs_own_output_is_shown(desk):
+    program = ["python3", "-c", "print('loss 1.25')"]
+    done = desk.run(trainer=None, image="any/image", command=program)
+    assert done.returncode == 0, done.stderr
+    assert "loss 1.25" in done.stdout
+    assert "finished" in done.stdout
+    assert "None" not in done.stdout
+
+
+def test_a_directory_that_cannot_be_made_is_named(desk):
+    (desk.folder / "file").write_text("")
+    done = desk.run("--directory", "file/below")
+    assert done.returncode == 78
+    assert "--directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_hangup_is_ignored_under_nohup(desk):
+    done = desk.start(steps=100_000, under_nohup=True)
+    wait_for("a committed step", lambda: list(desk.checkpoints.glob("latest.json")), timeout_seconds=60)
+    done.send_signal(signal.SIGHUP)
+    done.send_signal(signal.SIGTERM)
+    out, err = done.communicate(timeout=60)
+    assert done.returncode == 75, err
+    assert "saved at step" in out

@@ -11,7 +11,8 @@ import pytest
 from tools.localcluster.waiting import wait_for
 from tpujob.local import supervisor as supervisor_module
 from tpujob.local.plan import LocalProcess
-from tpujob.local.supervisor import Supervisor, tail
+from tpujob.local.reports import tail
+from tpujob.local.supervisor import Supervisor
 
 FINISH = "print('done')"
 CRASH = "raise SystemExit(3)"

@@ -1,26 +1,35 @@
-"""Tells a person how the run is going: one live line on a terminal, plain lines in a log."""
+"""Shows a person how the run is going: one live line on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
+
+from tpujob.local.pace import Pace, clock
 
 PLAIN_INTERVAL_SECONDS = 10
 """A log gets a line this often while the step advances, and one at every change of phase."""
 
+HINT_SECONDS = 60
+"""The same hint is not repeated within this time, unless its beginning has changed."""
+
 PHASES = {
     "": "starting",
     "starting": "starting: waiting for all processes",
-    "restoring": "restoring the last checkpoint",
+    "restoring": "looking for a checkpoint",
     "compiling": "compiling",
     "saving": "saving",
+    "evaluating": "evaluating",
     "sampling": "writing a sample",
     "stopping": "stopping: saving first",
 }
+HINTS = {"checkpoint_message": "checkpoints", "data_slow_message": "data"}
+"""Fields of the report that say what hinders the run, and what each is about."""
 
 
 def progress_line(report: Mapping[str, Any], *, now: float) -> str:
@@ -45,8 +54,8 @@ def progress_line(report: Mapping[str, Any], *, now: float) -> str:
 
 
 def ending_line(report: Mapping[str, Any]) -> str:
-    """What a finished run came to, from its last report."""
-    parts = [f"finished at step {report.get('step')}"]
+    """What a finished run came to, from its last report; a program of somebody's own has none."""
+    parts = [f"finished at step {report['step']}" if report.get("step") is not None else "finished"]
     first, last = report.get("loss_first"), report.get("loss")
     if first is not None and last is not None:
         parts.append(f"loss {first:.3f} → {last:.3f}")
@@ -56,7 +65,7 @@ def ending_line(report: Mapping[str, Any]) -> str:
 
 
 class Display(Protocol):
-    """Where the run is told."""
+    """Where a person sees the run."""
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -68,6 +77,26 @@ class Display(Protocol):
         """Leaves the terminal as it was."""
 
 
+class _News:
+    """What is to be said once: that the run was resumed, and what hinders it."""
+
+    def __init__(self) -> None:
+        self._is_resume_said = False
+        self._hinted: dict[str, float] = {}
+
+    def lines(self, report: Mapping[str, Any], now: float) -> Iterator[str]:
+        if report.get("restored_from") is not None and not self._is_resume_said:
+            self._is_resume_said = True
+            yield f"resumed from step {report['restored_from']}"
+        for field, subject in HINTS.items():
+            message = report.get(field)
+            if message and now >= self._hinted.get(field, 0.0):
+                self._hinted[field] = now + HINT_SECONDS
+                yield f"{subject}: {message}"
+            elif not message and self._hinted.pop(field, None) is not None:
+                yield f"{subject}: all is well again"
+
+
 class PlainDisplay:
     """Lines for a log, or for a pipe."""
 
@@ -76,19 +105,25 @@ class PlainDisplay:
         self._phase: str | None = None
         self._step: int | None = None
         self._next = 0.0
+        self._news = _News()
+        self._pace = Pace(time.monotonic())
 
     def say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, report: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        self._pace.note(report, now)
+        for line in self._news.lines(report, now):
+            self.say(line)
         phase = str(report.get("phase", ""))
         if phase != self._phase and phase in PHASES:
             self.say(PHASES[phase])
         step = report.get("step")
-        if phase == "training" and step != self._step and (phase != self._phase or time.monotonic() >= self._next):
-            self.say(progress_line(report, now=time.time()))
+        if phase == "training" and step != self._step and (phase != self._phase or now >= self._next):
+            self.say(" · ".join([progress_line(report, now=time.time()), times(self._pace, now)]))
             self._step = step
-            self._next = time.monotonic() + PLAIN_INTERVAL_SECONDS
+            self._next = now + PLAIN_INTERVAL_SECONDS
         self._phase = phase
 
     def close(self) -> None:
@@ -98,28 +133,63 @@ class PlainDisplay:
 class LiveDisplay:
     """One line with a bar that moves, for a terminal."""
 
+    BAR_WIDTH = 24
+
     def __init__(self, console: Console) -> None:
         self._console = console
+        # A narrow terminal keeps its bar, and loses what stands last in the line.
+        bar_width = self.BAR_WIDTH if console.width >= 100 else console.width // 5
+        self._room = console.width - bar_width - 2
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), console=console, transient=True
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=bar_width),
+            console=console,
+            transient=True,
         )
         self._task: TaskID = self._progress.add_task("starting", total=None)
         self._progress.start()
+        self._news = _News()
+        self._pace = Pace(time.monotonic())
 
     def say(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, report: Mapping[str, Any]) -> None:
-        phase = str(report.get("phase", ""))
-        line = progress_line(report, now=time.time())
-        known = PHASES.get(phase)
-        description = f"{known} · {line}" if known and line else known or line or PHASES[""]
+        now = time.monotonic()
+        self._pace.note(report, now)
+        for line in self._news.lines(report, now):
+            self.say(line)
+        known = PHASES.get(str(report.get("phase", "")))
+        parts = [part for part in progress_line(report, now=time.time()).split(" · ") if part]
+        parts = [*([known] if known else []), *parts[:2], times(self._pace, now), *parts[2:]]
+        if spark := self._pace.sparkline():
+            parts = [f"{part} {spark}" if part.startswith("loss") else part for part in parts]
         self._progress.update(
-            self._task, description=description, completed=report.get("step") or 0, total=report.get("steps")
+            self._task,
+            description=fit(parts, self._room),
+            completed=report.get("step") or 0,
+            total=report.get("steps"),
         )
 
     def close(self) -> None:
         self._progress.stop()
+
+
+def times(pace: Pace, now: float) -> str:
+    """`1:20, 3:05 left`, or without the second part before it is known."""
+    remaining = pace.remaining(now)
+    left = "" if remaining is None else f", {clock(remaining)} left"
+    return f"{clock(pace.elapsed(now))}{left}"
+
+
+def fit(parts: Sequence[str], width: int) -> str:
+    """As many of the parts, from the first on, as have room in a line of so many characters."""
+    line = parts[0][:width] if parts else ""
+    for part in parts[1:]:
+        if len(line) + len(part) + 3 > width:
+            break
+        line += f" · {part}"
+    return line
 
 
 def make_display(console: Console) -> Display:

@@ -16,7 +16,7 @@ class Outcome:
     """The end of a run."""
 
     phase: str
-    """Succeeded, Suspended (asked to stop, goes on when run again) or Failed."""
+    """Succeeded, Suspended (asked to stop, goes on when run again), Failed, or Invalid (nothing was started)."""
     exit_code: int
     culprit: Exit | None
     """The process that failed first; None unless the job failed."""
@@ -47,8 +47,15 @@ def judge(exits: Sequence[Exit]) -> Outcome:
     return Outcome(phase="Failed", exit_code=culprit.code, culprit=culprit)
 
 
-def summary(outcome: Outcome, report: Mapping[str, Any], *, processes: int) -> dict[str, Any]:
-    """The one JSON object that `tpujob run --json` ends with."""
+def summary(outcome: Outcome, report: Mapping[str, Any], *, processes: int, cause: str = "") -> dict[str, Any]:
+    """The one JSON object that `tpujob run -o json` ends with, whatever came of the run.
+
+    Args:
+        outcome: What it came to.
+        report: The last report of process 0; may be empty.
+        processes: How many were started.
+        cause: Why it failed or was refused, in words; else empty.
+    """
     return {
         "phase": outcome.phase,
         "step": report.get("step"),
@@ -61,5 +68,6 @@ def summary(outcome: Outcome, report: Mapping[str, Any], *, processes: int) -> d
         "restored_from": report.get("restored_from"),
         "processes": processes,
         "exit_code": outcome.exit_code,
+        "cause": cause or None,
         "message": outcome.reason or report.get("message") or "",
     }

@@ -1,10 +1,10 @@
-"""Asks the trainer how it is doing: over HTTP while it runs, from the checkpoint directory once it has ended."""
+"""Asks the trainer how it is doing: over HTTP while it runs, from the files it left once it has ended."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,10 @@ Report = dict[str, Any]
 
 TIMEOUT_SECONDS = 1.0
 INTERVAL_SECONDS = 0.5
+MOST_BYTES = 1 << 16
+"""Of a log in one look."""
+PARTING = "report: "
+"""How the line of the termination message begins that is for the operator."""
 
 
 class ReportReader:
@@ -50,22 +54,57 @@ class ReportReader:
 
 
 def last_attempt(checkpoint_dir: str, *, attempt: str | None) -> Report:
-    """The ending that the trainer kept beside its checkpoints: of this attempt, or the newest; else empty."""
+    """The ending that the trainer kept beside its checkpoints: of this attempt, or the newest; else empty.
+
+    A bucket is not asked: one that does not answer would hold up the end of the run.
+    """
     if "://" in checkpoint_dir:
-        return _last_remote_attempt(checkpoint_dir, attempt)
+        return {}
     files = sorted((Path(checkpoint_dir) / "attempts").glob("*.json"))
     return _pick([(f.name, f.read_bytes()) for f in files[-8:]], attempt)
 
 
-def _last_remote_attempt(checkpoint_dir: str, attempt: str | None) -> Report:
-    import fsspec
+class LogFollower:
+    """The lines that were written to a log since the last look at it, the last one once it is whole."""
 
-    system, root = fsspec.core.url_to_fs(checkpoint_dir.rstrip("/") + "/attempts")
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = 0
+
+    def lines(self) -> list[str]:
+        """New lines; none while there is no log."""
+        try:
+            with self._path.open("rb") as log:
+                log.seek(self._at)
+                content = log.read(MOST_BYTES)
+        except OSError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1] or (content if len(content) == MOST_BYTES else b"")
+        self._at += len(whole)
+        return whole.decode(errors="replace").splitlines()
+
+
+def parting_report(termination_log: Path) -> Report:
+    """The last report of a process, which it leaves in its termination message; empty where it left none."""
+    for line in tail(termination_log, 20):
+        if line.startswith(PARTING):
+            with contextlib.suppress(ValueError):
+                report = json.loads(line.removeprefix(PARTING))
+                return report if isinstance(report, dict) else {}
+    return {}
+
+
+def message_of(termination_log: Path) -> list[str]:
+    """What a process said when it ended, in lines, without its report."""
+    return [line for line in tail(termination_log, 20) if not line.startswith(PARTING)]
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a text file; none if it is not there."""
     try:
-        names = sorted(n for n in system.ls(root, detail=False) if n.endswith(".json"))
-        return _pick([(n, system.cat_file(n)) for n in names[-8:]], attempt)
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
     except OSError:
-        return {}
+        return []
 
 
 def _pick(files: list[tuple[str, bytes]], attempt: str | None) -> Report:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,19 +13,19 @@ from rich.console import Console
 
 from tpujob.errors import CommandError
 from tpujob.job_file import read_job
-from tpujob.local.display import ending_line, make_display
+from tpujob.local.closing import Closing, short_path
+from tpujob.local.display import make_display
 from tpujob.local.outcome import Outcome, judge, summary
 from tpujob.local.plan import LocalProcess, plan_processes
-from tpujob.local.reports import Report, ReportReader, last_attempt
-from tpujob.local.supervisor import Supervisor, tail
-from tpujob_contract import ExitCode
+from tpujob.local.reports import LogFollower, ReportReader, last_attempt, parting_report
+from tpujob.local.supervisor import Supervisor
 from tpujob_contract import environment as names
 from tpujob_operator.jobset.build import materialize
 from tpujob_operator.settings import Settings
 
 
-def run_job(job_file: Path, *, directory: Path, json_output: bool, max_processes: int) -> int:
-    """Runs a job on this machine to its end; returns the exit code, with the contract's meanings.
+def run_job(job_file: Path, *, directory: Path, text_to_stderr: bool, max_processes: int) -> tuple[int, dict[str, Any]]:
+    """Runs a job on this machine to its end; returns the exit code, with the contract's meanings, and a summary.
 
     Raises:
         CommandError: before anything was started.
@@ -38,14 +36,22 @@ def run_job(job_file: Path, *, directory: Path, json_output: bool, max_processes
     processes = _plan(jobset, root, max_processes)
     grace_seconds = int(processes[0].environ[names.GRACE_SECONDS])
 
-    console = Console(stderr=json_output, highlight=False)
+    console = Console(stderr=text_to_stderr, highlight=False)
     display = make_display(console)
-    reader = ReportReader(processes[0].report_port)
-    checkpoint_dir = processes[0].environ[names.CHECKPOINT_DIR]
+    lead = processes[0]
+    reader = ReportReader(lead.report_port)
+    checkpoint_dir = lead.environ[names.CHECKPOINT_DIR]
+    output = None if job.spec.trainer is not None else LogFollower(lead.log)
+
+    def tick() -> None:
+        for line in output.lines() if output else ():
+            display.say(line)
+        display.show(reader.latest)
+
     with ExitStack() as stack:
         stack.callback(display.close)
         display.say(_opening(job.spec.accelerator, processes, checkpoint_dir))
-        supervisor = Supervisor(processes, grace_seconds=grace_seconds, on_tick=lambda: display.show(reader.latest))
+        supervisor = Supervisor(processes, grace_seconds=grace_seconds, on_tick=tick)
         supervisor.on_interrupt = lambda count: display.say(
             f"stopping: saving first, at most {grace_seconds} s; Ctrl-C again to leave at once"
             if count == 1
@@ -54,13 +60,21 @@ def run_job(job_file: Path, *, directory: Path, json_output: bool, max_processes
         supervisor.on_started = reader.start
         exits = supervisor.run()
         reader.close()
+        tick()
     outcome = judge(exits)
-    report = {**reader.latest, **_ending(checkpoint_dir, reader.latest)}
-    _close(Console(stderr=json_output, highlight=False), outcome, report, job_file)
-    if json_output:
-        sys.stdout.write(json.dumps(summary(outcome, report, processes=len(processes))) + "\n")
-        sys.stdout.flush()
-    return outcome.exit_code
+    ending = last_attempt(checkpoint_dir, attempt=reader.latest.get("attempt"))
+    report = {**reader.latest, **parting_report(lead.termination_log), **ending}
+    closing = Closing(outcome, report, job_file=job_file, has_trainer=job.spec.trainer is not None)
+    for line in closing.lines():
+        Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
+    return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause)
+
+
+def refusal(error: CommandError) -> dict[str, Any]:
+    """The summary of a run that was refused before anything was started, with the keys of every summary."""
+    refused = Outcome(phase="Invalid", exit_code=error.exit_code, culprit=None)
+    cause = "; ".join(error.problems)
+    return summary(refused, {"message": cause}, processes=0, cause=cause)
 
 
 def _plan(jobset: dict[str, Any], root: Path, max_processes: int) -> list[LocalProcess]:
@@ -69,9 +83,17 @@ def _plan(jobset: dict[str, Any], root: Path, max_processes: int) -> list[LocalP
     if count > max_processes:
         raise CommandError(
             f"spec.accelerator, spec.slices: {count} hosts would be {count} processes on this machine, more than "
-            f"{max_processes}; choose a smaller shape to rehearse, or pass --max-processes {count}"
+            f"{max_processes}; to try the job here, use accelerator: cpu:2x4, slices: 1 and model: {{preset: tiny}}, "
+            f"or pass --max-processes {count}"
         )
     run_directory = root / "logs" / time.strftime("%Y%m%dT%H%M%S")
+    try:
+        run_directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(
+            f"--directory: cannot create {short_path(str(run_directory))} ({error.strerror}); name a folder that you "
+            "may write to, with room on its disk"
+        ) from error
     ports = _free_ports(count + 2)
     return plan_processes(
         jobset,
@@ -96,50 +118,6 @@ def _opening(accelerator: str, processes: list[LocalProcess], checkpoint_dir: st
     rehearsal = "" if accelerator.startswith("cpu:") else ", rehearsed on CPU devices"
     return (
         f"{accelerator}: {len(processes)} processes on this machine{rehearsal}\n"
-        f"checkpoints  {_short(checkpoint_dir)}\n"
-        f"logs         {_short(str(processes[0].log.parent))}"
+        f"checkpoints  {short_path(checkpoint_dir)}\n"
+        f"logs         {short_path(str(processes[0].log.parent))}"
     )
-
-
-def _short(path: str) -> str:
-    """A path as a person in this folder would type it."""
-    here = os.getcwd() + "/"  # noqa: PTH109 - compared as text
-    return path.removeprefix(here)
-
-
-def _ending(checkpoint_dir: str, latest: Report) -> Report:
-    """The trainer's own account of its end, which the last poll may have missed."""
-    return (
-        last_attempt(checkpoint_dir, attempt=latest.get("attempt"))
-        if latest
-        else last_attempt(checkpoint_dir, attempt=None)
-    )
-
-
-def _close(console: Console, outcome: Outcome, report: Report, job_file: Path) -> None:
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
-    if outcome.phase == "Succeeded":
-        if report.get("sample"):
-            say(f"\nsample:\n{report['sample']}\n")
-        say(report.get("message") or ending_line(report))
-        if report.get("checkpoint"):
-            say(f"checkpoint   {_short(report['checkpoint'])}")
-    elif outcome.phase == "Suspended":
-        step = report.get("committed_step")
-        saved = f"saved at step {step}" if step is not None else "nothing was saved yet"
-        say(f"stopped: {saved}; `tpujob run {job_file}` goes on from there")
-    elif outcome.culprit is not None:
-        culprit = outcome.culprit
-        message = tail(culprit.process.termination_log, 20)
-        say(f"failed: {outcome.reason}")
-        for line in message:
-            if not line.startswith("report: "):  # its last one, for the operator
-                say(f"  {line}")
-        say(f"its log: {_short(str(culprit.process.log))}")
-        if report.get("committed_step") is not None and outcome.exit_code not in (
-            ExitCode.CONFIGURATION,
-            ExitCode.NOT_FOUND,
-        ):
-            say(f"last committed step: {report['committed_step']}; `tpujob run {job_file}` goes on from there")

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 
 from tpujob.local import dies_with_parent
@@ -153,7 +152,9 @@ class _Wakeup:
         self.socket, self._write = socket.socketpair()
         self.socket.setblocking(False)
         self._write.setblocking(False)
-        self._previous = {s: signal.signal(s, self._handle) for s in self.SIGNALS}
+        # Under nohup a hang-up is to be ignored, and stays so.
+        wanted = [s for s in self.SIGNALS if s != signal.SIGHUP or signal.getsignal(s) is not signal.SIG_IGN]
+        self._previous = {s: signal.signal(s, self._handle) for s in wanted}
         self._previous_fd = signal.set_wakeup_fd(self._write.fileno())
         return self
 
@@ -171,11 +172,3 @@ class _Wakeup:
     def drain(self) -> None:
         for _ in self.socket.recv(64):
             self._on_signal()
-
-
-def tail(path: Path, lines: int) -> list[str]:
-    """The last lines of a text file; none if it is not there."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
-    except OSError:
-        return []

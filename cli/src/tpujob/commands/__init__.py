@@ -1,0 +1,10 @@
+"""The verbs of the command line, one file each; each parses, calls one function and prints what came of it.
+
+A module imports what it works with inside its function, so that `tpujob --help` and completion stay quick.
+
+- `bundle`: everything that a site without a network needs, in one folder.
+- `data`: makes data sets and looks at them.
+- `options`: arguments and options that several verbs share.
+- `render`: prints the JobSet of a job.
+- `run`: runs a job on this machine.
+"""

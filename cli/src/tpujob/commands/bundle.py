@@ -1,0 +1,55 @@
+"""`tpujob bundle`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpujob.commands.options import problems_on_stderr
+from tpujob.errors import CommandError
+
+
+def bundle(
+    out: Annotated[Path | None, typer.Option(help="Folder to make, or to go on with.")] = None,
+    verify: Annotated[Path | None, typer.Option(metavar="BUNDLE", help="Check a bundle instead of making one.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Checkout of tpujob; else the one this runs from.")] = None,
+    python: Annotated[list[str] | None, typer.Option(help="Python for which there are wheels. [3.12]")] = None,
+    wheels: Annotated[list[Path] | None, typer.Option(help="Folder with wheels, e.g. of an older bundle.")] = None,
+    base_image: Annotated[str | None, typer.Option(help="Base to build on there; else the Dockerfile's.")] = None,
+    image: Annotated[list[str] | None, typer.Option(help="One more image of docker, podman or buildah here.")] = None,
+    images: Annotated[list[Path] | None, typer.Option(help="Image archive to take instead of those here.")] = None,
+    no_images: Annotated[bool, typer.Option("--no-images", help="Leave images out.")] = False,
+) -> None:
+    """Put everything that a site without a network needs into one folder: images, wheels, chart, Dockerfile, checksums.
+
+    Needs a checkout, and docker, podman or buildah with the images built. Interrupted, it goes on when run again. The
+    folder's README.md has the commands that load, install and build.
+    """
+    from tpujob.bundle.checksums import verify as problems_of
+    from tpujob.bundle.making import Wish, make_bundle
+
+    with problems_on_stderr():
+        if (out is None) == (verify is None):
+            raise CommandError("name a folder to make with --out, or a bundle to check with --verify")
+        if verify is not None:
+            problems = problems_of(verify)
+            if problems:
+                raise CommandError(*problems, exit_code=1)
+            typer.echo(f"{verify}: every file is as it should be")
+            return
+        assert out is not None
+        wish = Wish(
+            out=out,
+            source=source,
+            pythons=tuple(python or ["3.12"]),
+            wheels=tuple(wheels or []),
+            base_image=base_image,
+            more_images=tuple(image or []),
+            archives=tuple(images or []),
+            with_images=not no_images,
+        )
+        make_bundle(wish, typer.echo)
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    typer.echo(f"{out}: {size / 1e9:.1f} GB; {out / 'README.md'} says what to do with it")

@@ -1,0 +1,69 @@
+"""How long a run has taken and will take, and how its loss went, from the reports of one attempt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+SPARKLINE_WIDTH = 16
+POINTS = 256
+
+
+class Pace:
+    """What is remembered of the reports. `now` is in seconds, of any monotonic clock."""
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+        self._first: tuple[float, int] | None = None
+        self._latest: tuple[float, int] | None = None
+        self._steps: int | None = None
+        self._losses: list[float] = []
+
+    def note(self, report: Mapping[str, Any], now: float) -> None:
+        """Takes in a report."""
+        step, loss = report.get("step"), report.get("loss")
+        self._steps = report.get("steps")
+        if report.get("phase") != "training" or not step or (self._latest and step <= self._latest[1]):
+            return
+        # The first step is left out: it waits for the data and for the devices.
+        self._first = self._first or (now, step)
+        self._latest = (now, step)
+        if loss is not None:
+            self._losses.append(loss)
+            if len(self._losses) > POINTS:
+                self._losses = self._losses[::2]
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since the start."""
+        return now - self._started
+
+    def remaining(self, now: float) -> float | None:
+        """Seconds to the last step at the pace so far; None while there is none to go by."""
+        if self._first is None or self._latest is None or self._steps is None or self._latest[1] <= self._first[1]:
+            return None
+        seconds_per_step = (self._latest[0] - self._first[0]) / (self._latest[1] - self._first[1])
+        return max(0.0, (self._steps - self._latest[1]) * seconds_per_step - (now - self._latest[0]))
+
+    def sparkline(self) -> str:
+        """The losses so far as one word of block characters; nothing before there are two."""
+        return sparkline(self._losses)
+
+
+def sparkline(values: Sequence[float], width: int = SPARKLINE_WIDTH) -> str:
+    """Values from first to last as block characters, each the mean of its part."""
+    if len(values) < 2:
+        return ""
+    count = min(width, len(values))
+    parts = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
+    means = [sum(part) / len(part) for part in parts]
+    low, high = min(means), max(means)
+    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BLOCKS[round((mean - low) * scale)] for mean in means)
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `12:40`, `3:05:00`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

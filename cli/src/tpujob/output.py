@@ -1,0 +1,31 @@
+"""What a command prints for programs: one JSON or YAML document."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from typing import Any, TextIO
+
+
+class OutputFormat(StrEnum):
+    """How a command prints its result."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def write(value: Any, output: OutputFormat, stream: TextIO | None = None) -> None:
+    """Prints a value of JSON as one document; text counts as YAML, for values that have no other form."""
+    stream = stream or sys.stdout
+    if output is OutputFormat.JSON:
+        stream.write(json.dumps(value, ensure_ascii=False) + "\n")
+    else:
+        from ruamel.yaml import YAML
+
+        yaml = YAML()
+        yaml.default_flow_style = False
+        yaml.width = 120
+        yaml.dump(value, stream)
+    stream.flush()
