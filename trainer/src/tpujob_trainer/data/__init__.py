@@ -15,6 +15,7 @@ with BatchLoader(manifest, tokenizer, plan, S, rows=rows, state=restored_state) 
 - `config`: What the `data` block of a trainer configuration says.
 - `inspection`: What a data set is, before anything is trained on it: its size, what is wrong with it, and the first
   global batch.
+- `template`: Jinja templates that write texts, in a sandbox, and say which characters are learned.
 """
 
 import tpujob_trainer.data.arrow_start  # noqa: F401  # before all that makes values of pyarrow

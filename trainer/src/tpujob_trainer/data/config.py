@@ -2,39 +2,79 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from jinja2 import TemplateError
+
 from tpujob_trainer.config_parsing import Range
+from tpujob_trainer.data.template import Template
 
 MEBIBYTE = 1 << 20
 
 FIELD = "spec.trainer.data"
 
-LossOn = Literal["assistant", "all"]
-
 FormatName = Literal["parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "text"]
+LossOn = Literal["assistant", "all"]
+SpecialTokens = Literal["refuse", "text", "allow"]
 
-
-PLAIN_RULES = {"lossOn": "all"}
-"""What `Column.rules` leaves out."""
+SPECIAL_NAMES = frozenset({"bos_token", "eos_token", "unk_token", "pad_token"})
+"""What templates get from the tokenizer; all other names are columns."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """The column of a source that is trained on."""
+    """What of a source is trained on: a column, or the columns that a template asks for."""
 
-    kind: Literal["text", "messages", "tokens"]
+    kind: Literal["text", "messages", "tokens", "row"]
     name: str
+    """Of the column; of several, all with commas between them."""
     field: str
     """Where it was written, for messages."""
     loss_on: LossOn = "all"
     """What of it is learned."""
+    special_tokens: SpecialTokens = "refuse"
+    """What becomes of special tokens in texts."""
+    template: str | None = None
+    """Makes a text of a row."""
+    messages: tuple[tuple[str, str], ...] = ()
+    """Role and template of each message, which make a conversation of a row."""
+    max_rows: int | None = None
+    """The first rows, beyond which nothing is read; None: all."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return tuple(self.name.split(", ")) if self.kind == "row" else (self.name,)
 
     @property
     def rules(self) -> dict[str, str]:
-        """What else its tokens and their loss depend on, by the keys of the configuration; only what is not plain."""
-        return {} if self.loss_on == "all" else {"lossOn": self.loss_on}
+        """What else the rows, their tokens and their loss depend on, by key; only what is not `plain_rule`."""
+        written = json.dumps([self.template, self.messages])
+        rules = {
+            "lossOn": self.loss_on,
+            "specialTokens": self.special_tokens,
+            "template": hashlib.blake2b(written.encode(), digest_size=8).hexdigest() if self.kind == "row" else "",
+            "maxRows": str(self.max_rows or ""),
+        }
+        return {key: rule for key, rule in rules.items() if rule != plain_rule(key, self.kind)}
+
+
+def plain_rule(key: str, kind: str) -> str:
+    """What holds where `Column.rules` says nothing."""
+    return {"lossOn": "all", "specialTokens": "allow" if kind == "messages" else "refuse"}.get(key, "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageConfig:
+    """A message of the conversation that a row becomes."""
+
+    role: str
+    """Who says it, as the tokenizer's chat template calls them: system, user, assistant."""
+    content: str
+    """What is said: a template in which the row's columns are names, as in {{ query }}."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,27 +107,71 @@ class SourceConfig:
     """The column that holds token ids, made by the tokenizer named; each row is a whole document. Instead of
     textColumn."""
 
+    template: str | None = None
+    """Makes the text of a row from any of its columns, a Jinja template in which they are names, as in
+    Question: {{ query }}. What stands in a generation block is learned; without one, all is. Instead of textColumn."""
+    messages: tuple[MessageConfig, ...] | None = None
+    """Makes a conversation of a row from any of its columns; the tokenizer's chat template makes it text. Instead of
+    messagesColumn."""
     loss_on: LossOn | None = None
     """What of a conversation is learned: assistant (what stands between generation and endgeneration in the chat
     template, or else each assistant turn) or all. Default: assistant. Other data is learned as a whole."""
+    special_tokens: SpecialTokens | None = None
+    """What becomes of a special token, such as <|im_start|>, in the text of a row: refuse leaves the row out, text
+    takes it for ordinary characters, allow makes it the token. What template and messages write around the columns
+    is the token unless this is text. Default: refuse; for messagesColumn allow."""
+    max_rows: Annotated[int, Range(1, 1e15)] | None = None
+    """Use the first rows only, in the order of file names: ten of them are the first ten of a thousand. Not for files
+    that can only be read whole (compressed lines, tars). Default: all rows."""
 
     def __post_init__(self) -> None:
         _require_one({key: getattr(self, key) for key in self.one_of})
         self._require_consistent()
 
     def column(self, field: str = FIELD) -> Column:
-        """The column wanted; `field` is where this source stands in the configuration."""
+        """What is read; `field` is where this source stands in the configuration."""
+        special, limit = self.special_tokens, self.max_rows
+        if self.template is not None or self.messages is not None:
+            key = "template" if self.template is not None else "messages"
+            templates = [self.template] if self.template is not None else [part.content for part in self.messages or ()]
+            names = sorted(set().union(*(Template(source).names for source in templates)) - SPECIAL_NAMES)
+            is_marked = self.template is None or Template(self.template).marks_learned
+            return Column(
+                "row",
+                ", ".join(names),
+                f"{field}.{key}",
+                self.loss_on or ("assistant" if is_marked else "all"),
+                special or "refuse",
+                self.template,
+                tuple((part.role, part.content) for part in self.messages or ()),
+                limit,
+            )
         if self.messages_column is not None:
-            return Column("messages", self.messages_column, f"{field}.messagesColumn", self.loss_on or "assistant")
+            where, loss_on = f"{field}.messagesColumn", self.loss_on or "assistant"
+            return Column("messages", self.messages_column, where, loss_on, special or "allow", max_rows=limit)
         if self.tokens_column is not None:
-            return Column("tokens", self.tokens_column, f"{field}.tokensColumn")
-        return Column("text", self.text_column, f"{field}.textColumn")
+            return Column("tokens", self.tokens_column, f"{field}.tokensColumn", max_rows=limit)
+        return Column(
+            "text", self.text_column, f"{field}.textColumn", special_tokens=special or "refuse", max_rows=limit
+        )
 
     def _require_consistent(self) -> None:
-        if self.messages_column is not None and self.tokens_column is not None:
-            raise ValueError("tokensColumn: excludes messagesColumn; keep one of the two")
-        if self.loss_on == "assistant" and self.messages_column is None:
-            raise ValueError("lossOn: assistant goes with messagesColumn, and there is none")
+        keys = ("messagesColumn", self.messages_column), ("tokensColumn", self.tokens_column)
+        given = [key for key, value in (*keys, ("template", self.template), ("messages", self.messages)) if value]
+        if len(given) > 1:
+            raise ValueError(f"{given[1]}: excludes {given[0]}; keep one of the two")
+        if self.special_tokens is not None and self.tokens_column is not None:
+            raise ValueError("specialTokens: goes with texts, and tokensColumn has none")
+        templates = [("template", self.template)] if self.template is not None else []
+        templates += [(f"messages[{at}].content", part.content) for at, part in enumerate(self.messages or ())]
+        for key, source in templates:
+            _require_template(key, source)
+        if templates and not any(Template(source).names - SPECIAL_NAMES for _, source in templates):
+            raise ValueError(f"{given[0]}: names no column of a row; write one, as in {{{{ text }}}}")
+        is_chat = self.messages_column is not None or self.messages is not None
+        is_marked = is_chat or (self.template is not None and Template(self.template).marks_learned)
+        if self.loss_on == "assistant" and not is_marked:
+            raise ValueError("lossOn: assistant goes with conversations, or a template with a generation block")
         for key, value in (("datasetConfig", self.dataset_config), ("revision", self.revision)):
             if value is not None and self.dataset is None:
                 raise ValueError(f"{key}: goes with dataset, and there is none")
@@ -148,6 +232,13 @@ class DataConfig(SourceConfig):
         """The share of each source; they add up to 1."""
         given = [part.weight for part in self.mixture] if self.mixture else [1.0]
         return tuple(weight / sum(given) for weight in given)
+
+
+def _require_template(key: str, source: str) -> None:
+    try:
+        Template(source)
+    except TemplateError as error:
+        raise ValueError(f"{key}: not a Jinja template: {error}") from error
 
 
 def _require_one(given: dict[str, object]) -> None:

@@ -21,10 +21,16 @@ def value_of_record(record: bytes, column: Column) -> Any:
     if record[:1] == b"{":
         return value_of_json(record, column)
     try:
-        feature = _feature(record, column.name.encode())
-        return None if feature is None else _value(feature)
+        if column.kind == "row":
+            return {name: _named(record, name) for name in column.names}
+        return _named(record, column.name)
     except (IndexError, ValueError):
         return BROKEN
+
+
+def _named(record: bytes, name: str) -> Any:
+    feature = _feature(record, name.encode())
+    return None if feature is None else _value(feature)
 
 
 def _feature(record: bytes, name: bytes) -> bytes | None:

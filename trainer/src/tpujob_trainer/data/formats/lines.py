@@ -76,7 +76,8 @@ class Text(_Lines):
 
     def rows(self, text: bytes, column: Column) -> RawRows:
         lines = [line.removesuffix(b"\r") for line in text.split(b"\n")]
-        return rows_of_values([line for line in lines if line and not line.isspace()], column)
+        texts = [line for line in lines if line and not line.isspace()]
+        return rows_of_values([{"text": line} for line in texts] if column.kind == "row" else texts, column)
 
 
 class OpenedLines:

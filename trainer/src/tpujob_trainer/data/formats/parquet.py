@@ -88,23 +88,36 @@ class OpenedParquet:
             return RawRows(_SHARED.take(key, lambda: self._read_group(part)).slice(first, count))
         return RawRows(self._stream(part, first, count))
 
+    @property
+    def _names(self) -> list[str]:
+        return list(self._column.names)
+
+    def _of(self, batch: Any) -> Any:
+        """The column of a batch; of several, an array of structs."""
+        if self._column.kind != "row":
+            return batch.column(0)
+        return pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
+
     def sample(self, part: int, count: int) -> Any:
         """The first rows of a row group, each with its own text."""
         rows = self._stream(part, 0, count)
         return rows.cast(rows.type.value_type) if pa.types.is_dictionary(rows.type) else rows
 
     def _read_group(self, part: int) -> Any:
-        return self._use(lambda parquet: parquet.read_row_group(part, [self._column.name])[0], pre_buffer=True)
+        def rows(parquet: Any) -> Any:
+            return pa.chunked_array(
+                [self._of(batch) for batch in parquet.read_row_group(part, self._names).to_batches()]
+            )
+
+        return self._use(rows, pre_buffer=True)
 
     def _stream(self, part: int, first: int, count: int) -> Any:
         def rows(parquet: Any) -> Any:
             chunks, at = [], 0
-            for batch in parquet.iter_batches(
-                batch_size=min(4096, count), row_groups=[part], columns=[self._column.name]
-            ):
+            for batch in parquet.iter_batches(batch_size=min(4096, count), row_groups=[part], columns=self._names):
                 begin, end = max(first - at, 0), min(first + count - at, len(batch))
                 if begin < end:
-                    chunks.append(batch.column(0).slice(begin, end - begin))
+                    chunks.append(self._of(batch).slice(begin, end - begin))
                 at += len(batch)
                 if at >= first + count:
                     break
@@ -150,12 +163,13 @@ def _has_dictionary(footer: Footer, group: int, leaves: list[int]) -> bool:
 def _leaves(footer: Footer, path: str, column: Column) -> list[int]:
     """The numbers of the parquet columns that make up the one wanted; none in a file without rows."""
     schema, metadata = footer.schema, footer.metadata
-    if column.name not in schema.names:
-        raise ConfigurationError(
-            f"{column.field}: {column.name!r} is not a column of {path!r}; there are {', '.join(schema.names)}"
-        )
+    for name in column.names:
+        if name not in schema.names:
+            raise ConfigurationError(
+                f"{column.field}: {name!r} is not a column of {path!r}; there are {', '.join(schema.names)}"
+            )
     require_kind(schema, path, column)
     if not metadata.num_row_groups:
         return []
-    names = [metadata.row_group(0).column(at).path_in_schema for at in range(metadata.num_columns)]
-    return [at for at, name in enumerate(names) if name == column.name or name.startswith(f"{column.name}.")]
+    paths = [metadata.row_group(0).column(at).path_in_schema for at in range(metadata.num_columns)]
+    return [at for at, leaf in enumerate(paths) if any(f"{leaf}.".startswith(f"{name}.") for name in column.names)]

@@ -21,7 +21,7 @@ def rows_of_values(values: Sequence[Any], column: Column) -> RawRows:
 
     Args:
         values: None where a record has nothing; BROKEN where it cannot be read. Texts are str or bytes; conversations
-            are lists, or JSON; tokens are lists of whole numbers.
+            are lists, or JSON; tokens are lists of whole numbers; rows are objects.
         column: what they should be.
     """
     made = [_CONVERSIONS[column.kind](value) if value is not None else None for value in values]
@@ -39,7 +39,9 @@ def value_of_json(text: bytes, column: Column) -> Any:
         return text if column.kind == "text" else BROKEN
     except (ValueError, RecursionError):
         return BROKEN
-    return record.get(column.name) if isinstance(record, Mapping) else BROKEN
+    if not isinstance(record, Mapping):
+        return BROKEN
+    return {name: record.get(name) for name in column.names} if column.kind == "row" else record.get(column.name)
 
 
 def _text(value: Any) -> Any:
@@ -61,4 +63,14 @@ def _tokens(value: Any) -> Any:
     return value if fits else BROKEN
 
 
-_CONVERSIONS = {"text": _text, "messages": _messages, "tokens": _tokens}
+def _row(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return BROKEN
+    try:
+        texts = {name: item.decode() if isinstance(item, bytes) else item for name, item in value.items()}
+    except UnicodeDecodeError:
+        return BROKEN
+    return json.dumps(texts, ensure_ascii=False).encode(errors="surrogatepass")
+
+
+_CONVERSIONS = {"text": _text, "messages": _messages, "tokens": _tokens, "row": _row}

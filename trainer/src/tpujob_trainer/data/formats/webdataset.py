@@ -86,6 +86,10 @@ def _split(name: str) -> tuple[str, str]:
 
 def _values(sample: dict[str, bytes], column: Column) -> list[Any]:
     """The rows of a sample: one, or as many as a jsonl member has lines."""
+    if column.kind == "row" and "jsonl" not in sample:
+        record = value_of_json(sample["json"], column) if "json" in sample else {}
+        members = {name: sample[name.lower()] for name in column.names if name.lower() in sample}
+        return [{**record, **members} if isinstance(record, dict) else record]
     for field in (column.name.lower(), "txt" if column.kind == "text" and column.name == "text" else ""):
         if field in sample and not field.endswith(("json", "jsonl")):
             return [sample[field]]

@@ -7,5 +7,6 @@
 - `reader`: The rows of one unit, read from its part of its file and nothing else.
 - `retrying_reader`: Units read in the middle of a run, where a file that is away may come back: tried again for a
   while.
+- `row_limit`: The first rows of a source: `maxRows`, applied before anything is divided.
 - `table`: The manifest as one parquet file beside the checkpoint: a line for each unit, readable by anything.
 """

@@ -12,14 +12,15 @@ import functools
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tpujob_trainer.data.config import FIELD, PLAIN_RULES, Column, DataConfig
+from tpujob_trainer.data.config import FIELD, Column, DataConfig, plain_rule
 from tpujob_trainer.data.formats import FileScan, format_named
 from tpujob_trainer.data.manifest.listing import Listing, is_pinned, list_source, root_now
+from tpujob_trainer.data.manifest.row_limit import limited, up_to
 from tpujob_trainer.data.sources.files import DataFile
 from tpujob_trainer.data.sources.footers import DataChangedError, changed
 from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
@@ -56,6 +57,13 @@ class Source:
     """The name of their format."""
     column: Column
     """What is read of them."""
+    rules_then: Mapping[str, str] | None = None
+    """`Column.rules` of the run that wrote the manifest, until they are compared; None: those of the column."""
+
+    @property
+    def rules(self) -> Mapping[str, str]:
+        """What else the rows and their tokens depend on."""
+        return self.column.rules if self.rules_then is None else self.rules_then
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +120,7 @@ class Manifest:
         """32 hexadecimal digits that change with any file and with the way units are cut."""
         digest = hashlib.blake2b(digest_size=16)
         for source in self.sources:
-            rules = "".join(f"\0{key}={value}" for key, value in source.column.rules.items())
+            rules = "".join(f"\0{key}={value}" for key, value in source.rules.items())
             digest.update(f"{source.format}\0{source.column.kind}\0{source.column.name}{rules}\n".encode())
         files = zip(self.paths, self.file_source.tolist(), self.sizes.tolist(), self.digests, strict=True)
         for path, source_number, size, of_file in files:
@@ -162,7 +170,8 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
     for (field, source), listing in zip(config.sources(), listings, strict=True):
         column = source.column(field)
         sources.append(Source(listing.root.url, listing.format.name, column))
-        found = _scan(listing, column)
+        listing, found = limited(listing, _scan(listing, column), column, unit_bytes=config.unit_bytes)
+        listings[len(sources) - 1] = listing
         scans += found
         least = _LEAST_BYTES if listing.format.elements == "bytes" else 1
         cut = cut_units(*_parts(found, num_files), unit_bytes=config.unit_bytes, minimum=minimum, least=least)
@@ -245,6 +254,8 @@ def verify_unchanged(manifest: Manifest, config: DataConfig) -> None:
         if is_pinned(manifest.sources[number].root):
             continue
         listing = list_source(source, field)
+        if source.max_rows is not None:
+            listing = up_to(listing, manifest.paths[np.flatnonzero(manifest.file_source == number)[-1]])
         numbers = np.flatnonzero(manifest.file_source == number).tolist()
         known = {manifest.paths[at]: at for at in numbers}
         now = {file.path: file for file in listing.files}
@@ -280,15 +291,15 @@ def require_sources(manifest: Manifest, config: DataConfig, roots: Sequence[str]
                 f"{column.field}: {column.name!r}, but this run began with {known.column.name!r}; "
                 f"put it back, or {ANOTHER_RUN}"
             )
-        _require_rules(field, column, known.column)
+        _require_rules(field, column, known.rules)
         root = roots[number] if roots is not None else root_now(source, field, known.root)
         sources.append(Source(root, known.format, column))
     return dataclasses.replace(manifest, sources=tuple(sources))
 
 
-def _require_rules(field: str, column: Column, known: Column) -> None:
-    for key in {**known.rules, **column.rules}:
-        before, now = known.rules.get(key, PLAIN_RULES[key]), column.rules.get(key, PLAIN_RULES[key])
+def _require_rules(field: str, column: Column, known: Mapping[str, str]) -> None:
+    for key in {**known, **column.rules}:
+        before, now = (rules.get(key, plain_rule(key, column.kind)) or "all" for rules in (known, column.rules))
         if before != now:
             raise ConfigurationError(
                 f"{field}.{key}: {now!r}, but this run began with {before!r}; put it back, or start another run in "

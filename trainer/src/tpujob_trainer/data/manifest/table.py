@@ -121,10 +121,8 @@ def _facts(source: Source) -> dict[str, Any]:
 
 
 def _source(facts: dict[str, Any]) -> Source:
-    rules = facts.get("rules", {})
-    return Source(
-        facts["root"], facts["format"], Column(facts["kind"], facts["column"], FIELD, rules.get("lossOn", "all"))
-    )
+    column = Column(facts["kind"], facts["column"], FIELD)
+    return Source(facts["root"], facts["format"], column, facts.get("rules", {}))
 
 
 def _from_table(table: pa.Table, sources: tuple[Source, ...]) -> Manifest:

@@ -23,6 +23,17 @@ _JUDGED_ROWS = 1000
 """Rows read before their skipped part is judged."""
 
 
+REMEDIES = {
+    "special token in the text": "specialTokens: text takes it for characters, allow for the token",
+    "refused by the chat template": "mend these conversations, or the template",
+    "refused by the template": "a column it writes is null or missing; `default` or `if … is defined` allow for that",
+    "assistant turns that the chat template rewrites": "mark them with {% generation %} in it, or set lossOn: all",
+    "nothing in it to learn": "it has no assistant turn; lossOn: all learns all of it",
+    "id outside of the vocabulary": "name the tokenizer that made the ids",
+}
+"""What to do about rows that are left out, by cause; keys are those of `spec.trainer.data`."""
+
+
 @dataclass(frozen=True)
 class UnitRows:
     """Usable rows of a unit, in the order in which they are trained on."""
@@ -124,6 +135,7 @@ class SkippedRows:
         """How many rows were skipped, by cause, and which came first."""
         told = [
             f"{count} {cause}: {', '.join(self._named[cause])}{', …' if count > len(self._named[cause]) else ''}"
+            f"{f' ({REMEDIES[cause]})' if cause in REMEDIES else ''}"
             for cause, count in sorted(self.by_cause.items())
         ]
         return "; ".join(told) or "no rows"

@@ -8,8 +8,8 @@ from typing import Any
 import jinja2
 
 from tpujob_trainer.data.config import LossOn
+from tpujob_trainer.data.template import RENDER_ERRORS, Rendered, Template, without_nothing
 from tpujob_trainer.data.text.columns import ConversationError
-from tpujob_trainer.data.text.template import RENDER_ERRORS, Rendered, Template, without_nothing
 from tpujob_trainer.errors import ConfigurationError
 
 
@@ -66,7 +66,7 @@ class ChatTemplate:
             before = self._render(messages[:at], add_generation_prompt=True).text
             through = text if at + 1 == len(messages) else self._render(messages[: at + 1]).text
             if not (text.startswith(through) and through.startswith(before)):
-                raise ConversationError(UNTOLD)
+                raise ConversationError("an earlier turn is written differently", cause=UNTOLD)
             found.append((len(before), len(through)))
         return tuple(found)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpujob_trainer.data.text.template import Rendered
+from tpujob_trainer.data.template import Rendered
 
 Render = Callable[[Any], Rendered]
 """The text of a conversation or of a row, and what of it is learned."""
@@ -62,17 +62,26 @@ def tokens(column: Any, rows: np.ndarray, *, vocab_size: int) -> Made:
     return Made(made, lengths * 4, skipped)
 
 
-def messages(column: Any, rows: np.ndarray, *, render: Render, marks_learned: bool) -> Made:
+def messages(column: Any, order: np.ndarray, *, render: Render, marks_learned: bool) -> Made:
     """Conversations as the template writes them; those that it refuses are skipped.
 
     Args:
         column: lists of messages, or JSON.
-        rows: which of them.
+        order: which of them.
         render: writes one.
         marks_learned: whether the result says what of each text is learned.
     """
-    given = _conversations(_one_array(column).take(pa.array(rows)))
+    given = _conversations(_one_array(column).take(pa.array(order)))
     return rendered(given, render, refusal="refused by the chat template", marks_learned=marks_learned)
+
+
+def rows(column: Any, order: np.ndarray, *, render: Render, marks_learned: bool) -> Made:
+    """Texts that a template makes of several columns, structs or JSON; rows that it refuses are skipped."""
+    taken = _one_array(column).take(pa.array(order))
+    given = taken.to_pylist()
+    if not pa.types.is_struct(taken.type):
+        given = [None if text is None else json.loads(text) for text in given]
+    return rendered(given, render, refusal="refused by the template", marks_learned=marks_learned)
 
 
 def rendered(values: Sequence[Any], render: Render, *, refusal: str, marks_learned: bool) -> Made:
@@ -116,8 +125,8 @@ def _rendered(value: Any, render: Render, refusal: str) -> tuple[str | None, tup
         return None, (), "empty"
     try:
         found = render(value)
-    except ConversationError:
-        return None, (), refusal
+    except ConversationError as error:
+        return None, (), error.cause or refusal
     return found.text, found.learned, None
 
 
@@ -148,7 +157,12 @@ LEARNED = pa.struct([("text", pa.large_string()), ("learned", pa.large_list(pa.i
 
 
 class ConversationError(Exception):
-    """A conversation that the template cannot write."""
+    """A conversation or a row that the template cannot write."""
+
+    def __init__(self, message: str, *, cause: str | None = None) -> None:
+        """`cause` is what rows are counted as that are left out for it; None: refused."""
+        super().__init__(message)
+        self.cause = cause
 
 
 KINDS: dict[str, Kind] = {"text": texts}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.template import Rendered
 from tpujob_trainer.data.text import columns
-from tpujob_trainer.data.text.columns import Kind
+from tpujob_trainer.data.text.columns import ConversationError, Kind, Render
+from tpujob_trainer.data.text.row_template import row_renderer
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.errors import ConfigurationError
 
@@ -49,17 +54,20 @@ class TextDocuments:
 
 
 class WrittenDocuments:
-    """Texts in which the special tokens are written out, as by a chat template; nothing is added to them."""
+    """Texts in which special tokens are written out, as by a template."""
 
     refusal = "no token"
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, adds_marks: bool) -> None:
+        """`adds_marks`: put the tokens that begin and end a document around each, where they are not there already."""
         self._tokenizer = tokenizer
+        self._adds_marks = adds_marks
 
     def __call__(self, column: Any) -> Encoded:
         encoded = [np.array(ids, dtype=np.int32) for ids in self._tokenizer.encode(column.to_pylist())]
-        lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
-        return Encoded(np.concatenate(encoded) if encoded else np.empty(0, dtype=np.int32), lengths)
+        if self._adds_marks:
+            encoded = [_marked(ids, self._tokenizer) for ids in encoded]
+        return Encoded(_joined(encoded, np.int32), _lengths(encoded))
 
 
 class LearnedDocuments:
@@ -67,19 +75,48 @@ class LearnedDocuments:
 
     refusal = "no token"
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, adds_marks: bool) -> None:
         self._tokenizer = tokenizer
+        self._adds_marks = adds_marks
 
     def __call__(self, column: Any) -> Encoded:
-        texts = column.field("text").to_pylist()
-        encoded = self._tokenizer.encode_with_offsets(texts)
+        found = self._tokenizer.encode_with_offsets(column.field("text").to_pylist())
         learned = [
             _overlaps(offsets, np.array(borders, dtype=np.int64).reshape(-1, 2))
-            for (_, offsets), borders in zip(encoded, column.field("learned").to_pylist(), strict=True)
+            for (_, offsets), borders in zip(found, column.field("learned").to_pylist(), strict=True)
         ]
-        lengths = np.array([len(ids) for ids, _ in encoded], dtype=np.int64)
-        ids = np.concatenate([ids for ids, _ in encoded]) if encoded else np.empty(0, dtype=np.int32)
-        return Encoded(ids, lengths, np.concatenate(learned) if learned else np.empty(0, dtype=bool))
+        encoded = [ids for ids, _ in found]
+        if self._adds_marks:
+            marked = [_marked(ids, self._tokenizer) for ids in encoded]
+            learned = [_as_marked(*each, self._tokenizer) for each in zip(learned, encoded, marked, strict=True)]
+            encoded = marked
+        return Encoded(_joined(encoded, np.int32), _lengths(encoded), _joined(learned, bool))
+
+
+def _marked(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """The ids between bos and eos, which are not doubled; none stay none."""
+    if not len(ids):
+        return ids
+    before = [] if tokenizer.bos is None or ids[0] == tokenizer.bos else [tokenizer.bos]
+    after = [] if ids[-1] == tokenizer.eos else [tokenizer.eos]
+    return np.concatenate([before, ids, after]).astype(np.int32)
+
+
+def _as_marked(learned: np.ndarray, ids: np.ndarray, marked: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """Which of the marked ids are learned: eos is if the text ends with what is, bos never."""
+    if len(marked) == len(ids):
+        return learned
+    before = int(ids[0] != tokenizer.bos and tokenizer.bos is not None)
+    after = len(marked) - len(ids) - before
+    return np.concatenate([np.zeros(before, dtype=bool), learned, np.repeat(learned[-1:], after)])
+
+
+def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
+    return np.concatenate(parts).astype(dtype) if parts else np.empty(0, dtype=dtype)
+
+
+def _lengths(parts: list[np.ndarray]) -> np.ndarray:
+    return np.array([len(part) for part in parts], dtype=np.int64)
 
 
 def _overlaps(offsets: np.ndarray, spans: np.ndarray) -> np.ndarray:
@@ -107,9 +144,14 @@ def documents_of(column: Column, tokenizer: Tokenizer) -> Documents:
     """How the rows of a column become tokens."""
     if column.kind == "tokens":
         return TokenDocuments()
-    if column.kind == "text":
+    if column.special_tokens == "text":
+        tokenizer = tokenizer.spelled_out
+    if column.kind == "text" and column.special_tokens != "allow":
         return TextDocuments(tokenizer)
-    return LearnedDocuments(tokenizer) if column.loss_on == "assistant" else WrittenDocuments(tokenizer)
+    adds_marks = column.kind == "text" or column.template is not None
+    if column.loss_on == "assistant":
+        return LearnedDocuments(tokenizer, adds_marks=adds_marks)
+    return WrittenDocuments(tokenizer, adds_marks=adds_marks)
 
 
 def kind_of(column: Column, tokenizer: Tokenizer) -> Kind:
@@ -122,10 +164,31 @@ def kind_of(column: Column, tokenizer: Tokenizer) -> Kind:
         return functools.partial(columns.tokens, vocab_size=tokenizer.vocab_size)
     if column.kind == "text":
         return columns.texts
-    if tokenizer.chat_template is None:
+    chat = tokenizer.chat_template
+    if chat is None and column.template is None:
         raise ConfigurationError(
-            f"{column.field}: {column.name!r} holds conversations, and the tokenizer has no chat template; name one "
+            f"{column.field}: {column.name!r} makes conversations, and the tokenizer has no chat template; name one "
             "that has chat_template in its tokenizer_config.json, or a chat_template.jinja beside it"
         )
-    render = functools.partial(tokenizer.chat_template.rendered, loss_on=column.loss_on)
-    return functools.partial(columns.messages, render=render, marks_learned=column.loss_on == "assistant")
+    marks_learned = column.loss_on == "assistant"
+    if column.kind == "row":
+        render = row_renderer(column, tokenizer.special_texts, chat)
+        kind = columns.rows
+    else:
+        assert chat is not None
+        render = functools.partial(chat.rendered, loss_on=column.loss_on)
+        kind = columns.messages
+    if column.special_tokens == "refuse":
+        render = functools.partial(_without_special, render, re.compile(_any_of(tokenizer.special_texts.values())))
+    return functools.partial(kind, render=render, marks_learned=marks_learned)
+
+
+def _without_special(render: Render, special: re.Pattern[str], value: Any) -> Rendered:
+    if special.search(json.dumps(value, ensure_ascii=False, default=str)):
+        raise ConversationError("it has a special token in it", cause=TextDocuments.refusal)
+    return render(value)
+
+
+def _any_of(texts: Iterable[str]) -> str:
+    """A pattern that finds one of these texts, inside of JSON, or nothing at all."""
+    return "|".join(re.escape(json.dumps(text, ensure_ascii=False)[1:-1]) for text in texts) or "(?!)"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import fsspec
@@ -54,6 +55,14 @@ class Tokenizer(Protocol):
     def chat_template(self) -> ChatTemplate | None:
         """Writes a conversation as text; None where the tokenizer's author gave no template."""
 
+    @property
+    def special_texts(self) -> Mapping[str, str]:
+        """How special tokens are written, by name: bos_token, eos_token and the like; others by themselves."""
+
+    @property
+    def spelled_out(self) -> Tokenizer:
+        """The same tokenizer, for which special tokens in a text are characters like others."""
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without the tokens that begin and end a document; special tokens in it are theirs."""
 
@@ -82,6 +91,12 @@ class ByteTokenizer:
     pad = 258
     chat_template = None
     fingerprint = hashlib.blake2b(b"bytes/256/257/258", digest_size=16).hexdigest()
+    special_texts: Mapping[str, str] = {}
+
+    @property
+    def spelled_out(self) -> Tokenizer:
+        """Itself: no text is a special token."""
+        return self
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The bytes of each text."""
@@ -114,7 +129,13 @@ class HuggingFaceTokenizer:
     """A tokenizer.json as the `tokenizers` library reads it."""
 
     def __init__(
-        self, definition: bytes, special: dict[str, str], name: str, *, chat_template: str | None = None
+        self,
+        definition: bytes,
+        special: dict[str, str],
+        name: str,
+        *,
+        chat_template: str | None = None,
+        special_as_text: bool = False,
     ) -> None:
         """Read a definition.
 
@@ -123,6 +144,7 @@ class HuggingFaceTokenizer:
             special: `bos_token` and `eos_token` where the model's author has named them.
             name: where it came from, for messages.
             chat_template: Jinja, where there is one.
+            special_as_text: take special tokens in a text for characters like others.
 
         Raises:
             ConfigurationError: it cannot be read, or has no token that ends a document.
@@ -133,6 +155,7 @@ class HuggingFaceTokenizer:
             raise ConfigurationError(f"{FIELD}: {name!r} is not a tokenizer.json: {error}") from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = special_as_text
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
         self.bos = _special(vocabulary, special.get("bos_token"), _BEGINNINGS)
@@ -150,6 +173,18 @@ class HuggingFaceTokenizer:
         added = self._tokenizer.get_added_tokens_decoder()
         self._special = np.array(sorted(number for number, token in added.items() if token.special), dtype=np.int32)
         self._memo = make_memo(self._tokenizer, definition)
+        self.special_texts: Mapping[str, str] = {
+            **{token.content: token.content for token in added.values() if token.special},
+            "eos_token": self._tokenizer.id_to_token(self.eos) or "",
+            **({} if self.bos is None else {"bos_token": self._tokenizer.id_to_token(self.bos) or ""}),
+            **special,
+        }
+        self._given = (definition, special, name)
+
+    @functools.cached_property
+    def spelled_out(self) -> Tokenizer:
+        """The same tokenizer, for which special tokens in a text are characters like others."""
+        return HuggingFaceTokenizer(*self._given, special_as_text=True)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, on all cores."""
@@ -177,7 +212,13 @@ class SentencePieceTokenizer:
     """A SentencePiece model (.model), as Llama 2, Gemma and T5 have."""
 
     def __init__(
-        self, definition: bytes, special: dict[str, str], name: str, *, chat_template: str | None = None
+        self,
+        definition: bytes,
+        special: dict[str, str],
+        name: str,
+        *,
+        chat_template: str | None = None,
+        special_as_text: bool = False,
     ) -> None:
         """Read a model; the arguments are those of `HuggingFaceTokenizer`.
 
@@ -206,7 +247,19 @@ class SentencePieceTokenizer:
             self.chat_template = ChatTemplate(chat_template, special, name)
         self.fingerprint = _fingerprint(definition, self.bos, self.eos, chat_template)
         marks = [re.escape(piece) for piece in sorted(self._by_name, key=len, reverse=True)]
-        self._marks = re.compile(f"({'|'.join(marks)})") if marks else None
+        self._marks = re.compile(f"({'|'.join(marks)})") if marks and not special_as_text else None
+        self._given = (definition, special, name)
+        self.special_texts: Mapping[str, str] = {
+            **{piece: piece for piece in self._by_name},
+            "eos_token": self._model.id_to_piece(self.eos),
+            **({} if self.bos is None else {"bos_token": self._model.id_to_piece(self.bos)}),
+            **special,
+        }
+
+    @functools.cached_property
+    def spelled_out(self) -> Tokenizer:
+        """The same tokenizer, for which special tokens in a text are characters like others."""
+        return SentencePieceTokenizer(*self._given, special_as_text=True)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text."""

@@ -59,6 +59,7 @@ class Template:
             trim_blocks=True,
             lstrip_blocks=True,
             undefined=undefined,
+            keep_trailing_newline=strict,  # chat templates are written for an environment that drops it
             extensions=[_Generation, jinja2.ext.loopcontrols],
         )
         environment.filters["tojson"] = _to_json
