@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 
@@ -40,5 +42,5 @@ def test_every_free_unit_can_be_chosen():
     for which in chances:
         for where in chances:
             numbers = iter([which, where])
-            chosen.add(next_unit(states, None, lambda numbers=numbers: next(numbers)))
+            chosen.add(next_unit(states, None, functools.partial(next, numbers)))
     assert chosen == {0, 2, 3, 5, 6, 7}

@@ -1,6 +1,6 @@
 """Dataclasses from the mapping that a person wrote.
 
-- A field's type says what is allowed: bool, int, float, str, Literal, another dataclass, `tuple[X, ...]`,
+- A field's type says what is allowed: bool, int, float, str, `int | str`, Literal, another dataclass, `tuple[X, ...]`,
   `X | None`, and `Annotated[int, Range(...)]` for numbers.
 - YAML and JSON keys are camelCase, fields are snake_case.
 - An error is one line: the field as it was written, the value, what is allowed, what to do.
@@ -18,6 +18,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tpujob_trainer.errors import ConfigurationError
+
+INT_OR_TEXT = int | str
+"""A number from 0 up, or a text that is not empty."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +82,8 @@ def camel_case(name: str) -> str:
 
 def without_none(hint: Any) -> Any:
     """The type that a value has when there is one: `int | None` is int."""
+    if hint == INT_OR_TEXT:
+        return hint
     if get_origin(hint) in (Union, types.UnionType):
         (kept,) = (argument for argument in get_args(hint) if argument is not types.NoneType)
         return kept
@@ -114,6 +119,10 @@ def _value(hint: Any, given: Any, path: str) -> Any:
         if not given:
             raise ConfigurationError(f"{path}: empty; write a text, or leave the key out")
         return given
+    if bare == INT_OR_TEXT:
+        if isinstance(given, str) and given:
+            return given
+        return _number_of(int, given, Range(at_least=0), path)
     if bare is int or bare is float:
         return _number_of(bare, given, allowed, path)
     raise TypeError(f"{path}: no rule reads {hint}")

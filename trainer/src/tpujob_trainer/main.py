@@ -19,7 +19,7 @@ LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 
 
 def main() -> NoReturn:
-    """Trains as the environment says, and ends the process."""
+    """Does the task that the environment says, and ends the process."""
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     # Orbax tells each save in forty lines; what matters of it is in ours.
     logging.getLogger("absl").setLevel(logging.WARNING)
@@ -36,6 +36,12 @@ def run(environ: Mapping[str, str], stop: StopRequest) -> int:
     process = read_environment(environ)
     text = environ.get(environment.CONFIG)
     config = load_config(text)
+    if config.task == "extract":
+        from tpujob_trainer.tasks import extract
+
+        gc.freeze()
+        gc.enable()
+        return extract.run(process, config, environ, stop)
     if isinstance(process, IndependentWorker):
         raise ConfigurationError(f"{BLOCK}: pretraining needs one job of several hosts; leave out spec.workers")
     # Here and not above: a wrong configuration is told in a moment, jax takes seconds to import.

@@ -86,7 +86,7 @@ def claim(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) ->
             epath.Path(directory).mkdir(parents=True, exist_ok=True)
             if is_local(directory):
                 held.lock_descriptor = _lock(Path(directory))
-            _own(open_bucket(directory), owner, adopt)
+            own(open_bucket(directory), owner, adopt)
             if not is_local(directory):
                 held.lease = lease.take(directory, run=runtime.attempt_id, host=runtime.host)
         except errors.TrainerError:
@@ -116,7 +116,13 @@ def unusable(directory: str, error: Exception) -> errors.TrainerError:
     )
 
 
-def _own(bucket: Bucket, owner: str, adopt: str | None) -> None:
+def own(bucket: Bucket, owner: str, adopt: str | None) -> None:
+    """Returns once the directory is known to be this job's; a new one becomes its own.
+
+    Raises:
+        ConfigurationError: it belongs to another job.
+        OSError: storage cannot be reached.
+    """
     text = json.dumps({"owner": owner}) + "\n"
     if bucket.look(OWNER) is None and bucket.create(OWNER, text) is not None:
         logger.info("The checkpoint directory %s is new, and belongs to %s", bucket.url, owner)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tpujob_trainer.config.schema import TrainerConfig
-from tpujob_trainer.config_parsing import camel_case, split_range, without_none
+from tpujob_trainer.config_parsing import INT_OR_TEXT, camel_case, split_range, without_none
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +84,8 @@ def _of(hint: Any) -> dict[str, Any]:
     bare = without_none(bare)
     if dataclasses.is_dataclass(bare):
         return schema(bare)  # type: ignore[arg-type]
+    if bare == INT_OR_TEXT:
+        return {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}
     if get_origin(bare) is tuple:
         return {"type": "array", "items": _of(get_args(bare)[0]), "minItems": 1}
     if get_origin(bare) is Literal:

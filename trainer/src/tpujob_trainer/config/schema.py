@@ -9,12 +9,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tpujob_trainer.config_parsing import Range, parse
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.exit.watchdog import WatchdogConfig
+from tpujob_trainer.extract.config import ExtractConfig
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelConfig
 
@@ -140,8 +141,10 @@ class TrackersConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
-    """Pretraining of a decoder on text. One of tokens and steps says how long."""
+    """What is done with a model and text. For pretraining, one of tokens and steps says how long."""
 
+    task: Literal["pretrain", "extract"] = "pretrain"
+    """pretrain, or extract: write activations of the corpus into the checkpoint directory, by independent workers."""
     model: ModelConfig
     """The model."""
     data: DataConfig
@@ -168,6 +171,8 @@ class TrainerConfig:
     """Evaluation in training. Default: none."""
     sample: SampleConfig | None = None
     """Text to generate. Default: none."""
+    extract: ExtractConfig | None = None
+    """What is kept of the model's activations; for task extract."""
     trackers: TrackersConfig | None = None
     """Experiment trackers. Default: none."""
     compile_cache: bool = True
@@ -182,16 +187,31 @@ class TrainerConfig:
     """When a run that makes no progress is ended."""
 
     def __post_init__(self) -> None:
-        if self.tokens is not None and self.steps is not None:
-            raise ValueError("steps: excludes tokens; keep one of the two")
-        if self.tokens is None and self.steps is None:
-            raise ValueError("tokens: required, and missing; say how long to train, in tokens or in steps")
+        if self.task == "extract":
+            self._require_extraction()
+        else:
+            self._require_training()
         preset = PRESETS[self.model.preset] if self.model.preset else None
         if preset and preset.vocab_size and self.data.tokenizer is None:
             raise ValueError(
                 f"data.tokenizer: required with model.preset {self.model.preset}, whose vocabulary has "
                 f"{preset.vocab_size} ids; name its tokenizer.json or its folder, or write bytes to train on bytes"
             )
+
+    def _require_training(self) -> None:
+        if self.extract is not None:
+            raise ValueError("extract: goes with task: extract, and the task is pretrain; add one or drop the other")
+        if self.tokens is not None and self.steps is not None:
+            raise ValueError("steps: excludes tokens; keep one of the two")
+        if self.tokens is None and self.steps is None:
+            raise ValueError("tokens: required, and missing; say how long to train, in tokens or in steps")
+
+    def _require_extraction(self) -> None:
+        if self.extract is None:
+            raise ValueError("extract: required for task: extract, and missing; name the layers to keep below it")
+        for key in ("tokens", "steps", "evaluation", "sample"):
+            if getattr(self, key) is not None:
+                raise ValueError(f"{key}: is for training; leave it out with task: extract, which reads the data once")
 
 
 def parse_config(block: Mapping[str, Any]) -> TrainerConfig:

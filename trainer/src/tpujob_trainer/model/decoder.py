@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -46,6 +47,18 @@ class Decoder(nnx.Module):
         self.norm = RMSNorm(shape)
         if not shape.tie_embeddings:
             self.output = weight(rngs, INIT_STD, embed=shape.embed_dim, vocab=shape.vocab_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """Values on the way through the model, in the type of computation."""
+
+    embedding: jax.Array
+    """`[B, S, D]`, what enters layer 0."""
+    outputs: list[dict[str, jax.Array]]
+    """Of each stretch, the kept outputs of its layers by name, `[layers, B, S, D]`."""
+    norm: jax.Array
+    """`[B, S, D]`, what leaves the final norm behind the last stretch."""
 
 
 class Model:
@@ -99,6 +112,45 @@ class Model:
             layer = jax.checkpoint(layer, policy=REMAT_POLICIES[self.shape.remat], prevent_cse=False)
         x, _ = jax.lax.scan(layer, self._embedded(outer, tokens), (weights[LAYERS], self._global_layers))
         return bound(self._norm, outer["norm"])(x), self._output(outer)
+
+    def trace(
+        self,
+        weights: Weights,
+        tokens: jax.Array,
+        positions: jax.Array,
+        segment_ids: jax.Array,
+        stretches: Sequence[tuple[int, int, Sequence[str]]],
+    ) -> Trace:
+        """What leaves the layers on the way through the model; inside `shard_map` only.
+
+        Args:
+            weights: the parts of this device.
+            tokens: int32 `[B, S]`, the rows of this device.
+            positions: int32 `[B, S]`, from 0 in each document.
+            segment_ids: int32 `[B, S]`, one number for each document of a row.
+            stretches: consecutive layers (first, end) from 0 on, and which outputs of them are kept (`Layer.outputs`).
+                Layers behind the last stretch are not computed.
+        """
+        outer = gather(_without_layers(weights), _without_layers(self.divided), self._dtype)
+        angles, attend = self._angles(positions), self._attend(segment_ids)
+        dims = _within_layer(self.divided[LAYERS])
+
+        def through(kept: Sequence[str]) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
+            def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
+                parts, is_global = each
+                module = bound(self._layer, gather(parts, dims, self._dtype))
+                left = module.outputs(x, angles(is_global), attend, is_global)
+                return left["residual"], {name: left[name] for name in kept}
+
+            return layer
+
+        x = embedded = self._embedded(outer, tokens)
+        outputs = []
+        for first, end, kept in stretches:
+            layers = jax.tree.map(lambda leaf, a=first, b=end: leaf[a:b], (weights[LAYERS], self._global_layers))
+            x, left = jax.lax.scan(through(kept), x, layers)
+            outputs.append(left)
+        return Trace(embedded, outputs, bound(self._norm, outer["norm"])(x))
 
     def next(
         self, weights: Weights, tokens: jax.Array, at: jax.Array, past: Past, *, are_whole: bool

@@ -201,14 +201,29 @@ class Layer(nnx.Module):
         probabilities = jax.nn.softmax(jnp.where(sees, scores, -1e30), axis=-1).astype(past.value.dtype)
         return jnp.einsum("BKGT,BTKH->BKGH", probabilities, past.value).reshape(query.shape)
 
+    def outputs(
+        self, x: jax.Array, angles: Angles, attend: Attend, is_global: jax.Array | bool = True
+    ) -> dict[str, jax.Array]:
+        """What attention and feed-forward add to the stream, and the stream behind them (`residual`): `[B, S, D]`."""
+        query, key, value = self.attention.projected(self.attention_norm(x), angles)
+        attention = self._attention_output(attend(query, key, value, is_global))
+        mlp = self._mlp_output(x + attention, mix)
+        return {"attention": attention, "mlp": mlp, "residual": x + attention + mlp}
+
     def _attended(self, x: jax.Array, seen: jax.Array) -> jax.Array:
-        added = self.attention.joined(seen)
-        return x + (self.post_attention_norm(added) if self.has_post_norms else added)
+        return x + self._attention_output(seen)
 
     def _fed(self, x: jax.Array, dispatch: Callable[..., jax.Array]) -> jax.Array:
+        return x + self._mlp_output(x, dispatch)
+
+    def _attention_output(self, seen: jax.Array) -> jax.Array:
+        added = self.attention.joined(seen)
+        return self.post_attention_norm(added) if self.has_post_norms else added
+
+    def _mlp_output(self, x: jax.Array, dispatch: Callable[..., jax.Array]) -> jax.Array:
         normed = self.mlp_norm(x)
         added = self.experts(normed, dispatch) if self.has_experts else self.mlp(normed)
-        return x + (self.post_mlp_norm(added) if self.has_post_norms else added)
+        return self.post_mlp_norm(added) if self.has_post_norms else added
 
 
 def _residual_std(shape: ModelShape) -> float:

@@ -4,6 +4,7 @@
 - `checkpointing`: The checkpoints of a session, and what is told about them in report, metrics and log.
 - `dataset`: The text of a session: its units, made once by process 0, kept beside the checkpoint, the same for all
   processes.
+- `extract`: Activations of a corpus: what one independent worker does from start to end.
 - `hooks`: What the loop does between steps, from the configuration: evaluation and samples.
 - `pretrain`: Pretraining: puts the parts together, restores or begins, and trains.
 - `restore_or_init`: What a session trains from: the newest checkpoint that all processes can read, else fresh
@@ -13,4 +14,5 @@
 - `session`: What a task needs around its work: the other processes, the report, the checkpoint directory, the
   attempt's file.
 - `trackers`: The trackers of a session, from the configuration.
+- `worker`: What a task of independent workers needs around its work: name, report, claims, uploads.
 """

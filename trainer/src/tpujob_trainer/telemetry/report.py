@@ -17,6 +17,7 @@ Phase = Literal[
     "saving",
     "evaluating",
     "sampling",
+    "extracting",
     "finished",
     "stopping",
     "failed",
@@ -51,6 +52,10 @@ FIELDS: dict[str, Any] = {
     "data_slow_message": None,
     "message": None,
     "sample": None,
+    "units": None,
+    "units_done": None,
+    "units_here": None,
+    "rows_here": None,
 }
 """Every field with its value before anything is known; `seconds` is added by `snapshot`. Times are Unix seconds."""
 

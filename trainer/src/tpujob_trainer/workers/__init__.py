@@ -6,5 +6,6 @@
 - `results`: What a finished unit says about itself: its files, rows, bytes and checksums.
 - `uploads`: Files of a unit from a bounded scratch folder into the directory, under names of one holder.
 - `engine`: The loop of a worker: claim, read ahead, compute, pack and upload at the same time, mark as done.
+- `setup`: Something that one worker does for all of them, such as listing the corpus.
 - `failures`: Why units did not finish, one small object for each time.
 """

@@ -70,6 +70,7 @@ class Claims:
         objects: Bucket,
         worker: str,
         *,
+        folder: str = FOLDER,
         renew_seconds: float = RENEW_SECONDS,
         lapse_seconds: float = LAPSE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
@@ -79,12 +80,14 @@ class Claims:
         Args:
             objects: of the output directory.
             worker: who this is, for people.
+            folder: of the leases.
             renew_seconds: between two renewals; a few of them fit into `lapse_seconds`.
             lapse_seconds: without a change after which a lease of another worker is taken over.
             clock: seconds, monotonic.
         """
         self._objects = objects
         self._worker = worker
+        self._folder = folder
         self._renew_seconds = renew_seconds
         self._lapse_seconds = lapse_seconds
         self._clock = clock
@@ -107,7 +110,7 @@ class Claims:
             OSError: storage cannot be reached.
         """
         token = secrets.token_hex(4)
-        name = _name(unit)
+        name = self._name(unit)
         if not is_known and (made := self._objects.create(name, self._record(token))) is not None:
             return self._holding(Held(unit, token, made))
         found = self._objects.look(name)
@@ -138,11 +141,11 @@ class Claims:
                 logger.debug("Cannot release unit %d, it will lapse: %s", held.unit, storage_errors.brief(error))
 
     def _delete(self, held: Held) -> None:
-        if self._objects.delete(_name(held.unit), version=held.generation):
+        if self._objects.delete(self._name(held.unit), version=held.generation):
             return
-        found = self._objects.look(_name(held.unit))
+        found = self._objects.look(self._name(held.unit))
         if found is not None and json.loads(found.data).get("token") == held.token:
-            self._objects.delete(_name(held.unit), version=found.version)  # a renewal whose answer did not arrive
+            self._objects.delete(self._name(held.unit), version=found.version)  # a renewal whose answer did not arrive
 
     def close(self) -> None:
         """Releases all that is held."""
@@ -166,14 +169,14 @@ class Claims:
             if held.is_lost or self._held.get(held.unit) is not held:
                 return
         try:
-            made = self._objects.replace(_name(held.unit), self._record(held.token), version=held.generation)
+            made = self._objects.replace(self._name(held.unit), self._record(held.token), version=held.generation)
         except OSError as error:
             logger.debug("Cannot renew the lease of unit %d: %s", held.unit, storage_errors.brief(error))
             return
         if made is not None:
             held.generation = made
             return
-        found = self._objects.look(_name(held.unit))
+        found = self._objects.look(self._name(held.unit))
         if found is not None and json.loads(found.data).get("token") == held.token:
             held.generation = found.version  # an earlier renewal whose answer did not arrive
             return
@@ -196,6 +199,9 @@ class Claims:
             self._held[held.unit] = held
         return held
 
+    def _name(self, unit: int) -> str:
+        return f"{self._folder}{unit_name(unit)}"
+
     def _record(self, token: str) -> bytes:
         return json.dumps({"worker": self._worker, "token": token, "beat": next(self._beats)}).encode()
 
@@ -203,10 +209,6 @@ class Claims:
 def holder(content: bytes) -> str:
     """Who holds a lease, from its content."""
     return str(json.loads(content).get("worker", "an unknown worker"))
-
-
-def _name(unit: int) -> str:
-    return f"{FOLDER}{unit_name(unit)}"
 
 
 def unit_name(unit: int) -> str:

@@ -1,0 +1,57 @@
+"""The units of a corpus for extraction: cut by rows, so that they make whole batches and whole files."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tpujob_trainer.data.formats import format_named
+from tpujob_trainer.data.manifest.manifest import Manifest
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.extract.config import FIELD
+
+BYTES_PER_ROW = 4096
+"""Taken for a row of files whose rows are not counted before they are read."""
+UNCOUNTED = 1 << 32
+"""Sample numbers of a unit in such files."""
+
+
+def cut(manifest: Manifest, rows_per_unit: int, rows: int | None) -> Manifest:
+    """The same files with units of at most so many rows, and no more than `rows` in all.
+
+    Raises:
+        ConfigurationError: there is a number of rows to take, and rows are not counted before they are read.
+    """
+    if manifest.num_rows is None:
+        if rows is not None:
+            uncounted = {source.format for source in manifest.sources if format_named(source.format).elements != "rows"}
+            raise ConfigurationError(
+                f"{FIELD}.rows: {rows}, but the rows of {', '.join(sorted(uncounted))} files are not counted before "
+                "they are read; leave the key out, or give parquet or array records"
+            )
+        return manifest
+    ends = np.cumsum(manifest.unit_count)
+    left = manifest.unit_count if rows is None else np.clip(rows - (ends - manifest.unit_count), 0, manifest.unit_count)
+    pieces = -(-left // rows_per_unit)
+    which = np.repeat(np.arange(len(left)), pieces)
+    piece = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    first = piece * rows_per_unit
+    count = np.minimum(rows_per_unit, left[which] - first)
+    share = manifest.unit_bytes[which] * (count / manifest.unit_count[which])
+    return dataclasses.replace(
+        manifest,
+        unit_file=manifest.unit_file[which],
+        unit_part=manifest.unit_part[which],
+        unit_first=manifest.unit_first[which] + first,
+        unit_count=count,
+        unit_bytes=share.astype(np.int64),
+    )
+
+
+def first_samples(manifest: Manifest) -> np.ndarray:
+    """int64 [units]: the number of the first sample of each unit in the corpus."""
+    if manifest.num_rows is None:
+        return np.arange(manifest.num_units, dtype=np.int64) * UNCOUNTED
+    ends = np.cumsum(manifest.unit_count)
+    return np.asarray(ends - manifest.unit_count, dtype=np.int64)
