@@ -1,16 +1,21 @@
 """What is installed: every switch, the rights, the security profile, the seams to the operator."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.charts.rendered import CHART, NAMESPACE, RELEASE, of_kind, pod_template, render, render_text, run_helm
 from tests.control_plane.operator_process import LEASE_RULES, NAME, RULES
+from tpujob_contract import kubernetes_names
+from tpujob_contract.ports import REPORT
 from tpujob_operator.crd.build import custom_resource_definition
 from tpujob_operator.settings import Settings
 
+JOBSET = Path(__file__).parents[1] / "operator" / "jobset" / "golden" / "queued.jobset.yaml"
 MONITORED = {"metrics": {"podMonitor": {"enabled": True}}}
 
 
@@ -42,6 +47,7 @@ RIGHTS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
         ({"serviceAccount": {"create": False, "name": "mine"}}, {"ServiceAccount"}, set()),
         ({"metrics": {"service": False}}, {"Service"}, set()),
         (MONITORED, set(), {"PodMonitor"}),
+        ({"metrics": {"prometheusRule": {"enabled": True}}}, set(), {"PrometheusRule"}),
         ({"networkPolicy": {"enabled": False}}, {"NetworkPolicy"}, set()),
         ({"watchNamespaces": ["a", "b"]}, {"ClusterRoleBinding"}, set()),
         (
@@ -267,10 +273,11 @@ def test_replicas_are_led_by_one(replicas):
 
 def test_selectors_find_the_pod():
     labels = pod_template(MONITORED)["metadata"]["labels"]
+    operators = [monitor for monitor in of_kind("PodMonitor", MONITORED) if monitor["metadata"]["name"] == NAME]
     selectors = [
         *(d["spec"]["selector"]["matchLabels"] for d in of_kind("Deployment", MONITORED)),
         *(d["spec"]["selector"] for d in of_kind("Service", MONITORED)),
-        *(d["spec"]["selector"]["matchLabels"] for d in of_kind("PodMonitor", MONITORED)),
+        *(d["spec"]["selector"]["matchLabels"] for d in operators),
         *(d["spec"]["podSelector"]["matchLabels"] for d in of_kind("NetworkPolicy", MONITORED)),
     ]
     assert len(selectors) == 4
@@ -336,3 +343,33 @@ def test_definition_is_kept_at_uninstall_unless_told_otherwise(keep):
     [rendered] = of_kind("CustomResourceDefinition", {"crds": {"keep": keep}})
     annotations = rendered["metadata"].get("annotations", {})
     assert annotations == ({"helm.sh/resource-policy": "keep"} if keep else {})
+
+
+def test_monitor_of_jobs_finds_their_pods_and_port():
+    [monitor] = [m for m in of_kind("PodMonitor", MONITORED) if m["metadata"]["name"] == f"{NAME}-jobs"]
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    golden = YAML(typ="safe").load(JOBSET.read_text())
+    pod = golden["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert monitor["spec"]["selector"] == {
+        "matchExpressions": [{"key": kubernetes_names.JOB_NAME, "operator": "Exists"}]
+    }
+    assert kubernetes_names.JOB_NAME in pod["metadata"]["labels"]
+    ports = {port["name"]: port["containerPort"] for c in pod["spec"]["containers"] for port in c.get("ports", [])}
+    assert ports[endpoint["port"]] == REPORT
+    labels = {rule["targetLabel"]: rule["sourceLabels"] for rule in endpoint["relabelings"] if "targetLabel" in rule}
+    assert labels == {
+        target: [f"__meta_kubernetes_pod_label_{re.sub(r'[^a-zA-Z0-9]', '_', key)}"]
+        for target, key in (
+            ("tpujob", kubernetes_names.JOB_NAME),
+            ("slice", kubernetes_names.JOB_INDEX),
+            ("host", kubernetes_names.COMPLETION_INDEX),
+        )
+    }
+
+
+def test_jobs_are_monitored_where_they_are_served():
+    everywhere = {"any": True}
+    values = MONITORED | {"watchNamespaces": ["a", "b"]}
+    for given, expected in ((MONITORED, everywhere), (values, {"matchNames": ["a", "b"]})):
+        [monitor] = [m for m in of_kind("PodMonitor", given) if m["metadata"]["name"] == f"{NAME}-jobs"]
+        assert monitor["spec"]["namespaceSelector"] == expected

@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> None:
     directory = getattr(options, "dir", None) or background.DIRECTORY
     match options.command:
         case "tools":
-            names = binaries.NODE if options.node else binaries.CONTROL_PLANE
+            names = (*binaries.CHECKERS, *(binaries.NODE if options.node else binaries.CONTROL_PLANE))
             binaries.build_all(_say, names)
             print_tools(names)
         case "up" if options.node:

@@ -107,11 +107,26 @@ PROGRAMS = {
             # Of the ways to find targets only Kubernetes: the others are half of it.
             tags=("remove_all_sd", "enable_kubernetes_sd"),
         ),
+        Program(
+            "promtool",
+            "prometheus",
+            "github.com/prometheus/prometheus/cmd/promtool",
+            "github.com/prometheus/prometheus",
+            tags=("remove_all_sd", "enable_kubernetes_sd"),
+        ),
+        Program(
+            "promtool-2",
+            "promtool-2",
+            "github.com/prometheus/prometheus/cmd/promtool",
+            "github.com/prometheus/prometheus",
+        ),
         Program("pause", "pause", "tpujob.dev/localcluster/pause"),
     )
 }
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "jobset", "helm")
 """What a cluster without a node needs."""
+CHECKERS = ("promtool", "promtool-2")
+"""What tests check rules and queries with."""
 NODE = (*CONTROL_PLANE, "kube-scheduler", "kubelet", "coredns", "fake-gcs-server", "prometheus", "pause")
 """What a cluster with a node needs."""
 

@@ -32,6 +32,7 @@ class Saves:
         self._session = session
         if session.directory:
             metrics = session.metrics
+            metrics.checkpoint_interval_seconds.set(run.checkpoint.every_seconds)
             self.checkpoints = Checkpoints(
                 session.directory,
                 retention=Retention(

@@ -79,6 +79,11 @@ class Metrics:
         self.checkpoint_failures = prometheus_client.Counter(
             "tpujob_checkpoint_failures", "Saves that did not become a checkpoint.", registry=self.registry
         )
+        self.checkpoint_interval_seconds = prometheus_client.Gauge(
+            "tpujob_checkpoint_interval_seconds",
+            "Longest time between two saves, `checkpoint.everySeconds`; 0 without a checkpoint directory.",
+            registry=self.registry,
+        )
         self.nonfinite_steps = prometheus_client.Counter(
             "tpujob_nonfinite_steps",
             "Steps of this attempt whose loss or gradient was not finite; they changed no weight.",
