@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contract.launch.launched import JOB, WORKER
-from tpujob_contract import ContractError, DistributedProcess, IndependentWorker, environment, ports, read_environment
+from tpujob_contract import (
+    ContractError,
+    DistributedProcess,
+    IndependentWorker,
+    LocalProcess,
+    environment,
+    ports,
+    read_environment,
+)
 
 
 def test_process_of_a_job():
@@ -41,13 +49,18 @@ def test_optional_ones_are_read():
     process = read_environment(
         JOB | {"TPUJOB_CHECKPOINT_DIR": "gs://b/c", "TPUJOB_CONFIG": "{}", "TPUJOB_REPORT_PORT": "1234"}
     )
-    assert process is not None
     assert (process.checkpoint_dir, process.config, process.report_port) == ("gs://b/c", "{}", 1234)
 
 
 @pytest.mark.parametrize("extra", [{}, {"PATH": "/bin", "JAX_PROCESS_ID": "0"}, {"TPUJOB_REPORT_PORT": "1"}], ids=str)
 def test_no_variables_means_a_process_on_its_own(extra):
-    assert read_environment(extra) is None
+    assert isinstance(read_environment(extra), LocalProcess)
+
+
+def test_process_on_its_own_is_told_what_is_optional():
+    process = read_environment({"TPUJOB_CHECKPOINT_DIR": "/c", "TPUJOB_CONFIG": "{}", "TPUJOB_REPORT_PORT": "1"})
+    assert (process.checkpoint_dir, process.config, process.report_port) == ("/c", "{}", 1)
+    assert process.owner == "local/trainer"
 
 
 @pytest.mark.parametrize("missing", environment.DISTRIBUTED)
@@ -92,7 +105,7 @@ def test_any_environment_is_a_process_or_an_error(environ):
     except ContractError:
         assert environ
     else:
-        assert (process is None) == (not environ)
+        assert isinstance(process, LocalProcess) == (not environ)
         if isinstance(process, DistributedProcess):
             assert 0 <= process.process_id < process.num_processes
 

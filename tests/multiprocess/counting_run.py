@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.multiprocess.pacing import pause
 from tools.localcluster.waiting import wait_for
-from tpujob_contract import ExitCode, read_environment
+from tpujob_contract import ExitCode, read_environment, termination_message
 from tpujob_trainer.checkpoint import manager, ownership
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.distributed import initialize
@@ -39,7 +39,6 @@ def main(stop: process_exit.StopRequest) -> int:
     if gate := os.environ.get("GATE"):
         wait_for("the gate", Path(gate).exists, timeout_seconds=GATE_SECONDS)
     process = read_environment(os.environ)
-    assert process is not None
     assert process.checkpoint_dir is not None
     config = json.loads(process.config or "{}")
     runtime = initialize.start(
@@ -49,9 +48,7 @@ def main(stop: process_exit.StopRequest) -> int:
         on_met=stop.joined,
     )
     directory = process.checkpoint_dir
-    claim = ownership.claim(
-        directory, owner=f"{process.namespace}/{process.name}", adopt=config.get("adopt"), runtime=runtime
-    )
+    claim = ownership.claim(directory, owner=process.owner, adopt=config.get("adopt"), runtime=runtime)
     multihost_utils.sync_global_devices = refuse
     if sys.version_info < (3, 12, 7):
         # Collecting what a failed upload of gcsfs leaves crashes older versions: python/cpython#77894.
@@ -118,4 +115,6 @@ def main(stop: process_exit.StopRequest) -> int:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
     logging.getLogger("absl").setLevel(logging.WARNING)
-    process_exit.run_to_exit(main)
+    this = read_environment(os.environ)
+    log = termination_message.find(os.environ)
+    process_exit.run_to_exit(main, this, message_file=log, grace_seconds=this.grace_seconds)

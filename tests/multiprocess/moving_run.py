@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tpujob_contract import ExitCode, read_environment
+from tpujob_contract import ExitCode, read_environment, termination_message
 from tpujob_trainer.checkpoint import manager, ownership
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.retention import Retention
@@ -34,7 +34,6 @@ LEAVES = {
 
 def main(stop: process_exit.StopRequest) -> int:
     process = read_environment(os.environ)
-    assert process is not None
     assert process.checkpoint_dir is not None
     config = json.loads(process.config or "{}")
     runtime = initialize.start(process, heartbeat_seconds=20, configuration_hash="the same")
@@ -80,4 +79,6 @@ def tree(mesh: Mesh) -> dict[str, jax.Array]:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
     logging.getLogger("absl").setLevel(logging.WARNING)
-    process_exit.run_to_exit(main)
+    this = read_environment(os.environ)
+    log = termination_message.find(os.environ)
+    process_exit.run_to_exit(main, this, message_file=log, grace_seconds=this.grace_seconds)

@@ -16,10 +16,11 @@ CONFIG = {
 PROGRAM = """
     import gc, os, sys
     gc.disable()
+    from tpujob_contract import read_environment
     from tpujob_trainer import main
     from tpujob_trainer.tasks import pretrain
 
-    def run(process, config, environ, stop):
+    def run(process, config, stop, *, in_pod):
         assert gc.isenabled()
         assert gc.get_freeze_count() > 100_000
         assert "pandas" not in sys.modules
@@ -28,7 +29,7 @@ PROGRAM = """
         return 42
 
     pretrain.run = run
-    sys.exit(main.run(os.environ, None))
+    sys.exit(main.run(read_environment(os.environ), None))
 """
 
 

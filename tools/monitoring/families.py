@@ -1,6 +1,5 @@
 """Every metric of trainer and operator, read from the code that exports it."""
 
-import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -8,19 +7,18 @@ from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from tpujob_contract.report import PHASES as PROCESS_PHASES
 from tpujob_operator import metrics as operator_metrics
 from tpujob_operator.api.status import Phase as JobPhase
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_trainer.data.sources.read_meter import CAUSES
 from tpujob_trainer.telemetry.goodput import CATEGORIES
 from tpujob_trainer.telemetry.metrics import Metrics
-from tpujob_trainer.telemetry.report import Phase as ProcessPhase
 from tpujob_trainer.telemetry.report import Report
 
 LIBRARY_PREFIXES = ("process_", "python_")
 """Of prometheus_client itself, in the operator's /metrics."""
 
-PROCESS_PHASES = typing.get_args(ProcessPhase)
 LABEL_VALUES: dict[str, tuple[str, ...] | str] = {
     "category": CATEGORIES,
     "cause": CAUSES,

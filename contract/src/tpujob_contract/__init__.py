@@ -7,6 +7,8 @@ from tpujob_contract.environment import (
     ContractError,
     DistributedProcess,
     IndependentWorker,
+    LocalProcess,
+    Process,
     read_environment,
 )
 from tpujob_contract.exit_codes import ExitCode
@@ -17,6 +19,8 @@ __all__ = [
     "DistributedProcess",
     "ExitCode",
     "IndependentWorker",
+    "LocalProcess",
+    "Process",
     "num_processes",
     "process_id",
     "read_environment",

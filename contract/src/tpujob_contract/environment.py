@@ -1,6 +1,6 @@
 """The environment of a process, as the operator writes it and the trainer reads it.
 
-All present: a member of a job. None: one process on its own. Some: an error, for a job that silently becomes
+All present: a process of a job. None: one process on its own. Some: an error, for a job that silently becomes
 many single-process jobs wastes days.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Mapping, Optional, Union
+from typing import Any, Mapping, Optional, Union
 
 from tpujob_contract import ports, process_ids
 
@@ -40,6 +40,9 @@ MEGASCALE_PORT = "MEGASCALE_PORT"
 TERMINATION_LOG = "TPUJOB_TERMINATION_LOG"
 """Where the launcher writes the termination message; unset: /dev/termination-log if it is there."""
 
+DEFAULT_GRACE_SECONDS = 30
+"""Kubernetes' own default, for a process that belongs to no job."""
+
 RESERVED_PREFIXES = (PREFIX, "MEGASCALE_", "JAX_COORDINATOR", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "TPU_WORKER_")
 """Variables that belong to the wiring: refused in the environment that a person gives."""
 
@@ -63,7 +66,7 @@ class _Process:
     attempt: int
     """JobSet's restart attempt, from 0. Unchanged by suspend and resume."""
     chips_per_host: int
-    """TPU chips of this host; for `cpu:` accelerators, CPU devices."""
+    """TPU chips of this host; for `cpu:` accelerators, CPU devices. 0: as many as there are."""
     startup_seconds: int
     """How long to wait for the other processes at start."""
     grace_seconds: int
@@ -73,6 +76,16 @@ class _Process:
     """The `trainer` block as JSON; None for a command of somebody's own."""
     report_port: int
     """HTTP port of /metrics and /report."""
+
+    @property
+    def owner(self) -> str:
+        """The job as namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class LocalProcess(_Process):
+    """A process on its own, which belongs to no job; only the optional variables say something to it."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +120,24 @@ class IndependentWorker(_Process):
     workers: int
 
 
-def read_environment(environ: Mapping[str, str]) -> Union[DistributedProcess, IndependentWorker, None]:
-    """The process that this environment describes, or None when it describes none.
+Process = Union[DistributedProcess, IndependentWorker, LocalProcess]
+
+
+def read_environment(environ: Mapping[str, str]) -> Process:
+    """The process that this environment describes; one on its own when it says nothing about a job.
 
     Raises:
         ContractError: some variables are there and others are not, or a value makes no sense; each is named.
     """
     # Optional ones may be set by hand for a process on its own (a port, a place for the termination message).
     present = {k for k in environ if k.startswith(PREFIX) and k not in OPTIONAL}
+    optional = {
+        "checkpoint_dir": environ.get(CHECKPOINT_DIR) or None,
+        "config": environ.get(CONFIG) or None,
+        "report_port": _integer(environ, REPORT_PORT, 0) if environ.get(REPORT_PORT) else ports.REPORT,
+    }
     if not present:
-        return None
+        return _local(optional)
     independent = WORKER in present or WORKERS in present
     wanted = INDEPENDENT if independent else DISTRIBUTED
     missing = [k for k in wanted if not environ.get(k)]
@@ -133,9 +154,7 @@ def read_environment(environ: Mapping[str, str]) -> Union[DistributedProcess, In
         "chips_per_host": _integer(environ, CHIPS_PER_HOST, 1),
         "startup_seconds": _integer(environ, STARTUP_SECONDS, 1),
         "grace_seconds": _integer(environ, GRACE_SECONDS, 1),
-        "checkpoint_dir": environ.get(CHECKPOINT_DIR) or None,
-        "config": environ.get(CONFIG) or None,
-        "report_port": _integer(environ, REPORT_PORT, 0) if environ.get(REPORT_PORT) else ports.REPORT,
+        **optional,
     }
     if independent:
         workers = _integer(environ, WORKERS, 1)
@@ -152,6 +171,19 @@ def read_environment(environ: Mapping[str, str]) -> Union[DistributedProcess, In
         slices=slices,
         coordinator=coordinator,
         **common,  # type: ignore[arg-type]
+    )
+
+
+def _local(optional: Mapping[str, Any]) -> LocalProcess:
+    return LocalProcess(
+        name="trainer",
+        namespace="local",
+        incarnation=0,
+        attempt=0,
+        chips_per_host=0,
+        startup_seconds=DEFAULT_GRACE_SECONDS,
+        grace_seconds=DEFAULT_GRACE_SECONDS,
+        **optional,
     )
 
 

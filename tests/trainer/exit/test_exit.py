@@ -18,6 +18,7 @@ from tpujob_trainer.exit import process_exit
 
 PREAMBLE = """
 import hashlib, logging, sys, threading
+from pathlib import Path
 from tpujob_contract import ContractError, ExitCode
 from tpujob_trainer import errors
 from tpujob_trainer.exit import process_exit
@@ -35,14 +36,18 @@ class Child:
 
     def __init__(self, body, tmp_path, *, grace_seconds=30):
         self.termination_log = tmp_path / "termination"
-        source = PREAMBLE + textwrap.indent(textwrap.dedent(body), "    ") + "\nprocess_exit.run_to_exit(main)\n"
+        source = (
+            PREAMBLE
+            + textwrap.indent(textwrap.dedent(body), "    ")
+            + (
+                f"\nmessage_file = Path({str(self.termination_log)!r})\n"
+                f"process_exit.run_to_exit(main, None, message_file=message_file, grace_seconds={grace_seconds})\n"
+            )
+        )
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join(sys.path),
-            "TPUJOB_TERMINATION_LOG": str(self.termination_log),
         }
-        # The rest of the contract is absent: the grace period comes as an argument.
-        source = source.replace("run_to_exit(main)", f"run_to_exit(main, grace_seconds={grace_seconds})")
         self.popen = subprocess.Popen(
             [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
         )

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tpujob_contract import LocalProcess, read_environment
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import load_config
 from tpujob_trainer.errors import ConfigurationError
@@ -49,7 +50,9 @@ def run(text: Path, directory: Path | None, **changes: Any) -> tuple[int, dict[s
     if directory:
         environ["TPUJOB_CHECKPOINT_DIR"] = str(directory)
     stop = StopRequest(grace_seconds=30)
-    code = pretrain.run(None, load_config(environ["TPUJOB_CONFIG"]), environ, stop)
+    process = read_environment(environ)
+    assert isinstance(process, LocalProcess)
+    code = pretrain.run(process, load_config(process.config), stop)
     for word in stop.last_words:
         word(code, "")
     return code, attempts.latest(str(directory)) if directory else None

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tpujob_trainer.telemetry.report import FIELDS, Report
+from tpujob_trainer.telemetry.report import INITIAL, Report
 
 
 class Clock:
@@ -13,7 +13,7 @@ class Clock:
 
 
 def test_every_field_is_there_from_the_start():
-    assert Report().snapshot().keys() == FIELDS.keys() | {"seconds"}
+    assert Report().snapshot().keys() == INITIAL.keys() | {"seconds"}
 
 
 def test_facts_are_replaced_by_name():

@@ -6,10 +6,16 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from typing import NoReturn
 
-from tpujob_contract import IndependentWorker, environment, read_environment
+from tpujob_contract import (
+    ContractError,
+    IndependentWorker,
+    Process,
+    environment,
+    read_environment,
+    termination_message,
+)
 from tpujob_trainer.config.schema import BLOCK, load_config
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.exit import process_exit
@@ -23,25 +29,40 @@ def main() -> NoReturn:
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     # Orbax tells each save in forty lines; what matters of it is in ours.
     logging.getLogger("absl").setLevel(logging.WARNING)
-    process_exit.run_to_exit(lambda stop: run(os.environ, stop))
+    message_file = termination_message.find(os.environ)
+    try:
+        process = read_environment(os.environ)
+    except ContractError as error:
+        refused = error
+        grace = environment.DEFAULT_GRACE_SECONDS
+        process_exit.run_to_exit(lambda _: _refuse(refused), None, message_file=message_file, grace_seconds=grace)
+    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
+    process_exit.run_to_exit(
+        lambda stop: run(process, stop, in_pod=in_pod),
+        process,
+        message_file=message_file,
+        grace_seconds=process.grace_seconds,
+    )
 
 
-def run(environ: Mapping[str, str], stop: StopRequest) -> int:
-    """The exit code of the task that the environment asks for.
+def run(process: Process, stop: StopRequest, *, in_pod: bool = False) -> int:
+    """The exit code of the task that the process is to do.
+
+    Args:
+        process: As the environment describes it.
+        stop: The request to stop.
+        in_pod: Whether other hosts ask for the report; else this machine alone may.
 
     Raises:
-        ContractError: the environment describes a process in part only.
         ConfigurationError: a field of the `trainer` block is wrong.
     """
-    process = read_environment(environ)
-    text = environ.get(environment.CONFIG)
-    config = load_config(text)
+    config = load_config(process.config)
     if config.task == "extract":
         from tpujob_trainer.tasks import extract
 
         gc.freeze()
         gc.enable()
-        return extract.run(process, config, environ, stop)
+        return extract.run(process, config, stop, in_pod=in_pod)
     if isinstance(process, IndependentWorker):
         raise ConfigurationError(f"{BLOCK}: pretraining needs one job of several hosts; leave out spec.workers")
     # Here and not above: a wrong configuration is told in a moment, jax takes seconds to import.
@@ -50,4 +71,8 @@ def run(environ: Mapping[str, str], stop: StopRequest) -> int:
     # The modules are left out of collections, which are off until here: see `__main__`.
     gc.freeze()
     gc.enable()
-    return pretrain.run(process, config, environ, stop)
+    return pretrain.run(process, config, stop, in_pod=in_pod)
+
+
+def _refuse(error: ContractError) -> NoReturn:
+    raise error

@@ -9,21 +9,23 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tpujob_contract.report import ATTEMPTS, PATH, newest_first, split_final_report
+
 Report = dict[str, Any]
 
 TIMEOUT_SECONDS = 1.0
 INTERVAL_SECONDS = 0.5
+MOST_ATTEMPTS = 8
+"""Files that are looked at for an attempt, the newest first."""
 MOST_BYTES = 1 << 16
 """Of a log in one look."""
-PARTING = "report: "
-"""How the line of the termination message begins that is for the operator."""
 
 
 class ReportReader:
     """Reads one process's `/report` in a thread, so that a busy trainer never delays Ctrl-C."""
 
     def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}/report"
+        self._url = f"http://127.0.0.1:{port}{PATH}"
         self._latest: Report = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._read, name="report", daemon=True)
@@ -60,8 +62,9 @@ def last_attempt(checkpoint_dir: str, *, attempt: str | None) -> Report:
     """
     if "://" in checkpoint_dir:
         return {}
-    files = sorted((Path(checkpoint_dir) / "attempts").glob("*.json"))
-    return _pick([(f.name, f.read_bytes()) for f in files[-8:]], attempt)
+    folder = Path(checkpoint_dir) / ATTEMPTS
+    names = newest_first(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return _pick([(folder / name).read_bytes() for name in names[:MOST_ATTEMPTS]], attempt)
 
 
 class LogFollower:
@@ -84,19 +87,19 @@ class LogFollower:
         return whole.decode(errors="replace").splitlines()
 
 
-def parting_report(termination_log: Path) -> Report:
+def final_report(termination_log: Path) -> Report:
     """The last report of a process, which it leaves in its termination message; empty where it left none."""
-    for line in tail(termination_log, 20):
-        if line.startswith(PARTING):
-            with contextlib.suppress(ValueError):
-                report = json.loads(line.removeprefix(PARTING))
-                return report if isinstance(report, dict) else {}
+    _, found = split_final_report("\n".join(tail(termination_log, 20)))
+    with contextlib.suppress(ValueError):
+        report = json.loads(found or "")
+        return report if isinstance(report, dict) else {}
     return {}
 
 
 def message_of(termination_log: Path) -> list[str]:
     """What a process said when it ended, in lines, without its report."""
-    return [line for line in tail(termination_log, 20) if not line.startswith(PARTING)]
+    words, _ = split_final_report("\n".join(tail(termination_log, 20)))
+    return words.splitlines()
 
 
 def tail(path: Path, lines: int) -> list[str]:
@@ -107,8 +110,8 @@ def tail(path: Path, lines: int) -> list[str]:
         return []
 
 
-def _pick(files: list[tuple[str, bytes]], attempt: str | None) -> Report:
-    for _, content in reversed(files):
+def _pick(contents: list[bytes], attempt: str | None) -> Report:
+    for content in contents:
         try:
             report = json.loads(content)
         except ValueError:

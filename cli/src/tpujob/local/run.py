@@ -17,7 +17,7 @@ from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
 from tpujob.local.outcome import Outcome, judge, summary
 from tpujob.local.plan import LocalProcess, plan_processes
-from tpujob.local.reports import LogFollower, ReportReader, last_attempt, parting_report
+from tpujob.local.reports import LogFollower, ReportReader, final_report, last_attempt
 from tpujob.local.supervisor import Supervisor
 from tpujob_contract import environment as names
 from tpujob_operator.jobset.build import materialize
@@ -63,7 +63,7 @@ def run_job(job_file: Path, *, directory: Path, text_to_stderr: bool, max_proces
         tick()
     outcome = judge(exits)
     ending = last_attempt(checkpoint_dir, attempt=reader.latest.get("attempt"))
-    report = {**reader.latest, **parting_report(lead.termination_log), **ending}
+    report = {**reader.latest, **final_report(lead.termination_log), **ending}
     closing = Closing(outcome, report, job_file=job_file, has_trainer=job.spec.trainer is not None)
     for line in closing.lines():
         Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)

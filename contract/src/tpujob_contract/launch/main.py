@@ -20,9 +20,16 @@ import os
 import signal
 import sys
 import time
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Dict, List, Mapping, Sequence, Tuple
 
-from tpujob_contract.environment import ContractError, DistributedProcess, IndependentWorker, read_environment
+from tpujob_contract.environment import (
+    ContractError,
+    DistributedProcess,
+    IndependentWorker,
+    LocalProcess,
+    Process,
+    read_environment,
+)
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_contract.launch.child import Ending, run
 from tpujob_contract.launch.signals import STOP, Inbox
@@ -31,12 +38,7 @@ from tpujob_contract.launch.tpu import TpuFiles, find_holders, wants_whole_tpu
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_GRACE_SECONDS = 30
-"""Kubernetes' own default, for a process that belongs to no job."""
-
 _JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-
-Process = Union[DistributedProcess, IndependentWorker, None]
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -125,7 +127,7 @@ def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, i
     """
     if not wants_whole_tpu(environ):
         return
-    limit = min(process.grace_seconds, process.startup_seconds) if process else DEFAULT_GRACE_SECONDS
+    limit = min(process.grace_seconds, process.startup_seconds)
     deadline = time.monotonic() + limit
     is_told = False
     while True:
@@ -148,10 +150,9 @@ def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, i
 def _run(
     command: Sequence[str], environ: Mapping[str, str], process: Process, inbox: Inbox, *, keep_output: bool
 ) -> Ending:
-    grace_seconds = process.grace_seconds if process else DEFAULT_GRACE_SECONDS
     child = child_environment(environ, process)
     try:
-        return run(command, child, inbox, grace_seconds=grace_seconds, keep_output=keep_output)
+        return run(command, child, inbox, grace_seconds=process.grace_seconds, keep_output=keep_output)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
             raise
@@ -159,10 +160,10 @@ def _run(
         raise Refused(ExitCode.CONFIGURATION, f"{reason}; give a program that is in the image") from error
 
 
-def _who(process: Optional[Process]) -> str:
-    if process is None:
+def _who(process: Process) -> str:
+    if isinstance(process, LocalProcess):
         return "no TPUJOB_ variables, so one process on its own"
-    job = f"{process.namespace}/{process.name} attempt {process.attempt}"
+    job = f"{process.owner} attempt {process.attempt}"
     if isinstance(process, IndependentWorker):
         return f"worker {process.worker} of {process.workers} of {job}"
     return f"process {process.process_id} of {process.num_processes} of {job}, coordinator {process.coordinator}"

@@ -1,25 +1,16 @@
-"""The termination message: what `kubectl describe pod` and the operator read about a container that has ended.
+"""The launcher's termination message, for a program that left none of its own.
 
 It must explain the end by itself, since the pod and its log may be gone seconds later.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 from pathlib import Path
-from typing import List, Mapping, Optional, Sequence
+from typing import List, Mapping, Sequence
 
-from tpujob_contract import environment, exit_codes
-
-logger = logging.getLogger(__name__)
-
-LIMIT_BYTES = 4096
-"""What the kubelet reads of it (kubernetes/kubernetes:pkg/kubelet/container: MaxContainerTerminationMessageLength)."""
-
-DEFAULT_PATH = Path("/dev/termination-log")
-"""The kubelet mounts a file here unless the container names another place."""
+from tpujob_contract import exit_codes, termination_message
+from tpujob_contract.termination_message import DEFAULT_PATH, LIMIT_BYTES
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -30,7 +21,8 @@ class TerminationMessage:
 
     def __init__(self, environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> None:
         """Finds the file and empties it, so that whatever it holds later was said by this container."""
-        self._path = _writable_file(environ.get(environment.TERMINATION_LOG), default_path)
+        path = termination_message.find(environ, default_path)
+        self._path = path if path is not None and termination_message.write(path, "") else None
 
     @property
     def is_wanted(self) -> bool:
@@ -41,11 +33,8 @@ class TerminationMessage:
         """Writes the message, unless the program has written one itself: it knows better."""
         if self._path is None:
             return
-        try:
-            if self._path.stat().st_size == 0:
-                self._path.write_bytes(compose(exit_code, remarks, output))
-        except OSError as error:
-            logger.warning("no termination message: %s", error)
+        if not self._path.exists() or self._path.stat().st_size == 0:
+            termination_message.write(self._path, compose(exit_code, remarks, output))
 
 
 def compose(exit_code: int, remarks: Sequence[str], output: bytes) -> bytes:
@@ -74,15 +63,3 @@ def _printable(output: bytes) -> List[str]:
     text = _ESCAPES.sub("", output.decode(errors="replace"))
     lines = (_CONTROL.sub("", line).rstrip() for line in re.split(r"[\r\n]+", text))
     return [line for line in lines if line]
-
-
-def _writable_file(asked_for: Optional[str], default_path: Path) -> Optional[Path]:
-    if not asked_for and not os.access(default_path, os.W_OK):
-        return None
-    path = Path(asked_for) if asked_for else default_path
-    try:
-        path.write_bytes(b"")
-    except OSError as error:
-        logger.warning("no termination message: %s", error)
-        return None
-    return path

@@ -7,20 +7,17 @@ absent is unknown.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from tpujob_contract.report import Report, split_final_report
 from tpujob_operator.observe.untrusted import clean_text, parse_json
 
 TEXT_LENGTH = 500
 PHASE_LENGTH = 40
 MOST_PHASES = 32
-FINAL_REPORT_LINE = re.compile(r"^report: (\{.*\})$", re.MULTILINE)
-"""The line of a termination message that holds the last report, as JSON: it is then not left to chance whether the
-end is seen by one that asks every few seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +47,16 @@ class Progress:
     """Phase of time to seconds, over all attempts."""
 
 
-def progress_from_report(report: Any) -> Progress:
+def progress_from_report(given: Any) -> Progress:
     """The part of a report that goes into status.
 
     Raises:
         ValueError: it is not a JSON object.
     """
-    if not isinstance(report, dict):
+    if not isinstance(given, dict):
         raise ValueError("a report is a JSON object")  # noqa: TRY004 — of somebody else's, not an argument
+    # For the names of its fields; their types are looked at one by one.
+    report: Report = given  # type: ignore[assignment]
     failing_since = _time(_number(report.get("checkpoint_failing_since")))
     fraction = _number(report.get("data_wait_fraction"))
     return Progress(
@@ -80,19 +79,23 @@ def progress_from_report(report: Any) -> Progress:
 
 
 def final_report(termination_message: str) -> Progress | None:
-    """The last report of a process that has ended, from its termination message; None when it left none."""
-    found = FINAL_REPORT_LINE.search(termination_message)
+    """The last report of a process that has ended, from its termination message; None when it left none.
+
+    Whether the end is seen is then not left to chance, with an operator that asks every few seconds.
+    """
+    _, found = split_final_report(termination_message)
     if found is None:
         return None
     try:
-        return progress_from_report(parse_json(found[1]))
+        return progress_from_report(parse_json(found))
     except ValueError:
         return None
 
 
 def without_final_report(termination_message: str) -> str:
     """The words of a termination message that are for people."""
-    return FINAL_REPORT_LINE.sub("", termination_message).strip()
+    words, _ = split_final_report(termination_message)
+    return words
 
 
 def _number(value: Any) -> float | None:

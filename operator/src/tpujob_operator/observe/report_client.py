@@ -10,6 +10,7 @@ from collections.abc import Callable
 import aiohttp
 
 from tpujob_contract import ports
+from tpujob_contract.report import PATH
 from tpujob_operator import metrics
 from tpujob_operator.observe.report import Progress, progress_from_report
 from tpujob_operator.observe.state import Host
@@ -28,7 +29,7 @@ def report_url(host: Host) -> str | None:
     if not host.ip:
         return None
     address = f"[{host.ip}]" if ":" in host.ip else host.ip
-    return f"http://{address}:{ports.REPORT}/report"
+    return f"http://{address}:{ports.REPORT}{PATH}"
 
 
 class Reports:

@@ -1,4 +1,4 @@
-"""The begin of a process: who it is, who else is there, and JAX told so explicitly. Nothing is guessed."""
+"""Process initialisation: who it is, who else is there, and JAX told so explicitly. Nothing is guessed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import jax
 
-from tpujob_contract import DistributedProcess, IndependentWorker
+from tpujob_contract import DistributedProcess, LocalProcess, Process
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import kv_store, rendezvous_client, versions
 from tpujob_trainer.distributed.peer_monitor import Peers
@@ -51,7 +51,7 @@ class Runtime:
 
 
 def start(
-    process: DistributedProcess | IndependentWorker | None,
+    process: Process,
     *,
     heartbeat_seconds: int,
     configuration_hash: str,
@@ -76,7 +76,7 @@ def start(
         talk = kv_store.of_jax(process.process_id, meeting.hosts)
         runtime = Runtime(process.process_id, process.num_processes, attempt_id, host, talk)
     else:
-        if process is None:
+        if isinstance(process, LocalProcess):
             logger.info("No TPUJOB_ variables in the environment: one process on its own")
         attempt_id = _attempt_id(process, secrets.token_hex(4))
         runtime = Runtime(0, 1, attempt_id, host, kv_store.alone())
@@ -109,7 +109,7 @@ def _start_together(
     port = int(port_text)
     own = Hello(
         process_id=process.process_id,
-        run=f"{process.namespace}/{process.name} incarnation {process.incarnation} attempt {process.attempt}",
+        run=f"{process.owner} incarnation {process.incarnation} attempt {process.attempt}",
         host=host,
         configuration=configuration_hash,
         versions=versions.versions(),
@@ -142,5 +142,5 @@ def _start_together(
     return meeting
 
 
-def _attempt_id(process: DistributedProcess | IndependentWorker | None, nonce: str) -> str:
-    return f"{process.incarnation}.{process.attempt}-{nonce}" if process else f"0.0-{nonce}"
+def _attempt_id(process: Process, nonce: str) -> str:
+    return f"{process.incarnation}.{process.attempt}-{nonce}"

@@ -3,6 +3,5 @@
 - `process_exit`: How a process ends: heard in every phase, in time, and with the cause in one line.
 - `stack_traces`: What the threads of this process are doing.
 - `stop_request`: Whether this process is asked to stop, and how long it still has.
-- `termination_message`: What a process leaves behind for those who ask why it ended.
 - `watchdog`: Notices that a run has stopped making progress, and ends it with the stacks of all threads.
 """

@@ -20,16 +20,17 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
-from tpujob_contract import ContractError, ExitCode, environment
+from tpujob_contract import ContractError, DistributedProcess, ExitCode, Process, report, termination_message
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import failure as failures
 from tpujob_trainer.distributed.failure import Failure, Standing
 from tpujob_trainer.distributed.kv_store import CoordinationError
 from tpujob_trainer.distributed.peer_monitor import ANSWER_SECONDS, Peers
-from tpujob_trainer.exit import stack_traces, termination_message
+from tpujob_trainer.exit import stack_traces
 from tpujob_trainer.exit.stop_request import StopRequest, leaving_seconds
 from tpujob_trainer.exit.watchdog import Watchdog
 
@@ -38,7 +39,6 @@ __all__ = ["StopRequest", "explain", "run_to_exit"]
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-DEFAULT_GRACE_SECONDS = 30.0
 SAME_REQUEST_SECONDS = 1.0
 """Signals closer together are one request: a terminal's Ctrl-C may come twice, directly and forwarded."""
 VERDICT_SECONDS = 5.0
@@ -56,17 +56,18 @@ _TIMED_OUT = re.compile(r"timed? ?out|DEADLINE_EXCEEDED", re.IGNORECASE)
 
 
 def run_to_exit(
-    main: Callable[[StopRequest], int], *, environ: Mapping[str, str] = os.environ, grace_seconds: float | None = None
+    main: Callable[[StopRequest], int], process: Process | None, *, message_file: Path | None, grace_seconds: float
 ) -> NoReturn:
     """Runs `main` and ends the process with its exit code, or with that of what it raised. Call it in the main thread.
 
     Args:
         main: Gets the request to stop; returns the exit code.
-        environ: Where the contract's variables are.
-        grace_seconds: Time from being asked to stop to being killed; default from the environment.
+        process: Named in the termination message; None: it is not known.
+        message_file: Of the termination message; None: nobody reads one.
+        grace_seconds: Time from being asked to stop to being killed.
     """
     faulthandler.enable()  # A crash in C++ leaves the stacks of Python in the log.
-    _Exit(environ, _grace(environ) if grace_seconds is None else grace_seconds).run(main)
+    _Exit(_name(process), message_file, grace_seconds).run(main)
 
 
 def explain(error: BaseException) -> tuple[int, str]:
@@ -94,9 +95,10 @@ def is_lost_peer(error: BaseException) -> bool:
 class _Exit:
     """The one way out: the first thread that leaves ends the process, later ones wait for that."""
 
-    def __init__(self, environ: Mapping[str, str], grace_seconds: float) -> None:
+    def __init__(self, name: str, message_file: Path | None, grace_seconds: float) -> None:
         self._stop = StopRequest(grace_seconds=grace_seconds, on_joined=self._joined, on_watched=self._watched)
-        self._environ = environ
+        self._name = name
+        self._message_file = message_file
         self._leaving = threading.Lock()
         self._peers: Peers | None = None
         self._watchdog: Watchdog | None = None
@@ -127,11 +129,11 @@ class _Exit:
         if not self._leaving.acquire(blocking=False):
             threading.Event().wait()
         try:
-            line = f"{termination_message.who(self._environ)}: {message}"
+            line = f"{self._name}: {message}"
             words = "" if code == ExitCode.FINISHED else line
             # First of all: whatever hangs or kills from here on, the cause is told.
             if words:
-                termination_message.write_message(words, self._environ)
+                self._leave_message(words)
             if code == ExitCode.STALLED:
                 self._stop.stacks = stack_traces.all_threads()
                 logger.error("Stacks of all threads:\n%s", self._stop.stacks)
@@ -140,7 +142,7 @@ class _Exit:
             self._say_last_words(code, message)
             if self._stop.parting is not None:
                 with contextlib.suppress(Exception):
-                    termination_message.write_message(words, self._environ, self._stop.parting())
+                    self._leave_message(words, report.final_line(self._stop.parting()))
             if code != ExitCode.FINISHED:
                 logger.log(logging.INFO if code == ExitCode.STOPPED else logging.ERROR, "Exit %d: %s", code, line)
             with contextlib.suppress(Exception):
@@ -149,6 +151,10 @@ class _Exit:
                 sys.stderr.flush()
         finally:
             os._exit(code)
+
+    def _leave_message(self, words: str, last_line: str = "") -> None:
+        if self._message_file is not None:
+            termination_message.write(self._message_file, words, last_line)
 
     def _say_last_words(self, code: int, message: str) -> None:
         def say() -> None:
@@ -267,6 +273,9 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _grace(environ: Mapping[str, str]) -> float:
-    text = environ.get(environment.GRACE_SECONDS, "")
-    return float(text) if re.fullmatch(r"[0-9]+", text) else DEFAULT_GRACE_SECONDS
+def _name(process: Process | None) -> str:
+    """This process, as people look for it: "host-1: process 1 of 4"."""
+    host = socket.gethostname()
+    if isinstance(process, DistributedProcess):
+        return f"{host}: process {process.process_id} of {process.num_processes}"
+    return host

@@ -11,13 +11,12 @@ import dataclasses
 import json
 import logging
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from tpujob_contract import DistributedProcess, IndependentWorker, environment
+from tpujob_contract import DistributedProcess, IndependentWorker, LocalProcess, Process
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
@@ -48,10 +47,11 @@ UNIT_BYTES = (1 << 31) - 1
 
 
 def run(
-    process: DistributedProcess | IndependentWorker | None,
+    process: Process,
     config: TrainerConfig,
-    environ: Mapping[str, str],
     stop: StopRequest,
+    *,
+    in_pod: bool = False,
 ) -> int:
     """Works until every unit is done; the exit code of this process.
 
@@ -59,7 +59,7 @@ def run(
         TrainerError: of the class whose exit code says why.
     """
     assert config.extract is not None
-    directory = environ.get(environment.CHECKPOINT_DIR)
+    directory = process.checkpoint_dir
     if not directory:
         raise ConfigurationError("spec.checkpointDir: required for task: extract, which writes its files there")
     if isinstance(process, DistributedProcess) and process.num_processes > 1:
@@ -70,14 +70,14 @@ def run(
     if is_local(directory):
         directory = str(Path(directory).absolute())
         Path(directory).mkdir(parents=True, exist_ok=True)
-    worker = Worker.begin(process, config, environ, stop, directory)
+    worker = Worker.begin(process, config, stop, directory, in_pod=in_pod)
     ownership.own(open_bucket(directory), worker.owner, config.checkpoint.adopt)
     return _extract(worker, process, config, config.extract, stop)
 
 
 def _extract(
     worker: Worker,
-    process: DistributedProcess | IndependentWorker | None,
+    process: Process,
     config: TrainerConfig,
     extract: ExtractConfig,
     stop: StopRequest,
@@ -88,7 +88,9 @@ def _extract(
     length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
     workers = process.workers if isinstance(process, IndependentWorker) else 1
     objects = open_bucket(worker.directory)
-    started = f"{process.incarnation}.{process.attempt}" if process else secrets.token_hex(4)
+    started = (
+        f"{process.incarnation}.{process.attempt}" if not isinstance(process, LocalProcess) else secrets.token_hex(4)
+    )
     found = setup.once(
         objects,
         worker.name,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping
 
 import jax
 import numpy as np
 
-from tpujob_contract import DistributedProcess, ExitCode
+from tpujob_contract import DistributedProcess, ExitCode, LocalProcess
 from tpujob_trainer import data
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import TrainerConfig
@@ -38,14 +37,14 @@ TRACKERS_SECONDS = 10.0
 
 
 def run(
-    process: DistributedProcess | None, config: TrainerConfig, environ: Mapping[str, str], stop: StopRequest
+    process: DistributedProcess | LocalProcess, config: TrainerConfig, stop: StopRequest, *, in_pod: bool = False
 ) -> int:
     """Trains as configured; the exit code of this process.
 
     Raises:
         TrainerError: of the class whose exit code says why.
     """
-    session = Session.begin(process, config, environ, stop)
+    session = Session.begin(process, config, stop, in_pod=in_pod)
     code = _pretrain(session, config)
     session.end()
     return code

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import jax
 
-from tpujob_contract import DistributedProcess, ExitCode, environment, ports
+from tpujob_contract import DistributedProcess, ExitCode, LocalProcess
+from tpujob_contract.report import Phase
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.config.schema import TrainerConfig, configuration_hash
 from tpujob_trainer.data.sources.read_meter import METER
@@ -24,27 +24,12 @@ from tpujob_trainer.telemetry import attempts, compile_cache, server
 from tpujob_trainer.telemetry.goodput import Goodput
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.process import process_age
-from tpujob_trainer.telemetry.report import Phase, Report
+from tpujob_trainer.telemetry.report import Report
 
 logger = logging.getLogger(__name__)
 
 COMPILE_LIMIT_SECONDS = 1800.0
 """For the slowest process to compile."""
-PARTING = (
-    "phase",
-    "step",
-    "steps",
-    "loss",
-    "committed_step",
-    "committed_time",
-    "checkpoint_failing_since",
-    "checkpoint_message",
-    "data_slow_message",
-    "data_wait_fraction",
-    "goodput",
-    "goodput_fraction",
-)
-"""Facts of the report that the termination message of process 0 keeps."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +49,7 @@ class Session:
 
     @classmethod
     def begin(
-        cls, process: DistributedProcess | None, config: TrainerConfig, environ: Mapping[str, str], stop: StopRequest
+        cls, process: DistributedProcess | LocalProcess, config: TrainerConfig, stop: StopRequest, *, in_pod: bool
     ) -> Self:
         """The session of this process; waits for the others.
 
@@ -78,26 +63,25 @@ class Session:
         report.follow(METER.facts)
         metrics = Metrics(report)
         stop.watched(Watchdog(report, config.watchdog))
-        port = process.report_port if process else int(environ.get(environment.REPORT_PORT) or ports.REPORT)
-        server.serve(report.snapshot, metrics.exposition, host=server.address(environ), port=port)
+        host = server.address(in_pod=in_pod)
+        server.serve(report.snapshot, metrics.exposition, host=host, port=process.report_port)
         runtime = initialize.start(
             process,
             heartbeat_seconds=config.heartbeat_seconds,
-            configuration_hash=configuration_hash(environ[environment.CONFIG]),
+            configuration_hash=configuration_hash(process.config or ""),
             on_met=stop.joined,
         )
-        if process:
+        if isinstance(process, DistributedProcess):
             require_devices(
                 num_processes=process.num_processes,
                 chips_per_host=process.chips_per_host,
                 devices=jax.devices(),
                 name=runtime.coordination.name,
             )
-        directory = environ.get(environment.CHECKPOINT_DIR) or None
+        directory = process.checkpoint_dir
         claim, attempt = None, None
         if directory:
-            owner = f"{process.namespace}/{process.name}" if process else "local/trainer"
-            claim = ownership.claim(directory, owner=owner, adopt=config.checkpoint.adopt, runtime=runtime)
+            claim = ownership.claim(directory, owner=process.owner, adopt=config.checkpoint.adopt, runtime=runtime)
             attempt = attempts.Attempt(
                 directory, attempt_id=runtime.attempt_id, started=started, is_lead=runtime.is_lead
             )
@@ -111,12 +95,12 @@ class Session:
             attempt=runtime.attempt_id,
             checkpoint=directory,
         )
-        slices = process.slices if process else 1
+        slices = process.slices if isinstance(process, DistributedProcess) else 1
         account = Goodput(directory, report, keeps_file=runtime.is_lead)
         session = cls(runtime, directory, slices, stop, report, metrics, claim, attempt, account)
         stop.at_exit(session._last_words)
         if runtime.is_lead:
-            stop.parting = session._parting
+            stop.parting = report.snapshot
         if attempt:
             attempt.write(report.snapshot())
         return session
@@ -140,9 +124,6 @@ class Session:
         self.runtime.close()
         if self.claim:
             self.claim.close()
-
-    def _parting(self) -> dict[str, Any]:
-        return {name: value for name, value in self.report.snapshot().items() if name in PARTING}
 
     def _last_words(self, code: int, message: str) -> None:
         phases: dict[int, Phase] = {ExitCode.FINISHED: "finished", ExitCode.STOPPED: "stopping"}

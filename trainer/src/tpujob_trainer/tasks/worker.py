@@ -6,14 +6,14 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import jax
 import numpy as np
 
-from tpujob_contract import DistributedProcess, ExitCode, IndependentWorker, environment, ports
+from tpujob_contract import ExitCode, IndependentWorker, Process
+from tpujob_contract.report import Phase
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.errors import TrainerError
@@ -24,7 +24,7 @@ from tpujob_trainer.storage import errors, open_bucket
 from tpujob_trainer.telemetry import compile_cache, server
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.process import process_age
-from tpujob_trainer.telemetry.report import Phase, Report
+from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.workers.board import Board
 from tpujob_trainer.workers.choice import DONE
 from tpujob_trainer.workers.claims import Claims
@@ -49,24 +49,25 @@ class Worker:
     @classmethod
     def begin(
         cls,
-        process: DistributedProcess | IndependentWorker | None,
+        process: Process,
         config: TrainerConfig,
-        environ: Mapping[str, str],
         stop: StopRequest,
         directory: str,
+        *,
+        in_pod: bool,
     ) -> Self:
         """The worker of this process, which serves its report from here on."""
         report = Report(age=process_age())
         report.follow(METER.facts)
         metrics = Metrics(report)
         stop.watched(Watchdog(report, config.watchdog))
-        port = process.report_port if process else int(environ.get(environment.REPORT_PORT) or ports.REPORT)
-        server.serve(report.snapshot, metrics.exposition, host=server.address(environ), port=port)
+        host = server.address(in_pod=in_pod)
+        server.serve(report.snapshot, metrics.exposition, host=host, port=process.report_port)
         index = process.worker if isinstance(process, IndependentWorker) else 0
         workers = process.workers if isinstance(process, IndependentWorker) else 1
         metrics.devices = jax.local_devices()
         compile_cache.use(directory, enabled=config.compile_cache)
-        name = f"{process.name if process else 'local'}-{index}-{secrets.token_hex(3)}"
+        name = f"{process.name}-{index}-{secrets.token_hex(3)}"
         report.update(process_id=index, processes=workers, attempt=name, checkpoint=directory)
         logger.info(
             "Worker %s: process %d, %d devices (%s), output in %s",
@@ -80,8 +81,7 @@ class Worker:
                 report.update(message=message)
 
         stop.at_exit(told)
-        owner = f"{process.namespace}/{process.name}" if process else "local/trainer"
-        return cls(name, owner, directory, stop, report)
+        return cls(name, process.owner, directory, stop, report)
 
     def work(self, work: Work[Any, Any], units: int, config: ExtractConfig) -> int:
         """Does the units of a list until all are done; the exit code.

@@ -12,11 +12,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from tpujob_contract import report as wire
 from tpujob_trainer.storage import open_bucket
 
 logger = logging.getLogger(__name__)
-
-FOLDER = "attempts"
 
 
 class Attempt:
@@ -25,7 +24,7 @@ class Attempt:
     def __init__(self, directory: str, *, attempt_id: str, started: datetime.datetime, is_lead: bool) -> None:
         """`attempt_id` ends with the nonce that makes the file's name unique."""
         self._bucket = open_bucket(directory)
-        self._name = f"{FOLDER}/{started.astimezone(datetime.UTC):%Y%m%dT%H%M%SZ}-{attempt_id.rpartition('-')[2]}"
+        self._name = wire.attempt_name(started, attempt_id)
         self._is_lead = is_lead
 
     def write(self, report: Mapping[str, Any], *, exit_code: int | None = None) -> None:
@@ -34,13 +33,13 @@ class Attempt:
             return
         text = json.dumps({**report, "exit_code": exit_code}, indent=1) + "\n"
         try:
-            self._bucket.write(f"{self._name}.json", text)
+            self._bucket.write(self._name, text)
         except OSError as error:
             logger.warning("Cannot write the attempt's report: %s", error)
 
     def write_stacks(self, process_id: int, text: str) -> None:
         """Keeps a process's stacks beside the file, as `<its name>.stacks-<process>.txt`. All processes may."""
-        name = f"{self._name}.stacks-{process_id}.txt"
+        name = wire.stacks_name(self._name, process_id)
         try:
             self._bucket.write(name, text)
         except OSError as error:
@@ -52,8 +51,8 @@ class Attempt:
 def latest(directory: str) -> dict[str, Any] | None:
     """The report of the newest attempt, or None."""
     bucket = open_bucket(directory)
-    names = [name for name in bucket.names(f"{FOLDER}/") if name.endswith(".json")]
+    names = wire.newest_first(bucket.names(f"{wire.ATTEMPTS}/"))
     if not names:
         return None
-    values: dict[str, Any] = json.loads(bucket.read(names[-1]))
+    values: dict[str, Any] = json.loads(bucket.read(names[0]))
     return values

@@ -7,23 +7,12 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
-Phase = Literal[
-    "starting",
-    "restoring",
-    "compiling",
-    "training",
-    "saving",
-    "evaluating",
-    "sampling",
-    "extracting",
-    "finished",
-    "stopping",
-    "failed",
-]
+from tpujob_contract import report as wire
+from tpujob_contract.report import Phase
 
-FIELDS: dict[str, Any] = {
+INITIAL: wire.Report = {
     "phase": "starting",
     "process_id": 0,
     "processes": 1,
@@ -67,7 +56,7 @@ class Report:
         """`age` is what the process has spent before, in seconds; it counts as starting."""
         self._clock = clock
         self._lock = threading.Lock()
-        self._facts = copy.deepcopy(FIELDS)
+        self._facts: dict[str, Any] = {**copy.deepcopy(INITIAL)}
         self._seconds: dict[str, float] = {}
         self._since = clock() - age
         self._live: list[Callable[[], dict[str, Any]]] = []
@@ -79,7 +68,7 @@ class Report:
         Raises:
             KeyError: there is no such fact; `phase` has a method of its own.
         """
-        unknown = sorted(facts.keys() - FIELDS.keys() | facts.keys() & {"phase"})
+        unknown = sorted(facts.keys() - INITIAL.keys() | facts.keys() & {"phase"})
         if unknown:
             raise KeyError(f"a report has no {', '.join(unknown)}")
         with self._lock:

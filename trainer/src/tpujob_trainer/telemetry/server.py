@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tpujob_contract.report import PATH
+
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTS_AT_ONCE = 8
 REQUEST_SECONDS = 5
 
 
-def address(environ: Mapping[str, str]) -> str:
+def address(*, in_pod: bool) -> str:
     """All interfaces in a pod, where a NetworkPolicy decides who may come; this machine alone elsewhere."""
-    return "0.0.0.0" if "KUBERNETES_SERVICE_HOST" in environ else "127.0.0.1"  # noqa: S104
+    return "0.0.0.0" if in_pod else "127.0.0.1"  # noqa: S104
 
 
 class Server:
@@ -39,7 +41,7 @@ def serve(
 ) -> Server | None:
     """A server on `port` (0: any free one), or None when the port is taken: training does not depend on it."""
     pages: dict[str, tuple[str, Callable[[], bytes]]] = {
-        "/report": ("application/json", lambda: json.dumps(report()).encode()),
+        PATH: ("application/json", lambda: json.dumps(report()).encode()),
         "/metrics": ("text/plain; version=0.0.4; charset=utf-8", metrics),
     }
     try:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tpujob_contract.report import Phase
 from tpujob_trainer.telemetry.metrics import Metrics
-from tpujob_trainer.telemetry.report import Phase, Report
+from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.telemetry.trackers import Trackers
 from tpujob_trainer.train.step import StepMetrics
 from tpujob_trainer.train.step_flags import Signals, unpack

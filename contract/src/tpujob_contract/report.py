@@ -1,0 +1,146 @@
+"""What a process says about itself: the fields of a report, and where it is found while the process lives and after.
+
+- Over HTTP: process 0 of a job, `PATH` on the report port.
+- In the termination message of process 0: the last line, `FINAL_PREFIX` and the fields `FINAL_FIELDS` as JSON.
+- Beside the checkpoint: a file for each attempt in the folder `ATTEMPTS`, with `exit_code` added; null while it runs,
+  and for one that was killed.
+
+Times are Unix seconds. Whoever reads a report takes what is absent as unknown: its writer may be of any version.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Tuple, TypedDict, get_args
+
+PATH = "/report"
+
+Phase = Literal[
+    "starting",
+    "restoring",
+    "compiling",
+    "training",
+    "saving",
+    "evaluating",
+    "sampling",
+    "extracting",
+    "finished",
+    "stopping",
+    "failed",
+]
+"""What a process is doing."""
+PHASES: Tuple[str, ...] = get_args(Phase)
+
+
+class Report(TypedDict, total=False):
+    """The fields of a report, in the order in which they are written."""
+
+    phase: Phase
+    process_id: int
+    processes: int
+    attempt: Optional[str]
+    """Incarnation, attempt and a nonce: "1.0-9f3a01bc"."""
+    step: int
+    """Steps done."""
+    steps: Optional[int]
+    loss: Optional[float]
+    loss_first: Optional[float]
+    """Of the first step of this attempt."""
+    gradient_norm: Optional[float]
+    evaluation_loss: Optional[float]
+    evaluation_step: Optional[int]
+    tokens_per_second: Optional[float]
+    mfu: Optional[float]
+    attempt_steps: int
+    """Steps done in this attempt."""
+    lost_steps: int
+    """Steps of this attempt that were undone."""
+    goodput: Optional[Dict[str, float]]
+    """Seconds by category, over all attempts."""
+    goodput_fraction: Optional[float]
+    committed_step: Optional[int]
+    committed_time: Optional[float]
+    checkpoint_failing_since: Optional[float]
+    checkpoint_message: Optional[str]
+    restored_from: Optional[int]
+    checkpoint: Optional[str]
+    """The checkpoint directory."""
+    data_wait_seconds: float
+    data_wait_fraction: Optional[float]
+    data_slow_message: Optional[str]
+    message: Optional[str]
+    sample: Optional[str]
+    units: Optional[int]
+    """Of an extraction, in all."""
+    units_done: Optional[int]
+    """By all workers."""
+    units_here: Optional[int]
+    """By this worker."""
+    rows_here: Optional[int]
+    seconds: Dict[str, float]
+    """By phase, in this attempt."""
+    exit_code: Optional[int]
+    """In the file of an attempt alone."""
+
+
+FIELDS: Tuple[str, ...] = tuple(Report.__annotations__)
+
+FINAL_FIELDS = (
+    "phase",
+    "step",
+    "steps",
+    "loss",
+    "committed_step",
+    "committed_time",
+    "checkpoint_failing_since",
+    "checkpoint_message",
+    "data_slow_message",
+    "data_wait_fraction",
+    "goodput",
+    "goodput_fraction",
+)
+"""What the termination message keeps: there is room for 4096 bytes, and for people's words before it."""
+
+FINAL_PREFIX = "report: "
+_FINAL_LINE = re.compile(rf"^{FINAL_PREFIX}(\{{.*\}})$", re.MULTILINE)
+
+ATTEMPTS = "attempts"
+"""Folder of the checkpoint directory."""
+
+
+def final_line(report: Mapping[str, Any]) -> str:
+    """The line of a termination message that holds the last report."""
+    kept = {name: value for name, value in report.items() if name in FINAL_FIELDS}
+    return FINAL_PREFIX + json.dumps(kept)
+
+
+def split_final_report(termination_message: str) -> Tuple[str, Optional[str]]:
+    """The words of a termination message that are for people, and its last report as JSON; None: there is none.
+
+    Written by a user's pod: the JSON may be anything in braces.
+    """
+    found = _FINAL_LINE.search(termination_message)
+    return _FINAL_LINE.sub("", termination_message).strip(), found[1] if found else None
+
+
+def attempt_name(started: datetime.datetime, attempt_id: str) -> str:
+    """The file of an attempt within a checkpoint directory; such names sort by time.
+
+    Args:
+        started: When the attempt began, with its time zone.
+        attempt_id: As in `Report.attempt`; ends with a nonce.
+    """
+    utc = started.astimezone(datetime.UTC)
+    return f"{ATTEMPTS}/{utc:%Y%m%dT%H%M%SZ}-{attempt_id.rpartition('-')[2]}.json"
+
+
+def stacks_name(attempt: str, process_id: int) -> str:
+    """Where a process leaves the stacks of its threads, beside the file of its attempt."""
+    return f"{attempt[: -len('.json')]}.stacks-{process_id}.txt"
+
+
+def newest_first(names: Iterable[str]) -> List[str]:
+    """The files of attempts among these names of the folder, the newest first."""
+    return sorted((name for name in names if name.endswith(".json")), reverse=True)

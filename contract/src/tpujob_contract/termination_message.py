@@ -1,0 +1,45 @@
+"""The termination message: what `kubectl describe pod` and the operator read about a container that has ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Mapping, Optional, Union
+
+from tpujob_contract import environment
+
+logger = logging.getLogger(__name__)
+
+LIMIT_BYTES = 4096
+"""What the kubelet reads of it (kubernetes/kubernetes:pkg/kubelet/container: MaxContainerTerminationMessageLength)."""
+
+DEFAULT_PATH = Path("/dev/termination-log")
+"""The kubelet mounts a file here unless the container names another place."""
+
+
+def find(environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> Optional[Path]:
+    """The file of the message; None where nobody reads one."""
+    asked_for = environ.get(environment.TERMINATION_LOG)
+    if asked_for:
+        return Path(asked_for)
+    return default_path if os.access(default_path, os.W_OK) else None
+
+
+def write(path: Path, words: Union[str, bytes], last_line: str = "") -> bool:
+    """Writes a message; whether it could be written. A failure is a warning: it must not hide the end itself.
+
+    Args:
+        path: The file, as `find` found it.
+        words: For people; cut where they are too long.
+        last_line: For programs; whole.
+    """
+    last = last_line.encode()
+    given = words.encode() if isinstance(words, str) else words
+    kept = given[: LIMIT_BYTES - len(last) - bool(last)].decode(errors="ignore").encode()
+    try:
+        path.write_bytes(b"\n".join(part for part in (kept, last) if part))
+    except OSError as error:
+        logger.warning("Cannot write the termination message to %s: %s", path, error)
+        return False
+    return True

@@ -1,0 +1,38 @@
+"""What the kubelet reads: words for people, cut where they are too long, and a whole last line for programs."""
+
+import pytest
+
+from tpujob_contract import termination_message
+from tpujob_contract.termination_message import LIMIT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("words", "last", "text"),
+    [
+        ("it ended", "", "it ended"),
+        ("", "report: {}", "report: {}"),
+        ("it ended", "report: {}", "it ended\nreport: {}"),
+        ("", "", ""),
+        ("x" * 5000, "", "x" * LIMIT_BYTES),
+        ("x" * 5000, "report: {}", "x" * (LIMIT_BYTES - 11) + "\nreport: {}"),
+        ("ö" * 5000, "r", "ö" * 2047 + "\nr"),
+    ],
+    ids=["words", "last line", "both", "nothing", "long words", "long words and a last line", "whole characters"],
+)
+def test_message_fits(words, last, text, tmp_path):
+    assert termination_message.write(tmp_path / "message", words, last)
+    assert (tmp_path / "message").read_text() == text
+
+
+def test_place_is_the_one_asked_for(tmp_path):
+    there = tmp_path / "there"
+    there.touch()
+    asked = {"TPUJOB_TERMINATION_LOG": str(tmp_path / "asked")}
+    assert termination_message.find(asked, there) == tmp_path / "asked"
+    assert termination_message.find({}, there) == there
+    assert termination_message.find({}, tmp_path / "absent") is None
+
+
+def test_message_that_cannot_be_written_is_a_warning(tmp_path, caplog):
+    assert not termination_message.write(tmp_path, "it ended")
+    assert "Cannot write the termination message" in caplog.text
