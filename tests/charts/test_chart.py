@@ -196,6 +196,7 @@ def environment(values) -> dict[str, str]:
                 "resyncSeconds": 60,
                 "logLevel": "DEBUG",
                 "stalledAfterSeconds": 1200,
+                "restartPauseSeconds": 20,
                 "networkPolicy": {"jobs": False},
             },
             {
@@ -209,6 +210,7 @@ def environment(values) -> dict[str, str]:
                 "resync_seconds": 60.0,
                 "log_level": "DEBUG",
                 "stalled_after_seconds": 1200.0,
+                "restart_pause_seconds": 20.0,
                 "network_policies": False,
             },
             id="everything",

@@ -40,6 +40,8 @@ class Settings:
     """How often the progress of each running job is read."""
     stalled_after_seconds: float = 600.0
     """Without a new step for this long, training counts as stalled; three times as long for restoring or compiling."""
+    restart_pause_seconds: float = 10.0
+    """Pause before the second restart in a row without progress; doubles with each further one, up to 5 minutes."""
     network_policies: bool = True
     """Whether each job gets a NetworkPolicy that closes its ports to others."""
     resync_seconds: float = 300.0
@@ -66,7 +68,7 @@ class Settings:
             )
         if self.run_as_user < 1:
             raise InvalidSetting(f"OPERATOR_RUN_AS_USER={self.run_as_user} is root; give a user id from 1 up")
-        for name in ("report_interval_seconds", "resync_seconds", "stalled_after_seconds"):
+        for name in ("report_interval_seconds", "restart_pause_seconds", "resync_seconds", "stalled_after_seconds"):
             if not 0 < getattr(self, name) <= 86400:
                 raise InvalidSetting(f"OPERATOR_{name.upper()}={getattr(self, name)} is not between 0 and 86400")
         for name in ("health_port", "metrics_port"):

@@ -41,13 +41,13 @@ def restarted(ends: Sequence[Ended], *lost: LostNode) -> Observed:
     )
 
 
-CRASHED = ("Running", 1, None)
-FREE = ("Running", None, 1)
+CRASHED = ("Running", 1, None, None)
+UNEXPLAINED = ("Running", None, None, 1)
 CODES = {
     # name: (exit codes of two slices, phase and exit code shown, or phase, crashes and disruptions)
     "1": ((1, None), CRASHED),
     "69": ((69, None), CRASHED),
-    "75": ((75, None), FREE),
+    "75": ((75, None), UNEXPLAINED),
     "76": ((76, None), ("Failed", 76)),
     "77": ((77, None), ("Failed", 77)),
     "78": ((78, None), ("Failed", 78)),
@@ -66,7 +66,7 @@ CODES = {
     "137 and 76": ((137, 76), ("Failed", 76)),
     "75 and 1": ((75, 1), CRASHED),
     "1 and 75": ((1, 75), CRASHED),
-    "75 and 75": ((75, 75), FREE),
+    "75 and 75": ((75, 75), UNEXPLAINED),
     "75 and 134": ((75, 134), CRASHED),
     "79 and 80": ((79, 80), CRASHED),
     "134 and 137": ((134, 137), CRASHED),
@@ -83,7 +83,8 @@ def test_exit_codes_decide_what_becomes_of_the_job(
         assert (status["phase"], status["failure"]["exitCode"], decision.step) == (*expected, Step.SUSPEND)
         assert "delete this job and apply it again; its checkpoints are kept" in status["message"]
     else:
-        assert (status["phase"], status.get("crashes"), status.get("disruptions")) == expected
+        counted = (status.get("crashes"), status.get("disruptions"), status.get("unexplainedRestarts"))
+        assert (status["phase"], *counted) == expected
 
 
 EXPLAINED = {

@@ -27,7 +27,8 @@ from tpujob_operator.observe.state import Ended, JobSetState, Observed
 from tpujob_operator.settings import Settings
 
 SETTINGS = Settings(network_policies=False)
-SETTLED_PASSES = 40
+SETTLED_PASSES = 90
+"""At 10 s each: the longest pause between restarts is among them."""
 
 
 class JobLife(RuleBasedStateMachine):

@@ -47,7 +47,11 @@ RESTARTING = {
         "Restarting",
         "Restart 3, after a disruption, which is free: Pod llama-w-0-1-abcde was evicted",
     ),
-    "nobody saw why": ({"jobset": jobset(restarts=1)}, "Restarting", "Restart 1, after an end that nobody saw"),
+    "nobody saw why": (
+        {"jobset": jobset(restarts=1)},
+        "Restarting",
+        "Restart 1, after an end without a known cause: Nobody saw how it ended.",
+    ),
     "it has restarted": (
         {"jobset": jobset(restarts=1), "hosts": (host(0, attempt=1), host(1, attempt=1)), "ended": (ended(1, 1),)},
         "Running",

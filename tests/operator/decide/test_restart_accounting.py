@@ -19,6 +19,7 @@ FREED = ended(0, 143, attempt=2, was_asked=True, asked_at=NOW)
 STOPPED = tuple(ended(index, 75, was_asked=True, asked_at=NOW) for index in (0, 1))
 HAD_RUN: dict[str, Any] = {"startTime": "2030-01-01T11:00:00Z", "hostsReady": 0, "phase": "Stopping"}
 AT_REST: dict[str, Any] = {"status": HAD_RUN, "hosts": (), "suspended": True}
+IN_A_ROW = ("restartsWithoutProgress", "unexplainedWithoutProgress", "restartedAtStep", "restartTime")
 SUSPENSION = {"bookedRestarts": 1, "suspensionRestarts": 1}
 
 
@@ -57,7 +58,7 @@ def seen(
         pytest.param(
             seen(3, status={**AFTER_TWO, "disruptions": 4}),
             {"bookedRestarts": 3, "unexplainedRestarts": 1},
-            id="what nobody saw is free",
+            id="what nobody saw is no crash",
         ),
         pytest.param(
             seen(4, ended(1, 1, attempt=3), status=AFTER_TWO),
@@ -101,7 +102,8 @@ def seen(
     ],
 )
 def test_restarts_are_booked_by_cause(found: Observed, expected: dict[str, Any]) -> None:
-    assert account(found) == expected
+    books = account(found)
+    assert {field: books[field] for field in books if field not in IN_A_ROW} == expected
 
 
 def test_counting_twice_changes_nothing() -> None:

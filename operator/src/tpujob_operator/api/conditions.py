@@ -57,6 +57,7 @@ class Reason(StrEnum):
     EDITED = "Edited"
     REMAKING = "Remaking"
     RESTARTING = "Restarting"
+    RESTART_PAUSED = "RestartPaused"
     HOSTS_STARTING = "HostsStarting"
     ALL_HOSTS_READY = "AllHostsReady"
     ENDED = "Ended"
@@ -90,6 +91,7 @@ class Reason(StrEnum):
     FINISHED = "Finished"
     HOST_FAILED = "HostFailed"
     CRASHED_TOO_OFTEN = "CrashedTooOften"
+    UNEXPLAINED_TOO_OFTEN = "UnexplainedTooOften"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     JOBSET_FAILED = "JobSetFailed"
     JOBSET_DELETED = "JobSetDeleted"
@@ -114,6 +116,9 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.EDITED: "The spec was edited; incarnation {incarnation} of the job starts with it, from its checkpoints.",
     Reason.REMAKING: "JobSet {name} of the incarnation before is being deleted; the next one is made after it.",
     Reason.RESTARTING: "Restart {number}, {cause} {ready} of {hosts} hosts are ready.",
+    Reason.RESTART_PAUSED: (
+        "{number} restarts in a row without a newer checkpoint; the next attempt starts at {at}. Last cause: {cause}"
+    ),
     Reason.HOSTS_STARTING: "{ready} of {hosts} hosts are ready.",
     Reason.ALL_HOSTS_READY: "All {hosts} hosts are ready.",
     Reason.ENDED: "The job has ended.",
@@ -178,6 +183,11 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.HOST_FAILED: "The first to fail was {host} (pod {pod}), exit code {meaning}. {advice}{last_lines}",
     Reason.CRASHED_TOO_OFTEN: (
         "{crashes} crashes without a newer checkpoint, and spec.restarts.crashes allows {limit}. {cause} {advice}"
+    ),
+    Reason.UNEXPLAINED_TOO_OFTEN: (
+        "{restarts} restarts without a newer checkpoint and without a known cause, and {limit} are allowed. Look for a "
+        "program that exits with code 75 by itself, or for somebody who deletes Jobs; then edit the job's spec, or "
+        "delete this job and apply it again; its checkpoints are kept."
     ),
     Reason.DEADLINE_EXCEEDED: (
         "spec.activeDeadlineSeconds ({limit} s) is over since {since}. Its checkpoints are kept; to go on, delete this "

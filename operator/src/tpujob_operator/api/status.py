@@ -141,11 +141,21 @@ class Status(_Part):
     disruptions: int | None = None
     """Restarts put down to something that was taken away (preempted, evicted, deleted, a lost node): free."""
     unexplained_restarts: int | None = None
-    """Restarts whose cause nobody saw: free as well."""
+    """Restarts whose cause nobody saw: not charged as crashes, and limited only while there is no progress."""
     suspension_restarts: int | None = None
     """Restarts that the JobSet counted because the job was suspended: no restarts of the job."""
     booked_restarts: int | None = None
     """Restarts of the JobSet whose cause has been judged."""
+    restarts_without_progress: int | None = None
+    """Restarts in a row, whatever their cause, since the committed step last advanced or an attempt lasted an hour."""
+    unexplained_without_progress: int | None = None
+    """Of these, the ones whose cause nobody saw."""
+    restarted_at_step: int | None = None
+    """Committed step at the last restart."""
+    restart_time: datetime | None = None
+    """When the last restart was judged."""
+    next_restart_time: datetime | None = None
+    """When the job goes on: restarts that bring no progress are made at growing intervals."""
     crashed_at_step: int | None = None
     """Committed step at the last of them."""
     step: int | None = None

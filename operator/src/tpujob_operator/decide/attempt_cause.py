@@ -52,6 +52,10 @@ def of_attempt(observed: Observed, attempt: int) -> Finding:
         first = min(own, key=lambda end: end.cause_order)
         what = f"slice {first.slice_index} host {first.host_index} (pod {first.pod})"
         return Finding(cause=Cause.CRASH, message=f"{what} failed with exit code {describe(first.exit_code)}.")
+    stopped = min(ends, key=lambda end: end.cause_order, default=None)
+    if stopped is not None:
+        what = f"Pod {stopped.pod} stopped as if it had been asked to, and nobody is known to have asked."
+        return Finding(cause=Cause.UNEXPLAINED, message=what)
     return Finding(cause=Cause.UNEXPLAINED, message="Nobody saw how it ended.")
 
 
@@ -69,7 +73,8 @@ def _all_ends(observed: Observed) -> list[Ended]:
 def _disrupts(end: Ended, own: list[Ended]) -> bool:
     """Whether this end explains all that failed by itself, because it was asked to stop before any of that."""
     if not own:
-        return end.is_consequence
+        # Code 75 without anybody who asked is no evidence: a program may give it for reasons of its own.
+        return end.is_consequence and end.was_asked
     if end.asked_at is None or not end.is_consequence:
         # A code that says "asked to stop" where nobody saw who asked explains no crash beside it.
         return False
@@ -83,7 +88,7 @@ def _disruption_message(end: Ended) -> str:
     where = f"Pod {end.pod}" + (f" on node {end.node}" if end.node else "")
     if end.is_disrupted:
         return f"{where} was evicted, preempted or shut down with its node."
-    return f"{where} was deleted." if end.asked_at is not None else f"{where} was asked to stop."
+    return f"{where} was deleted."
 
 
 def _asked_at(end: Ended) -> tuple[datetime, int, int]:

@@ -59,7 +59,10 @@ CHAIN: tuple[Check, ...] = (
     # and so comes before `restart_limit_exceeded`.
     completion.fatal_exit_code,
     completion.restart_limit_exceeded,
+    completion.unexplained_limit_exceeded,
     completion.deadline_exceeded,
+    # Before what would resume the JobSet.
+    running.restart_paused,
     # Before what asks about hosts: none is awaited while the JobSet is suspended.
     running.suspended,
     # Before `restarting`: what a restart waits for says more than why there is one.

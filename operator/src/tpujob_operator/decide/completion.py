@@ -94,6 +94,17 @@ def restart_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
     return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0, step=step)
 
 
+def unexplained_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
+    """It was restarted too often without progress, and nobody saw why."""
+    count = restart_accounting.unexplained_in_a_row(observed)
+    if count <= restart_accounting.MOST_UNEXPLAINED:
+        return None
+    reason = Reason.UNEXPLAINED_TOO_OFTEN
+    message = sentence(reason, restarts=count, limit=restart_accounting.MOST_UNEXPLAINED)
+    step = _end_jobset(observed)
+    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0, step=step)
+
+
 def deadline_exceeded(observed: Observed, _: Settings) -> Verdict | None:
     """`activeDeadlineSeconds` is over: its pods get their grace to save, then the job has failed."""
     due = deadline(observed)

@@ -5,6 +5,9 @@ whatever JobSet's own policies made of it: they look at the one Job that failed 
 the committed step has advanced between two crashes: a job that loses a host every few hours is well, one that crashes
 three times at the same step is not.
 
+Restarts without progress are put off, longer each time, whatever their cause; and those that nobody can explain are
+limited too, or a program that stops itself would be restarted for ever.
+
 JobSet also counts what is no restart of the job: pods that stop in order because the job is being suspended may fail
 their Job, which the Job controller sees or not, as the moment falls.
 """
@@ -13,14 +16,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from tpujob_operator.api.status import Phase
 from tpujob_operator.decide import attempt_cause
 from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.observe.state import JobSetState, Observed
+from tpujob_operator.times import format_time, parse_time
 
 DEFAULT_CRASHES = 3
+MOST_UNEXPLAINED = 10
+"""Restarts without progress that nobody can explain; one more fails the job."""
+LONGEST_PAUSE_SECONDS = 300.0
+"""As Kubernetes has it for containers that crash (kubernetes.io, "Pod Lifecycle", CrashLoopBackOff)."""
+LASTED_SECONDS = 3600.0
+"""Between two restarts: a program that reports no checkpoints has got somewhere in an hour."""
 FREE = {
     Cause.DISRUPTION: "disruptions",
     Cause.UNEXPLAINED: "unexplainedRestarts",
@@ -38,6 +49,7 @@ def account(observed: Observed) -> dict[str, Any]:
     found = Counter(_cause(observed, jobset, attempt) for attempt in range(booked, jobset.restarts))
     books: dict[str, Any] = {"bookedRestarts": jobset.restarts}
     books |= {field: status.get(field, 0) + found[cause] for cause, field in FREE.items() if found[cause]}
+    books |= _in_a_row(observed, found)
     crashes = found[Cause.CRASH]
     if crashes:
         committed = _committed_step(observed)
@@ -45,6 +57,56 @@ def account(observed: Observed) -> dict[str, Any]:
         books["crashes"] = crashes if has_advanced else status.get("crashes", 0) + crashes
         books["crashedAtStep"] = committed
     return books
+
+
+def _in_a_row(observed: Observed, found: Counter[Cause]) -> dict[str, Any]:
+    """Counts restarts without progress, and says when the next attempt may start."""
+    status = observed.status
+    # Several that nobody saw between two looks: the operator was away, for which the job is not to blame.
+    unseen = min(1, found[Cause.UNEXPLAINED])
+    number = found[Cause.CRASH] + found[Cause.DISRUPTION] + unseen
+    if not number:
+        return {}
+    committed, last = _committed_step(observed), parse_time(status.get("restartTime"))
+    has_lasted = last is not None and observed.now - last >= timedelta(seconds=LASTED_SECONDS)
+    starts_anew = has_lasted or committed > status.get("restartedAtStep", -1)
+    before = 0 if starts_anew else status.get("restartsWithoutProgress", 0)
+    unexplained = 0 if starts_anew else status.get("unexplainedWithoutProgress", 0)
+    return {
+        "restartsWithoutProgress": before + number,
+        "unexplainedWithoutProgress": unexplained + unseen,
+        "restartedAtStep": committed,
+        "restartTime": format_time(observed.now),
+    }
+
+
+def pause_seconds(restarts_without_progress: int, first: float) -> float:
+    """Seconds until the next attempt: none after one restart, then `first`, doubling to `LONGEST_PAUSE_SECONDS`."""
+    if restarts_without_progress < 2:
+        return 0
+    return min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(restarts_without_progress - 2, 30))
+
+
+def next_restart(observed: Observed, first_pause_seconds: float) -> datetime | None:
+    """When the job may go on; None when nothing puts it off."""
+    books = {**observed.status, **account(observed)}
+    last = parse_time(books.get("restartTime"))
+    if last is None:
+        return None
+    at = last + timedelta(seconds=pause_seconds(books.get("restartsWithoutProgress", 0), first_pause_seconds))
+    return at if at > observed.now else None
+
+
+def unexplained_in_a_row(observed: Observed) -> int:
+    """Restarts without progress whose cause nobody saw."""
+    count: int = {**observed.status, **account(observed)}.get("unexplainedWithoutProgress", 0)
+    return count
+
+
+def restarts_in_a_row(observed: Observed) -> int:
+    """Restarts without progress, whatever their cause."""
+    count: int = {**observed.status, **account(observed)}.get("restartsWithoutProgress", 0)
+    return count
 
 
 def booked_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Counter[Cause]:

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from tpujob_operator.api.conditions import Reason, ended, sentence
 from tpujob_operator.api.status import Phase
-from tpujob_operator.decide import attempt_cause, capacity, remedies, stall
+from tpujob_operator.decide import attempt_cause, capacity, remedies, restart_accounting, stall
 from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.queue import GRACE_SECONDS, is_to_rest_without_jobset, leaving_queue
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Step, Verdict
 from tpujob_operator.observe.state import Host, JobSetState, Observed
 from tpujob_operator.settings import Settings
+from tpujob_operator.times import format_time
 
 
 def suspended(observed: Observed, _: Settings) -> Verdict | None:
@@ -44,6 +45,35 @@ def suspended(observed: Observed, _: Settings) -> Verdict | None:
             phase=Phase.STARTING, reason=Reason.HOSTS_STARTING, message=message, step=Step.RESUME, hosts_ready=0
         )
     return None
+
+
+def restart_paused(observed: Observed, settings: Settings) -> Verdict | None:
+    """Restarts bring no progress: the next attempt is put off. Kueue would resume what it has admitted."""
+    assert observed.jobset is not None  # the chain has dealt with that
+    at = restart_accounting.next_restart(observed, settings.restart_pause_seconds)
+    if at is None or observed.spec.get("queue") or observed.spec.get("suspend"):
+        return None
+    if not observed.jobset.suspended and _hosts_ready(observed) >= observed.jobset.hosts:
+        return None  # it was not seen in time, and may be making progress
+    finding = attempt_cause.of_attempt(observed, observed.jobset.restarts - 1)
+    message = sentence(
+        Reason.RESTART_PAUSED,
+        number=restart_accounting.restarts_in_a_row(observed),
+        cause=finding.message,
+        at=format_time(at),
+    )
+    if observed.status.get("nextRestartTime") == format_time(at):
+        # The pods that stop because of the pause say nothing about its cause.
+        message = observed.status.get("message", message)
+    return Verdict(
+        phase=Phase.RESTARTING,
+        reason=Reason.RESTART_PAUSED,
+        message=message,
+        hosts_ready=0,
+        step=None if observed.jobset.suspended else Step.SUSPEND,
+        next_restart=at,
+        again_seconds=(at - observed.now).total_seconds(),
+    )
 
 
 def stopping(observed: Observed, why: str, *, step: Step | None = None) -> Verdict:
@@ -104,7 +134,8 @@ def _is_resuming(observed: Observed, jobset: JobSetState) -> bool:
 _WORDS = {
     Cause.CRASH: "after a crash: {}",
     Cause.DISRUPTION: "after a disruption, which is free: {}",
-    Cause.UNEXPLAINED: "after an end that nobody saw, which is free.",
+    Cause.UNEXPLAINED: "after an end without a known cause: {}",
+    Cause.SUSPENSION: "after a suspension: {}",
 }
 
 

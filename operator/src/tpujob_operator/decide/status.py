@@ -109,6 +109,9 @@ def _count_hosts(status: dict[str, Any], observed: Observed, verdict: Verdict) -
 
 
 def _set_times(status: dict[str, Any], observed: Observed, verdict: Verdict, before: str | None) -> None:
+    status.pop("nextRestartTime", None)
+    if verdict.next_restart is not None:
+        status["nextRestartTime"] = format_time(verdict.next_restart)
     if verdict.phase is Phase.RUNNING:
         status.setdefault("startTime", format_time(observed.now))
         if before not in (Phase.RUNNING, Phase.STALLED) or status.get("step") != observed.status.get("step"):

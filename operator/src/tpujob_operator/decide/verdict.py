@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
@@ -51,6 +52,8 @@ class Verdict:
     hosts_ready: int | None = None
     blocked: tuple[Reason, str] | None = None
     stalled: tuple[Reason, str] | None = None
+    next_restart: datetime | None = None
+    """When the job goes on, if that is put off."""
     again_seconds: float | None = None
 
 

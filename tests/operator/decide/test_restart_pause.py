@@ -1,0 +1,124 @@
+"""Restarts that bring no progress are put off, and those without a known cause are limited."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
+from tpujob_operator.api.conditions import Reason, Type, condition
+from tpujob_operator.api.load import Status
+from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.restart_accounting import LONGEST_PAUSE_SECONDS, MOST_UNEXPLAINED, account, pause_seconds
+from tpujob_operator.decide.verdict import Step
+from tpujob_operator.observe.state import Ended, Observed
+from tpujob_operator.settings import Settings
+from tpujob_operator.times import format_time
+
+SETTINGS = Settings(network_policies=False)
+ASKED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
+
+
+@pytest.mark.parametrize(
+    ("restarts", "seconds"), [(0, 0), (1, 0), (2, 10), (3, 20), (4, 40), (6, 160), (7, 300), (1000, 300)]
+)
+def test_pause_doubles_up_to_five_minutes(restarts: int, seconds: float) -> None:
+    assert pause_seconds(restarts, 10) == seconds <= LONGEST_PAUSE_SECONDS
+
+
+def restarted(number: int, *ends: Ended, now: datetime = NOW, status: dict[str, Any] | None = None) -> Observed:
+    """So many restarts of the JobSet; nobody has looked since the one before the last."""
+    books = {"phase": "Running", "bookedRestarts": number - 1, "restarts": number - 1, **(status or {})}
+    its = jobset(restarts=number)
+    seen = observed(job(status=recorded(**books)), jobset=its, ended=ends, now=now)
+    return replace(seen, hosts=(replace(BOTH[0], attempt=number, ready=False),))
+
+
+ONCE: dict[str, Any] = {"restartsWithoutProgress": 1, "restartedAtStep": 100, "restartTime": format_time(NOW)}
+LATER = NOW + timedelta(minutes=5)
+
+SECOND = {
+    # name: (further fields of the status, seconds since the first restart, restarts in a row)
+    "no checkpoint in between": ({"lastCheckpointStep": 100}, 300, 2),
+    "a newer checkpoint": ({"lastCheckpointStep": 101}, 300, 1),
+    "none, but it lasted for an hour": ({"lastCheckpointStep": 100}, 3600, 1),
+    "none for almost an hour": ({"lastCheckpointStep": 100}, 3599, 2),
+}
+
+
+@pytest.mark.parametrize(("status", "seconds", "number"), SECOND.values(), ids=SECOND.keys())
+def test_progress_ends_a_series(status: dict[str, Any], seconds: float, number: int) -> None:
+    seen = restarted(2, ended(0, 1, attempt=1), now=NOW + timedelta(seconds=seconds), status={**ONCE, **status})
+    assert account(seen)["restartsWithoutProgress"] == number
+
+
+@pytest.mark.parametrize(
+    "end",
+    [ended(0, 1, attempt=1), ended(0, 75, attempt=1), ended(0, 143, attempt=1, **ASKED)],
+    ids=["crash", "unexplained", "disruption"],
+)
+def test_second_restart_is_put_off_whatever_its_cause(end: Ended) -> None:
+    seen = restarted(2, end, status={**ONCE, "lastCheckpointStep": 100})
+    decision = decide(seen, SETTINGS)
+    Status.model_validate(decision.status)
+    assert (decision.status["phase"], decision.step) == ("Restarting", Step.SUSPEND)
+    assert decision.status["nextRestartTime"] == format_time(NOW + timedelta(seconds=10))
+    assert decision.again_seconds == 10
+    found = condition(decision.status, Type.RUNNING)
+    assert found is not None
+    assert found["reason"] == Reason.RESTART_PAUSED
+
+
+def test_paused_job_goes_on_in_time_and_its_message_stays() -> None:
+    seen = restarted(2, ended(0, 1, attempt=1), status={**ONCE, "lastCheckpointStep": 100})
+    status = decide(seen, SETTINGS).status
+    waiting = observed(
+        job(status=dict(status)), jobset=jobset(restarts=3, suspended=True), now=NOW + timedelta(seconds=9)
+    )
+    decision = decide(waiting, SETTINGS)
+    assert (decision.status["phase"], decision.step) == ("Restarting", None)
+    assert decision.status["message"] == status["message"]
+    assert decision.status["restartsWithoutProgress"] == 2
+    due = replace(waiting, manifest=job(status=dict(decision.status)), now=NOW + timedelta(seconds=10))
+    decision = decide(due, SETTINGS)
+    assert (decision.status["phase"], decision.step) == ("Starting", Step.RESUME)
+    assert "nextRestartTime" not in decision.status
+
+
+def test_job_that_runs_again_is_not_stopped_for_a_pause() -> None:
+    seen = replace(restarted(2, ended(0, 1, attempt=1), status=ONCE), hosts=BOTH)
+    assert decide(seen, SETTINGS).step is None
+
+
+@pytest.mark.parametrize("spec", [{"queue": "a"}, {"suspend": True}], ids=["queue", "suspend"])
+def test_somebody_else_s_suspension_is_left_alone(spec: dict[str, Any]) -> None:
+    seen = restarted(2, ended(0, 1, attempt=1), status=ONCE)
+    seen = replace(seen, manifest={**seen.manifest, "spec": {**seen.manifest["spec"], **spec}})
+    assert "nextRestartTime" not in decide(seen, SETTINGS).status
+
+
+def history(number: int, *ends: Ended) -> tuple[str, int]:
+    """Phase after so many restarts that each end alike, a minute apart, and the number of the last one."""
+    status: dict[str, Any] = {}
+    for attempt in range(1, number + 1):
+        last = tuple(replace(end, attempt=attempt - 1) for end in ends)
+        seen = restarted(attempt, *last, now=NOW + timedelta(minutes=attempt), status=status)
+        status = dict(decide(seen, SETTINGS).status)
+        if status["phase"] == "Failed":
+            return status["phase"], attempt
+    return status["phase"], number
+
+
+SERIES = {
+    # name: (ends of each attempt, phase and number of the last restart)
+    "75 without anybody who asked": ((ended(0, 75),), ("Failed", MOST_UNEXPLAINED + 1)),
+    "nobody saw": ((), ("Failed", MOST_UNEXPLAINED + 1)),
+    "crashes": ((ended(0, 1),), ("Failed", 4)),
+    "preemptions": ((ended(0, 143, **ASKED, is_disrupted=True),), ("Restarting", 1000)),
+}
+
+
+@pytest.mark.parametrize(("ends", "expected"), SERIES.values(), ids=SERIES.keys())
+def test_series_of_a_thousand_restarts(ends: tuple[Ended, ...], expected: tuple[str, int]) -> None:
+    assert history(1000, *ends) == expected
