@@ -47,7 +47,7 @@ class Desk:
             "trainer": {**TRAINER, "data": {"path": str(data), "tokenizer": "bytes"}},
         }
 
-    def start(self, *options: str, under_nohup: bool = False, **changes: object) -> subprocess.Popen[str]:
+    def start(self, *options: str, under_nohup: object = False, **changes: object) -> subprocess.Popen[str]:
         spec = {**copy.deepcopy(self.spec), **{k: v for k, v in changes.items() if k not in TRAINER and k != "data"}}
         if spec["trainer"] is None:
             del spec["trainer"]

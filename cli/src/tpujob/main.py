@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.commands import bundle, data, render, run
+from tpujob.commands import bundle, data, describe, doctor, get, logs, new, render, run, stop, submit, top
 
 app = typer.Typer(
     name="tpujob",
@@ -16,9 +16,21 @@ app = typer.Typer(
     rich_markup_mode=None,  # Its help needs rich.markdown and pygments: 0.3 s for colours.
 )
 
-app.command()(run.run)
-app.command()(render.render)
-app.command()(bundle.bundle)
+for verb in (
+    new.new,
+    run.run,
+    render.render,
+    submit.submit,
+    get.get,
+    describe.describe,
+    logs.logs,
+    top.top,
+    stop.stop,
+    stop.resume,
+    doctor.doctor,
+    bundle.bundle,
+):
+    app.command()(verb)
 app.add_typer(data.app, name="data")
 
 

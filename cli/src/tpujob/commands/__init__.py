@@ -4,7 +4,15 @@ A module imports what it works with inside its function, so that `tpujob --help`
 
 - `bundle`: everything that a site without a network needs, in one folder.
 - `data`: makes data sets and looks at them.
+- `describe`: says in sentences where a job stands.
+- `doctor`: looks for what a cluster needs.
+- `get`: lists jobs.
+- `logs`: prints the logs of a job's hosts.
+- `new`: writes a job to begin with.
 - `options`: arguments and options that several verbs share.
 - `render`: prints the JobSet of a job.
 - `run`: runs a job on this machine.
+- `stop`: saves and stops a job; `resume` lets it go on.
+- `submit`: creates a job on a cluster and follows it.
+- `top`: watches the jobs that are under way.
 """

@@ -17,6 +17,12 @@ Output = Annotated[
     OutputFormat, typer.Option("--output", "-o", help="text for people, json or yaml for programs.", show_default=False)
 ]
 
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a TpuTrainingJob on the cluster.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace; else that of the kubeconfig's context.")
+]
+Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig; else its current one.")]
+
 
 @contextmanager
 def problems_on_stderr() -> Iterator[None]:

@@ -1,0 +1,191 @@
+"""The API server of the kubeconfig, as plain JSON objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from kubernetes.config import ConfigException, list_kube_config_contexts, new_client_from_config
+from urllib3 import Timeout
+from urllib3.exceptions import HTTPError
+
+from tpujob.errors import CommandError
+from tpujob_contract import ExitCode, kubernetes_names
+
+type Object = dict[str, Any]
+"""A Kubernetes object as decoded JSON."""
+
+JOBS = f"/apis/{kubernetes_names.API_VERSION}"
+MERGE_PATCH = "application/merge-patch+json"
+TIMEOUT_SECONDS = (5.0, 30.0)
+"""To connect, and for an answer."""
+NO_TIMEOUT = (5.0, None)
+"""For an answer that comes in parts, as a log that is followed."""
+
+
+class ApiError(CommandError):
+    """The API server refused a request: what was asked for, the status, the server's words."""
+
+    def __init__(self, request: str, status: int, message: str) -> None:
+        code = ExitCode.NOT_FOUND if status in (401, 403, 404) else 1
+        advice = "; your account needs that right" if status == 403 else ""
+        super().__init__(f"{request}: {status}: {message}{advice}", exit_code=code)
+        self.status = status
+        self.message = message
+
+
+class Cluster:
+    """Requests to one API server, in one namespace."""
+
+    def __init__(self, client: Any, namespace: str) -> None:
+        self._client = client
+        self.namespace = namespace
+
+    @classmethod
+    def connect(cls, *, context: str | None = None, namespace: str | None = None) -> Cluster:
+        """The cluster that kubectl would talk to; nothing is sent yet.
+
+        Args:
+            context: Of the kubeconfig; None: its current one.
+            namespace: None: that of the context, else `default`.
+
+        Raises:
+            CommandError: there is no kubeconfig, or no such context in it.
+        """
+        try:
+            contexts, active = list_kube_config_contexts()
+            chosen = next((c for c in contexts if c["name"] == context), None) if context else active
+            if chosen is None:
+                names = ", ".join(c["name"] for c in contexts)
+                raise CommandError(f"--context: {context!r} is not in the kubeconfig; there are {names}")
+            client = new_client_from_config(context=chosen["name"])
+        except ConfigException as error:
+            raise CommandError(
+                f"no cluster: {error}; set KUBECONFIG, or make ~/.kube/config, for instance with "
+                "`gcloud container clusters get-credentials CLUSTER`. `tpujob run` needs no cluster"
+            ) from error
+        return cls(client, namespace or chosen["context"].get("namespace") or "default")
+
+    def job(self, name: str) -> Object:
+        """A TpuTrainingJob.
+
+        Raises:
+            CommandError: there is none of that name.
+        """
+        try:
+            return self.get(self.job_path(name))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            there = [job["metadata"]["name"] for job in self.jobs()]
+            listed = f"there are {', '.join(there)}" if there else "there is none"
+            raise CommandError(
+                f"NAME: no TpuTrainingJob {name!r} in namespace {self.namespace}; {listed}; see -n",
+                exit_code=ExitCode.NOT_FOUND,
+            ) from error
+
+    def jobs(self, *, all_namespaces: bool = False) -> list[Object]:
+        """The TpuTrainingJobs of the namespace, or of all.
+
+        Raises:
+            CommandError: the cluster does not know the resource.
+        """
+        where = "" if all_namespaces else f"/namespaces/{self.namespace}"
+        try:
+            return list(self.items(f"{JOBS}{where}/{kubernetes_names.PLURAL}"))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            raise CommandError(
+                "this cluster has no TpuTrainingJobs; install the operator: "
+                "helm install tpujob charts/tpujob-operator --namespace tpujob-system --create-namespace",
+                exit_code=ExitCode.NOT_FOUND,
+            ) from error
+
+    def pods(self, job: str) -> list[Object]:
+        """The pods of a job, of every attempt that still has some."""
+        selector = urlencode({"labelSelector": f"{kubernetes_names.JOB_NAME}={job}"})
+        return list(self.items(f"/api/v1/namespaces/{self.namespace}/pods?{selector}"))
+
+    def job_path(self, name: str = "") -> str:
+        """Of a job, or of all in the namespace."""
+        return f"{JOBS}/namespaces/{self.namespace}/{kubernetes_names.PLURAL}" + (f"/{quote(name)}" if name else "")
+
+    def get(self, path: str) -> Object:
+        """The object at a path."""
+        return self._request("GET", path)
+
+    def items(self, path: str) -> Iterator[Object]:
+        """The objects of a list, page by page."""
+        joint, more = "&" if "?" in path else "?", ""
+        while True:
+            page = self.get(f"{path}{joint}limit=500{more}")
+            yield from page["items"]
+            token = page["metadata"].get("continue")
+            if not token:
+                return
+            more = f"&continue={quote(token)}"
+
+    def create(self, path: str, value: Mapping[str, Any]) -> Object:
+        """Creates an object; the server validates it strictly: unknown fields are errors."""
+        return self._request("POST", path, value)
+
+    def patch(self, path: str, change: Mapping[str, Any]) -> Object:
+        """Merges a change into an object."""
+        return self._request("PATCH", path, change, content_type=MERGE_PATCH)
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """The body of an answer, in parts, as they come."""
+        response = self._send("GET", path, None, "application/json", NO_TIMEOUT, preload=False)
+        try:
+            yield from response.stream()
+        finally:
+            response.release_conn()
+
+    def _request(
+        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
+    ) -> Object:
+        answer: Object = json.loads(self._send(method, path, body, content_type, TIMEOUT_SECONDS).data)
+        return answer
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        content_type: str,
+        timeout: tuple[float, float | None],
+        *,
+        preload: bool = True,
+    ) -> Any:
+        what = f"{method.lower()} {path.partition('?')[0]}"
+        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": "tpujob"}
+        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        host = self._client.configuration.host
+        try:
+            response = self._client.rest_client.pool_manager.request(
+                method,
+                host + path,
+                body=None if body is None else json.dumps(body),
+                headers=headers,
+                timeout=Timeout(connect=timeout[0], read=timeout[1]),
+                preload_content=preload,
+                retries=False,
+            )
+        except (HTTPError, OSError) as error:
+            raise CommandError(
+                f"the cluster at {host} does not answer: {error}; check the network, and `kubectl get nodes`",
+                exit_code=1,
+            ) from error
+        if response.status >= 400:
+            raise ApiError(what, response.status, _message(response.data))
+        return response
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode(errors="replace")

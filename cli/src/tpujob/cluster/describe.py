@@ -1,0 +1,142 @@
+"""A job in sentences: where it stands, why, what happened, what to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from tpujob.cluster.table import age
+from tpujob_contract.exit_codes import describe as describe_code
+
+ALARMS = ("Blocked", "Stalled")
+"""Conditions that are bad when true."""
+HEALTH = ("CheckpointHealthy", "DataHealthy")
+"""Conditions that are bad when false."""
+MOST_EVENTS = 8
+
+
+def describe(
+    job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]], now: datetime
+) -> Iterator[str]:
+    """Lines about a job.
+
+    Args:
+        job: The TpuTrainingJob.
+        pods: Its pods.
+        events: Warning events about it, its JobSet and its pods.
+        now: For ages.
+    """
+    status = job.get("status") or {}
+    yield _headline(job, status, now)
+    if message := status.get("message"):
+        yield f"  {message}"
+    yield from _progress(status, now)
+    yield from _troubles(status)
+    yield from _restarts(status)
+    yield from _failure(status, now)
+    yield from _waiting_pods(pods)
+    yield from _events(events, now)
+    yield from _advice(job, status)
+
+
+def _headline(job: Mapping[str, Any], status: Mapping[str, Any], now: datetime) -> str:
+    spec, metadata = job["spec"], job["metadata"]
+    shape = spec["accelerator"]
+    if (spec.get("slices") or 1) > 1:
+        shape = f"{spec['slices']} slices of {shape}"
+    if spec.get("workers"):
+        shape = f"{spec['workers']} workers of {shape}"
+    phase = status.get("phase") or "not seen by the operator yet"
+    made = age(metadata.get("creationTimestamp"), now)
+    return f"{metadata.get('namespace', 'default')}/{metadata['name']}: {phase}. {shape}, created {made} ago."
+
+
+def _progress(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    if status.get("hosts") is not None:
+        yield f"  hosts: {status.get('hostsReady') or 0} of {status['hosts']} ready"
+    if status.get("step") is not None:
+        parts = [f"step {status['step']}" + (f" of {status['steps']}" if status.get("steps") else "")]
+        if status.get("loss") is not None:
+            parts.append(f"loss {status['loss']:.4g}")
+        if status.get("tokensPerSecond") is not None:
+            parts.append(f"{status['tokensPerSecond']:,.0f} tokens/s")
+        yield f"  progress: {', '.join(parts)}"
+    if status.get("committedStep") is not None:
+        yield f"  last checkpoint: step {status['committedStep']}, {age(status.get('committedTime'), now)} ago"
+    elif status.get("step"):
+        yield "  last checkpoint: none yet"
+
+
+def _troubles(status: Mapping[str, Any]) -> Iterator[str]:
+    for condition in status.get("conditions") or ():
+        is_bad = (condition["type"] in ALARMS and condition["status"] == "True") or (
+            condition["type"] in HEALTH and condition["status"] == "False"
+        )
+        if is_bad and condition.get("message") != status.get("message"):
+            yield f"  {condition['type']} ({condition['reason']}): {condition.get('message', '')}"
+
+
+def _restarts(status: Mapping[str, Any]) -> Iterator[str]:
+    restarts = status.get("restarts") or 0
+    if not restarts:
+        return
+    kinds = {
+        "since the last progress, crashes": status.get("crashes"),
+        "disruptions": status.get("disruptions"),
+        "unexplained": status.get("unexplainedRestarts"),
+    }
+    known = ", ".join(f"{kind} {count}" for kind, count in kinds.items() if count)
+    yield f"  restarts: {restarts}" + (f" ({known})" if known else "")
+
+
+def _failure(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    failure = status.get("failure")
+    if not failure:
+        return
+    where = failure.get("host") or failure.get("pod") or "a host"
+    code = failure.get("exitCode")
+    how = "" if code is None else f" with exit code {describe_code(code)}"
+    when = f", {age(failure['time'], now)} ago" if failure.get("time") else ""
+    yield f"  first failure of the last failed attempt: {where}{how}{when}"
+    for line in (failure.get("message") or "").splitlines():
+        yield f"    {line}"
+
+
+def _waiting_pods(pods: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Pods that do not start, with the same reason told once."""
+    waiting: dict[str, list[str]] = {}
+    for pod in pods:
+        for container in pod.get("status", {}).get("containerStatuses") or ():
+            state = container.get("state", {}).get("waiting")
+            if state and state.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+                why = f"{state['reason']}: {state.get('message', '')}".rstrip(": ")
+                waiting.setdefault(why, []).append(pod["metadata"]["name"])
+    for why, names in waiting.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"  {names[0]}{more} cannot start: {why}"
+
+
+def _events(events: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
+    latest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for event in sorted(events, key=lambda e: e.get("lastTimestamp") or e.get("eventTime") or ""):
+        latest[event.get("reason", ""), event.get("message", "")] = event
+    if latest:
+        yield "  warnings:"
+    for event in list(latest.values())[-MOST_EVENTS:]:
+        when = age(event.get("lastTimestamp") or event.get("eventTime"), now)
+        name = event.get("involvedObject", {}).get("name", "")
+        yield f"    {when} ago, {name}: {event.get('reason')}: {event.get('message')}"
+
+
+def _advice(job: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
+    name = job["metadata"]["name"]
+    match status.get("phase"):
+        case "Suspended":
+            yield f"To go on: tpujob resume {name}"
+        case "Failed":
+            yield f"All about it: tpujob logs {name}. To try again, edit its spec, or submit it under another name"
+        case "Stalled" | "Restarting":
+            yield f"The logs, first failure first: tpujob logs {name}"
+        case None:
+            yield "Does the operator run? tpujob doctor"

@@ -1,0 +1,128 @@
+"""The logs of a job's hosts, one by one or merged by time, the first failure first."""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from tpujob.cluster.client import ApiError, Cluster
+from tpujob_contract import kubernetes_names
+
+NO_TIME = "-"
+"""In the place of a timestamp; sorts before all of them."""
+
+
+def place(pod: Mapping[str, Any]) -> tuple[int, int]:
+    """Slice and host of a pod, from its labels."""
+    found = pod["metadata"].get("labels") or {}
+    return int(found.get(kubernetes_names.JOB_INDEX, 0)), int(found.get(kubernetes_names.COMPLETION_INDEX, 0))
+
+
+def prefix(pod: Mapping[str, Any]) -> str:
+    """How the lines of a pod begin: `slice 0 host 3 | `."""
+    slice_index, host = place(pod)
+    return f"slice {slice_index} host {host} | "
+
+
+def chosen(pods: Sequence[Mapping[str, Any]], *, slice_index: int | None, host: int | None) -> list[Mapping[str, Any]]:
+    """The pods asked for, the one that failed first at the front, then by slice and host."""
+    wanted = [
+        pod
+        for pod in pods
+        if (slice_index is None or place(pod)[0] == slice_index) and (host is None or place(pod)[1] == host)
+    ]
+    failed = sorted((at, place(pod)) for pod in wanted if (at := failed_at(pod)))
+    first = failed[0][1] if failed else None
+    return sorted(wanted, key=lambda pod: (place(pod) != first, place(pod)))
+
+
+def failed_at(pod: Mapping[str, Any]) -> str | None:
+    """When the pod's program ended with an error, as Kubernetes writes it; None if it did not."""
+    for container in pod.get("status", {}).get("containerStatuses") or ():
+        ended = container.get("state", {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            return str(ended.get("finishedAt") or "")
+    return None
+
+
+def merge(streams: Iterable[tuple[str, Iterator[str]]]) -> Iterator[str]:
+    """Lines of several logs in the order of the timestamps that they begin with.
+
+    Args:
+        streams: For each log what its lines are to begin with, and the lines with their timestamps.
+    """
+    for _, line in heapq.merge(*(_stamped(begin, lines) for begin, lines in streams), key=lambda pair: pair[0]):
+        yield line
+
+
+def one_by_one(streams: Iterable[tuple[str, Iterator[str]]]) -> Iterator[str]:
+    """Lines of several logs, one log after the other; `streams` as in `merge`."""
+    for begin, lines in streams:
+        for line in lines:
+            yield begin + line.partition(" ")[2]
+
+
+def read(cluster: Cluster, pod: Mapping[str, Any], *, tail: int | None) -> Iterator[str]:
+    """Lines of a pod's log, each with its timestamp; one line that says why where there is none."""
+    query = {"timestamps": "true", **({"tailLines": str(tail)} if tail is not None else {})}
+    is_empty = True
+    try:
+        for line in _lines(cluster.stream(_path(cluster, pod, query))):
+            is_empty = False
+            yield line
+        if is_empty:  # The API server also says this of a pod that has no node.
+            yield f"{NO_TIME} (no log: nothing was written yet)"
+    except ApiError as error:
+        yield f"{NO_TIME} (no log: {error.message})"
+
+
+def follow(cluster: Cluster, pods: Sequence[Mapping[str, Any]], *, tail: int | None) -> Iterator[str]:
+    """Lines of all pods with their prefixes, as they come, until all have ended."""
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def copy(pod: Mapping[str, Any]) -> None:
+        query = {"follow": "true", **({"tailLines": str(tail)} if tail is not None else {})}
+        try:
+            for line in _lines(cluster.stream(_path(cluster, pod, query))):
+                lines.put(prefix(pod) + line)
+        except ApiError as error:
+            lines.put(f"{prefix(pod)}(no log: {error.message})")
+        finally:
+            lines.put(None)
+
+    for pod in pods:
+        threading.Thread(target=copy, args=(pod,), daemon=True).start()
+    left = len(pods)
+    while left:
+        line = lines.get()
+        if line is None:
+            left -= 1
+        else:
+            yield line
+
+
+def _path(cluster: Cluster, pod: Mapping[str, Any], query: Mapping[str, str]) -> str:
+    name = pod["metadata"]["name"]
+    container = pod["spec"]["containers"][0]["name"]
+    options = urlencode({"container": container, **query})
+    return f"/api/v1/namespaces/{cluster.namespace}/pods/{name}/log?{options}"
+
+
+def _lines(parts: Iterator[bytes]) -> Iterator[str]:
+    rest = b""
+    for part in parts:
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            yield line.decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _stamped(begin: str, lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        stamp, _, text = line.partition(" ")
+        yield stamp, begin + text

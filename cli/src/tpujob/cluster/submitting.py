@@ -1,0 +1,41 @@
+"""Puts a job on the cluster, checked by the server before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tpujob.cluster.client import ApiError, Cluster, Object
+from tpujob.errors import CommandError
+
+
+def submit_job(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> Object:
+    """The job as the server made it, or would make it.
+
+    Raises:
+        CommandError: the server refuses it, or a job of that name is there.
+    """
+    given = manifest["metadata"].get("namespace")
+    if given and given != cluster.namespace:
+        raise CommandError(
+            f"metadata.namespace: {given!r}, and --namespace is {cluster.namespace!r}; leave out one of the two"
+        )
+    query = "?fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
+    try:
+        return cluster.create(cluster.job_path() + query, manifest)
+    except ApiError as error:
+        if error.status == 409:
+            name = manifest["metadata"]["name"]
+            raise CommandError(
+                f"metadata.name: {name!r} is there already; take another name, or `kubectl delete ttj {name}` first "
+                "(its checkpoints stay, and a job of the same name goes on from them)"
+            ) from error
+        if error.status in (400, 422):
+            raise CommandError(*_lines(error.message)) from error
+        raise
+
+
+def _lines(message: str) -> list[str]:
+    """The server's words about each field, without its opening."""
+    _, _, rest = message.partition(" is invalid: ")
+    return [line.strip(" *[]") for line in (rest or message).splitlines() if line.strip(" *[]")] or [message]

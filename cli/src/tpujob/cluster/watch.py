@@ -1,0 +1,70 @@
+"""Follows a job to its end, a line for each change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tpujob.cluster.client import Object
+
+INTERVAL_SECONDS = 2.0
+PROGRESS_SECONDS = 30.0
+"""Steps are told this often while nothing else changes."""
+ENDED = ("Succeeded", "Failed")
+
+
+def follow(
+    look: Callable[[], Object],
+    *,
+    until: Callable[[Mapping[str, Any]], bool],
+    wait: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[str]:
+    """Lines about a job, until something holds of its status.
+
+    Args:
+        look: Reads the job.
+        until: Whether a status is the one that is waited for.
+        wait: Waits for so many seconds.
+        clock: Seconds, monotonic.
+    """
+    told, next_progress = "", 0.0
+    while True:
+        status = look().get("status") or {}
+        line = headline(status)
+        if line != told:
+            yield line
+            told = line
+        elif status.get("phase") == "Running" and clock() >= next_progress and (progress := _progress(status)):
+            yield progress
+            next_progress = clock() + PROGRESS_SECONDS
+        if until(status):
+            return
+        wait(INTERVAL_SECONDS)
+
+
+def has_ended(status: Mapping[str, Any]) -> bool:
+    """Whether the job is over, or cannot begin until somebody edits it."""
+    return status.get("phase") in (*ENDED, "Invalid")
+
+
+def headline(status: Mapping[str, Any]) -> str:
+    """Phase and message."""
+    phase = status.get("phase") or "Submitted"
+    # The message of a running job tells its step: that is progress, and no change.
+    message = "" if phase == "Running" else status.get("message") or ""
+    return f"{phase}: {message}" if message else str(phase)
+
+
+def _progress(status: Mapping[str, Any]) -> str:
+    if status.get("step") is None:
+        return ""
+    parts = [f"step {status['step']}" + (f"/{status['steps']}" if status.get("steps") else "")]
+    if status.get("loss") is not None:
+        parts.append(f"loss {status['loss']:.3f}")
+    if status.get("tokensPerSecond") is not None:
+        parts.append(f"{status['tokensPerSecond']:,.0f} tokens/s")
+    if status.get("committedStep") is not None:
+        parts.append(f"checkpoint {status['committedStep']}")
+    return " · ".join(parts)

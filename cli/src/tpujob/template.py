@@ -1,0 +1,39 @@
+"""The job that `tpujob new` writes."""
+
+from __future__ import annotations
+
+from tpujob.data_inspect import source_of
+
+VOCABULARY_OF_BYTES = ("tiny", "small")
+"""Presets whose vocabulary follows from the tokenizer; the others want their own."""
+
+
+def job_text(*, name: str, accelerator: str, data: str, preset: str) -> str:
+    """A commented TpuTrainingJob as YAML."""
+    ((kind, place),) = source_of(data).items()
+    is_here = accelerator.startswith("cpu:")
+    tokenizer = "bytes" if preset in VOCABULARY_OF_BYTES else "gs://my-bucket/tokenizer.json"
+    verb = "run" if is_here else "submit"
+    comment = "# " if is_here else ""
+    return f"""\
+# tpujob {verb} FILE   starts it; tpujob check FILE looks at it first; kubectl explain ttj.spec explains every field.
+apiVersion: tpujob.dev/v1alpha1
+kind: TpuTrainingJob
+metadata:
+  name: {name}
+spec:
+  # One slice. cpu:HOSTSxDEVICES runs anywhere; v5e-16 is 16 chips on 4 hosts. slices: 2 would be two of them.
+  accelerator: {accelerator}
+  # Where checkpoints go. On a cluster, a bucket that the pods' service account may write to; here, .tpujob/ by default.
+  {comment}checkpointDir: gs://my-bucket/{name}
+  trainer:
+    # A preset; fields beside it (layers, embedDim, heads, ...) replace its own.
+    model: {{preset: {preset}}}
+    data:
+      {kind}: "{place}"
+      # bytes, or the tokenizer.json of a model, its folder, or a gs:// address of either.
+      tokenizer: {tokenizer}
+    # How long to train, in steps or in tokens (tokens: 20e9).
+    steps: 1000
+    checkpoint: {{everySteps: 200}}
+"""
