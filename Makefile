@@ -31,10 +31,11 @@ fmt: .venv/dev ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/metrics.md, golden manifests
+generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/metrics.md, dashboards, golden manifests
 	$(BIN)/python -m tpujob_trainer.config.json_schema
 	$(BIN)/python -m tpujob_operator.crd
 	$(BIN)/python -m tools.monitoring.reference
+	$(BIN)/python -m tools.monitoring.dashboards
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator -k golden
 
 tools: .venv/go ## build the Kubernetes programs that the tests run

@@ -48,6 +48,7 @@ RIGHTS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
         ({"metrics": {"service": False}}, {"Service"}, set()),
         (MONITORED, set(), {"PodMonitor"}),
         ({"metrics": {"prometheusRule": {"enabled": True}}}, set(), {"PrometheusRule"}),
+        ({"metrics": {"dashboards": {"enabled": True}}}, set(), {"ConfigMap"}),
         ({"networkPolicy": {"enabled": False}}, {"NetworkPolicy"}, set()),
         ({"watchNamespaces": ["a", "b"]}, {"ClusterRoleBinding"}, set()),
         (

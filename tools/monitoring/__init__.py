@@ -2,4 +2,6 @@
 
 - `families`: Every metric of trainer and operator, read from the code that exports it.
 - `reference`: docs/metrics.md.
+- `grafana`: Dashboards as typed values, and their JSON.
+- `dashboards`: Those of the chart: one job, all jobs, the cluster.
 """

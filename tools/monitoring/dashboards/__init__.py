@@ -1,0 +1,21 @@
+"""The chart's Grafana dashboards: one job, all jobs, the cluster.
+
+- `job`: How one job learns, how fast, and what it waits for.
+- `fleet`: All jobs side by side.
+- `cluster`: The queue, the capacity, and the operator.
+"""
+
+import json
+from pathlib import Path
+
+from tools.monitoring.dashboards import cluster, fleet, job
+from tools.monitoring.grafana import Dashboard
+
+FOLDER = Path(__file__).parents[3] / "charts" / "tpujob-operator" / "dashboards"
+ALL = {"job": job.DASHBOARD, "fleet": fleet.DASHBOARD, "cluster": cluster.DASHBOARD}
+"""By the name of their file."""
+
+
+def text(dashboard: Dashboard) -> str:
+    """What the file holds."""
+    return json.dumps(dashboard.to_json(), indent=1) + "\n"
