@@ -134,7 +134,7 @@ async def test_lists_of_many_pages_are_whole(store: Storage, jobs: Jobs, monkeyp
     for name in names:
         jobs.create(name, suspend=True)
     monkeypatch.setattr(client, "PAGE", 2)
-    found = await store.list_jobs([jobs.namespace])
+    found = [job async for job in store.list_jobs(jobs.namespace)]
     assert sorted(job["metadata"]["name"] for job in found) == names
 
 
@@ -167,7 +167,7 @@ async def test_silence_is_unavailable(installed: ControlPlane, operator_director
     kubeconfig = OperatorProcess(installed, operator_directory, url="http://127.0.0.1:1").kubeconfig
     async with await connect(kubeconfig) as store:
         with pytest.raises(errors.Unavailable, match="no answer"):
-            await store.list_jobs()
+            await anext(store.list_jobs(None))
 
 
 async def test_stale_decision_does_nothing(store: Storage, gatherer: Gatherer, jobs: Jobs) -> None:

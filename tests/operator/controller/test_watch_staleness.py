@@ -73,8 +73,8 @@ def test_other_resources_are_not_touched(staleness: WatchStaleness, clock: Clock
     assert staleness.seconds_behind() == 50
 
 
-async def probe(staleness: WatchStaleness, path: str) -> tuple[int, str]:
-    runner = web.AppRunner(health_app(staleness, resync_seconds=300))
+async def probe(staleness: WatchStaleness, path: str, *namespaces: str) -> tuple[int, str]:
+    runner = web.AppRunner(health_app(staleness, resync_seconds=300, namespaces=namespaces))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -107,3 +107,18 @@ async def test_dead_watch_fails_liveness(staleness: WatchStaleness, clock: Clock
     status, text = await probe(staleness, "/healthz")
     assert status == 503
     assert "behind" in text
+
+
+async def test_namespace_that_cannot_be_listed_is_named(staleness: WatchStaleness) -> None:
+    staleness.note_listed(JOBS, [], "team")
+    staleness.note_list_failed("closed", "get tputrainingjobs closed/: 403: no rights")
+    assert await probe(staleness, "/readyz", "team") == (200, "ok\n")
+    expected = "namespace closed: nothing listed yet: get tputrainingjobs closed/: 403: no rights\n"
+    assert await probe(staleness, "/readyz", "team", "closed") == (503, expected)
+
+
+def test_list_of_one_namespace_says_nothing_about_another(staleness: WatchStaleness, clock: Clock) -> None:
+    staleness.note_listed(JOBS, [job(2)], "team")
+    staleness.note_listed(JOBS, [], "other")
+    clock.now += 50
+    assert staleness.seconds_behind() == 50

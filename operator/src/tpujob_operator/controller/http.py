@@ -2,13 +2,14 @@
 
 - /healthz fails when only a new process can help: the watches have not shown for minutes what lists show. It does not
   fail because the API server is away, for a restart would not bring it back.
-- /readyz fails when what is known is old: no complete list for two resync intervals.
+- /readyz fails when what is known is old: no complete list of a namespace for two resync intervals. It names the
+  namespace and what the API server said; the other namespaces are served all the same.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -22,8 +23,8 @@ logger = logging.getLogger(__name__)
 SLACK_SECONDS = 60.0
 
 
-def health_app(staleness: WatchStaleness, *, resync_seconds: float) -> web.Application:
-    """Answers /healthz and /readyz, with the reason in the body."""
+def health_app(staleness: WatchStaleness, *, resync_seconds: float, namespaces: Sequence[str] = ()) -> web.Application:
+    """Answers /healthz and /readyz, with the reason in the body; `namespaces` are those that are served, if not all."""
 
     async def healthz(_: web.Request) -> web.Response:
         behind = staleness.seconds_behind()
@@ -32,16 +33,24 @@ def health_app(staleness: WatchStaleness, *, resync_seconds: float) -> web.Appli
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        age = staleness.seconds_since_list()
-        if age is None:
-            return web.Response(status=503, text="nothing listed yet\n")
-        if age > 2 * resync_seconds + SLACK_SECONDS:
-            return web.Response(status=503, text=f"the last complete list is {age:.0f} s old\n")
-        return web.Response(text="ok\n")
+        longest = 2 * resync_seconds + SLACK_SECONDS
+        found = [_list_problem(staleness, namespace, longest) for namespace in namespaces or (None,)]
+        problems = [problem for problem in found if problem is not None]
+        return web.Response(status=503, text="".join(problems)) if problems else web.Response(text="ok\n")
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
     return app
+
+
+def _list_problem(staleness: WatchStaleness, namespace: str | None, longest: float) -> str | None:
+    """What makes this process not ready, as a line; None when the lists of this namespace are new enough."""
+    age, error = staleness.seconds_since_list(namespace), staleness.list_error(namespace)
+    if age is not None and age <= longest:
+        return None
+    where = f"namespace {namespace}: " if namespace is not None else ""
+    why = f": {error}" if error is not None else ""
+    return f"{where}{'nothing listed yet' if age is None else f'the last complete list is {age:.0f} s old'}{why}\n"
 
 
 def metrics_app() -> web.Application:
@@ -59,7 +68,10 @@ def metrics_app() -> web.Application:
 async def serving(staleness: WatchStaleness, settings: Settings) -> AsyncIterator[None]:
     """Serves both on all addresses while the block runs."""
     apps = (
-        (health_app(staleness, resync_seconds=settings.resync_seconds), settings.health_port),
+        (
+            health_app(staleness, resync_seconds=settings.resync_seconds, namespaces=settings.watch_namespaces),
+            settings.health_port,
+        ),
         (metrics_app(), settings.metrics_port),
     )
     runners: list[web.AppRunner] = []

@@ -71,9 +71,10 @@ class JobGauges(Collector):
         """This job is gone."""
         self._jobs.pop(key, None)
 
-    def keep_only(self, jobs: Mapping[Key, JobFacts]) -> None:
-        """These are all the jobs there are; what a reconcile has said of one counts more than what was listed."""
-        self._jobs = {
+    def keep_only(self, jobs: Mapping[Key, JobFacts], namespace: str | None = None) -> None:
+        """These are all the jobs of a namespace, or of all; what a reconcile has said of one counts more."""
+        others = {key: facts for key, facts in self._jobs.items() if namespace not in (None, key[0])}
+        self._jobs = others | {
             key: self._jobs.get(key, facts) for key, facts in jobs.items() if facts.phase or key in self._jobs
         }
 

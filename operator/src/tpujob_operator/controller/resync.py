@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.api.conditions import TERMINAL
@@ -61,40 +61,64 @@ class Resync:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Goes on until cancelled."""
-        failures = 0
+        """Goes on until cancelled: a round of all namespaces, and soon again those of it that could not be listed."""
+        everything: tuple[str | None, ...] = self._settings.watch_namespaces or (None,)
+        wanted, failures, round_ends = everything, 0, 0.0
         while True:
             self._wanted.clear()
-            try:
-                await self.once()
-                failures = 0
-                delay = self._settings.resync_seconds * _random.uniform(0.9, 1.1)
-            except errors.ApiError as error:
-                failures += 1
-                delay = backoff_seconds(failures, longest=LONGEST_RETRY_SECONDS)
-                logger.warning("Resync failed, again in %.1f s: %s", delay, error)
+            if wanted is everything:
+                interval = self._settings.resync_seconds * _random.uniform(0.9, 1.1)
+                round_ends = asyncio.get_running_loop().time() + interval
+            failed = await self.once(wanted)
+            failures = failures + 1 if failed else 0
+            left = max(0.0, round_ends - asyncio.get_running_loop().time())
+            delay = min(left, backoff_seconds(failures, longest=LONGEST_RETRY_SECONDS)) if failed else left
+            wanted = failed if failed and delay < left else everything
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wanted.wait(), delay)
+                wanted = everything
 
-    async def once(self) -> None:
-        """Lists everything and asks for a reconcile of every job that is not over.
+    async def once(self, namespaces: Sequence[str | None]) -> tuple[str | None, ...]:
+        """Lists these namespaces and asks for a reconcile of every job that is not over.
 
-        Raises:
-            ApiError: something could not be listed.
+        Returns:
+            The namespaces that could not be listed; the others are not held up by them.
         """
-        namespaces = self._settings.watch_namespaces
-        jobs = await self._storage.list_jobs(namespaces)
-        jobsets = await self._storage.list_jobsets(namespaces)
-        self._staleness.note_listed(kubernetes_names.PLURAL, jobs)
-        self._staleness.note_listed(kubernetes_names.JOBSET_PLURAL, jobsets)
-        self._jobs.keep_only({_key(job): JobFacts.of(job["spec"], job.get("status") or {}) for job in jobs})
-        self._evidence.keep_only({_key(job) for job in jobs if not _is_over(job)})
+        failed = []
+        for namespace in namespaces:
+            try:
+                await self._list(namespace)
+            except errors.ApiError as error:
+                failed.append(namespace)
+                self._staleness.note_list_failed(namespace, str(error))
+                logger.warning("Resync failed: namespace %s: %s", namespace or "*", error)
+        return tuple(failed)
+
+    async def _list(self, namespace: str | None) -> None:
+        """Reads page by page, and keeps what is needed of each object: whole ones would fill the memory."""
+        jobs: list[Object] = []
+        facts: dict[Key, JobFacts] = {}
+        still_open: set[Key] = set()
+        async for job in self._storage.list_jobs(namespace):
+            jobs.append(_reference(job))
+            facts[_key(job)] = JobFacts.of(job["spec"], job.get("status") or {})
+            if not _is_over(job):
+                still_open.add(_key(job))
+        jobsets = [_reference(jobset) async for jobset in self._storage.list_jobsets(namespace)]
+        self._staleness.note_listed(kubernetes_names.PLURAL, jobs, namespace)
+        self._staleness.note_listed(kubernetes_names.JOBSET_PLURAL, jobsets, namespace)
+        self._jobs.keep_only(facts, namespace)
+        self._evidence.keep_only(still_open, namespace)
         # One that is over matters as long as it has a JobSet, whose time to live is counted here.
-        with_jobset = {_key(jobset) for jobset in jobsets}
-        due = [_key(job) for job in jobs if not _is_over(job) or _key(job) in with_jobset]
+        due = still_open | {key for key in map(_key, jobsets) if key in facts}
         spread = SPREAD_SECONDS_PER_JOB * len(due)
         for key in due:
             self._add(key, _random.uniform(0, spread))
+
+
+def _reference(manifest: Object) -> Object:
+    metadata = manifest["metadata"]
+    return {"metadata": {name: metadata[name] for name in ("namespace", "name", "resourceVersion")}}
 
 
 def _key(manifest: Object) -> Key:

@@ -25,7 +25,8 @@ class WatchStaleness:
         self._clock = clock
         self._watched: dict[Ref, str] = {}
         self._missed: dict[Ref, float] = {}
-        self._listed_at: float | None = None
+        self._listed_at: dict[str | None, float] = {}
+        self._list_errors: dict[str | None, str] = {}
 
     def note_watched(self, resource: str, manifest: Mapping[str, Any], *, deleted: bool) -> None:
         """This came through a watch."""
@@ -38,15 +39,18 @@ class WatchStaleness:
         else:
             self._watched[ref] = manifest["metadata"]["resourceVersion"]
 
-    def note_listed(self, resource: str, manifests: Iterable[Mapping[str, Any]]) -> None:
-        """This is all there is of a resource, by a list made just now."""
+    def note_listed(self, resource: str, manifests: Iterable[Mapping[str, Any]], namespace: str | None = None) -> None:
+        """This is all there is of a resource in a namespace, or in all of them, by a list made just now."""
         now = self._clock()
-        self._listed_at = now
+        self._listed_at[namespace] = now
+        self._list_errors.pop(namespace, None)
         present = {_ref(resource, manifest): manifest["metadata"]["resourceVersion"] for manifest in manifests}
         for ref, version in present.items():
             if self._watched.get(ref) != version:
                 self._missed.setdefault(ref, now)
-        for gone in [ref for ref in (*self._watched, *self._missed) if ref[0] == resource and ref not in present]:
+        for gone in [
+            ref for ref in (*self._watched, *self._missed) if _is_in(ref, resource, namespace) and ref not in present
+        ]:
             # Its deletion may be on the way still; a deletion that was never shown does no harm, since lists tell too.
             self._watched.pop(gone, None)
             self._missed.pop(gone, None)
@@ -57,9 +61,22 @@ class WatchStaleness:
         """How long the watches have been failing to show something; 0 when they show everything."""
         return self._clock() - min(self._missed.values()) if self._missed else 0.0
 
-    def seconds_since_list(self) -> float | None:
-        """Age of the last complete list; None before the first."""
-        return None if self._listed_at is None else self._clock() - self._listed_at
+    def note_list_failed(self, namespace: str | None, error: str) -> None:
+        """A namespace, or all of them, could not be listed just now, and why."""
+        self._list_errors[namespace] = error
+
+    def seconds_since_list(self, namespace: str | None = None) -> float | None:
+        """Age of the last complete list of a namespace, or of all of them; None before the first."""
+        listed_at = self._listed_at.get(namespace)
+        return None if listed_at is None else self._clock() - listed_at
+
+    def list_error(self, namespace: str | None = None) -> str | None:
+        """Why the last list failed; None when it did not."""
+        return self._list_errors.get(namespace)
+
+
+def _is_in(ref: Ref, resource: str, namespace: str | None) -> bool:
+    return ref[0] == resource and namespace in (None, ref[1])
 
 
 def _ref(resource: str, manifest: Mapping[str, Any]) -> Ref:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -87,15 +87,13 @@ class Storage:
         """The JobSet, or None."""
         return await self._get(JOBSETS, namespace, name)
 
-    async def list_jobs(self, namespaces: Sequence[str] = ()) -> list[Object]:
-        """All TpuTrainingJobs of these namespaces; of all namespaces when none is given."""
-        return [item async for item in self._list_all(JOBS, namespaces, {})]
+    def list_jobs(self, namespace: str | None) -> AsyncIterator[Object]:
+        """All TpuTrainingJobs of a namespace, read page by page; of all namespaces when it is None."""
+        return self._list(JOBS, namespace, {})
 
-    async def list_jobsets(self, namespaces: Sequence[str] = ()) -> list[Object]:
-        """All JobSets that were made for a TpuTrainingJob."""
-        return [
-            item async for item in self._list_all(JOBSETS, namespaces, {"labelSelector": kubernetes_names.JOB_NAME})
-        ]
+    def list_jobsets(self, namespace: str | None) -> AsyncIterator[Object]:
+        """All JobSets that were made for a TpuTrainingJob, read page by page."""
+        return self._list(JOBSETS, namespace, {"labelSelector": kubernetes_names.JOB_NAME})
 
     async def list_pods(self, namespace: str, job: str) -> list[Object]:
         """The pods of one TpuTrainingJob, of every incarnation and attempt that still has some."""
@@ -211,13 +209,6 @@ class Storage:
             return await self._request("GET", resource, namespace, name)
         except errors.NotFound:
             return None
-
-    async def _list_all(
-        self, resource: tuple[str, str], namespaces: Sequence[str], query: dict[str, str]
-    ) -> AsyncIterator[Object]:
-        for namespace in namespaces or (None,):
-            async for item in self._list(resource, namespace, query):
-                yield item
 
     async def _list(
         self, resource: tuple[str, str], namespace: str | None, query: dict[str, str]

@@ -79,10 +79,11 @@ class Evidence:
         first = (status.get("bookedRestarts") or 0) - 1
         self._drop(key, lambda uid, number: uid == status.get("jobSetUid") and number < first)
 
-    def keep_only(self, keys: Container[Key]) -> None:
-        """Drops all other jobs."""
+    def keep_only(self, keys: Container[Key], namespace: str | None = None) -> None:
+        """Drops all other jobs of a namespace; of all namespaces when it is None."""
         for key in [key for key in (*self._ended, *self._final_reports) if key not in keys]:
-            self.forget(key)
+            if namespace in (None, key[0]):
+                self.forget(key)
 
     def of(self, key: Key, jobset_uid: str) -> tuple[Ended, ...]:
         """What is known of the pods of one JobSet."""

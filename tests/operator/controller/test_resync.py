@@ -1,0 +1,49 @@
+"""One namespace that cannot be listed holds up no other one."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tpujob_operator.controller.job_gauges import JobGauges
+from tpujob_operator.controller.resync import Resync
+from tpujob_operator.controller.watch_staleness import WatchStaleness
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.observe.terminations import Evidence, Key
+from tpujob_operator.settings import Settings
+
+
+class TwoNamespaces(Storage):
+    """One that is closed, before one with a job."""
+
+    def __init__(self) -> None:
+        self.closed = {"closed"}
+
+    async def list_jobs(self, namespace: str | None) -> AsyncIterator[dict[str, Any]]:
+        if namespace in self.closed:
+            raise errors.Forbidden(f"get tputrainingjobs {namespace}/", 403, "no rights")
+        metadata = {"namespace": namespace, "name": "llama", "resourceVersion": "1", "generation": 1}
+        yield {"metadata": metadata, "spec": {"accelerator": "v5e-4"}, "status": {"phase": "Running"}}
+
+    async def list_jobsets(self, namespace: str | None) -> AsyncIterator[dict[str, Any]]:
+        return
+        yield {}
+
+
+async def test_other_namespaces_are_listed() -> None:
+    storage, staleness, added = TwoNamespaces(), WatchStaleness(), list[Key]()
+    namespaces = ("closed", "team")
+    resync = Resync(
+        storage,
+        Settings(watch_namespaces=namespaces),
+        add=lambda key, _: added.append(key),
+        staleness=staleness,
+        jobs=JobGauges(),
+        evidence=Evidence(),
+    )
+    assert await resync.once(namespaces) == ("closed",)
+    assert added == [("team", "llama")]
+    assert staleness.seconds_since_list("team") is not None
+    assert "403: no rights" in (staleness.list_error("closed") or "")
+    storage.closed.clear()
+    assert await resync.once(("closed",)) == ()
+    assert staleness.list_error("closed") is None
