@@ -2,6 +2,7 @@
 
 - `child`: One program, run as process 1 should run it: signals reach it, orphans are reaped, nothing of it remains.
 - `command`: How a container is told to run its command under the launcher; for whoever writes pod specifications.
+- `frameworks`: What a framework calls a process's place in its job, where it does not read JAX's own variables.
 - `main`: Process 1 of every container: `python -m tpujob_contract.launch -- COMMAND [ARGUMENT...]`.
 - `output`: A child's output: passed on byte for byte as it comes, while its last lines are remembered.
 - `processes`: The process tree below this one, on Linux: adopt its orphans, list it, reap it, tie it to our own life.

@@ -22,6 +22,7 @@ import sys
 import time
 from typing import Dict, List, Mapping, Sequence, Tuple
 
+from tpujob_contract import environment
 from tpujob_contract.environment import (
     ContractError,
     DistributedProcess,
@@ -31,6 +32,7 @@ from tpujob_contract.environment import (
     read_environment,
 )
 from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.launch import frameworks
 from tpujob_contract.launch.child import Ending, run
 from tpujob_contract.launch.signals import STOP, Inbox
 from tpujob_contract.launch.termination_message import TerminationMessage
@@ -80,12 +82,13 @@ def launch(arguments: Sequence[str], environ: Mapping[str, str], tpu: TpuFiles =
         return exit_code
 
 
-def child_environment(environ: Mapping[str, str], process: Process) -> Dict[str, str]:
+def child_environment(environ: Mapping[str, str], process: Process, command: Sequence[str] = ()) -> Dict[str, str]:
     """The environment of the command: its ids where it is one of several, none where it works alone."""
     child = dict(environ)
     if isinstance(process, DistributedProcess):
         values = (process.coordinator, str(process.num_processes), str(process.process_id))
         child.update(zip(_JAX_VARIABLES, values))  # noqa: B905 - strict= came with 3.10
+        child.update(frameworks.variables(environ.get(environment.FRAMEWORK, ""), process, environ, command))
     elif isinstance(process, IndependentWorker):
         # What an image brings along would make 32 workers wait for each other.
         for name in _JAX_VARIABLES:
@@ -150,7 +153,7 @@ def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, i
 def _run(
     command: Sequence[str], environ: Mapping[str, str], process: Process, inbox: Inbox, *, keep_output: bool
 ) -> Ending:
-    child = child_environment(environ, process)
+    child = child_environment(environ, process, command)
     try:
         return run(command, child, inbox, grace_seconds=process.grace_seconds, keep_output=keep_output)
     except OSError as error:

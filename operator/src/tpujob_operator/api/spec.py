@@ -110,6 +110,8 @@ class Spec(Part):
     """Command to run in the image, as a list; no shell."""
     args: Annotated[list[Argument], Field(max_length=512)] | None = None
     """Arguments of the command, as a list."""
+    framework: Literal["maxtext"] | None = None
+    """What the command is, where it wants its place in the job under names of its own. Default: JAX's own names."""
     env: Annotated[list[EnvVar], Field(max_length=128)] | None = None
     """Environment variables of every process."""
     checkpoint_dir: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None

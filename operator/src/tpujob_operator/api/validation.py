@@ -93,7 +93,7 @@ def _shape(job: TpuTrainingJob) -> Problems:
     if spec.slices is not None and spec.workers is not None:
         yield "spec.workers: excludes slices; slices train together, workers are independent: keep one of them"
     if spec.trainer is not None:
-        for field in ("image", "command", "args"):
+        for field in ("image", "command", "args", "framework"):
             if getattr(spec, field) is not None:
                 yield f"spec.{field}: excludes trainer, which brings its own; keep one of them"
     elif spec.image is None and spec.command is None:

@@ -45,6 +45,8 @@ def _common(job: TpuTrainingJob, incarnation: int) -> list[Object]:
     ]
     if spec.checkpoint_dir is not None:
         variables.append(_constant(names.CHECKPOINT_DIR, spec.checkpoint_dir))
+    if spec.framework is not None:
+        variables.append(_constant(names.FRAMEWORK, spec.framework))
     if spec.trainer is not None:
         config = json.dumps(spec.trainer, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         # Kubernetes would replace $(NAME) in a value; $$ stands for one dollar.
