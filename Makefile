@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate
+.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate reference-models
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -71,6 +71,11 @@ bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; rati
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/data_scale.py
 	$(BIN)/python benchmarks/data_memory.py
+
+reference-models: ## compare what tests expect of models with transformers itself; installs PyTorch (5 GB) into .cache/reference
+	@test -x .cache/reference/bin/python || $(PYTHON) -m venv .cache/reference
+	@.cache/reference/bin/python -m pip install --quiet -r requirements/reference.in
+	.cache/reference/bin/python -m tests.trainer.weights.make_reference --check
 
 lock: .venv/dev ## resolve the dependencies anew; UPGRADE=--upgrade for newer versions
 	requirements/lock.sh $(UPGRADE)

@@ -1,0 +1,31 @@
+"""What a model computes, by the functions that training and samples use."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tpujob_trainer.config.schema import SampleConfig
+from tpujob_trainer.model.decoder import Model, soft_capped
+from tpujob_trainer.model.partitioning import REPLICATED
+from tpujob_trainer.train.generate import make_sampler
+
+
+def logits(model: Model, weights, tokens) -> np.ndarray:
+    """Float32 `[tokens, vocabulary]`."""
+    ids = jnp.asarray([tokens])
+
+    def compute(weights):
+        positions = jnp.arange(ids.shape[1])[None]
+        hidden, output = model.hidden(weights, ids, positions, jnp.ones_like(ids))
+        return soft_capped(hidden[0] @ output, model.shape.logit_softcap)
+
+    mapped = jax.shard_map(compute, mesh=model.mesh, in_specs=(model.specs,), out_specs=REPLICATED, check_vma=False)
+    return np.asarray(jax.jit(mapped)(weights))
+
+
+def greedy(model: Model, weights, tokens, count: int) -> list[int]:
+    """The likeliest tokens one after the other."""
+    config = SampleConfig(prompt="not used here", tokens=count, temperature=0)
+    return np.asarray(make_sampler(model, prompt=list(tokens), config=config, seed=0)(weights)).tolist()
