@@ -114,11 +114,11 @@ def _arm(stage: str, strike: Callable[[], None]) -> None:
 
 
 def _arm_computation(stage: str, strike: Callable[[], None]) -> None:
-    from tpujob_trainer.tasks.session import Session
+    from tpujob_trainer.tasks.compiler import Compiler
 
-    compiled = Session.compiled
+    compiled = Compiler.compile
 
-    def replaced(self: Session, name: str, *arguments: Any) -> Any:
+    def replaced(self: Compiler, name: str, *arguments: Any) -> Any:
         if (stage, name) == ("compile", "step"):
             strike()
         function = compiled(self, name, *arguments)
@@ -130,7 +130,7 @@ def _arm_computation(stage: str, strike: Callable[[], None]) -> None:
             return _at_call(1, function, strike)
         return function
 
-    Session.compiled = replaced  # type: ignore[method-assign, assignment]
+    Compiler.compile = replaced  # type: ignore[method-assign, assignment]
 
 
 def _before(owner: Any, name: str, strike: Callable[[], None]) -> None:

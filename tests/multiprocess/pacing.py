@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tpujob_trainer.train.batches import Feed
     from tpujob_trainer.train.step import Batch
-    from tpujob_trainer.train.step_flags import Signals
+    from tpujob_trainer.train.step_flags import StepFlags
 
 STEP_SECONDS = 0.05
 """At least."""
@@ -26,8 +26,8 @@ def pace_training() -> None:
 
     take = Feed.take
 
-    def taken(self: Feed, say: Callable[[], Signals]) -> Batch:
+    def taken(self: Feed, get_flags: Callable[[], StepFlags]) -> Batch:
         pause()
-        return take(self, say)
+        return take(self, get_flags)
 
     Feed.take = taken  # type: ignore[method-assign]

@@ -25,20 +25,20 @@ def main() -> None:
     from tpujob_trainer.main import main
     from tpujob_trainer.train.batches import Assembler, Feed
     from tpujob_trainer.train.step import Batch
-    from tpujob_trainer.train.step_flags import Signals
+    from tpujob_trainer.train.step_flags import StepFlags
 
     make, take, mark = Assembler.batch, Feed.take, Path(os.environ["POISON"])
     spoiled, is_training = 0, False
 
-    def taken(self: Feed, say: Callable[[], Signals]) -> Batch:
+    def taken(self: Feed, get_flags: Callable[[], StepFlags]) -> Batch:
         nonlocal is_training
         is_training = True  # batches of an evaluation are made by the same assembler
         try:
-            return take(self, say)
+            return take(self, get_flags)
         finally:
             is_training = False
 
-    def batch(self: Assembler, local: data.LocalBatch, signals: Signals) -> Batch:
+    def batch(self: Assembler, local: data.LocalBatch, signals: StepFlags) -> Batch:
         nonlocal spoiled
         if is_training and spoiled < BATCHES and os.environ["TPUJOB_HOST"] == "0" and mark.exists():
             spoiled += 1

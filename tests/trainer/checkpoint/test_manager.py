@@ -360,7 +360,7 @@ def test_best_and_round_steps_stay(tmp_path, runtime):
     for step, loss in ((10, 3.0), (15, 1.0), (20, 2.0), (25, 4.0), (30, 5.0)):
         checkpoints.save(step, tree(step))
         assert checkpoints.finish(LIMIT_SECONDS)
-        checkpoints.measured(step, {"loss": loss})
+        checkpoints.record_metrics(step, {"loss": loss})
     checkpoints.close()
     assert layout.committed(tmp_path) == [30, 20, 15]
     # What was measured is known to the next attempt.

@@ -3,7 +3,7 @@
 import pytest
 
 from tpujob_trainer.distributed import failure
-from tpujob_trainer.distributed.failure import Failure, Standing
+from tpujob_trainer.distributed.failure import Failure, ProgressState
 
 
 def name(process):
@@ -31,9 +31,9 @@ def test_all_silent_processes_are_named():
     assert message.startswith("lost process 1 on host b: silent for 30 s (and so process 2 on host c): it hangs, or")
 
 
-WAITING = Standing(phase="training", step=7, turns=9, waits=True, where="progress.py:45 in read")
-AHEAD = Standing(phase="training", step=8, turns=10)
-IDLE = Standing(phase="training", step=7, turns=9, where="lane.py:8 in read_unit")
+WAITING = ProgressState(phase="training", step=7, progress_count=9, waits=True, where="progress.py:45 in read")
+AHEAD = ProgressState(phase="training", step=8, progress_count=10)
+IDLE = ProgressState(phase="training", step=7, progress_count=9, where="lane.py:8 in read_unit")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,10 @@ IDLE = Standing(phase="training", step=7, turns=9, where="lane.py:8 in read_unit
         ({0: WAITING, 1: WAITING}, "no process is behind the others; process 1 on host b: training, after step 7, at"),
         ({0: IDLE, 1: IDLE}, "no process is behind the others; process 1 on host b: training, after step 7, at"),
         # A restored process has gone through other phases than one that was not; steps decide first.
-        ({0: Standing(step=3, turns=50), 1: Standing(step=4, turns=2)}, "behind the others: process 0 on host a"),
+        (
+            {0: ProgressState(step=3, progress_count=50), 1: ProgressState(step=4, progress_count=2)},
+            "behind the others: process 0 on host a",
+        ),
     ],
 )
 def test_stall_names_who_is_behind(standings, words):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tpujob_trainer.distributed.failure import Failure, Standing
+from tpujob_trainer.distributed.failure import Failure, ProgressState
 from tpujob_trainer.distributed.peer_monitor import Peers
 
 HEARD_SECONDS = 10
@@ -16,14 +16,14 @@ NEVER_SECONDS = 3600
 class Member:
     """A process and what it heard."""
 
-    def __init__(self, process_id, connections, heartbeat_seconds, standing):
+    def __init__(self, process_id, connections, heartbeat_seconds, progress_state):
         self.peers = Peers(process_id, ["a", "b", "c"], connections, heartbeat_seconds=heartbeat_seconds)
         self.connections = connections
         self.heard: queue.Queue[Failure] = queue.Queue()
-        self.standing = standing
+        self.progress_state = progress_state
 
     def start(self):
-        self.peers.start(on_verdict=self.heard.put, standing=lambda: self.standing)
+        self.peers.start(on_failure=self.heard.put, progress_state=lambda: self.progress_state)
 
     def verdict(self):
         return self.heard.get(timeout=HEARD_SECONDS)
@@ -42,8 +42,10 @@ def meet():
     def meet(*, heartbeat_seconds=NEVER_SECONDS, mute=(), steps=(5, 5, 5)):
         pairs = {i: socket.socketpair() for i in (1, 2)}
         sockets.extend(s for pair in pairs.values() for s in pair)
-        members = [Member(0, {i: pair[0] for i, pair in pairs.items()}, heartbeat_seconds, Standing(step=steps[0]))]
-        members += [Member(i, {0: pairs[i][1]}, heartbeat_seconds, Standing(step=steps[i])) for i in (1, 2)]
+        members = [
+            Member(0, {i: pair[0] for i, pair in pairs.items()}, heartbeat_seconds, ProgressState(step=steps[0]))
+        ]
+        members += [Member(i, {0: pairs[i][1]}, heartbeat_seconds, ProgressState(step=steps[i])) for i in (1, 2)]
         for index, member in enumerate(members):
             if index not in mute:
                 member.start()
@@ -118,7 +120,7 @@ def test_who_goes_in_order_is_not_missed(meet):
 @pytest.mark.parametrize("reporter", [0, 1, 2])
 def test_stall_names_who_is_behind_whoever_noticed(meet, reporter):
     members = meet(heartbeat_seconds=1, steps=(6, 5, 6))
-    # Everybody's standing has reached process 0.
+    # Everybody's progress_state has reached process 0.
     while len(members[0].peers._standings) < 3:
         threading.Event().wait(0.01)
     found = members[reporter].peers.fail(Failure(reporter, 79, "no progress for 300 s", "stalled"))

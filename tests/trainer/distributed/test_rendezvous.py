@@ -37,20 +37,20 @@ def keep_lines(meet, *arguments, **keywords):
     return met
 
 
-class Meeting:
+class Rendezvous:
     """Some processes that meet at a free port."""
 
     def __init__(self, size, limit_seconds=LIMIT_SECONDS):
         self.port = free_ports(1)[0]
-        self.places = [f"slice 0, host {i}" for i in range(size)]
+        self.positions = [f"slice 0, host {i}" for i in range(size)]
         self.limit = limit_seconds
         self.pool = concurrent.futures.ThreadPoolExecutor(size + 2)
 
     def come(self, own):
         there = {"host": "127.0.0.1", "port": self.port, "limit_seconds": self.limit}
         if own.process_id == 0:
-            return self.pool.submit(keep_lines, rendezvous_client.receive, own, self.places, **there)
-        return self.pool.submit(keep_lines, rendezvous_client.report_to, own, self.places[0], **there)
+            return self.pool.submit(keep_lines, rendezvous_client.receive, own, self.positions, **there)
+        return self.pool.submit(keep_lines, rendezvous_client.report_to, own, self.positions[0], **there)
 
     def all_of(self, *hellos):
         """What each got: the nonce, or the error."""
@@ -67,32 +67,32 @@ class Meeting:
 
 
 def test_all_get_one_nonce_and_the_hosts():
-    found = Meeting(4).all_of(*(hello(i) for i in range(4)))
+    found = Rendezvous(4).all_of(*(hello(i) for i in range(4)))
     assert len(set(found)) == 1
     assert len(found[0].nonce) == 8
     assert found[0].hosts == ("host-0", "host-1", "host-2", "host-3")
 
 
 def test_nonce_is_new_each_time():
-    assert Meeting(1).all_of(hello(0)) != Meeting(1).all_of(hello(0))
+    assert Rendezvous(1).all_of(hello(0)) != Rendezvous(1).all_of(hello(0))
 
 
 def test_others_may_come_before_the_lead():
-    meeting = Meeting(2)
-    early = meeting.come(hello(1))
+    rendezvous = Rendezvous(2)
+    early = rendezvous.come(hello(1))
     with pytest.raises(concurrent.futures.TimeoutError):
         early.result(0.4)
-    late = meeting.come(hello(0))
+    late = rendezvous.come(hello(0))
     assert early.result(10)[0] == late.result(10)[0]
 
 
 def test_port_is_free_beside_the_lines():
-    meeting = Meeting(3)
-    futures = [meeting.come(hello(i)) for i in range(3)]
+    rendezvous = Rendezvous(3)
+    futures = [rendezvous.come(hello(i)) for i in range(3)]
     lines = [future.result(20)[1] for future in futures]
     assert [sorted(found) for found in lines] == [[1, 2], [0], [0]]
     # As JAX's service does next, with SO_REUSEADDR; who connects from now on comes to it.
-    there = ("127.0.0.1", meeting.port)
+    there = ("127.0.0.1", rendezvous.port)
     with socket.create_server(there) as service, socket.create_connection(there), service.accept()[0]:
         pass
     lines[0][2].sendall(b"still there")
@@ -100,7 +100,7 @@ def test_port_is_free_beside_the_lines():
 
 
 def test_missing_processes_are_named_to_everybody_present():
-    found = Meeting(4, limit_seconds=1).all_of(hello(0), hello(2))
+    found = Rendezvous(4, limit_seconds=1).all_of(hello(0), hello(2))
     words = (
         "2 of 4 processes did not come within 1 s: process 1 (slice 0, host 1), process 3 (slice 0, host 3); "
         "see whether their pods are scheduled, and whether their logs end before this"
@@ -110,14 +110,14 @@ def test_missing_processes_are_named_to_everybody_present():
 
 
 def test_missing_lead_is_named():
-    (error,) = Meeting(2, limit_seconds=0.5).all_of(hello(1))
+    (error,) = Rendezvous(2, limit_seconds=0.5).all_of(hello(1))
     assert isinstance(error, errors.PeersMissingError)
     assert "process 0 (slice 0, host 0) at 127.0.0.1:" in str(error)
     assert "Connection refused" in str(error)
 
 
 def test_different_configurations_are_named_by_host():
-    found = Meeting(2).all_of(hello(0), hello(1, configuration="decaf"))
+    found = Rendezvous(2).all_of(hello(0), hello(1, configuration="decaf"))
     words = (
         "process 1 on host host-1 and process 0 on host host-0 have different configurations (decaf and c0ffee); "
         "all processes of a run must be given the same TPUJOB_CONFIG"
@@ -135,36 +135,36 @@ def test_different_configurations_are_named_by_host():
     ],
 )
 def test_different_versions_are_named(versions, words):
-    for error in Meeting(2).all_of(hello(0), hello(1, versions=versions)):
+    for error in Rendezvous(2).all_of(hello(0), hello(1, versions=versions)):
         assert isinstance(error, errors.ConfigurationError)
         assert f"different versions: {words}" in str(error)
 
 
 def test_process_of_another_attempt_is_kept_out():
-    meeting = Meeting(2, limit_seconds=1.5)
-    stranger = meeting.come(hello(1, run="test/job 1.7"))
-    lead, own = meeting.come(hello(0)), meeting.come(hello(1))
+    rendezvous = Rendezvous(2, limit_seconds=1.5)
+    unidentified = rendezvous.come(hello(1, run="test/job 1.7"))
+    lead, own = rendezvous.come(hello(0)), rendezvous.come(hello(1))
     assert lead.result(10)[0] == own.result(10)[0]
-    assert "it belongs to test/job 1.0, this process to test/job 1.7" in str(stranger.exception(10)) or (
-        # It came when the meeting was over already.
-        "Connection refused" in str(stranger.exception(10))
+    assert "it belongs to test/job 1.0, this process to test/job 1.7" in str(unidentified.exception(10)) or (
+        # It came when the membership was over already.
+        "Connection refused" in str(unidentified.exception(10))
     )
 
 
 def test_second_process_of_the_same_id_is_kept_out():
-    meeting = Meeting(3, limit_seconds=1.5)
-    found = meeting.all_of(hello(0), hello(1), hello(1, host="host-b"))
+    rendezvous = Rendezvous(3, limit_seconds=1.5)
+    found = rendezvous.all_of(hello(0), hello(1), hello(1, host="host-b"))
     assert "process 2 (slice 0, host 2)" in str(found[0])
     assert any("there is a process 1 already, on host host-" in str(error) for error in found[1:])
 
 
 def test_process_that_left_may_come_again():
-    meeting = Meeting(3)
-    lead = meeting.come(hello(0))
-    with meeting.connect() as connection:
+    rendezvous = Rendezvous(3)
+    lead = rendezvous.come(hello(0))
+    with rendezvous.connect() as connection:
         connection.sendall(to_line(vars(hello(1, host="host-old"))))
         assert connection.recv(100)
-    again, other = meeting.come(hello(1)), meeting.come(hello(2))
+    again, other = rendezvous.come(hello(1)), rendezvous.come(hello(2))
     assert again.result(10)[0] == other.result(10)[0] == lead.result(10)[0]
 
 
@@ -183,30 +183,30 @@ def test_process_that_left_may_come_again():
     ids=["http", "tls", "list", "fields", "types", "deep", "long", "silent"],
 )
 def test_strangers_do_not_disturb(noise):
-    meeting = Meeting(2)
-    lead = meeting.come(hello(0))
-    with meeting.connect() as stranger:
-        stranger.sendall(noise)
-        assert meeting.come(hello(1)).result(10)[0] == lead.result(10)[0]
+    rendezvous = Rendezvous(2)
+    lead = rendezvous.come(hello(0))
+    with rendezvous.connect() as unidentified:
+        unidentified.sendall(noise)
+        assert rendezvous.come(hello(1)).result(10)[0] == lead.result(10)[0]
 
 
 def test_many_silent_strangers_do_not_keep_a_process_out(monkeypatch):
-    monkeypatch.setattr(rendezvous_server, "STRANGER_SECONDS", 0.2)
-    meeting = Meeting(2)
-    lead = meeting.come(hello(0))
-    strangers = [meeting.connect() for _ in range(rendezvous_server.MAX_STRANGERS + 5)]
+    monkeypatch.setattr(rendezvous_server, "IDENTIFY_SECONDS", 0.2)
+    rendezvous = Rendezvous(2)
+    lead = rendezvous.come(hello(0))
+    connections = [rendezvous.connect() for _ in range(rendezvous_server.MAX_UNIDENTIFIED + 5)]
     try:
-        assert meeting.come(hello(1)).result(15)[0] == lead.result(15)[0]
+        assert rendezvous.come(hello(1)).result(15)[0] == lead.result(15)[0]
     finally:
-        for stranger in strangers:
-            stranger.close()
+        for connection in connections:
+            connection.close()
 
 
 def test_port_that_is_taken_is_named():
-    meeting = Meeting(1, limit_seconds=0.3)
-    with socket.create_server(("127.0.0.1", meeting.port)):
-        (error,) = meeting.all_of(hello(0))
-    assert f"cannot listen on port {meeting.port}" in str(error)
+    rendezvous = Rendezvous(1, limit_seconds=0.3)
+    with socket.create_server(("127.0.0.1", rendezvous.port)):
+        (error,) = rendezvous.all_of(hello(0))
+    assert f"cannot listen on port {rendezvous.port}" in str(error)
 
 
 @pytest.mark.parametrize(

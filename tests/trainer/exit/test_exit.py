@@ -135,7 +135,7 @@ def test_user_error_is_one_line(tmp_path):
     ("ending", "words"), [("return 0", []), ("raise errors.DivergedError('nan' * 5000)", ["nannan"])], ids=["0", "76"]
 )
 def test_last_report_is_in_the_termination_message(ending, words, tmp_path):
-    body = "stop.parting = lambda: {'step': 3, 'loss': None}; stop.at_exit(lambda *_: None); " + ending
+    body = "stop.final_report = lambda: {'step': 3, 'loss': None}; stop.at_exit(lambda *_: None); " + ending
     _, _, termination = Child(body, tmp_path).end()
     *lines, last = termination.splitlines()
     assert json.loads(last.removeprefix("report: ")) == {"step": 3, "loss": None}

@@ -88,10 +88,10 @@ def test_standing_says_where_the_main_thread_is():
     dog = watched.dog()
     watched.train(dog, 1, 1, 1)
     watched.now += 7
-    standing = dog.standing()
-    assert (standing.phase, standing.step, standing.seconds) == ("training", 3, 7.0)
-    assert standing.where.endswith(" in main_thread")
-    assert not standing.waits
+    progress_state = dog.progress_state()
+    assert (progress_state.phase, progress_state.step, progress_state.seconds) == ("training", 3, 7.0)
+    assert progress_state.where.endswith(" in main_thread")
+    assert not progress_state.waits
 
 
 def test_stacks_begin_with_the_main_thread():

@@ -1,4 +1,4 @@
-"""What report and metrics say about saves. The session is only what it is asked for: no processes are met here."""
+"""What report and metrics say about saves."""
 
 import json
 import resource
@@ -12,7 +12,8 @@ import pytest
 from tpujob_trainer.config.schema import CheckpointConfig
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.tasks.checkpointing import Saves
+from tpujob_trainer.exit.stop_request import StopRequest
+from tpujob_trainer.tasks.checkpointing import Checkpointing
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 
@@ -31,7 +32,7 @@ def session(tmp_path):
 def saves(session):
     config = CheckpointConfig(keep=1, keep_best=1, every_seconds=1000)
     run = SimpleNamespace(checkpoint=config, as_json=lambda: "{}")
-    return Saves(session, run, {"fingerprint": "f"})  # type: ignore[arg-type]
+    return Checkpointing(run, {"fingerprint": "f"}, stop=StopRequest(grace_seconds=30), **vars(session))  # type: ignore[arg-type]
 
 
 def save(saves, step):
@@ -57,7 +58,7 @@ def test_failing_saves_raise_the_alarm_until_one_is_committed(session, saves):
     assert facts["committed_step"] is None
     assert value(session, "tpujob_checkpoint_failures_total") == 1
     assert value(session, "tpujob_checkpoint_failing_since_timestamp_seconds") == facts["checkpoint_failing_since"]
-    assert saves.seconds > 0
+    assert saves.policy.flags().save_seconds > 0
 
     assert save(saves, 2)
     facts = session.report.snapshot()

@@ -24,7 +24,7 @@ from tpujob_trainer.telemetry import attempts
 from tpujob_trainer.train.batches import Assembler
 from tpujob_trainer.train.nonfinite import NonFiniteError
 from tpujob_trainer.train.step import Batch
-from tpujob_trainer.train.step_flags import Signals
+from tpujob_trainer.train.step_flags import StepFlags
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -53,7 +53,7 @@ def run(text: Path, directory: Path | None, **changes: Any) -> tuple[int, dict[s
     process = read_environment(environ)
     assert isinstance(process, LocalProcess)
     code = pretrain.run(process, load_config(process.config), stop)
-    for word in stop.last_words:
+    for word in stop.exit_callbacks:
         word(code, "")
     return code, attempts.latest(str(directory)) if directory else None
 
@@ -125,7 +125,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     numbers: set[int] = set()
     make = Assembler.batch
 
-    def batch(self: Assembler, local: data.LocalBatch, signals: Signals) -> Batch:
+    def batch(self: Assembler, local: data.LocalBatch, signals: StepFlags) -> Batch:
         if int(local.state[0, data.STATE_COLUMNS.index("batches")]) in numbers:
             targets = local.targets.copy()
             targets[0, 0] = 99_999

@@ -57,7 +57,7 @@ def test_the_account_goes_on_over_attempts(tmp_path: Path):
         str(tmp_path), report(step=10, committed_step=6, attempt_steps=10), keeps_file=True, clock=lambda: 1000.0
     )
     first.close()
-    last_word = (tmp_path / FILE).read_text()
+    exit_callback = (tmp_path / FILE).read_text()
     second_report = report(step=8, restored_from=6, committed_step=8, attempt_steps=2)
     second = Goodput(str(tmp_path), second_report, keeps_file=True, clock=lambda: 1007.5)
     second.close()
@@ -67,7 +67,7 @@ def test_the_account_goes_on_over_attempts(tmp_path: Path):
     assert told["goodput"]["between_attempts"] == 7.5
     assert told["goodput_fraction"] == pytest.approx(16 / 27.5)
     assert json.loads((tmp_path / FILE).read_text())["attempts"] == 2
-    assert json.loads(last_word)["attempts"] == 1
+    assert json.loads(exit_callback)["attempts"] == 1
 
 
 def test_an_older_checkpoint_loses_more(tmp_path: Path):

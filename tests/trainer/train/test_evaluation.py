@@ -18,7 +18,7 @@ from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.train.eval_step import make_evaluation_step
 from tpujob_trainer.train.evaluation import evaluate
 from tpujob_trainer.train.step import Batch, init_state
-from tpujob_trainer.train.step_flags import Signals
+from tpujob_trainer.train.step_flags import StepFlags
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -64,7 +64,7 @@ def test_rows_in_another_order_are_the_same_to_the_last_bit() -> None:
 def test_a_request_to_stop_ends_it(at: int) -> None:
     weights = init_state(model(8), optax.identity(), 0).weights
     batches = [make_batch() for _ in range(3)]
-    batches[at].signals[5] = Signals(stop=True, seconds_left=9).pack()
+    batches[at].signals[5] = StepFlags(stop=True, seconds_left=9).pack()
     taken = []
 
     def told():

@@ -26,11 +26,11 @@ from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.batches import Assembler, Feed
-from tpujob_trainer.train.loop import Ending, Interlude, Loop, checkpoint_tree
-from tpujob_trainer.train.nonfinite import NonFiniteError, SkipBudget, Without
-from tpujob_trainer.train.save_schedule import SaveClock
+from tpujob_trainer.train.loop import Ending, Hook, Loop, checkpoint_tree
+from tpujob_trainer.train.nonfinite import NonFiniteError, SkipBatches, SkipBudget
+from tpujob_trainer.train.save_policy import SavePolicy
 from tpujob_trainer.train.step import TrainState, TrainStep, init_state, make_finite_check, make_train_step
-from tpujob_trainer.train.step_flags import Signals
+from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -116,7 +116,7 @@ class Run:
     report: Report = dataclasses.field(default_factory=Report)
     save_seconds: float = 0.0
     clock: Callable[[], float] | None = None
-    interludes: Sequence[Interlude] = ()
+    hooks: Sequence[Hook] = ()
     max_skips: int = 2
 
     def __post_init__(self) -> None:
@@ -130,13 +130,14 @@ class Run:
         assembler = Assembler(model().mesh, ROWS, LANES)
         config = CheckpointConfig(every_steps=self.every_steps, every_seconds=self.every_seconds)
         clock = {} if self.clock is None else {"clock": self.clock}
+        policy = SavePolicy(config, self.stop, decides=True, measured_seconds=lambda: self.save_seconds, **clock)
         progress = Progress(self.report, Metrics(self.report), steps=steps, log_every_steps=100, is_lead=True)
         record = progress.record
 
-        def recorded(finding: Any, **rest: Any) -> None:
-            self.losses[finding.step] = finding.loss
-            self.skipped += [] if finding.is_finite else [finding.step]
-            record(finding, **rest)
+        def recorded(result: Any, **rest: Any) -> None:
+            self.losses[result.step] = result.loss
+            self.skipped += [] if result.is_finite else [result.step]
+            record(result, **rest)
 
         progress.record = recorded  # type: ignore[method-assign]
         loop = Loop(
@@ -145,12 +146,9 @@ class Run:
             weights_are_finite=finite_check(),
             skips=SkipBudget(NonFiniteConfig(max_skips=self.max_skips)),
             saver=self.saver,
-            config=config,
-            clock=SaveClock(config, decides=True, **clock),
+            policy=policy,
             progress=progress,
-            stop=self.stop,
-            interludes=self.interludes,
-            save_seconds=lambda: self.save_seconds,
+            hooks=self.hooks,
         )
         return loop.run(state or init_state(model(), OPTIMIZER, 0), first=first, steps=steps)
 
@@ -230,7 +228,7 @@ def test_a_poisoned_batch_changes_nothing_and_counts(tmp_path: Path) -> None:
     without = Run(tmp_path / "without")
     without.saver = None  # type: ignore[assignment]
     skipping = Batches()
-    batches = Without(skipping, taken=0, left_out=[3])
+    batches = SkipBatches(skipping, taken=0, left_out=[3])
     without.train(4, batches)  # type: ignore[arg-type]
     # The batch is as good as not there; but for Adam's count of steps, which goes on.
     assert without.losses[3] == run.losses[4]
@@ -255,12 +253,12 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
 
 @dataclasses.dataclass
 class Noted:
-    """An interlude that writes down when it came, and whether it was given a request to save."""
+    """A hook that writes down when it came, and whether it was given a request to save."""
 
     every_steps: int | None
     came: list[tuple[int, bool]] = dataclasses.field(default_factory=list)
 
-    def run(self, step: int, state: TrainState, say: Callable[[], Signals]) -> None:
+    def run(self, step: int, state: TrainState, say: Callable[[], StepFlags]) -> None:
         assert int(state.step) == step
         self.came.append((step, say().save))
 
@@ -276,7 +274,7 @@ def test_interludes_come_at_their_steps_and_after_the_last(
     run = Run(tmp_path)
     run.saver = None  # type: ignore[assignment]
     noted = Noted(every)
-    run.interludes = [noted]
+    run.hooks = [noted]
     state = init_state(model(), OPTIMIZER, 0)
     state = TrainState(state.step + first, state.weights, state.optimizer)
     run.train(5, Batches(taken=first), state, first=first)
@@ -290,10 +288,10 @@ def test_a_save_asked_for_by_the_clock_is_not_lost_to_an_interlude(tmp_path: Pat
         now[0] += 10
 
     run = Run(tmp_path, every_seconds=35, clock=lambda: now[0])
-    run.interludes = [Noted(1)]
+    run.hooks = [Noted(1)]
     run.train(9, Batches(before=tick))
-    assert run.saved() == [4, 8, 9], "told with batch 4, read before the interlude after step 4"
-    assert not any(save for _, save in run.interludes[0].came)  # type: ignore[attr-defined]
+    assert run.saved() == [4, 8, 9], "told with batch 4, read before the hook after step 4"
+    assert not any(save for _, save in run.hooks[0].came)  # type: ignore[attr-defined]
 
 
 def test_without_a_directory_nothing_is_saved(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.tasks.rollback_log import FILE, Rollbacks
 from tpujob_trainer.train.nonfinite import (
     NonFiniteError,
+    SkipBatches,
     SkipBudget,
-    Without,
     batch_of_step,
     batches_to_leave_out,
     go_back_below,
@@ -73,7 +73,7 @@ def test_batches_are_counted_with_those_left_out(step, first, taken, left_out, b
     assert batch_of_step(step, first=first, taken=taken, left_out=left_out) == batch
     # The reader that leaves them out counts alike.
     numbers: Any = iter(range(taken + 1, taken + 20))
-    seen: list[Any] = list(Without(numbers, taken=taken, left_out=left_out))
+    seen: list[Any] = list(SkipBatches(numbers, taken=taken, left_out=left_out))
     assert seen[step - first - 1] == batch
 
 

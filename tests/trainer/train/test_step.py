@@ -15,7 +15,7 @@ from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.train.step import Batch, TrainState, abstract_state, init_state, make_finite_check, make_train_step
-from tpujob_trainer.train.step_flags import Signals, unpack
+from tpujob_trainer.train.step_flags import StepFlags, unpack
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -37,7 +37,7 @@ def make_batch(vocab_size: int = 32) -> Batch:
         segment_ids=segments,
         positions=(np.arange(LENGTH) - first).astype(np.int32),
         loss_mask=rng.random((ROWS, LENGTH)) < 0.8,
-        signals=np.tile(Signals().pack(), (ROWS, 1)),
+        signals=np.tile(StepFlags().pack(), (ROWS, 1)),
     )
 
 
@@ -113,14 +113,14 @@ def test_a_large_gradient_is_clipped_and_signals_come_back(model: Model) -> None
     state = init_state(model, SGD, 0)
     before = jax.tree.map(np.array, state.weights)  # copies: a view would keep the memory
     batch = make_batch()
-    batch.signals[5] = Signals(stop=True, seconds_left=12.0).pack()
-    batch.signals[9] = Signals(save=True, save_seconds=3.2).pack()
+    batch.signals[5] = StepFlags(stop=True, seconds_left=12.0).pack()
+    batch.signals[9] = StepFlags(save=True, save_seconds=3.2).pack()
     after, metrics = step(state, batch)
     change = optax.tree.norm(jax.tree.map(lambda a, b: a - np.asarray(b), before, after.weights))
     np.testing.assert_allclose(change, 1e-3, rtol=1e-3)
     assert float(metrics.gradient_norm) > 1e-2
     assert float(metrics.learning_rate) == 0.25
-    assert unpack(np.asarray(metrics.signals)) == Signals(stop=True, seconds_left=12.0, save=True, save_seconds=4.0)
+    assert unpack(np.asarray(metrics.signals)) == StepFlags(stop=True, seconds_left=12.0, save=True, save_seconds=4.0)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state.weights)), "the state's memory is not reused"
 
 

@@ -6,13 +6,13 @@ import pytest
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.step import StepMetrics
-from tpujob_trainer.train.step_flags import Signals
-from tpujob_trainer.train.step_logger import Finding, Progress, read
+from tpujob_trainer.train.step_flags import StepFlags
+from tpujob_trainer.train.step_logger import Progress, StepResult, read
 
 
 def metrics(loss: float = 1.0, norm: float = 1.0) -> StepMetrics:
     numbers = np.float32(loss), np.float32(norm), np.float32(0.1), np.int32(100)
-    return StepMetrics(*numbers, Signals().pack())
+    return StepMetrics(*numbers, StepFlags().pack())
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_speed_is_that_of_the_window_without_the_first_step(caplog: pytest.LogCa
     progress = Progress(report, Metrics(report), steps=9, log_every_steps=2, is_lead=True, clock=lambda: now[0])
     for step, at in [(1, 50.0), (2, 51.0), (3, 52.0), (4, 54.0)]:
         now[0] = at
-        progress.record(Finding(step, 5.0 - step, 1.0, 0.1, tokens=100, signals=Signals()), data_wait_seconds=0.5)
+        progress.record(StepResult(step, 5.0 - step, 1.0, 0.1, tokens=100, flags=StepFlags()), data_wait_seconds=0.5)
     facts = report.snapshot()
     assert (facts["step"], facts["loss"], facts["loss_first"]) == (4, 1.0, 4.0)
     assert facts["phase"] == "training"

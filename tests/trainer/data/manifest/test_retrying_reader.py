@@ -6,7 +6,7 @@ import pytest
 
 from tests.trainer.data.parquet_files import manifest_of, write_groups
 from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.manifest.retrying_reader import PatientReader, _cause_of, _given_up
+from tpujob_trainer.data.manifest.retrying_reader import RetryingReader, _cause_of, _given_up
 from tpujob_trainer.data.sources.read_meter import ReadMeter
 from tpujob_trainer.data.sources.retrying import Retrying
 from tpujob_trainer.errors import NotFoundError
@@ -36,7 +36,7 @@ def patient(manifest, time, meter):
         chance=lambda: 0.0,
         meter=meter,
     )
-    return PatientReader(UnitReader(manifest), 60, retrying)
+    return RetryingReader(UnitReader(manifest), 60, retrying)
 
 
 def cut(path):

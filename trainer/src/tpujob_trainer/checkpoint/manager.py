@@ -25,7 +25,7 @@ from tpujob_trainer.checkpoint.layout import Commit
 from tpujob_trainer.checkpoint.retention import Deleter, Retention
 from tpujob_trainer.checkpoint.save import PendingSave
 from tpujob_trainer.checkpoint.save_health import Alarm
-from tpujob_trainer.checkpoint.step_slots import Answer, Places
+from tpujob_trainer.checkpoint.step_slots import Answer, StepSlots
 from tpujob_trainer.distributed.initialize import Runtime
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Checkpoints:
         self._fingerprinter = Fingerprinter()
         self._deleter: Deleter | None = None
         self._pending: PendingSave | None = None
-        self._places = Places()
+        self._slots = StepSlots()
         self._last: Commit | None = None
         self._seconds = 0.0
         self._told = ""
@@ -157,7 +157,7 @@ class Checkpoints:
         self.restore_seconds = restored.seconds
         self._last = Commit(restored.step, layout.committed_at(self.directory, restored.step))
         for step, why in restored.unusable.items():
-            self._places.set_aside([step])
+            self._slots.set_aside([step])
             self._listener.unusable(step, why)
         return restored.step, restored.tree
 
@@ -179,7 +179,7 @@ class Checkpoints:
         )
         if self._last is not None and self._last.step >= step:
             self._last = None
-        self._places.set_aside(aside)
+        self._slots.set_aside(aside)
 
     def stored_metadata(self) -> dict[str, Any] | None:
         """What was given as `metadata` with the newest checkpoint, the same on all processes; None: there is none."""
@@ -190,10 +190,10 @@ class Checkpoints:
         )
         return found
 
-    def measured(self, step: int, metrics: Mapping[str, float]) -> None:
+    def record_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Tells what was measured of a state that was saved, for `Retention.best_metric`; finite numbers."""
-        if self._deleter is not None and self._places.is_committed(step):
-            self._deleter.measured(step, metrics)
+        if self._deleter is not None and self._slots.is_committed(step):
+            self._deleter.record_metrics(step, metrics)
 
     def save(
         self, step: int, tree: Any, *, wait_seconds: float | None = None, metadata: Mapping[str, Any] | None = None
@@ -242,7 +242,7 @@ class Checkpoints:
             )
         except (OSError, ValueError) as error:
             raise ownership.unusable(self.directory, error) from error
-        self._places.begun(self._pending)
+        self._slots.begun(self._pending)
         self._listener.saved(step, time.monotonic() - begun)
         return True
 
@@ -285,7 +285,7 @@ class Checkpoints:
         if not self._runtime.is_lead:
             return
         try:
-            interrupted = self._places.look(self.directory)
+            interrupted = self._slots.look(self.directory)
         except Exception as error:
             raise ownership.unusable(self.directory, error) from error
         self._deleter = Deleter(self.directory, self._retention)
@@ -298,7 +298,7 @@ class Checkpoints:
         limit = wait_seconds + PLAN_SECONDS
         plan, why = talk.lead_decides(f"{name}/plan", lambda: self._plan(step, wait_seconds), limit_seconds=limit)
         if plan == ASK:
-            answers = talk.gather(f"{name}/stuck", self._places.answer(step), limit_seconds=PLAN_SECONDS)
+            answers = talk.gather(f"{name}/stuck", self._slots.answer(step), limit_seconds=PLAN_SECONDS)
             plan, why = talk.lead_decides(f"{name}/place", lambda: self._make_place(step, answers), limit_seconds=limit)
         return plan, why
 
@@ -308,15 +308,15 @@ class Checkpoints:
         if self._pending is not None:
             return LATER, f"step {self._pending.step} is still being saved"
         self._confirm_claim()
-        if self._places.is_committed(step):
+        if self._slots.is_committed(step):
             return PRESENT, ""
-        if self._alarm.since is not None or self._places.is_taken(step):
+        if self._alarm.since is not None or self._slots.is_taken(step):
             return ASK, ""
         return GO, ""
 
     def _make_place(self, step: int, answers: Sequence[Answer]) -> tuple[str, str]:
         assert self._deleter is not None
-        if why := self._places.make(step, answers, self._deleter, limit_seconds=PLAN_SECONDS / 2):
+        if why := self._slots.make(step, answers, self._deleter, limit_seconds=PLAN_SECONDS / 2):
             # No save is begun that could fail.
             self._alarm.check(self.committed_step)
             return LATER, why
@@ -329,13 +329,13 @@ class Checkpoints:
         assert outcome is not None
         if outcome.commit is not None:
             self._last = outcome.commit
-            self._places.committed(pending.step)
+            self._slots.committed(pending.step)
             self._alarm.committed()
             self._listener.committed(outcome.commit, pending.elapsed)
             if self._deleter is not None:
                 self._deleter.tidy()
             return True
-        self._places.given_up(pending)
+        self._slots.given_up(pending)
         self._alarm.failed(outcome, elapsed_seconds=pending.elapsed)
         self._listener.failed(pending.step, outcome.problem)
         logger.error("The checkpoint of step %d failed: %s", pending.step, outcome.problem)

@@ -53,7 +53,7 @@ class Deleter:
         """Has the checkpoints deleted that are not to be kept."""
         self._tasks.put(self._tidy)
 
-    def measured(self, step: int, metrics: Mapping[str, float]) -> None:
+    def record_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Has the metrics of a step remembered, here and beside the checkpoints."""
         if self._metrics.get(step) != metrics:
             self._tasks.put(lambda: self._remember(step, dict(metrics)))

@@ -15,7 +15,7 @@ Answer = tuple[int, bool]
 """Of one process, about a step: how many saves are stuck, and whether it still writes to that step."""
 
 
-class Places:
+class StepSlots:
     """The steps of one directory, as this run knows them; what is there, process 0 alone."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Who ended the run, and what each process says about it. Pure.
 
-Process 0 is the judge while it is there: it sees everybody's standing, and the first failure that it hears of is the
-cause. Where process 0 itself is lost, each of the others knows that much.
+Process 0 decides while it lives: it has the progress state of every process, and the first failure that reaches it is
+the cause. Where process 0 itself is lost, each of the others knows that much.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ MESSAGE_CHARACTERS = 2000
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class ProgressState:
     """How far a process has come, as it says itself."""
 
     phase: str = "starting"
     step: int = 0
-    turns: int = 0
+    progress_count: int = 0
     """Signs of progress so far: steps and changes of phase. All processes of a run go through the same ones."""
     seconds: float = 0.0
     """Since the last of them."""
@@ -35,7 +35,7 @@ class Standing:
     @property
     def progress(self) -> tuple[int, int]:
         """Comparable between the processes of a run."""
-        return (self.step, self.turns)
+        return (self.step, self.progress_count)
 
     def __str__(self) -> str:
         return f"{self.phase}, after step {self.step}" + (f", at {self.where}" if self.where else "")
@@ -86,15 +86,15 @@ def lost(processes: Collection[int], name: Callable[[int], str], *, silent_secon
     return Failure(first, 1, f"{seen}{also}: {cause}", "lost")
 
 
-def stalled(failure: Failure, standings: Mapping[int, Standing], name: Callable[[int], str]) -> Failure:
+def stalled(failure: Failure, standings: Mapping[int, ProgressState], name: Callable[[int], str]) -> Failure:
     """The stall with everybody who is behind the others: who has gone less far, else who is not waiting for anybody."""
-    least = min(standing.progress for standing in standings.values())
-    behind = {i: standing for i, standing in standings.items() if standing.progress == least}
+    least = min(progress_state.progress for progress_state in standings.values())
+    behind = {i: progress_state for i, progress_state in standings.items() if progress_state.progress == least}
     if len(behind) == len(standings):
-        idle = {i: standing for i, standing in standings.items() if not standing.waits}
+        idle = {i: progress_state for i, progress_state in standings.items() if not progress_state.waits}
         behind = idle if len(idle) < len(standings) else {}
     if behind:
-        culprits = "; ".join(f"{name(i)} ({standing})" for i, standing in sorted(behind.items()))
+        culprits = "; ".join(f"{name(i)} ({progress_state})" for i, progress_state in sorted(behind.items()))
         who = f"behind the others: {culprits}"
     else:
         who = "no process is behind the others" + (

@@ -14,7 +14,7 @@ from tpujob_contract import DistributedProcess, LocalProcess, Process
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import kv_store, rendezvous_client, versions
 from tpujob_trainer.distributed.peer_monitor import Peers
-from tpujob_trainer.distributed.rendezvous_messages import Hello, Meeting
+from tpujob_trainer.distributed.rendezvous_messages import Hello, Membership
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +71,9 @@ def start(
     """
     host = socket.gethostname()
     if isinstance(process, DistributedProcess) and process.num_processes > 1:
-        meeting = _start_together(process, host, heartbeat_seconds, configuration_hash, on_met)
-        attempt_id = _attempt_id(process, meeting.nonce)
-        talk = kv_store.of_jax(process.process_id, meeting.hosts)
+        membership = _start_together(process, host, heartbeat_seconds, configuration_hash, on_met)
+        attempt_id = _attempt_id(process, membership.nonce)
+        talk = kv_store.of_jax(process.process_id, membership.hosts)
         runtime = Runtime(process.process_id, process.num_processes, attempt_id, host, talk)
     else:
         if isinstance(process, LocalProcess):
@@ -104,7 +104,7 @@ def _start_together(
     heartbeat_seconds: int,
     configuration_hash: str,
     on_met: Callable[[Peers], None],
-) -> Meeting:
+) -> Membership:
     name, _, port_text = process.coordinator.rpartition(":")
     port = int(port_text)
     own = Hello(
@@ -114,16 +114,16 @@ def _start_together(
         configuration=configuration_hash,
         versions=versions.versions(),
     )
-    places = [
+    positions = [
         f"slice {i // process.hosts_per_slice}, host {i % process.hosts_per_slice}"
         for i in range(process.num_processes)
     ]
     limit = process.startup_seconds
     if process.process_id == 0:
-        meeting, lines = rendezvous_client.receive(own, places, host=name, port=port, limit_seconds=limit)
+        membership, lines = rendezvous_client.receive(own, positions, host=name, port=port, limit_seconds=limit)
     else:
-        meeting, lines = rendezvous_client.report_to(own, places[0], host=name, port=port, limit_seconds=limit)
-    on_met(Peers(process.process_id, meeting.hosts, lines, heartbeat_seconds=heartbeat_seconds))
+        membership, lines = rendezvous_client.report_to(own, positions[0], host=name, port=port, limit_seconds=limit)
+    on_met(Peers(process.process_id, membership.hosts, lines, heartbeat_seconds=heartbeat_seconds))
     # JAX's handler would swallow SIGTERM; ours hears it in every phase.
     jax.config.update("jax_enable_preemption_service", False)
     # Connections within a job never go through a proxy that happens to be configured: no warning either.
@@ -139,7 +139,7 @@ def _start_together(
         shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         coordinator_bind_address=f"{bind}:{port}" if bind else None,
     )
-    return meeting
+    return membership
 
 
 def _attempt_id(process: Process, nonce: str) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tpujob_trainer.distributed import failure as failures
-from tpujob_trainer.distributed.failure import Failure, Standing
+from tpujob_trainer.distributed.failure import Failure, ProgressState
 from tpujob_trainer.distributed.rendezvous_messages import to_line
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Peers:
         self._decided = threading.Event()
         self._parted = threading.Event()
         self._has_said_goodbye = False
-        self._standings: dict[int, Standing] = {}
+        self._standings: dict[int, ProgressState] = {}
         self._selector = selectors.DefaultSelector()
         now = clock()
         self._lines = [_Line(process, connection, now) for process, connection in sorted(connections.items())]
@@ -99,18 +99,18 @@ class Peers:
     def start(
         self,
         *,
-        on_verdict: Callable[[Failure], None],
-        standing: Callable[[], Standing] = Standing,
+        on_failure: Callable[[Failure], None],
+        progress_state: Callable[[], ProgressState] = ProgressState,
         on_beat: Callable[[], None] = lambda: None,
     ) -> None:
         """Begins to listen and to tell.
 
         Args:
-            on_verdict: Called once, in a thread, when the run is over for a reason that is not this process's own.
-            standing: How far this process has come.
+            on_failure: Called once, in a thread, when the run is over for a reason that is not this process's own.
+            progress_state: How far this process has come.
             on_beat: Called with every sign of life.
         """
-        self._on_verdict, self._standing, self._on_beat = on_verdict, standing, on_beat
+        self._on_verdict, self._standing, self._on_beat = on_failure, progress_state, on_beat
         now = self._clock()
         for line in self._lines:
             line.heard_at = now
@@ -187,7 +187,7 @@ class Peers:
 
     def _hear(self, line: _Line, said: Mapping[str, Any]) -> None:
         if "beat" in said:
-            self._standings[line.process] = Standing(**said["beat"])
+            self._standings[line.process] = ProgressState(**said["beat"])
         elif "failure" in said and self.is_lead:
             self._judge(Failure.parse(said["failure"]), from_elsewhere=True)
         elif "verdict" in said and line.process == 0:

@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 
 from tpujob_trainer import errors
-from tpujob_trainer.distributed.rendezvous_messages import Hello, Meeting, to_line
-from tpujob_trainer.distributed.rendezvous_server import Reception
+from tpujob_trainer.distributed.rendezvous_messages import Hello, Membership, to_line
+from tpujob_trainer.distributed.rendezvous_server import RendezvousServer
 
 MAX_ANSWER_BYTES = 1024 * 1024
 """Of process 0: it names all hosts."""
@@ -26,7 +26,7 @@ SILENCE_SECONDS = 15.0
 RETRY_SECONDS = 0.3
 
 
-Met = tuple[Meeting, dict[int, socket.socket]]
+Met = tuple[Membership, dict[int, socket.socket]]
 """What everybody goes on with, and the open connections: of process 0 to all others, of these to process 0."""
 
 
@@ -40,7 +40,7 @@ def bind_host(coordinator_host: str) -> str | None:
     return None
 
 
-def receive(own: Hello, places: Sequence[str], *, host: str, port: int, limit_seconds: float) -> Met:
+def receive(own: Hello, positions: Sequence[str], *, host: str, port: int, limit_seconds: float) -> Met:
     """Waits, as process 0, for all others, and lets everyone go on.
 
     Raises:
@@ -49,7 +49,7 @@ def receive(own: Hello, places: Sequence[str], *, host: str, port: int, limit_se
         TrainerError: the port cannot be had.
     """
     deadline = time.monotonic() + limit_seconds
-    with _listen(host, port, deadline) as listener, Reception(listener, own, places) as reception:
+    with _listen(host, port, deadline) as listener, RendezvousServer(listener, own, positions) as reception:
         return reception.wait(deadline, limit_seconds)
 
 
@@ -67,13 +67,13 @@ def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_sec
         try:
             connection = socket.create_connection((host, port), timeout=SILENCE_SECONDS)
             connection.sendall(to_line(dataclasses.asdict(own)))
-            # Unbuffered: what follows the meeting is read by others.
+            # Unbuffered: what follows the membership is read by others.
             while line := _read_line(connection):
                 said = json.loads(line)
                 if "error" in said:
                     raise errors.from_dict(said)
                 if "nonce" in said:
-                    met = Meeting(str(said["nonce"]), tuple(map(str, said["hosts"]))), {0: connection}
+                    met = Membership(str(said["nonce"]), tuple(map(str, said["hosts"]))), {0: connection}
                     connection = None
                     return met
                 if "refused" in said:

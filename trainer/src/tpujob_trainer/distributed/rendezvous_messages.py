@@ -51,7 +51,7 @@ class Hello:
 
 
 @dataclasses.dataclass(frozen=True)
-class Meeting:
+class Membership:
     """What everybody goes on with."""
 
     nonce: str
@@ -60,11 +60,11 @@ class Meeting:
     """Host name of each process."""
 
 
-def missing(places: Sequence[str], arrived: Mapping[int, Hello], limit_seconds: float) -> errors.PeersMissingError:
-    """The error that names each process that did not come. `places[i]` says where process i should be."""
-    absent = [f"process {i} ({places[i]})" for i in range(len(places)) if i not in arrived]
+def missing(positions: Sequence[str], arrived: Mapping[int, Hello], limit_seconds: float) -> errors.PeersMissingError:
+    """The error that names each process that did not come. `positions[i]` says where process i should be."""
+    absent = [f"process {i} ({positions[i]})" for i in range(len(positions)) if i not in arrived]
     return errors.PeersMissingError(
-        f"{len(absent)} of {len(places)} processes did not come within {limit_seconds:g} s: {', '.join(absent)}; "
+        f"{len(absent)} of {len(positions)} processes did not come within {limit_seconds:g} s: {', '.join(absent)}; "
         "see whether their pods are scheduled, and whether their logs end before this"
     )
 

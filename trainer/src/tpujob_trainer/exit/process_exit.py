@@ -27,7 +27,7 @@ from typing import NoReturn
 from tpujob_contract import ContractError, DistributedProcess, ExitCode, Process, report, termination_message
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import failure as failures
-from tpujob_trainer.distributed.failure import Failure, Standing
+from tpujob_trainer.distributed.failure import Failure, ProgressState
 from tpujob_trainer.distributed.kv_store import CoordinationError
 from tpujob_trainer.distributed.peer_monitor import ANSWER_SECONDS, Peers
 from tpujob_trainer.exit import stack_traces
@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SAME_REQUEST_SECONDS = 1.0
 """Signals closer together are one request: a terminal's Ctrl-C may come twice, directly and forwarded."""
-VERDICT_SECONDS = 5.0
+FAILURE_SECONDS = 5.0
 """Beyond the heartbeat: for one that sees a broken exchange to hear who is lost."""
-LAST_WORDS_SECONDS = 5.0
+EXIT_CALLBACK_SECONDS = 5.0
 """Limit for what is done at exit (the attempt's file on a slow bucket)."""
 STUCK_HEARTBEATS = 3
 """Heartbeats without a turn of any Python thread after which this process ends by itself; the others are gone then."""
@@ -104,7 +104,7 @@ class _Exit:
         self._watchdog: Watchdog | None = None
 
     def run(self, main: Callable[[StopRequest], int]) -> NoReturn:
-        self._hear_signals()
+        self._install_signal_handlers()
         try:
             code = int(main(self._stop))
         except SystemExit as error:
@@ -139,10 +139,10 @@ class _Exit:
                 logger.error("Stacks of all threads:\n%s", self._stop.stacks)
             if self._peers is not None:
                 self._peers.part(min(ANSWER_SECONDS, self._seconds_to_leave() / 4))
-            self._say_last_words(code, message)
-            if self._stop.parting is not None:
+            self._run_exit_callbacks(code, message)
+            if self._stop.final_report is not None:
                 with contextlib.suppress(Exception):
-                    self._leave_message(words, report.final_line(self._stop.parting()))
+                    self._leave_message(words, report.final_line(self._stop.final_report()))
             if code != ExitCode.FINISHED:
                 logger.log(logging.INFO if code == ExitCode.STOPPED else logging.ERROR, "Exit %d: %s", code, line)
             with contextlib.suppress(Exception):
@@ -156,17 +156,17 @@ class _Exit:
         if self._message_file is not None:
             termination_message.write(self._message_file, words, last_line)
 
-    def _say_last_words(self, code: int, message: str) -> None:
+    def _run_exit_callbacks(self, code: int, message: str) -> None:
         def say() -> None:
-            for word in self._stop.last_words:
+            for word in self._stop.exit_callbacks:
                 try:
                     word(code, message)
                 except Exception as error:  # noqa: BLE001 - nothing may keep the process from ending
                     logger.warning("At exit: %s", error)
 
-        speaker = threading.Thread(target=say, daemon=True, name="last-words")
+        speaker = threading.Thread(target=say, daemon=True, name="exit-callbacks")
         speaker.start()
-        speaker.join(min(LAST_WORDS_SECONDS, self._seconds_to_leave() / 2))
+        speaker.join(min(EXIT_CALLBACK_SECONDS, self._seconds_to_leave() / 2))
 
     def _seconds_to_leave(self) -> float:
         return self._stop.seconds_left() + leaving_seconds(self._stop.grace_seconds)
@@ -175,12 +175,12 @@ class _Exit:
         self._peers = peers
         _delay_aborts()
         peers.start(
-            on_verdict=self._heard,
-            standing=lambda: self._watchdog.standing() if self._watchdog else Standing(),
+            on_failure=self._receive_failure,
+            progress_state=lambda: self._watchdog.progress_state() if self._watchdog else ProgressState(),
             on_beat=lambda: faulthandler.dump_traceback_later(STUCK_HEARTBEATS * peers.heartbeat_seconds, exit=True),
         )
 
-    def _heard(self, failure: Failure) -> NoReturn:
+    def _receive_failure(self, failure: Failure) -> NoReturn:
         """Ends this process because of another one."""
         assert self._peers is not None
         code, message = failures.after(failure, self._peers.name)
@@ -191,11 +191,11 @@ class _Exit:
 
     def _watched(self, watchdog: Watchdog) -> None:
         self._watchdog = watchdog
-        watchdog.start(lambda noticed: self._stalled(noticed, watchdog.standing()))
+        watchdog.start(lambda noticed: self._stalled(noticed, watchdog.progress_state()))
 
-    def _stalled(self, noticed: str, standing: Standing) -> NoReturn:
+    def _stalled(self, noticed: str, progress_state: ProgressState) -> NoReturn:
         if self._peers is None:
-            self._end(ExitCode.STALLED, f"{noticed}: {standing}")
+            self._end(ExitCode.STALLED, f"{noticed}: {progress_state}")
         failure = Failure(self._peers.process_id, ExitCode.STALLED, noticed, "stalled")
         self._end(*failures.after(self._peers.fail(failure), self._peers.name))
 
@@ -204,13 +204,13 @@ class _Exit:
 
         Without that it is an exchange that took too long, and somebody is behind the others.
         """
-        if (failure := peers.wait(peers.heartbeat_seconds + VERDICT_SECONDS)) is not None:
-            self._heard(failure)
+        if (failure := peers.wait(peers.heartbeat_seconds + FAILURE_SECONDS)) is not None:
+            self._receive_failure(failure)
         if _TIMED_OUT.search(str(error)):
-            self._stalled(_one_line(error), self._watchdog.standing() if self._watchdog else Standing())
+            self._stalled(_one_line(error), self._watchdog.progress_state() if self._watchdog else ProgressState())
         self.leave(*explain(error))
 
-    def _hear_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         receiver, sender = socket.socketpair()
         sender.setblocking(False)
         for number in SIGNALS:
@@ -218,9 +218,9 @@ class _Exit:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         # The thread keeps `sender` open as long as it lives.
-        threading.Thread(target=self._obey, args=(receiver, sender), daemon=True, name="signals").start()
+        threading.Thread(target=self._handle_signals, args=(receiver, sender), daemon=True, name="signals").start()
 
-    def _obey(self, receiver: socket.socket, sender: socket.socket) -> NoReturn:
+    def _handle_signals(self, receiver: socket.socket, sender: socket.socket) -> NoReturn:
         asked_at = 0.0
         while True:
             receiver.settimeout(max(self._stop.seconds_left(), 0.001) if self._stop.requested else None)

@@ -33,8 +33,8 @@ class StopRequest:
         self._on_watched = on_watched
         self._deadline: float | None = None
         self._in_loop = threading.Event()
-        self.last_words: list[AtExit] = []
-        self.parting: Callable[[], Mapping[str, Any]] | None = None
+        self.exit_callbacks: list[AtExit] = []
+        self.final_report: Callable[[], Mapping[str, Any]] | None = None
         """The last report, for the termination message."""
         self.stacks: str | None = None
         """Of all threads, once the process ends because it has stalled."""
@@ -61,9 +61,9 @@ class StopRequest:
         """Whether the loop looks at `requested`."""
         return self._in_loop.is_set()
 
-    def at_exit(self, last_word: AtExit) -> None:
+    def at_exit(self, exit_callback: AtExit) -> None:
         """Has something done with the exit code and message before the process is gone."""
-        self.last_words.append(last_word)
+        self.exit_callbacks.append(exit_callback)
 
     def joined(self, peers: Peers) -> None:
         """From here on a failure of this process is told to the others, and one of theirs ends this process at once.

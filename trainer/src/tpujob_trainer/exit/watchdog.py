@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Annotated, Protocol
 
 from tpujob_trainer.config_parsing import Range
-from tpujob_trainer.distributed.failure import Standing
+from tpujob_trainer.distributed.failure import ProgressState
 from tpujob_trainer.exit import stack_traces
 
 LEAST_STEP_SECONDS = 300.0
@@ -46,7 +46,7 @@ class Watched(Protocol):
     """The part of the report that is looked at."""
 
     @property
-    def turns(self) -> int:
+    def progress_count(self) -> int:
         """Signs of progress so far."""
 
     @property
@@ -66,7 +66,7 @@ class Watchdog:
         self._report = report
         self._config = config
         self._clock = clock
-        self._turns = report.turns
+        self._progress_count = report.progress_count
         self._since = clock()
         self._last: tuple[str, int] = (report.phase, report.step)
         self._steps: deque[float] = deque(maxlen=REMEMBERED_STEPS)
@@ -84,12 +84,12 @@ class Watchdog:
 
     def look(self) -> str | None:
         """What is wrong, as "no progress for 300 s"; None while all is well."""
-        now, turns = self._clock(), self._report.turns
-        if turns != self._turns:
+        now, progress_count = self._clock(), self._report.progress_count
+        if progress_count != self._progress_count:
             phase, step = self._report.phase, self._report.step
             if phase == TRAINING and self._last[0] == TRAINING and step > self._last[1]:
                 self._steps.append((now - self._since) / (step - self._last[1]))
-            self._turns, self._since, self._last = turns, now, (phase, step)
+            self._progress_count, self._since, self._last = progress_count, now, (phase, step)
         limit = self.limit_seconds
         return f"no progress for {now - self._since:.0f} s" if now - self._since > limit else None
 
@@ -103,13 +103,13 @@ class Watchdog:
         usual = statistics.median(self._steps) if self._steps else 0.0
         return max(LEAST_STEP_SECONDS, USUAL_STEPS * usual)
 
-    def standing(self) -> Standing:
+    def progress_state(self) -> ProgressState:
         """How far this process has come, and what it is at. For any thread."""
         where, waits = stack_traces.main_thread()
-        return Standing(
+        return ProgressState(
             phase=self._report.phase,
             step=self._report.step,
-            turns=self._report.turns,
+            progress_count=self._report.progress_count,
             seconds=self._clock() - self._since,
             where=where,
             waits=waits,

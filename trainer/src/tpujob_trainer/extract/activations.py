@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tpujob_trainer.data.manifest.retrying_reader import PatientReader
+from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
 from tpujob_trainer.data.stream.rows import usable_rows
 from tpujob_trainer.data.text.columns import Kind
 from tpujob_trainer.data.text.tokenizer import Tokenizer
@@ -53,7 +53,9 @@ class Values:
 class Tokens:
     """Units as rows of tokens; for one thread."""
 
-    def __init__(self, reader: PatientReader, tokenizer: Tokenizer, kind: Kind, *, is_text: bool, longest: int) -> None:
+    def __init__(
+        self, reader: RetryingReader, tokenizer: Tokenizer, kind: Kind, *, is_text: bool, longest: int
+    ) -> None:
         """Reads nothing yet.
 
         Args:

@@ -12,15 +12,18 @@ import optax
 
 from tpujob_trainer import data
 from tpujob_trainer.config.resolve import ResolvedConfig
+from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.model.decoder import Model, Weights
-from tpujob_trainer.tasks.checkpointing import Saves
+from tpujob_trainer.tasks.checkpointing import Checkpointing
 from tpujob_trainer.tasks.dataset import Dataset
 from tpujob_trainer.tasks.restore_or_init import restore_or_init
 from tpujob_trainer.tasks.rollback_log import Rollbacks
-from tpujob_trainer.tasks.session import Session
+from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.batches import Assembler, Feed
-from tpujob_trainer.train.loop import Ending, Interlude, Loop
-from tpujob_trainer.train.nonfinite import NonFiniteError, SkipBudget, Without, batches_to_leave_out, go_back_below
+from tpujob_trainer.train.loop import Ending, Hook, Loop
+from tpujob_trainer.train.nonfinite import NonFiniteError, SkipBatches, SkipBudget, batches_to_leave_out, go_back_below
 from tpujob_trainer.train.step import TrainState, TrainStep
 from tpujob_trainer.train.step_logger import Progress
 
@@ -34,20 +37,23 @@ COMMIT_LIMIT_SECONDS = 600.0
 class Training:
     """All that the loop is put together from."""
 
-    session: Session
-    run: ResolvedConfig
+    runtime: Runtime
+    report: Report
+    metrics: Metrics
+    stop: StopRequest
+    config: ResolvedConfig
     model: Model
     optimizer: optax.GradientTransformation
     dataset: Dataset
-    saves: Saves
+    checkpointing: Checkpointing
     rollbacks: Rollbacks
     train_step: TrainStep
     weights_are_finite: Callable[[Weights], jax.Array]
     assembler: Assembler
     progress: Progress
-    interludes: Sequence[Interlude]
+    hooks: Sequence[Hook]
 
-    def to_the_end(self, state: TrainState, position: np.ndarray | None) -> Ending:
+    def run(self, state: TrainState, position: np.ndarray | None) -> Ending:
         """Trains until all steps are done or a process is asked to stop.
 
         Args:
@@ -67,55 +73,52 @@ class Training:
             state, position = self._go_back(found, first=first, taken=taken)
 
     def _loop(self, state: TrainState, position: np.ndarray | None, *, first: int, taken: int) -> Ending:
-        run, dataset, checkpoints = self.run, self.dataset, self.saves.checkpoints
+        config, dataset = self.config, self.dataset
         with data.BatchLoader(
             dataset.manifest,
             dataset.tokenizer,
             dataset.plan,
-            run.sequence_length,
+            config.sequence_length,
             rows=self.assembler.rows,
             state=position,
         ) as loader:
-            batches = Without(loader, taken=taken, left_out=self.rollbacks.left_out)
+            batches = SkipBatches(loader, taken=taken, left_out=self.rollbacks.left_out)
             loop = Loop(
                 train_step=self.train_step,
                 feed=Feed(batches, self.assembler, loader.state),
                 weights_are_finite=self.weights_are_finite,
-                skips=SkipBudget(run.non_finite),
-                saver=checkpoints,
-                config=run.checkpoint,
-                clock=self.saves.clock,
+                skips=SkipBudget(config.non_finite),
+                saver=self.checkpointing.checkpoints,
+                policy=self.checkpointing.policy,
                 progress=self.progress,
-                stop=self.session.stop,
-                interludes=self.interludes,
-                save_seconds=lambda: self.saves.seconds,
+                hooks=self.hooks,
             )
-            self.session.stop.entered_loop()
+            self.stop.entered_loop()
             try:
-                return loop.run(state, first=first, steps=run.steps)
+                return loop.run(state, first=first, steps=config.steps)
             finally:
-                self.session.stop.left_loop()
+                self.stop.left_loop()
 
     def _go_back(self, error: NonFiniteError, *, first: int, taken: int) -> tuple[TrainState, np.ndarray | None]:
         batches = batches_to_leave_out(error.steps, first=first, taken=taken, left_out=self.rollbacks.left_out)
-        attempt = self.session.runtime.attempt_id
-        self.rollbacks.remember(error, batches, allowed=self.run.non_finite.rollbacks, attempt=attempt)
-        checkpoints = self.saves.checkpoints
+        attempt = self.runtime.attempt_id
+        self.rollbacks.remember(error, batches, allowed=self.config.non_finite.rollbacks, attempt=attempt)
+        checkpoints = self.checkpointing.checkpoints
         assert checkpoints is not None
         checkpoints.finish(COMMIT_LIMIT_SECONDS)
         state, position = restore_or_init(
-            self.session,
             checkpoints,
             self.model,
             self.optimizer,
             self.dataset.plan,
-            self.run.seed,
+            self.config.seed,
+            report=self.report,
             below=go_back_below(error.steps),
             reason=str(error),
         )
-        report = self.session.report.snapshot()
-        self.session.report.update(lost_steps=report["lost_steps"] + error.steps[-1] - int(np.asarray(state.step)))
-        self.session.metrics.rollbacks.inc()
+        lost = self.report.snapshot()["lost_steps"]
+        self.report.update(lost_steps=lost + error.steps[-1] - int(np.asarray(state.step)))
+        self.metrics.rollbacks.inc()
         logger.warning(
             "%s: went back to step %d; batches %s are left out from now on",
             error,

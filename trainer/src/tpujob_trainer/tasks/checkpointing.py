@@ -1,4 +1,4 @@
-"""The checkpoints of a session, and what is told about them in report, metrics and log."""
+"""The checkpoints of an attempt, and what report, metrics and log say about them."""
 
 from __future__ import annotations
 
@@ -8,46 +8,77 @@ from collections.abc import Mapping
 
 from tpujob_trainer.checkpoint.layout import Commit
 from tpujob_trainer.checkpoint.manager import Checkpoints, Listener
+from tpujob_trainer.checkpoint.ownership import Claim
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.distributed import versions
-from tpujob_trainer.tasks.session import Session
-from tpujob_trainer.train.save_schedule import SaveClock
+from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.exit.stop_request import StopRequest
+from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.report import Report
+from tpujob_trainer.train.save_policy import SavePolicy
 
 logger = logging.getLogger(__name__)
 
 TRY_AGAIN_SECONDS = 60.0
 """After a save that failed."""
 PASSED_OVER_SECONDS = 10.0
-"""After one that was not begun, since storage was busy with the one before."""
+"""After one that was not started, because storage was busy with the one before."""
 
 
-class Saves:
-    """The checkpoints of the session, and what becomes of them in report, metrics and log."""
+class Checkpointing:
+    """The checkpoints of an attempt, when states are saved, and what report and metrics say about it."""
 
-    def __init__(self, session: Session, run: ResolvedConfig, described: Mapping[str, str | int]) -> None:
+    def __init__(
+        self,
+        run: ResolvedConfig,
+        described: Mapping[str, str | int],
+        *,
+        directory: str | None,
+        claim: Claim | None,
+        runtime: Runtime,
+        report: Report,
+        metrics: Metrics,
+        stop: StopRequest,
+    ) -> None:
+        """Nothing is read or written yet.
+
+        Args:
+            run: The configuration.
+            described: All that the batches depend on; kept with every checkpoint.
+            directory: Where checkpoints go; None: nowhere.
+            claim: The right to write there.
+            runtime: This process among the others.
+            report: Is told what was committed and what failed.
+            metrics: Counts it.
+            stop: Whether this process is asked to stop.
+        """
         self.checkpoints: Checkpoints | None = None
-        self.clock = SaveClock(run.checkpoint, decides=session.runtime.is_lead and session.directory is not None)
-        """Process 0's, which asks for saves."""
-        self._session = session
-        if session.directory:
-            metrics = session.metrics
-            metrics.checkpoint_interval_seconds.set(run.checkpoint.every_seconds)
+        self.policy = SavePolicy(
+            run.checkpoint,
+            stop,
+            decides=runtime.is_lead and directory is not None,
+            measured_seconds=lambda: self.checkpoints.save_seconds if self.checkpoints else 0.0,
+        )
+        self._runtime = runtime
+        self._report = report
+        self._metrics = metrics
+        if directory:
             self.checkpoints = Checkpoints(
-                session.directory,
+                directory,
                 retention=Retention(
                     last=run.checkpoint.keep,
                     every_steps=run.checkpoint.keep_every_steps,
                     best=run.checkpoint.keep_best,
                     best_metric=run.checkpoint.best_metric,
                 ),
-                runtime=session.runtime,
+                runtime=runtime,
                 limit_seconds=run.checkpoint.timeout_seconds,
                 fail_after_seconds=run.checkpoint.fail_after_seconds,
                 metadata={
                     "configuration": json.loads(run.as_json()),
                     "data": dict(described),
-                    "processes": session.runtime.num_processes,
+                    "processes": runtime.num_processes,
                     "versions": versions.versions(),
                 },
                 listener=Listener(
@@ -57,48 +88,43 @@ class Saves:
                     passed_over=self._passed_over,
                     unusable=self._unusable,
                 ),
-                verify_claim=session.claim.verify if session.claim else lambda: None,
-                confirm_claim=session.claim.confirm if session.claim else lambda: None,
+                verify_claim=claim.verify if claim else lambda: None,
+                confirm_claim=claim.confirm if claim else lambda: None,
             )
 
-    @property
-    def seconds(self) -> float:
-        """What a save takes, as far as is known; 0 while none is measured."""
-        return self.checkpoints.save_seconds if self.checkpoints else 0.0
-
     def _committed(self, commit: Commit, seconds: float) -> None:
-        self._tell_measured()
-        self._session.metrics.checkpoint_commit_seconds.observe(seconds)
-        self._session.report.update(
+        self._record_metrics()
+        self._metrics.checkpoint_commit_seconds.observe(seconds)
+        self._report.update(
             committed_step=commit.step,
             committed_time=commit.time,
             checkpoint_failing_since=None,
             checkpoint_message=None,
         )
-        if self._session.runtime.is_lead:
+        if self._runtime.is_lead:
             logger.info("Committed the checkpoint of step %d after %.1f s", commit.step, seconds)
 
-    def _tell_measured(self) -> None:
+    def _record_metrics(self) -> None:
         """States are evaluated after they are saved: what was found then is kept with the checkpoint of that step."""
         assert self.checkpoints is not None
-        facts = self._session.report.snapshot()
+        facts = self._report.snapshot()
         step, loss = facts.get("evaluation_step"), facts.get("evaluation_loss")
         if step is not None and loss is not None:
-            self.checkpoints.measured(step, {"evaluation_loss": loss})
+            self.checkpoints.record_metrics(step, {"evaluation_loss": loss})
 
     def _failed(self, step: int, why: str) -> None:
         assert self.checkpoints is not None
-        self._session.metrics.checkpoint_failures.inc()
-        self._session.report.update(
+        self._metrics.checkpoint_failures.inc()
+        self._report.update(
             checkpoint_failing_since=self.checkpoints.failing_since,
             checkpoint_message=f"the checkpoint of step {step} failed: {why}",
         )
-        self.clock.try_again(in_seconds=TRY_AGAIN_SECONDS)
+        self.policy.try_again(in_seconds=TRY_AGAIN_SECONDS)
 
     def _passed_over(self, step: int, why: str) -> None:
-        self._session.metrics.checkpoints_passed_over.inc()
-        self.clock.try_again(in_seconds=PASSED_OVER_SECONDS)
+        self._metrics.checkpoints_passed_over.inc()
+        self.policy.try_again(in_seconds=PASSED_OVER_SECONDS)
 
     def _unusable(self, step: int, why: str) -> None:
-        self._session.metrics.checkpoints_unusable.inc()
-        self._session.report.update(checkpoint_message=f"the checkpoint of step {step} cannot be used: {why}")
+        self._metrics.checkpoints_unusable.inc()
+        self._report.update(checkpoint_message=f"the checkpoint of step {step} cannot be used: {why}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.config.resolve import ResolvedConfig
-from tpujob_trainer.tasks.session import Session
+from tpujob_trainer.distributed.initialize import Runtime
 
 MANIFEST_LIMIT_SECONDS = 3600.0
 """For process 0 to read the footers of all files."""
@@ -31,14 +31,16 @@ class Dataset:
     """All that the batches depend on; kept with every checkpoint."""
 
 
-def training_data(session: Session, run: ResolvedConfig, tokenizer: data.Tokenizer) -> Dataset:
+def training_data(
+    run: ResolvedConfig, tokenizer: data.Tokenizer, *, directory: str | None, runtime: Runtime
+) -> Dataset:
     """The run's data; where a checkpoint is there, exactly what it was trained on so far.
 
     Raises:
         ConfigurationError: the batches would not be those that the run began with; the field is named.
     """
-    manifest = shared_manifest(session, run.data, batch_size=run.batch_size)
-    begun = _begun_with(session)
+    manifest = shared_manifest(run.data, batch_size=run.batch_size, directory=directory, runtime=runtime)
+    begun = _begun_with(directory, runtime)
     if begun:
         data.require_same_batch_size(begun, run.batch_size)
     lanes = int(begun["lanes"]) if begun else None
@@ -49,9 +51,8 @@ def training_data(session: Session, run: ResolvedConfig, tokenizer: data.Tokeniz
     return Dataset(manifest, tokenizer, plan, described)
 
 
-def _begun_with(session: Session) -> Mapping[str, str | int] | None:
+def _begun_with(directory: str | None, runtime: Runtime) -> Mapping[str, str | int] | None:
     """What the newest checkpoint says about its data; None where there is no checkpoint."""
-    directory = session.directory
     if directory is None:
         return None
 
@@ -62,27 +63,27 @@ def _begun_with(session: Session) -> Mapping[str, str | int] | None:
             raise ownership.unusable(directory, error) from error
         return found.get("data") if found else None
 
-    begun: Mapping[str, str | int] | None = session.runtime.coordination.lead_decides(
+    begun: Mapping[str, str | int] | None = runtime.coordination.lead_decides(
         "data/begun", read, limit_seconds=METADATA_LIMIT_SECONDS
     )
     return begun
 
 
 def shared_manifest(
-    session: Session, config: data.DataConfig, *, batch_size: int, folder: str | None = None
+    config: data.DataConfig, *, batch_size: int, directory: str | None, runtime: Runtime, folder: str | None = None
 ) -> data.Manifest:
     """The data's units, for all processes and attempts.
 
     Args:
-        session: whose checkpoint directory keeps them. Without one every process looks for itself.
         config: which data.
         batch_size: rows of a global batch.
+        directory: the checkpoint directory, which keeps them. Without one every process looks for itself.
+        runtime: this process among the others.
         folder: of the checkpoint directory; None: the directory itself.
 
     Raises:
         DataChangedError: the data is not what it was when the run began.
     """
-    directory = session.directory
     if directory is None:
         return data.make_manifest(config, batch_size=batch_size)
     if "://" not in directory:
@@ -94,7 +95,7 @@ def shared_manifest(
         return json.dumps([manifest.fingerprint, [source.root for source in manifest.sources]])
 
     name = f"manifest/{folder}" if folder else "manifest"
-    decided = session.runtime.coordination.lead_decides(name, make, limit_seconds=MANIFEST_LIMIT_SECONDS)
+    decided = runtime.coordination.lead_decides(name, make, limit_seconds=MANIFEST_LIMIT_SECONDS)
     fingerprint, roots = json.loads(decided)
     kept = data.read_manifest(where, config, roots=roots)
     assert kept is not None

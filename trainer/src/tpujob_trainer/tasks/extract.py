@@ -21,7 +21,7 @@ from tpujob_trainer import data
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
 from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.manifest.retrying_reader import PatientReader
+from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
 from tpujob_trainer.data.text.documents import kind_of
 from tpujob_trainer.distributed.versions import CODE, INSTALLED, versions
 from tpujob_trainer.errors import ConfigurationError
@@ -106,7 +106,7 @@ def _extract(
     forward = _forward(config, extract, shape, sites)
     worker.report.enter("compiling")
     batch = _batch(config, forward, length)
-    reader = PatientReader(UnitReader(manifest), config.data.retry_seconds)
+    reader = RetryingReader(UnitReader(manifest), config.data.retry_seconds)
     column = manifest.sources[0].column
     first = units.first_samples(manifest)
     work = Activations(

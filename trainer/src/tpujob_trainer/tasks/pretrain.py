@@ -16,13 +16,15 @@ from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.tasks.attempt import Training
-from tpujob_trainer.tasks.checkpointing import Saves
+from tpujob_trainer.tasks.checkpointing import Checkpointing
+from tpujob_trainer.tasks.compiler import Compiler
 from tpujob_trainer.tasks.dataset import training_data
-from tpujob_trainer.tasks.hooks import make_interludes
+from tpujob_trainer.tasks.hooks import make_hooks
 from tpujob_trainer.tasks.restore_or_init import restore_or_init
 from tpujob_trainer.tasks.rollback_log import Rollbacks
 from tpujob_trainer.tasks.session import Session
 from tpujob_trainer.tasks.trackers import make_trackers
+from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.batches import Assembler
 from tpujob_trainer.train.flops import training_flops_per_token, utilisation
 from tpujob_trainer.train.generate import prompt_tokens
@@ -32,6 +34,8 @@ from tpujob_trainer.train.step_logger import Progress
 
 logger = logging.getLogger(__name__)
 
+TRACKERS_EXIT_SECONDS = 3.0
+"""For the trackers to write what is left, when the process ends out of order."""
 TRACKERS_SECONDS = 10.0
 """For the trackers to tell what is left, at the end. Less than the other processes wait."""
 
@@ -57,20 +61,32 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
     prompt = prompt_tokens(run.sample, tokenizer, sequence_length=run.sequence_length) if run.sample else []
     model = Model(run.model, mesh)
     _tell(session, run, model)
-    dataset = training_data(session, run, tokenizer)
+    runtime, report, directory = session.runtime, session.report, session.directory
+    compiler = Compiler(runtime, report)
+    dataset = training_data(run, tokenizer, directory=directory, runtime=runtime)
     schedule = make_schedule(run.optimizer, steps=run.steps)
     optimizer = make_optimizer(run.optimizer, schedule)
-    saves = Saves(session, run, dataset.described)
-    rollbacks = Rollbacks(session.directory, session.runtime.coordination)
+    checkpointing = Checkpointing(
+        run,
+        dataset.described,
+        directory=directory,
+        claim=session.claim,
+        runtime=runtime,
+        report=report,
+        metrics=session.metrics,
+        stop=session.stop,
+    )
+    checkpoints = checkpointing.checkpoints
+    rollbacks = Rollbacks(directory, runtime.coordination)
 
-    state, position = restore_or_init(session, saves.checkpoints, model, optimizer, dataset.plan, run.seed)
+    state, position = restore_or_init(checkpoints, model, optimizer, dataset.plan, run.seed, report=report)
     first = int(np.asarray(state.step))
     session.goodput.restored(first)
     if first >= run.steps:
-        return _already_complete(session, first, f"{first} of {run.steps} steps", "raise spec.trainer.steps or tokens")
+        return _already_complete(report, first, f"{first} of {run.steps} steps", "raise spec.trainer.steps or tokens")
     if position is not None and data.has_ended(position, dataset.plan):
-        return _already_complete(session, first, f"all {run.data.epochs} epochs of its data", "begin another run")
-    train_step = session.compiled(
+        return _already_complete(report, first, f"all {run.data.epochs} epochs of its data", "begin another run")
+    train_step = compiler.compile(
         "step",
         make_train_step(
             model,
@@ -83,13 +99,14 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
         abstract_batch(model, run.batch_size, run.sequence_length),
     )
     assembler = Assembler(mesh, run.batch_size, dataset.plan.lanes)
-    trackers = make_trackers(session, run, first_step=first)
+    trackers = make_trackers(run, directory=directory, runtime=runtime, metrics=session.metrics, first_step=first)
+    session.stop.at_exit(lambda code, message: trackers.close(TRACKERS_EXIT_SECONDS))
     progress = Progress(
-        session.report,
+        report,
         session.metrics,
         steps=run.steps,
         log_every_steps=run.log_every_steps,
-        is_lead=session.runtime.is_lead,
+        is_lead=runtime.is_lead,
         mfu=functools.partial(
             utilisation,
             flops_per_token=training_flops_per_token(run.model, run.sequence_length),
@@ -98,28 +115,33 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
         ),
         trackers=trackers,
     )
-    interludes = make_interludes(session, run, model, dataset, assembler, progress, prompt)
+    hooks = make_hooks(
+        run, model, dataset, assembler, progress, prompt, compiler=compiler, directory=directory, runtime=runtime
+    )
     training = Training(
-        session=session,
-        run=run,
+        runtime=runtime,
+        report=report,
+        metrics=session.metrics,
+        stop=session.stop,
+        config=run,
         model=model,
         optimizer=optimizer,
         dataset=dataset,
-        saves=saves,
+        checkpointing=checkpointing,
         rollbacks=rollbacks,
         train_step=train_step,
         weights_are_finite=make_finite_check(model),
         assembler=assembler,
         progress=progress,
-        interludes=interludes,
+        hooks=hooks,
     )
-    ending = training.to_the_end(state, position)
+    ending = training.run(state, position)
     trackers.close(TRACKERS_SECONDS)
     if not ending.has_finished:
         logger.info("Step %d of %d: stopped as asked", ending.step, run.steps)
         return ExitCode.STOPPED
-    if saves.checkpoints:
-        saves.checkpoints.close()
+    if checkpoints:
+        checkpoints.close()
     logger.info("Finished: %d steps, %d tokens", ending.step, ending.step * run.tokens_per_step)
     return ExitCode.FINISHED
 
@@ -141,8 +163,8 @@ def _tell(session: Session, run: ResolvedConfig, model: Model) -> None:
         logger.warning("spec.checkpointDir is not set: this run saves nothing, and cannot be resumed")
 
 
-def _already_complete(session: Session, step: int, has: str, to_train_on: str) -> int:
+def _already_complete(report: Report, step: int, has: str, to_train_on: str) -> int:
     message = f"complete: the checkpoint has {has}, nothing is left to do; to train on, {to_train_on}"
     logger.info("%s", message)
-    session.report.update(step=step, message=message)
+    report.update(step=step, message=message)
     return ExitCode.FINISHED

@@ -1,4 +1,4 @@
-"""What a session trains from: the newest checkpoint that all processes can read, else fresh weights."""
+"""What an attempt trains from: the newest checkpoint that all processes can read, else fresh weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpujob_trainer import data
 from tpujob_trainer.checkpoint.manager import Checkpoints
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.partitioning import REPLICATED
-from tpujob_trainer.tasks.session import Session
+from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.loop import BATCHES, checkpoint_tree
 from tpujob_trainer.train.step import TrainState, abstract_state, init_state
 
@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 
 
 def restore_or_init(
-    session: Session,
     checkpoints: Checkpoints | None,
     model: Model,
     optimizer: optax.GradientTransformation,
     plan: data.LanePlan,
     seed: int,
     *,
+    report: Report,
     below: int | None = None,
     reason: str = "",
 ) -> tuple[TrainState, np.ndarray | None]:
@@ -39,7 +39,7 @@ def restore_or_init(
     that keep them. With `below` only steps before that one; later ones are set aside for the `reason`.
     """
     if checkpoints:
-        session.report.enter("restoring")
+        report.enter("restoring")
         position = jax.ShapeDtypeStruct(
             data.state_shape(plan), np.int32, sharding=NamedSharding(model.mesh, REPLICATED)
         )
@@ -48,13 +48,11 @@ def restore_or_init(
         restored = checkpoints.restore(checkpoint_tree(abstract_state(model, optimizer), position), check=_same_batches)
         if restored is not None:
             step, tree = restored
-            session.report.update(
-                step=step, restored_from=step, committed_step=step, committed_time=checkpoints.committed_time
-            )
+            report.update(step=step, restored_from=step, committed_step=step, committed_time=checkpoints.committed_time)
             logger.info("Restored the checkpoint of step %d", step)
             state = TrainState(step=tree["step"], weights=tree["weights"], optimizer=tree["optimizer"])
             return state, np.asarray(tree["data"])
-    session.report.enter("compiling")
+    report.enter("compiling")
     return init_state(model, optimizer, seed), None
 
 

@@ -1,12 +1,11 @@
-"""What a task needs around its work: the other processes, the report, the checkpoint directory, the attempt's file."""
+"""What a task starts and ends with: the other processes, the report, the checkpoint directory, the attempt's file."""
 
 from __future__ import annotations
 
 import datetime
 import logging
-import time
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import jax
 
@@ -27,9 +26,6 @@ from tpujob_trainer.telemetry.process import process_age
 from tpujob_trainer.telemetry.report import Report
 
 logger = logging.getLogger(__name__)
-
-COMPILE_LIMIT_SECONDS = 1800.0
-"""For the slowest process to compile."""
 
 
 @dataclass(frozen=True)
@@ -98,26 +94,12 @@ class Session:
         slices = process.slices if isinstance(process, DistributedProcess) else 1
         account = Goodput(directory, report, keeps_file=runtime.is_lead)
         session = cls(runtime, directory, slices, stop, report, metrics, claim, attempt, account)
-        stop.at_exit(session._last_words)
+        stop.at_exit(session._at_exit)
         if runtime.is_lead:
-            stop.parting = report.snapshot
+            stop.final_report = report.snapshot
         if attempt:
             attempt.write(report.snapshot())
         return session
-
-    def compiled(self, name: str, jitted: Any, *abstract: Any) -> Any:
-        """The compiled function, once all processes have it.
-
-        Who compiles faster would wait for the others in an exchange between devices, which has limits of its own (30 s
-        over gloo).
-        """
-        self.report.enter("compiling")
-        began = time.monotonic()
-        compiled = jitted.lower(*abstract).compile()
-        if self.runtime.is_lead:
-            logger.info("Compiled the %s in %.1f s", name, time.monotonic() - began)
-        self.runtime.coordination.barrier(f"compiled/{name}", limit_seconds=COMPILE_LIMIT_SECONDS)
-        return compiled
 
     def end(self) -> None:
         """Leaves together with the others, for a run that ends in order."""
@@ -125,7 +107,7 @@ class Session:
         if self.claim:
             self.claim.close()
 
-    def _last_words(self, code: int, message: str) -> None:
+    def _at_exit(self, code: int, message: str) -> None:
         phases: dict[int, Phase] = {ExitCode.FINISHED: "finished", ExitCode.STOPPED: "stopping"}
         self.report.enter(phases.get(code, "failed"))
         if code != ExitCode.FINISHED:

@@ -1,4 +1,4 @@
-"""The trackers of a session, from the configuration."""
+"""The trackers of a run, from the configuration."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import json
 from tpujob_trainer import errors
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import BLOCK
-from tpujob_trainer.tasks.session import Session
+from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.samples_file import SamplesFile
 from tpujob_trainer.telemetry.trackers import Background, Tracker, Trackers
 
 LIMIT_SECONDS = 60.0
-LAST_WORDS_SECONDS = 3.0
-"""To tell what is left when the process ends out of order."""
 
 
-def make_trackers(session: Session, run: ResolvedConfig, *, first_step: int) -> Trackers:
+def make_trackers(
+    run: ResolvedConfig, *, directory: str | None, runtime: Runtime, metrics: Metrics, first_step: int
+) -> Trackers:
     """The trackers that are configured, and samples.jsonl; nothing on any process but 0.
 
     Raises:
         ConfigurationError: a package is not installed on process 0, or there is no place for the files.
     """
-    session.runtime.coordination.lead_decides("trackers", lambda: _check(session, run), limit_seconds=LIMIT_SECONDS)
-    if not session.runtime.is_lead:
+    runtime.coordination.lead_decides("trackers", lambda: _check(run, directory), limit_seconds=LIMIT_SECONDS)
+    if not runtime.is_lead:
         return Trackers()
-    directory, configured = session.directory, run.trackers
+    configured = run.trackers
 
     def lost(name: str) -> None:
-        session.metrics.tracker_failures.labels(tracker=name).inc()
+        metrics.tracker_failures.labels(tracker=name).inc()
 
     made = []
     if directory and run.sample:
@@ -58,12 +59,10 @@ def make_trackers(session: Session, run: ResolvedConfig, *, first_step: int) -> 
             )
 
         made.append(Background("wandb", wandb, lost=lost))
-    trackers = Trackers(made)
-    session.stop.at_exit(lambda code, message: trackers.close(LAST_WORDS_SECONDS))
-    return trackers
+    return Trackers(made)
 
 
-def _check(session: Session, run: ResolvedConfig) -> None:
+def _check(run: ResolvedConfig, directory: str | None) -> None:
     configured = run.trackers
     if configured is None:
         return
@@ -73,7 +72,7 @@ def _check(session: Session, run: ResolvedConfig) -> None:
                 f"{BLOCK}.trackers: the package {package} is not installed in this image; install it there "
                 f"(pip install {package.lower()}), or leave the tracker out"
             )
-    if configured.tensorboard and configured.tensorboard.directory is None and session.directory is None:
+    if configured.tensorboard and configured.tensorboard.directory is None and directory is None:
         raise errors.ConfigurationError(
             f"{BLOCK}.trackers.tensorboard.directory: required, since spec.checkpointDir is not set"
         )

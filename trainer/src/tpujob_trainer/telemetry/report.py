@@ -60,7 +60,7 @@ class Report:
         self._seconds: dict[str, float] = {}
         self._since = clock() - age
         self._live: list[Callable[[], dict[str, Any]]] = []
-        self._turns = 0
+        self._progress_count = 0
 
     def update(self, **facts: Any) -> None:
         """Replaces facts by name.
@@ -73,7 +73,7 @@ class Report:
             raise KeyError(f"a report has no {', '.join(unknown)}")
         with self._lock:
             self._facts.update(facts)
-            self._turns += "step" in facts
+            self._progress_count += "step" in facts
             if self._facts["loss_first"] is None:
                 self._facts["loss_first"] = self._facts["loss"]
 
@@ -82,7 +82,7 @@ class Report:
         with self._lock:
             self._account()
             self._facts["phase"] = phase
-            self._turns += 1
+            self._progress_count += 1
 
     @contextlib.contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
@@ -111,12 +111,12 @@ class Report:
     def tick(self) -> None:
         """Says that a long phase goes on."""
         with self._lock:
-            self._turns += 1
+            self._progress_count += 1
 
     @property
-    def turns(self) -> int:
+    def progress_count(self) -> int:
         """Signs of progress so far: steps and changes of phase. The watchdog looks whether they go on."""
-        return self._turns
+        return self._progress_count
 
     def follow(self, live: Callable[[], dict[str, Any]]) -> None:
         """Have facts asked for whenever somebody looks: those that matter most while the loop does not turn."""

@@ -16,7 +16,7 @@ from tpujob_trainer.data import LocalBatch, batches_digest
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.partitioning import REPLICATED, ROWS
 from tpujob_trainer.train.step import Batch
-from tpujob_trainer.train.step_flags import Signals
+from tpujob_trainer.train.step_flags import StepFlags
 
 _DISAGREE = np.int32(-1)
 """In all columns of a lane of which processes say different things; a lane has delivered no such number of batches."""
@@ -69,7 +69,7 @@ class Assembler:
 
         return jax.make_array_from_callback((self._batch_size, *local.shape[1:]), self._sharding, part)
 
-    def batch(self, local: LocalBatch, signals: Signals) -> Batch:
+    def batch(self, local: LocalBatch, signals: StepFlags) -> Batch:
         """The batch as the step takes it."""
         return Batch(
             inputs=self.array(local.inputs),
@@ -121,13 +121,13 @@ class Feed:
         self.wait_seconds = 0.0
         """Time spent waiting for the loader so far."""
 
-    def take(self, say: Callable[[], Signals]) -> Batch:
+    def take(self, get_flags: Callable[[], StepFlags]) -> Batch:
         """The next batch, with what this process has to say once it is there; waits for the loader."""
         began = time.monotonic()
         local = next(self._loader)
         self.wait_seconds += time.monotonic() - began
         self._position = local.state
-        return self._assembler.batch(local, dataclasses.replace(say(), batches_left=local.batches_left))
+        return self._assembler.batch(local, dataclasses.replace(get_flags(), batches_left=local.batches_left))
 
     def position(self) -> Position:
         """Belongs into the checkpoint of the present state. All processes call it alike."""

@@ -21,7 +21,7 @@ from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.train.batches import Assembler
 from tpujob_trainer.train.eval_step import EvaluationStep, RowLosses
 from tpujob_trainer.train.step import Batch, TrainState
-from tpujob_trainer.train.step_flags import Signals, unpack
+from tpujob_trainer.train.step_flags import StepFlags, unpack
 from tpujob_trainer.train.step_logger import Progress
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Evaluated:
 
 
 class Evaluation:
-    """Evaluates the state that it is given; an interlude of the loop."""
+    """Evaluates the state that it is given; a hook of the loop."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class Evaluation:
         self._assembler = assembler
         self._progress = progress
 
-    def run(self, step: int, state: TrainState, say: Callable[[], Signals]) -> None:
-        """Evaluates and tells; `say` is what this process has to tell the others."""
+    def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
+        """Evaluates and tells; `get_flags` is what this process has to tell the others."""
         with self._progress.pause("evaluating"), self._open() as batches:
-            of_all = (self._assembler.batch(local, say()) for local in batches)
+            of_all = (self._assembler.batch(local, get_flags()) for local in batches)
             found = evaluate(self._step, state.weights, of_all, self._progress.tick)
         if found is None:
             logger.info("Step %d: evaluation left, asked to stop", step)
@@ -86,7 +86,7 @@ def evaluate(
     tokens = 0
     unread: RowLosses | None = None
 
-    def read(of: RowLosses) -> Signals:
+    def read(of: RowLosses) -> StepFlags:
         nonlocal tokens
         counts = np.asarray(of.tokens)
         losses.extend(np.asarray(of.losses)[counts > 0].tolist())

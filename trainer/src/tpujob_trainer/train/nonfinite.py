@@ -89,7 +89,7 @@ def batches_to_leave_out(steps: tuple[int, ...], *, first: int, taken: int, left
     ]
 
 
-class Without:
+class SkipBatches:
     """The loader's batches without some. They are read and count in the data position: only no step sees them."""
 
     def __init__(self, loader: Iterator[LocalBatch], *, taken: int, left_out: Collection[int]) -> None:
@@ -98,7 +98,7 @@ class Without:
         self.taken = taken
         self._left_out = left_out
 
-    def __iter__(self) -> Without:
+    def __iter__(self) -> SkipBatches:
         return self
 
     def __next__(self) -> LocalBatch:

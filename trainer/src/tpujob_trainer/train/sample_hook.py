@@ -11,14 +11,14 @@ from tpujob_trainer.data import Tokenizer
 from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.train.generate import until_end
 from tpujob_trainer.train.step import TrainState
-from tpujob_trainer.train.step_flags import Signals
+from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress
 
 Sampler = Callable[[Weights], jax.Array]
 
 
 class Samples:
-    """Has the present model write; an interlude of the loop."""
+    """Has the present model write; a hook of the loop."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Samples:
         self._progress = progress
         self._prompt = prompt
 
-    def run(self, step: int, state: TrainState, say: Callable[[], Signals]) -> None:
+    def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
         """Writes a text and tells it."""
         if self._sampler is None:
             self._sampler = self._compiled()

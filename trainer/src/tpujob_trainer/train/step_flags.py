@@ -16,7 +16,7 @@ HORIZON_SECONDS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signals:
+class StepFlags:
     """Of one process when given; of all processes when read."""
 
     stop: bool = False
@@ -37,11 +37,11 @@ class Signals:
         return np.array(numbers, np.int32)
 
 
-def unpack(columns: np.ndarray) -> Signals:
+def unpack(columns: np.ndarray) -> StepFlags:
     """What all processes said together."""
     stop, spent, save, save_seconds, batches_left = (int(value) for value in columns)
     left = HORIZON_SECONDS - spent
-    return Signals(
+    return StepFlags(
         stop=bool(stop),
         seconds_left=float("inf") if left == HORIZON_SECONDS else float(left),
         save=bool(save),

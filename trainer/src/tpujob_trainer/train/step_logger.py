@@ -17,13 +17,13 @@ from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.telemetry.trackers import Trackers
 from tpujob_trainer.train.step import StepMetrics
-from tpujob_trainer.train.step_flags import Signals, unpack
+from tpujob_trainer.train.step_flags import StepFlags, unpack
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Finding:
+class StepResult:
     """The metrics of one step as numbers of the host."""
 
     step: int
@@ -32,7 +32,7 @@ class Finding:
     gradient_norm: float
     learning_rate: float
     tokens: int
-    signals: Signals
+    flags: StepFlags
 
     @property
     def is_finite(self) -> bool:
@@ -40,15 +40,15 @@ class Finding:
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
-def read(step: int, metrics: StepMetrics) -> Finding:
+def read(step: int, metrics: StepMetrics) -> StepResult:
     """The numbers of a step; waits until the devices have done it."""
-    return Finding(
+    return StepResult(
         step=step,
         loss=float(np.asarray(metrics.loss)),
         gradient_norm=float(np.asarray(metrics.gradient_norm)),
         learning_rate=float(np.asarray(metrics.learning_rate)),
         tokens=int(np.asarray(metrics.tokens)),
-        signals=unpack(np.asarray(metrics.signals)),
+        flags=unpack(np.asarray(metrics.signals)),
     )
 
 
@@ -80,24 +80,24 @@ class Progress:
         self._window_tokens = 0
         self._is_first = True
 
-    def record(self, finding: Finding, *, data_wait_seconds: float) -> None:
+    def record(self, result: StepResult, *, data_wait_seconds: float) -> None:
         """Tells of a step. The first one of an attempt is not timed: it holds the compile."""
         now = self._clock()
         self._metrics.heartbeat()
-        self._metrics.tokens.inc(finding.tokens)
+        self._metrics.tokens.inc(result.tokens)
         self._attempt_steps += 1
-        self._report.update(step=finding.step, attempt_steps=self._attempt_steps, data_wait_seconds=data_wait_seconds)
-        if finding.is_finite:
-            self._report.update(loss=finding.loss, gradient_norm=finding.gradient_norm)
+        self._report.update(step=result.step, attempt_steps=self._attempt_steps, data_wait_seconds=data_wait_seconds)
+        if result.is_finite:
+            self._report.update(loss=result.loss, gradient_norm=result.gradient_norm)
         if self._is_first:
             self._report.enter("training")
             self._window_began = now
         else:
             self._metrics.step_seconds.observe(now - self._last)
-            self._window_tokens += finding.tokens
+            self._window_tokens += result.tokens
         self._last = now
-        if finding.step % self._every == 0 or finding.step == self._steps or self._is_first:
-            self._tell(finding, now)
+        if result.step % self._every == 0 or result.step == self._steps or self._is_first:
+            self._tell(result, now)
         self._is_first = False
 
     @contextlib.contextmanager
@@ -115,14 +115,14 @@ class Progress:
         self._metrics.heartbeat()
         self._report.tick()
 
-    def skipped(self, finding: Finding, *, count: int) -> None:
+    def skipped(self, result: StepResult, *, count: int) -> None:
         """Tells of a step that was not finite and changed nothing, the `count`-th within the window."""
         self._metrics.nonfinite_steps.inc()
         logger.warning(
             "Step %d: loss %g, gradient norm %g: the weights stay as they were, %d such steps so far",
-            finding.step,
-            finding.loss,
-            finding.gradient_norm,
+            result.step,
+            result.loss,
+            result.gradient_norm,
             count,
         )
 
@@ -141,7 +141,7 @@ class Progress:
         if self._is_lead:
             logger.info("Step %d: sample: %s", step, json.dumps(text, ensure_ascii=False))
 
-    def _tell(self, finding: Finding, now: float) -> None:
+    def _tell(self, result: StepResult, now: float) -> None:
         seconds = now - self._window_began
         speed = self._window_tokens / seconds if self._window_tokens and seconds > 0 else None
         mfu = None if speed is None else self._mfu(speed)
@@ -150,20 +150,20 @@ class Progress:
         if self._is_lead:
             logger.info(
                 "Step %d of %d: loss %.4f, gradient norm %.3f, learning rate %.3g, %.0f tokens/s%s",
-                finding.step,
+                result.step,
                 self._steps,
-                finding.loss,
-                finding.gradient_norm,
-                finding.learning_rate,
+                result.loss,
+                result.gradient_norm,
+                result.learning_rate,
                 speed or 0.0,
                 "" if mfu is None else f", MFU {mfu:.1%}",
             )
         told = {
-            "train/loss": finding.loss,
-            "train/gradient_norm": finding.gradient_norm,
-            "train/learning_rate": finding.learning_rate,
+            "train/loss": result.loss,
+            "train/gradient_norm": result.gradient_norm,
+            "train/learning_rate": result.learning_rate,
             "train/tokens_per_second": speed,
             "train/mfu": mfu,
         }
-        self._trackers.scalars(finding.step, {name: value for name, value in told.items() if value is not None})
+        self._trackers.scalars(result.step, {name: value for name, value in told.items() if value is not None})
         self._window_began, self._window_tokens = now, 0

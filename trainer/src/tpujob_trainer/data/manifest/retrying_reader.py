@@ -16,7 +16,7 @@ from tpujob_trainer.data.sources.retrying import Retrying, StorageFailedError
 from tpujob_trainer.errors import NotFoundError, TrainerError, brief
 
 
-class PatientReader:
+class RetryingReader:
     """Reads units; may be used by several threads."""
 
     def __init__(self, reader: UnitReader, limit_seconds: float, retrying: Retrying | None = None) -> None:

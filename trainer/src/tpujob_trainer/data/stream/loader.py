@@ -21,7 +21,7 @@ from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.permutation import row_order
 from tpujob_trainer.data.manifest.plan import LanePlan
 from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.manifest.retrying_reader import PatientReader
+from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
 from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.data.stream.lane import BATCHES_AHEAD, POSITION_NUMBERS, Lane, LanePosition
 from tpujob_trainer.data.stream.packing import pack
@@ -113,7 +113,7 @@ class BatchLoader(Iterator[LocalBatch]):
         described = describe_data(manifest, tokenizer, plan, sequence_length)
         self._identity = identity_of(described)
         begun = {} if state is None else unpack_state(state, plan, self._identity)
-        self._reader = PatientReader(
+        self._reader = RetryingReader(
             reader or UnitReader(manifest, limit_seconds=plan.retry_seconds), plan.retry_seconds
         )
         self._pool = ReadPool(_READ_THREADS) if prefetch else None

@@ -1,7 +1,11 @@
 import pytest
 
 from tpujob_trainer.config.schema import CheckpointConfig
-from tpujob_trainer.train.save_schedule import SaveClock, fits, is_due_by_steps
+from tpujob_trainer.exit.stop_request import StopRequest
+from tpujob_trainer.train.save_policy import SavePolicy, is_due_by_steps
+from tpujob_trainer.train.step_flags import StepFlags
+
+STOP = StopRequest(grace_seconds=30)
 
 
 @pytest.mark.parametrize(
@@ -32,44 +36,44 @@ class Hand:
 
 def test_a_save_is_asked_for_once_per_interval() -> None:
     hand = Hand()
-    clock = SaveClock(CheckpointConfig(every_seconds=60), decides=True, clock=hand)
+    clock = SavePolicy(CheckpointConfig(every_seconds=60), STOP, decides=True, clock=hand)
     asked = []
     for second in range(0, 200, 20):
         hand.now = 1000 + second
-        if clock.asks():
+        if clock.flags().save:
             asked.append(second)
     assert asked == [60, 120, 180]
 
 
 def test_any_save_winds_the_clock_up() -> None:
     hand = Hand()
-    clock = SaveClock(CheckpointConfig(every_seconds=60), decides=True, clock=hand)
+    clock = SavePolicy(CheckpointConfig(every_seconds=60), STOP, decides=True, clock=hand)
     hand.now += 59
     clock.saved()
     hand.now += 59
-    assert not clock.asks()
+    assert not clock.flags().save
     hand.now += 1
-    assert clock.asks()
+    assert clock.flags().save
 
 
 def test_a_save_that_came_to_nothing_is_asked_for_again_sooner() -> None:
     hand = Hand()
-    clock = SaveClock(CheckpointConfig(every_seconds=600), decides=True, clock=hand)
+    clock = SavePolicy(CheckpointConfig(every_seconds=600), STOP, decides=True, clock=hand)
     clock.saved()
     clock.try_again(in_seconds=30)
     asked = []
     for second in range(0, 1300, 10):
         hand.now = 1000 + second
-        if clock.asks():
+        if clock.flags().save:
             asked.append(second)
     assert asked == [30, 630, 1230]
 
 
 def test_only_process_0_asks() -> None:
     hand = Hand()
-    clock = SaveClock(CheckpointConfig(every_seconds=1), decides=False, clock=hand)
+    clock = SavePolicy(CheckpointConfig(every_seconds=1), STOP, decides=False, clock=hand)
     hand.now += 100
-    assert not clock.asks()
+    assert not clock.flags().save
 
 
 @pytest.mark.parametrize(
@@ -78,4 +82,5 @@ def test_only_process_0_asks() -> None:
     ids=["just", "no longer", "never measured", "not asked to stop"],
 )
 def test_a_save_fits_twice_or_not_at_all(left: float, took: float, answer: bool) -> None:
-    assert fits(seconds_left=left, save_seconds=took) is answer
+    policy = SavePolicy(CheckpointConfig(), STOP, decides=True)
+    assert policy.fits(StepFlags(seconds_left=left, save_seconds=took)) is answer

@@ -1,0 +1,99 @@
+"""When to save, and how long to wait for it.
+
+Steps are counted by everybody; time is process 0's, whose request travels with a batch; whether a save still fits
+before a stop follows from what the last one took.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from tpujob_trainer.config.schema import CheckpointConfig
+from tpujob_trainer.exit.stop_request import StopRequest
+from tpujob_trainer.train.step_flags import StepFlags
+
+COMMIT_LIMIT_SECONDS = 600.0
+"""How long a run that ends waits for its last save, if it may."""
+
+
+def is_due_by_steps(step: int, *, every: int | None, begun_at: int) -> bool:
+    """Whether something is due after `step` steps, in a run that started at `begun_at`.
+
+    The state that a run starts with is saved already, or not worth it.
+    """
+    return every is not None and step > begun_at and step % every == 0
+
+
+class SavePolicy:
+    """When states are saved, by the configuration, a clock and a request to stop."""
+
+    def __init__(
+        self,
+        config: CheckpointConfig,
+        stop: StopRequest,
+        *,
+        decides: bool,
+        measured_seconds: Callable[[], float] = lambda: 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """The clock starts now.
+
+        Args:
+            config: When to save.
+            stop: Whether this process is asked to stop, and how long it has.
+            decides: Whether this process asks for saves by its clock: process 0, if there is anywhere to save to.
+            measured_seconds: What the last save took until its commit; 0 while none is measured.
+            clock: Seconds.
+        """
+        self._config = config
+        self._stop = stop
+        self._decides = decides
+        self._measured_seconds = measured_seconds
+        self._clock = clock
+        self._since = clock()
+        self._again_at = math.inf
+
+    def is_due(self, step: int, *, first: int, flags: StepFlags) -> bool:
+        """Whether the state after `step` steps is saved, in an attempt that started with `first`."""
+        return flags.save or is_due_by_steps(step, every=self._config.every_steps, begun_at=first)
+
+    def flags(self) -> StepFlags:
+        """What this process has to say with the next batch."""
+        seconds = self._measured_seconds()
+        return StepFlags(
+            stop=self._stop.requested, seconds_left=self._stop.seconds_left(), save=self._asks(), save_seconds=seconds
+        )
+
+    def stop_flags(self) -> StepFlags:
+        """The same for batches that are not trained on: no save is asked for with them."""
+        return StepFlags(stop=self._stop.requested, seconds_left=self._stop.seconds_left())
+
+    def fits(self, flags: StepFlags) -> bool:
+        """Whether a save still becomes a checkpoint before the first process is killed.
+
+        Twice the last one's time is kept. Where none was measured (0), it is tried.
+        """
+        return flags.seconds_left >= 2 * flags.save_seconds
+
+    def commit_seconds(self) -> float:
+        """How long to wait for a commit that the run ends with."""
+        return min(self._stop.seconds_left(), COMMIT_LIMIT_SECONDS)
+
+    def saved(self) -> None:
+        """A save was started, for whatever reason."""
+        self._since = self._clock()
+        self._again_at = math.inf
+
+    def try_again(self, *, in_seconds: float) -> None:
+        """The last save came to nothing: ask before it would be time again."""
+        self._again_at = self._clock() + in_seconds
+
+    def _asks(self) -> bool:
+        """Whether to ask now; once, until the time has passed again."""
+        now = self._clock()
+        if not self._decides or (now - self._since < self._config.every_seconds and now < self._again_at):
+            return False
+        self.saved()
+        return True
