@@ -38,6 +38,8 @@ class Fault:
     status: int
     """Of HTTP, or STALL."""
     matches: Callable[[Request], bool]
+    loses_answer: Callable[[], bool] = lambda: False
+    """Whether the storage does what it was asked for, and only the answer is replaced."""
     hits: int = 0
     is_over: threading.Event = field(default_factory=threading.Event)
 
@@ -56,9 +58,15 @@ class StorageProxy:
         url = f"http://127.0.0.1:{self._servers[process].server_port}"
         return {**self.bucket.environment, "STORAGE_EMULATOR_HOST": url, "TENSORSTORE_GCS_HTTP_URL": url}
 
-    def fail(self, status: int, matches: Callable[[Request], bool] = lambda request: request.is_write) -> Fault:
+    def fail(
+        self,
+        status: int,
+        matches: Callable[[Request], bool] = lambda request: request.is_write,
+        *,
+        loses_answer: Callable[[], bool] = lambda: False,
+    ) -> Fault:
         """From now on such requests fail, until `heal`."""
-        self.fault = Fault(status, matches)
+        self.fault = Fault(status, matches, loses_answer)
         return self.fault
 
     def heal(self) -> None:
@@ -117,10 +125,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if fault is not None and fault.matches(request):
             fault.hits += 1
             if fault.status != STALL:
+                if fault.loses_answer():
+                    self._ask(body)
                 self._answer(fault.status, [("Content-Type", "application/json")], b'{"error": {"message": "fault"}}')
                 return
             fault.is_over.wait(LIMIT_SECONDS)
-        where = urllib.parse.urlsplit(proxy.bucket.url).netloc
+        status, headers, content = self._ask(body)
+        self._answer(status, headers, content)
+
+    def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        where = urllib.parse.urlsplit(self.server.proxy.bucket.url).netloc
         upstream = http.client.HTTPConnection(where, timeout=LIMIT_SECONDS)
         try:
             headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOP_BY_HOP}
@@ -131,7 +145,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             upstream.close()
         here = self.headers.get("Host", "")
         passed = [(k, v.replace(where, here)) for k, v in answer.getheaders() if k.lower() not in _HOP_BY_HOP]
-        self._answer(answer.status, passed, content)
+        return answer.status, passed, content
 
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = _pass  # noqa: N815
 

@@ -116,7 +116,7 @@ class Worker:
                         f"({errors.brief(error)}); finished units are kept"
                     ) from error
                 raise
-        logger.info("Scratch: at most %.1f MB at a time", scratch.most_bytes / 1e6)
+        logger.info("Corpus bytes read: %d; scratch: at most %d bytes", METER.bytes_read, scratch.most_bytes)
         if is_complete:
             self.report.update(message=f"complete: all {units} units are done")
             return ExitCode.FINISHED
