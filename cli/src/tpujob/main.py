@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.commands import bundle, data, describe, doctor, get, logs, new, render, run, stop, submit, top
+from tpujob.commands import bundle, data, describe, doctor, extract, get, logs, new, render, run, stop, submit, top
 
 app = typer.Typer(
     name="tpujob",
@@ -32,6 +32,7 @@ for verb in (
 ):
     app.command()(verb)
 app.add_typer(data.app, name="data")
+app.add_typer(extract.app, name="extract")
 
 
 def _version(is_wanted: bool) -> None:

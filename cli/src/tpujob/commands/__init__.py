@@ -6,6 +6,7 @@ A module imports what it works with inside its function, so that `tpujob --help`
 - `data`: makes data sets and looks at them.
 - `describe`: says in sentences where a job stands.
 - `doctor`: looks for what a cluster needs.
+- `extract`: looks at, checks and merges what the workers of an extraction wrote.
 - `get`: lists jobs.
 - `logs`: prints the logs of a job's hosts.
 - `new`: writes a job to begin with.

@@ -10,4 +10,8 @@
 - `values`: Positions, types and statistics of a layer's values, on the device.
 - `activations`: The work of a unit, from rows of text to files.
 - `shards`: Files of rows: Parquet or Arrow.
+- `progress`: How far an extraction is. Pure.
+- `verification`: Whether the files are what their results say.
+- `merge`: An index, statistics and a card: one data set of all files.
+- `inspection`: A program for the command line: status, verify, merge.
 """

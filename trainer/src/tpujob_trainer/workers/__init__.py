@@ -7,5 +7,6 @@
 - `uploads`: Files of a unit from a bounded scratch folder into the directory, under names of one holder.
 - `engine`: The loop of a worker: claim, read ahead, compute, pack and upload at the same time, mark as done.
 - `setup`: Something that one worker does for all of them, such as listing the corpus.
+- `listing`: The files below a folder of the output directory, with what storage says of them.
 - `failures`: Why units did not finish, one small object for each time.
 """

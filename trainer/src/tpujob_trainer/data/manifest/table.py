@@ -88,6 +88,19 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
     return require_sources(_from_table(table, sources), config, roots)
 
 
+def read_unit_rows(directory: str) -> np.ndarray | None:
+    """The rows of each unit, int64 [units]; None where a format does not count them, or there is no list of data."""
+    filesystem, folder = fsspec.core.url_to_fs(directory)
+    try:
+        content = filesystem.cat_file(f"{folder.rstrip('/')}/{FILE_NAME}")
+    except FileNotFoundError:
+        return None
+    table = pq.read_table(pa.BufferReader(content))
+    facts = json.loads((table.schema.metadata or {})[b"tpujob.sources"])
+    manifest = _from_table(table, tuple(_source(each) for each in facts))
+    return None if manifest.num_rows is None else manifest.unit_count
+
+
 def _to_table(manifest: Manifest) -> pa.Table:
     """Units, and for a file that has none a line with part -1, so that it is not forgotten."""
     without = np.setdiff1d(np.arange(len(manifest.paths)), manifest.unit_file).astype(np.int32)

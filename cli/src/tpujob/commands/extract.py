@@ -1,0 +1,91 @@
+"""`tpujob extract`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tpujob.commands.options import Output, problems_on_stderr
+from tpujob.output import OutputFormat, write
+
+app = typer.Typer(
+    help="Look at, check and merge what the workers of `task: extract` wrote.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Directory = Annotated[
+    str, typer.Argument(metavar="DIRECTORY", help="The job's spec.checkpointDir: a path or a gs:// address.")
+]
+
+
+@app.command("status")
+def status(
+    directory: Directory,
+    output: Output = OutputFormat.TEXT,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it until all units are done.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks, with --watch.", min=0.5)] = 5.0,
+) -> None:
+    """Show units done, claimed and left, the rate, the time left, each worker, and failures by cause."""
+    from tpujob.extraction import describe, follow, inspect
+    from tpujob.extraction_table import watched
+
+    with problems_on_stderr():
+        if watch and output is OutputFormat.TEXT:
+            watched(follow(directory, every_seconds=every))
+            return
+        for found in follow(directory, every_seconds=every) if watch else [inspect("status", directory)]:
+            if output is OutputFormat.TEXT:
+                for line in describe(found):
+                    typer.echo(line)
+            else:
+                write(found, output)
+
+
+@app.command("verify")
+def verify(
+    directory: Directory,
+    output: Output = OutputFormat.TEXT,
+    read_all: Annotated[
+        bool, typer.Option("--read-all", help="Read every file, even where storage keeps checksums.")
+    ] = False,
+) -> None:
+    """Check that every unit is done, and that each file has the size and checksum that its worker wrote down.
+
+    Exit code 1 if anything is wrong; each problem is a line.
+    """
+    from tpujob.extraction import inspect, verified
+
+    with problems_on_stderr():
+        found = inspect("verify", directory, *(["--read-all"] if read_all else []))
+    if output is OutputFormat.TEXT:
+        for problem in found["problems"]:
+            typer.echo(problem)
+        typer.echo(verified(found))
+    else:
+        write(found, output)
+    raise typer.Exit(1 if found["problems"] else 0)
+
+
+@app.command("merge")
+def merge(
+    directory: Directory,
+    output: Output = OutputFormat.TEXT,
+    remove_leftovers: Annotated[
+        bool, typer.Option("--remove-leftovers", help="Remove files of workers that were killed or too late.")
+    ] = False,
+) -> None:
+    """Make the files one data set: an index, statistics, and a card for `datasets.load_dataset(DIRECTORY)`.
+
+    Nothing is copied. Refused until every unit is done.
+    """
+    from tpujob.extraction import inspect, verified
+
+    with problems_on_stderr():
+        found = inspect("merge", directory, *(["--remove-leftovers"] if remove_leftovers else []))
+    if output is OutputFormat.TEXT:
+        typer.echo(verified(found))
+        typer.echo(f"written: {', '.join(found['written'])}")
+    else:
+        write(found, output)

@@ -1,0 +1,115 @@
+"""Looks at an extraction with the trainer's own code, started as a process, and tells it in words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tpujob.errors import CommandError
+
+PROGRAM = "tpujob_trainer.extract.inspection"
+FOUND_SOMETHING = 1
+
+type Facts = Mapping[str, Any]
+
+
+def inspect(verb: str, directory: str, *options: str) -> dict[str, Any]:
+    """What the trainer says about a directory.
+
+    Raises:
+        CommandError: with the trainer's line and exit code.
+    """
+    result = subprocess.run(
+        [sys.executable, "-m", PROGRAM, verb, directory, *options], capture_output=True, text=True, check=False
+    )
+    lines = result.stdout.splitlines()
+    if result.returncode not in (0, FOUND_SOMETHING) or not lines:
+        raise _error(result.stderr, result.returncode)
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def follow(directory: str, *, every_seconds: float) -> Iterator[dict[str, Any]]:
+    """The status again and again, until all units are done.
+
+    Raises:
+        CommandError: with the trainer's line and exit code.
+    """
+    command = [sys.executable, "-m", PROGRAM, "status", directory, "--every", str(every_seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            for line in process.stdout:
+                yield json.loads(line)
+            if process.wait():
+                raise _error(process.stderr.read(), process.returncode)
+        finally:
+            process.terminate()
+
+
+def describe(found: Facts) -> Iterator[str]:
+    """The status in lines for people."""
+    total = "" if found["rows_total"] is None else f" of {found['rows_total']:,}"
+    yield (
+        f"units    {found['done']:,} of {found['units']:,} done, {found['claimed']:,} claimed, {found['left']:,} left"
+    )
+    skipped = "".join(f", {count:,} left out ({cause})" for cause, count in sorted(found["rows_skipped"].items()))
+    yield f"rows     {found['rows']:,}{total}{skipped}; {found['tokens']:,} tokens, {size(found['bytes'])}"
+    yield f"rate     {_rate(found['rows_per_second'])}, {_time_left(found)}"
+    if found["taken_over"]:
+        yield f"retaken  {found['taken_over']:,} units, whose first worker had gone silent"
+    if found["not_finite"]:
+        yield f"warning  {found['not_finite']:,} values are not finite; float16 ends at 65504, bfloat16 does not"
+    for cause, count in sorted(found["failures"].items()):
+        yield f"failed   {count:,} times: {cause}"
+    if found["last_failure"]:
+        yield f"         last: {found['last_failure']['worker']}: {found['last_failure']['message']}"
+    for each in found["workers"]:
+        yield (
+            f"worker   {each['worker']:>4}: {each['units']:,} units, {each['rows']:,} rows, "
+            f"{_rate(each['rows_per_second'])}, {each['claimed']} claimed"
+        )
+
+
+def verified(found: Facts) -> str:
+    """What `verify` found, in one line."""
+    left = f"; {found['leftover_files']:,} leftover files ({size(found['leftover_bytes'])}) of dead workers"
+    counted = f"{found['units']:,} units, {found['rows']:,} rows, {found['files']:,} files, {size(found['bytes'])}"
+    problems = len(found["problems"])
+    verdict = "every checksum is right" if not problems else f"{problems:,} problems"
+    return f"{counted}: {verdict}{left if found['leftover_files'] else ''}"
+
+
+def _rate(rows_per_second: float | None) -> str:
+    return "rate unknown yet" if rows_per_second is None else f"{rows_per_second:,.1f} rows/s"
+
+
+def _time_left(found: Facts) -> str:
+    seconds = found["seconds_left"]
+    if found["done"] == found["units"]:
+        return "complete"
+    return "time left unknown yet" if seconds is None else f"{duration(seconds)} left"
+
+
+def duration(seconds: float) -> str:
+    """As in 2 h 05 min, 7 min or 40 s."""
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+    return f"{int(seconds // 60)} min" if seconds >= 120 else f"{int(seconds)} s"
+
+
+def size(num_bytes: float) -> str:
+    """As in 512.0 MB, 1.47 TB."""
+    for unit, scale, digits in (("TB", 1e12, 2), ("GB", 1e9, 1), ("MB", 1e6, 1)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:,.{digits}f} {unit}"
+    return f"{num_bytes / 1e3:,.1f} kB"
+
+
+def _error(stderr: str, code: int) -> CommandError:
+    lines = stderr.strip().splitlines() or [f"{PROGRAM} ended with {code}"]
+    return CommandError(lines[-1], exit_code=code or 1)

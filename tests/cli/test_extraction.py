@@ -1,0 +1,80 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from tpujob.extraction import describe, duration, size, verified
+from tpujob.extraction_table import watched
+
+STATUS = {
+    "units": 100,
+    "done": 25,
+    "claimed": 8,
+    "left": 67,
+    "rows": 2500,
+    "rows_total": 10_000,
+    "rows_skipped": {"null": 3},
+    "tokens": 1_280_000,
+    "bytes": 36_700_000_000,
+    "rows_per_second": 70.25,
+    "seconds_left": 107.0,
+    "taken_over": 2,
+    "not_finite": 0,
+    "workers": [
+        {"worker": "0", "units": 20, "rows": 2000, "claimed": 3, "rows_per_second": 60.0, "last_time": 1.0},
+        {"worker": "1", "units": 5, "rows": 500, "claimed": 5, "rows_per_second": None, "last_time": 1.0},
+    ],
+    "failures": {"storage": 4},
+    "last_failure": {"worker": "job-1-aa", "message": "ConnectionError: 503"},
+}
+LINES = [
+    "units    25 of 100 done, 8 claimed, 67 left",
+    "rows     2,500 of 10,000, 3 left out (null); 1,280,000 tokens, 36.7 GB",
+    "rate     70.2 rows/s, 107 s left",
+    "retaken  2 units, whose first worker had gone silent",
+    "failed   4 times: storage",
+    "         last: job-1-aa: ConnectionError: 503",
+    "worker      0: 20 units, 2,000 rows, 60.0 rows/s, 3 claimed",
+    "worker      1: 5 units, 500 rows, rate unknown yet, 5 claimed",
+]
+
+
+def test_status_in_lines():
+    assert list(describe(STATUS)) == LINES
+
+
+def test_live_table_has_bar_and_workers():
+    stream = io.StringIO()
+    watched([STATUS, {**STATUS, "done": 100, "claimed": 0, "left": 0}], Console(file=stream, width=100))
+    shown = stream.getvalue()
+    assert "25%" in shown
+    assert "100%" in shown
+    assert "units    100 of 100 done" in shown
+    assert "WORKER  UNITS   ROWS  ROWS/S  CLAIMED" in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(40, "40 s"), (119, "119 s"), (120, "2 min"), (7500, "2 h 05 min"), (90_000, "25 h 00 min")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("num_bytes", "text"), [(1500, "1.5 kB"), (512e6, "512.0 MB"), (1.468e12, "1.47 TB")])
+def test_sizes(num_bytes, text):
+    assert size(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("problems", "leftovers", "end"),
+    [
+        pytest.param([], 0, "every checksum is right", id="whole"),
+        pytest.param(["x", "y"], 0, "2 problems", id="problems"),
+        pytest.param([], 3, "right; 3 leftover files (1.0 MB) of dead workers", id="leftovers"),
+    ],
+)
+def test_verdict_of_verify(problems, leftovers, end):
+    found = {"problems": problems, "units": 4, "rows": 32, "files": 4, "bytes": 5e9}
+    line = verified({**found, "leftover_files": leftovers, "leftover_bytes": leftovers and 1_000_000})
+    assert line.startswith("4 units, 32 rows, 4 files, 5.0 GB: ")
+    assert line.endswith(end)

@@ -1,0 +1,88 @@
+"""The files below a folder of the output directory, with what storage says of them: one listing, no reading."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec.core
+
+from tpujob_trainer.data.sources.retrying import Retrying
+
+RETRYING = Retrying()
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file as it was listed."""
+
+    name: str
+    """Below the directory."""
+    bytes: int
+    crc32c: str | None
+    """Eight hexadecimal digits; None where storage keeps none."""
+    time: float
+    """When it was written, in Unix seconds by the clock of the storage."""
+
+
+class Directory:
+    """A directory on any storage, for reading and for files of its own."""
+
+    def __init__(self, url: str) -> None:
+        """`url` is a local path or an address."""
+        self.url = url.rstrip("/")
+        self._filesystem, root = fsspec.core.url_to_fs(self.url)
+        self._root = root.rstrip("/")
+
+    def files(self, folder: str) -> list[ListedFile]:
+        """The files below a folder, sorted by name; none if there is no such folder."""
+        self._filesystem.invalidate_cache()
+        find = functools.partial(self._filesystem.find, f"{self._root}/{folder}", detail=True)
+        found: dict[str, dict[str, Any]] = RETRYING(folder, find)
+        return sorted((self._listed(info) for info in found.values()), key=lambda file: file.name)
+
+    def read(self, name: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        content: bytes = RETRYING(name, functools.partial(self._filesystem.cat_file, f"{self._root}/{name}"))
+        return content
+
+    def read_many(self, names: list[str]) -> dict[str, bytes]:
+        """The contents of several files, asked for at the same time."""
+        paths = {f"{self._root}/{name}": name for name in names}
+        if not paths:
+            return {}
+        found = RETRYING(names[0], functools.partial(self._filesystem.cat, list(paths)))
+        return {paths[path]: content for path, content in found.items()}
+
+    def write(self, name: str, content: bytes) -> None:
+        """A file of the merged result, in the place of an older one."""
+        RETRYING(name, functools.partial(self._filesystem.pipe_file, f"{self._root}/{name}", content))
+
+    def remove(self, name: str) -> None:
+        """Removes a file."""
+        RETRYING(name, functools.partial(self._filesystem.rm_file, f"{self._root}/{name}"))
+
+    def _listed(self, info: dict[str, Any]) -> ListedFile:
+        checksum = info.get("crc32c")
+        return ListedFile(
+            str(info["name"]).removeprefix(self._root).lstrip("/"),
+            int(info["size"]),
+            base64.b64decode(checksum).hex() if checksum else None,
+            _seconds(info.get("mtime") or info.get("updated") or info.get("created")),
+        )
+
+
+def _seconds(when: Any) -> float:
+    """Unix seconds of what file systems say: a number, a date, or a date as text."""
+    if isinstance(when, datetime.datetime):
+        return when.timestamp()
+    if isinstance(when, str):
+        return datetime.datetime.fromisoformat(when).timestamp()
+    return float(when or 0)
