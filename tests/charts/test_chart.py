@@ -33,8 +33,11 @@ DEFAULT_KINDS = {
     "RoleBinding",
     "Service",
     "ServiceAccount",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
 }
 
+ADMISSION = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 RIGHTS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
@@ -50,6 +53,7 @@ RIGHTS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
         ({"metrics": {"prometheusRule": {"enabled": True}}}, set(), {"PrometheusRule"}),
         ({"metrics": {"dashboards": {"enabled": True}}}, set(), {"ConfigMap"}),
         ({"networkPolicy": {"enabled": False}}, {"NetworkPolicy"}, set()),
+        ({"admissionPolicy": {"enabled": False}}, ADMISSION, set()),
         ({"watchNamespaces": ["a", "b"]}, {"ClusterRoleBinding"}, set()),
         (
             {"watchNamespaces": ["a"], "rbac": {"create": False, "aggregateToUserRoles": False}},

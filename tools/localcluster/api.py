@@ -1,11 +1,12 @@
 """The Kubernetes API as plain JSON: the harness and its tests look at objects, not at a client's model of them."""
 
+import copy
 import json
 import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 TIMEOUT_SECONDS = 30
 
@@ -33,12 +34,19 @@ class Api:
     def __init__(self, url: str, *, token: str, ca_file: Path) -> None:
         """Keeps address and credentials; connects on each request."""
         self.url = url
+        self._acting_as: dict[str, str] = {}
         self._token = token
         context = ssl.create_default_context(cafile=str(ca_file))
         # The empty proxy handler keeps a proxy of the user's environment out of calls to loopback.
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
+
+    def acting_as(self, user: str) -> Self:
+        """The same API as a user without groups sees it; who asks must be allowed to impersonate."""
+        other = copy.copy(self)
+        other._acting_as = {"Impersonate-User": user}
+        return other
 
     def request(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> Object:
         """The decoded answer.
@@ -94,6 +102,7 @@ class Api:
                 "Authorization": f"Bearer {self._token}",
                 "Content-Type": content_type,
                 "User-Agent": "tools/localcluster",
+                **self._acting_as,
             },
         )
         try:

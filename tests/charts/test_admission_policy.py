@@ -1,0 +1,228 @@
+"""Nobody gets by a TpuTrainingJob what they could not have by a pod: asked of a real API server, as many people."""
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from tests.charts.rendered import NAMESPACE, of_kind
+from tests.operator.manifests import container_manifest, manifest
+from tools.localcluster.api import Api, ApiError, Object
+from tools.localcluster.control_plane import ControlPlane
+from tools.localcluster.waiting import wait_for
+
+pytestmark = pytest.mark.control_plane
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+POLICIES = "/apis/admissionregistration.k8s.io/v1"
+HERE, THERE = "policy-here", "policy-there"
+MAY_MAKE_JOBS = (["tpujob.dev"], ["tputrainingjobs"], ["create", "update", "patch", "get"], [])
+MAY_MAKE_PODS = ([""], ["pods"], ["create"], [])
+
+Right = tuple[list[str], list[str], list[str], list[str]]
+RIGHTS: dict[str, list[Right]] = {
+    "none": [MAY_MAKE_JOBS],
+    "reader": [MAY_MAKE_JOBS, ([""], ["pods", "secrets", "configmaps"], ["get", "list", "watch"], [])],
+    "deleter": [MAY_MAKE_JOBS, ([""], ["pods"], ["delete", "update", "patch"], [])],
+    "jobsets": [MAY_MAKE_JOBS, (["jobset.x-k8s.io", "batch"], ["jobsets", "jobs"], ["create"], [])],
+    "pods": [MAY_MAKE_JOBS, MAY_MAKE_PODS],
+    "one secret": [MAY_MAKE_JOBS, MAY_MAKE_PODS, ([""], ["secrets"], ["get"], ["mine"])],
+    "lister": [MAY_MAKE_JOBS, MAY_MAKE_PODS, ([""], ["secrets", "configmaps"], ["list", "watch"], [])],
+    "one map": [MAY_MAKE_JOBS, MAY_MAKE_PODS, ([""], ["configmaps"], ["get"], ["mine"])],
+    "account": [MAY_MAKE_JOBS, MAY_MAKE_PODS, ([""], ["serviceaccounts"], ["use"], ["trainer"])],
+    "accounts": [MAY_MAKE_JOBS, MAY_MAKE_PODS, ([""], ["serviceaccounts"], ["impersonate"], [])],
+    "account reader": [MAY_MAKE_JOBS, MAY_MAKE_PODS, ([""], ["serviceaccounts"], ["get", "list"], [])],
+    "secrets": [MAY_MAKE_JOBS, MAY_MAKE_PODS, ([""], ["secrets", "configmaps"], ["get"], [])],
+}
+"""By the name of a user, who has these rights in the namespace HERE, and may make jobs THERE."""
+CLUSTER_RIGHTS: dict[str, list[Right]] = {
+    "priority": [(["scheduling.k8s.io"], ["priorityclasses"], ["use"], ["high"])],
+    "priority reader": [(["scheduling.k8s.io"], ["priorityclasses"], ["get", "list"], [])],
+}
+
+
+def secret(*names: str) -> Object:
+    return {
+        "env": [
+            {"name": f"V{number}", "valueFrom": {"secretKeyRef": {"name": name, "key": "k"}}}
+            for number, name in enumerate(names)
+        ]
+    }
+
+
+def config_map(*names: str) -> Object:
+    return {
+        "env": [
+            {"name": f"V{number}", "valueFrom": {"configMapKeyRef": {"name": name, "key": "k"}}}
+            for number, name in enumerate(names)
+        ]
+    }
+
+
+def pull(*names: str) -> Object:
+    return {"imagePullSecrets": [{"name": name} for name in names]}
+
+
+ACCOUNT: Object = {"serviceAccountName": "trainer"}
+PODS = "you need the right to create pods in namespace policy-here"
+
+REFUSED: list[tuple[str, Object, str]] = [
+    *(
+        (user, spec, PODS)
+        for user in ("none", "reader", "deleter", "jobsets", "edit there")
+        for spec in ({}, {"suspend": True}, {"workers": 4}, {"queue": "q"}, {"accelerator": "cpu:1x1"})
+    ),
+    ("reader", secret("mine"), PODS),
+    ("reader", ACCOUNT, PODS),
+    ("pods", secret("mine"), "you need the right to get secrets/mine"),
+    ("pods", pull("registry"), "you need the right to get secrets/registry"),
+    ("pods", config_map("mine"), "you need the right to get configmaps/mine"),
+    ("pods", ACCOUNT, "impersonate or use serviceaccounts/trainer"),
+    ("pods", {"serviceAccountName": "tpujob-operator"}, "impersonate or use serviceaccounts/tpujob-operator"),
+    ("pods", {"priorityClassName": "high"}, "you need the right to use priorityclasses/high"),
+    ("pods", {"priorityClassName": "system-node-critical"}, "use priorityclasses/system-node-critical"),
+    ("edit", {"priorityClassName": "system-cluster-critical"}, "use priorityclasses/system-cluster-critical"),
+    ("priority", {"priorityClassName": "system-node-critical"}, "use priorityclasses/system-node-critical"),
+    ("priority reader", {"priorityClassName": "high"}, "use priorityclasses/high"),
+    ("one secret", secret("yours"), "you need the right to get secrets/yours"),
+    ("one secret", secret("mine", "yours"), "you need the right to get secrets/yours"),
+    ("one secret", secret(*["mine"] * 11, "yours"), "you need the right to get secrets/yours"),
+    ("one secret", secret(*["mine"] * 13), "at most 12 references to Secrets"),
+    ("one secret", {**secret("mine"), **pull("registry")}, "you need the right to get secrets/registry"),
+    ("one secret", config_map("mine"), "you need the right to get configmaps/mine"),
+    ("one secret", ACCOUNT, "impersonate or use serviceaccounts/trainer"),
+    ("one map", config_map("yours"), "you need the right to get configmaps/yours"),
+    ("one map", config_map(*["mine"] * 5), "at most 4 references to ConfigMaps"),
+    ("one map", secret("mine"), "you need the right to get secrets/mine"),
+    ("lister", secret("mine"), "you need the right to get secrets/mine"),
+    ("lister", config_map("mine"), "you need the right to get configmaps/mine"),
+    ("account", {"serviceAccountName": "admin"}, "impersonate or use serviceaccounts/admin"),
+    ("account reader", ACCOUNT, "impersonate or use serviceaccounts/trainer"),
+    ("secrets", ACCOUNT, "impersonate or use serviceaccounts/trainer"),
+]
+ALLOWED: list[tuple[str, Object]] = [
+    ("pods", {}),
+    ("pods", {"serviceAccountName": "default"}),
+    ("one secret", secret("mine")),
+    ("one secret", secret(*["mine"] * 12)),
+    ("one secret", pull("mine")),
+    ("one map", config_map(*["mine"] * 4)),
+    ("account", ACCOUNT),
+    ("accounts", ACCOUNT),
+    ("secrets", {**secret(*["a", "b"] * 20), **pull("c")}),
+    ("secrets", config_map(*["a", "b"] * 20)),
+    ("priority", {"priorityClassName": "high"}),
+    ("edit", {**secret("any"), **pull("c"), **ACCOUNT}),
+]
+
+
+@pytest.fixture(scope="module")
+def policed(control_plane: ControlPlane) -> Iterator[Api]:
+    """The API with the chart's policy, two namespaces and everybody's rights."""
+    api = control_plane.api
+    for namespace in (HERE, THERE):
+        control_plane.create_namespace(namespace)
+    for user, rights in {**RIGHTS, "edit": [MAY_MAKE_JOBS], "edit there": [MAY_MAKE_JOBS]}.items():
+        grant(api, user, rights, HERE)
+        grant(api, user, [MAY_MAKE_JOBS], THERE)
+    for user, rights in CLUSTER_RIGHTS.items():
+        grant(api, user, [MAY_MAKE_JOBS, MAY_MAKE_PODS], HERE)
+        grant(api, user, rights, None)
+    bind(api, "edit", "ClusterRole", "edit", HERE)
+    bind(api, "edit there", "ClusterRole", "edit", THERE)
+    [policy] = of_kind("ValidatingAdmissionPolicy")
+    [binding] = of_kind("ValidatingAdmissionPolicyBinding")
+    api.create(f"{POLICIES}/validatingadmissionpolicies", policy)
+    api.create(f"{POLICIES}/validatingadmissionpolicybindings", binding)
+    wait_for("the policy to be in force", lambda: refusal(api, "none", {}) or None, timeout_seconds=60)
+    yield api
+    api.delete(f"{POLICIES}/validatingadmissionpolicybindings/{binding['metadata']['name']}")
+    api.delete(f"{POLICIES}/validatingadmissionpolicies/{policy['metadata']['name']}")
+    for namespace in (HERE, THERE):
+        api.delete(f"/api/v1/namespaces/{namespace}")
+
+
+def grant(api: Api, user: str, rights: list[Right], namespace: str | None) -> None:
+    """A role of this user's own, and its binding."""
+    name = user.replace(" ", "-")
+    rules = [
+        {"apiGroups": groups, "resources": resources, "verbs": verbs} | ({"resourceNames": names} if names else {})
+        for groups, resources, verbs, names in rights
+    ]
+    kind, where = ("Role", f"namespaces/{namespace}/roles") if namespace else ("ClusterRole", "clusterroles")
+    api.create(f"{RBAC}/{where}", {"metadata": {"name": f"policy-{name}"}, "rules": rules})
+    bind(api, user, kind, f"policy-{name}", namespace)
+
+
+def bind(api: Api, user: str, kind: str, role: str, namespace: str | None) -> None:
+    where = f"namespaces/{namespace}/rolebindings" if namespace else "clusterrolebindings"
+    body = {
+        "metadata": {"name": f"policy-{user.replace(' ', '-')}-{role}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+    api.create(f"{RBAC}/{where}", body)
+
+
+def job(spec: Object) -> Object:
+    return container_manifest(**spec) if "workers" in spec else manifest(**spec)
+
+
+def jobs_in(namespace: str) -> str:
+    return f"/apis/tpujob.dev/v1alpha1/namespaces/{namespace}/tputrainingjobs"
+
+
+def refusal(api: Api, user: str, spec: Object, namespace: str = HERE) -> str:
+    """What the API server says to this user's job; empty where it takes it."""
+    try:
+        api.acting_as(user).create(f"{jobs_in(namespace)}?dryRun=All&fieldValidation=Strict", job(spec))
+    except ApiError as error:
+        return str(error) if error.status == HTTPStatus.FORBIDDEN else f"not by the policy: {error}"
+    return ""
+
+
+def name_of(value: Any) -> str:
+    return str(value)[:60]
+
+
+@pytest.mark.parametrize(("user", "spec", "words"), REFUSED, ids=name_of)
+def test_hostile_user_is_refused(policed: Api, user: str, spec: Object, words: str):
+    assert words in refusal(policed, user, spec)
+
+
+@pytest.mark.parametrize(("user", "spec"), ALLOWED, ids=name_of)
+def test_user_with_the_rights_is_not_hindered(policed: Api, user: str, spec: Object):
+    assert refusal(policed, user, spec) == ""
+
+
+def test_there_are_forty_refusals():
+    assert len(REFUSED) >= 40
+
+
+def test_rights_of_another_namespace_do_not_count(policed: Api):
+    assert refusal(policed, "edit there", {}, THERE) == ""
+    assert "create pods in namespace policy-here" in refusal(policed, "edit there", {}, HERE)
+
+
+def test_spec_of_another_is_not_changed_into_more(policed: Api):
+    mine = {**manifest("mine", suspend=True)}
+    policed.acting_as("pods").create(jobs_in(HERE), mine)
+    path = f"{jobs_in(HERE)}/mine"
+    for user, change, words in (
+        ("none", {"spec": {"suspend": False}}, PODS),
+        ("pods", {"spec": ACCOUNT}, "serviceaccounts/trainer"),
+        ("pods", {"spec": secret("yours")}, "secrets/yours"),
+    ):
+        with pytest.raises(ApiError, match=words):
+            policed.acting_as(user).patch(path, change)
+    # What makes no pods needs no right to make them.
+    policed.acting_as("none").patch(path, {"metadata": {"labels": {"team": "a"}}})
+    policed.acting_as("pods").patch(path, {"spec": {"suspend": False}})
+
+
+def test_policy_is_bound_to_the_watched_namespaces_alone():
+    [binding] = of_kind("ValidatingAdmissionPolicyBinding", {"watchNamespaces": ["a", "b"]})
+    [expression] = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    assert expression == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
+    assert NAMESPACE not in expression["values"]
