@@ -9,7 +9,7 @@ from tests.control_plane.jobs import Jobs
 from tests.control_plane.operator_process import RULES, USER, OperatorProcess
 from tests.control_plane.requests_made import jobsets_created
 from tools.localcluster import audit, pods
-from tools.localcluster.api import Object
+from tools.localcluster.api import ApiError, Object
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
 
@@ -272,3 +272,17 @@ def _has_stopped(jobset: Object | None) -> bool:
     return any(
         c["type"] == "Failed" and c["status"] == "True" for c in (jobset.get("status") or {}).get("conditions", [])
     )
+
+
+def test_raised_retry_starts_a_failed_job_anew(jobs: Jobs) -> None:
+    jobs.create("llama", restarts={"crashes": 0})
+    first = jobs.wait_pods("llama")
+    pods.set_failed(jobs.api, first[0], exit_code=78, message="no such preset")
+    jobs.wait_phase("llama", "Failed")
+    jobs.patch("llama", restarts={"crashes": 1})
+    jobs.patch("llama", retry=1)
+    status = jobs.wait("llama", "incarnation 2 to start", lambda s: s.get("incarnation") == 2 and s.get("jobSetUid"))
+    assert (status.get("crashes"), status["retry"]) == (None, 1)
+    assert len(jobs.wait_pods("llama", other_than=first)) == 2
+    with pytest.raises(ApiError, match="is a number to raise"):
+        jobs.patch("llama", retry=0)

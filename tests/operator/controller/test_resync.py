@@ -25,8 +25,8 @@ class TwoNamespaces(Storage):
         yield {"metadata": metadata, "spec": {"accelerator": "v5e-4"}, "status": {"phase": "Running"}}
 
     async def list_jobsets(self, namespace: str | None) -> AsyncIterator[dict[str, Any]]:
-        return
-        yield {}
+        for jobset in list[dict[str, Any]]():
+            yield jobset
 
 
 async def test_other_namespaces_are_listed() -> None:

@@ -152,3 +152,45 @@ def test_edit_into_nonsense_is_said_and_mended() -> None:
     assert (status["phase"], status["incarnation"]) == ("Invalid", 2)
     decision = decide(observed(job(status=status, generation=3)), SETTINGS)
     assert decision.step is Step.CREATE
+
+
+RETRIES = {
+    # name: (phase, spec.retry, retry in the status, whether it is made anew)
+    "failed, raised": ("Failed", 1, None, True),
+    "failed, raised again": ("Failed", 3, 1, True),
+    "succeeded, raised": ("Succeeded", 1, None, True),
+    "failed, as it was from the start": ("Failed", 2, 2, False),
+    "failed, lowered": ("Failed", 1, 2, False),
+    "failed, not asked for": ("Failed", None, None, False),
+    "running": ("Running", 1, None, False),
+    "suspended": ("Suspended", 1, None, False),
+}
+
+
+@pytest.mark.parametrize(("phase", "wanted", "known", "anew"), RETRIES.values(), ids=RETRIES.keys())
+def test_raised_retry_revives_a_job_that_has_ended(
+    phase: str, wanted: int | None, known: int | None, anew: bool
+) -> None:
+    books = {"crashes": 4, "bookedRestarts": 4, "lastCheckpointStep": 40, "completionTime": format_time(NOW)}
+    status = recorded(phase, **books, **({} if known is None else {"retry": known}))
+    seen = observed(job(status=status, retry=wanted, suspend=phase == "Suspended"), jobset=jobset(suspended=True))
+    decision = decide(seen, SETTINGS)
+    assert decision.status.get("incarnation") == (2 if anew else 1)
+    if anew:
+        assert decision.status == {
+            "phase": "Queued",
+            "message": f"spec.retry is {wanted}; incarnation 2 of the job starts from its last checkpoint.",
+            "incarnation": 2,
+            "observedGeneration": 1,
+            "retry": wanted,
+            "hosts": 2,
+            "lastCheckpointStep": 40,
+        }
+    elif phase not in ("Failed", "Succeeded"):
+        assert decision.status["retry"] == wanted
+
+
+def test_retry_revives_once() -> None:
+    status = decide(observed(job(status=recorded("Failed"), retry=1)), SETTINGS).status
+    again = recorded(**{**status, "phase": "Failed"})
+    assert decide(observed(job(status=again, retry=1)), SETTINGS).status["phase"] == "Failed"

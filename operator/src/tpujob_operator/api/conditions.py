@@ -55,6 +55,7 @@ class Reason(StrEnum):
     TAKEN_BACK = "TakenBack"
     LEAVING_QUEUE = "LeavingQueue"
     EDITED = "Edited"
+    RETRIED = "Retried"
     REMAKING = "Remaking"
     RESTARTING = "Restarting"
     RESTART_PAUSED = "RestartPaused"
@@ -114,6 +115,7 @@ SENTENCES: Mapping[Reason, str] = {
         "their grace period of up to {grace} s to save and end."
     ),
     Reason.EDITED: "The spec was edited; incarnation {incarnation} of the job starts with it, from its checkpoints.",
+    Reason.RETRIED: "spec.retry is {retry}; incarnation {incarnation} of the job starts from its last checkpoint.",
     Reason.REMAKING: "JobSet {name} of the incarnation before is being deleted; the next one is made after it.",
     Reason.RESTARTING: "Restart {number}, {cause} {ready} of {hosts} hosts are ready.",
     Reason.RESTART_PAUSED: (
@@ -190,8 +192,8 @@ SENTENCES: Mapping[Reason, str] = {
         "delete this job and apply it again; its checkpoints are kept."
     ),
     Reason.DEADLINE_EXCEEDED: (
-        "spec.activeDeadlineSeconds ({limit} s) is over since {since}. Its checkpoints are kept; to go on, delete this "
-        "job and apply it again with more time."
+        "spec.activeDeadlineSeconds ({limit} s) is over since {since}. Its checkpoints are kept; to go on, raise it "
+        "and spec.retry."
     ),
     Reason.JOBSET_FAILED: "The JobSet failed and no host's own words are left: {detail}",
     Reason.JOBSET_DELETED: (

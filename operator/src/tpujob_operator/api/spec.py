@@ -124,6 +124,8 @@ class Spec(Part):
     """Seconds from the first start, suspension included, after which the job is ended as Failed. Default: none."""
     restarts: Restarts = Restarts()
     """Budget of restarts."""
+    retry: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """A number to raise: a job that has ended then starts anew, from its last checkpoint. Default 0."""
     queue: QueueName | None = None
     """Kueue LocalQueue that admits the job. Default: none, pods are created at once."""
     priority_class_name: ObjectName | None = None

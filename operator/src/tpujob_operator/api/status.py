@@ -130,6 +130,8 @@ class Status(_Part):
     """Which JobSet of this job that is, counted from 1; an edited spec makes a new one."""
     spec_hash: Annotated[str, Field(max_length=64)] | None = None
     """What it was made from: a hash of the fields that do not change in place."""
+    retry: int | None = None
+    """The value of spec.retry that this status has taken into account."""
     hosts: int | None = None
     """Hosts that the job needs in all."""
     hosts_ready: int | None = None

@@ -189,6 +189,11 @@ def root_rules(frozen_fields: list[str]) -> list[Rule]:
             "metadata.name begins with a lower-case letter and goes on with lower-case letters, digits and -",
         ),
         *(_frozen_rule(field) for field in frozen_fields),
+        _rule(
+            "!has(oldSelf.spec.retry) || (has(self.spec.retry) && self.spec.retry >= oldSelf.spec.retry)",
+            "is a number to raise: it cannot become smaller",
+            field=".spec.retry",
+        ),
     ]
 
 

@@ -33,8 +33,9 @@ from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 
 CHAIN: tuple[Check, ...] = (
-    # The one way back to life, and so before what keeps a job that has ended as it is.
+    # The ways back to life, and so before what keeps a job that has ended as it is.
     creation.edited,
+    creation.retried,
     # Before all else, so that nothing else revives it: the JobSet of a job that has ended is deleted by its ttl, and
     # fields of its spec change in place.
     completion.already_terminal,

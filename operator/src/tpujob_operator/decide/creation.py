@@ -5,7 +5,7 @@ Each is a small function of what was seen: a verdict, or None for "not for me to
 
 from __future__ import annotations
 
-from tpujob_operator.api.conditions import Reason, sentence
+from tpujob_operator.api.conditions import TERMINAL, Reason, sentence
 from tpujob_operator.api.load import TpuTrainingJob, load_job, without_status
 from tpujob_operator.api.status import Phase
 from tpujob_operator.decide.queue import is_to_rest_without_jobset, leaving_queue
@@ -37,6 +37,23 @@ def edited(observed: Observed, _: Settings) -> Verdict | None:
     return Verdict(
         phase=Phase.QUEUED,
         reason=Reason.EDITED,
+        message=message,
+        valid=None,
+        renew=True,
+        hosts_ready=0,
+        again_seconds=0,
+    )
+
+
+def retried(observed: Observed, _: Settings) -> Verdict | None:
+    """Somebody raised `spec.retry` of a job that has ended."""
+    wanted = observed.spec.get("retry") or 0
+    if observed.status.get("phase") not in TERMINAL or wanted <= (observed.status.get("retry") or 0):
+        return None
+    message = sentence(Reason.RETRIED, retry=wanted, incarnation=(observed.status.get("incarnation") or 1) + 1)
+    return Verdict(
+        phase=Phase.QUEUED,
+        reason=Reason.RETRIED,
         message=message,
         valid=None,
         renew=True,

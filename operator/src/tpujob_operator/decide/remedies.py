@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tpujob_contract.exit_codes import KILLED, ExitCode
 
-THEN = "then edit the job's spec, or delete this job and apply it again; its checkpoints are kept."
+THEN = "then raise spec.retry, edit the job's spec, or delete this job and apply it again; its checkpoints are kept."
 
 BY_CODE: Mapping[int, str] = {
     ExitCode.TPU_HELD: f"End the process that holds the TPU, or use another node pool, {THEN}",

@@ -26,9 +26,11 @@ def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
     status["observedGeneration"] = observed.generation
     if verdict.reason is Reason.ENDED:
         return status
+    if observed.spec.get("retry"):
+        status["retry"] = observed.spec["retry"]
     if verdict.renew:
-        kept = OF_THE_JOB if verdict.reason is Reason.EDITED else (*OF_THE_JOB, *ALSO_OVER_A_REST)
-        return _renewed(status, verdict, kept)
+        is_new_run = verdict.reason in (Reason.EDITED, Reason.RETRIED)
+        return _renewed(status, verdict, OF_THE_JOB if is_new_run else (*OF_THE_JOB, *ALSO_OVER_A_REST))
     before = status.get("phase")
     status |= {"phase": str(verdict.phase), "message": verdict.message}
     status["conditions"] = conditions_after(observed, verdict)
@@ -55,7 +57,16 @@ def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
 ALWAYS_MOVING = {"goodput", "dataWaitFraction"}
 """Not worth a write of their own: a job that compiles, or stands still, would be written every few seconds."""
 
-OF_THE_JOB = ("observedGeneration", "hosts", "step", "steps", "lastCheckpointStep", "lastCheckpointTime", "goodput")
+OF_THE_JOB = (
+    "observedGeneration",
+    "retry",
+    "hosts",
+    "step",
+    "steps",
+    "lastCheckpointStep",
+    "lastCheckpointTime",
+    "goodput",
+)
 """What a new incarnation takes over: what is in the checkpoint directory, and what the next look needs."""
 
 

@@ -20,7 +20,7 @@ from tpujob_operator.settings import Settings
 
 NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
 """One node pool is one slice: machines of a pool are joined by ICI."""
-IN_PLACE = ("suspend", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "restarts")
+IN_PLACE = ("suspend", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "restarts", "retry")
 """Fields of the spec that change in a running job, and make no new JobSet."""
 
 type Object = dict[str, Any]
