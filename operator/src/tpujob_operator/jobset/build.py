@@ -23,6 +23,9 @@ NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
 IN_PLACE = ("suspend", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "restarts", "retry")
 """Fields of the spec that change in a running job, and make no new JobSet."""
 
+UNIT_TASKS = ("extract",)
+"""Tasks of the trainer in which workers share units (`trainer.task`)."""
+
 type Object = dict[str, Any]
 
 
@@ -142,6 +145,12 @@ def _topology_annotations(job: TpuTrainingJob) -> dict[str, str]:
     }
 
 
+def shares_units(job: TpuTrainingJob) -> bool:
+    """Whether the workers divide a list of units between them, and each of them knows when it is done."""
+    trainer = job.spec.trainer or {}
+    return job.spec.workers is not None and trainer.get("task") in UNIT_TASKS
+
+
 def _build_network(job: TpuTrainingJob) -> Object:
     if job.spec.workers is not None:
         # Without a subdomain GKE gives workers no TPU_WORKER_HOSTNAMES of each other
@@ -158,9 +167,11 @@ def _build_job(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Obj
     retries: Object = {"backoffLimit": 0}
     if job.spec.workers is not None:
         # As many per worker as a job has: an index that fails alone is retried alone, and the others finish.
-        retries = {
-            "backoffLimitPerIndex": job.spec.restarts.crashes,
-        }
+        retries = {"backoffLimitPerIndex": job.spec.restarts.crashes}
+    if shares_units(job):
+        # Such a worker ends with 0 when every unit is done, whoever did it: one that says so is enough, and neither
+        # a worker that failed for good nor one that comes late keeps the job from being complete.
+        retries["successPolicy"] = {"rules": [{"succeededCount": 1}]}
     return {
         "completionMode": "Indexed",
         "parallelism": pods,
