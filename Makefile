@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate reference-models
+.PHONY: help demo test docs lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate reference-models
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -27,6 +27,11 @@ lint: .venv/dev ## ruff, mypy, import arrows, yamllint
 	$(BIN)/lint-imports --cache-dir .cache/import-linter
 	$(BIN)/yamllint --strict .
 
+docs: .venv/dev ## the documentation as a site, in .cache/site; a broken link is an error
+	$(BIN)/python -m tools.reference
+	$(BIN)/mkdocs build --quiet
+	@echo "file://$$PWD/.cache/site/index.html"
+
 fmt: .venv/dev ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -34,6 +39,7 @@ fmt: .venv/dev ## format the code
 generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/metrics.md, dashboards, golden manifests
 	$(BIN)/python -m tpujob_trainer.config.json_schema
 	$(BIN)/python -m tpujob_operator.crd
+	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.monitoring.reference
 	$(BIN)/python -m tools.monitoring.dashboards
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator -k golden

@@ -83,6 +83,9 @@ def test_a_failure_is_described_with_host_code_and_message(shell: Shell, jobs: J
     assert "exit code 78" in told
     assert "spec.trainer.steps: wrong" in told
     assert "has ended as Failed" in shell("stop", "broken", code=78)
+    assert "spec.retry: 1" in shell("retry", "broken")
+    jobs.wait("broken", "another incarnation", lambda status: status.get("incarnation") == 2)
+    assert "has not ended" in shell("retry", "broken", code=78)
 
 
 def test_what_the_server_refuses_is_told_by_field(shell: Shell, jobs: Jobs) -> None:

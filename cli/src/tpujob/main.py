@@ -27,6 +27,7 @@ for verb in (
     top.top,
     stop.stop,
     stop.resume,
+    stop.retry,
     doctor.doctor,
     bundle.bundle,
 ):

@@ -34,6 +34,6 @@ spec:
       # bytes, or the tokenizer.json of a model, its folder, or a gs:// address of either.
       tokenizer: {tokenizer}
     # How long to train, in steps or in tokens (tokens: 20e9).
-    steps: 1000
-    checkpoint: {{everySteps: 200}}
+    steps: {200 if is_here else 10000}
+    checkpoint: {{everySteps: {50 if is_here else 500}}}
 """

@@ -135,7 +135,7 @@ def _advice(job: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
         case "Suspended":
             yield f"To go on: tpujob resume {name}"
         case "Failed":
-            yield f"All about it: tpujob logs {name}. To try again, edit its spec, or submit it under another name"
+            yield f"All about it: tpujob logs {name}. To try again from the last checkpoint: tpujob retry {name}"
         case "Stalled" | "Restarting":
             yield f"The logs, first failure first: tpujob logs {name}"
         case None:

@@ -13,7 +13,7 @@ A module imports what it works with inside its function, so that `tpujob --help`
 - `options`: arguments and options that several verbs share.
 - `render`: prints the JobSet of a job.
 - `run`: runs a job on this machine.
-- `stop`: saves and stops a job; `resume` lets it go on.
+- `stop`: saves and stops a job; `resume` lets it go on, `retry` starts one that has ended anew.
 - `submit`: creates a job on a cluster and follows it.
 - `top`: watches the jobs that are under way.
 """

@@ -1,4 +1,4 @@
-"""`tpujob stop` and `tpujob resume`: one field of the spec."""
+"""`tpujob stop`, `tpujob resume` and `tpujob retry`: one field of the spec each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import typer
 
 from tpujob.commands.options import Context, JobName, Namespace, problems_on_stderr
 from tpujob.errors import CommandError
+
+ENDED = ("Succeeded", "Failed")
 
 Wait = Annotated[bool, typer.Option(help="Wait until it is so; Ctrl-C ends the waiting only.")]
 
@@ -41,11 +43,30 @@ def resume(name: JobName, namespace: Namespace = None, context: Context = None, 
             _wait(cluster, name, ("Running",))
 
 
+def retry(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = False) -> None:
+    """Start a job that has ended anew, from its last checkpoint: raises spec.retry by one."""
+    from tpujob.cluster.client import Cluster
+
+    with problems_on_stderr():
+        cluster = Cluster.connect(context=context, namespace=namespace)
+        job = cluster.job(name)
+        phase = (job.get("status") or {}).get("phase")
+        if phase not in ENDED:
+            raise CommandError(
+                f"{name}: has not ended (it is {phase or 'not seen by the operator yet'}); nothing to retry"
+            )
+        number = (job["spec"].get("retry") or 0) + 1
+        cluster.patch(cluster.job_path(name), {"spec": {"retry": number}})
+        typer.echo(f"{name}: starts anew from its last checkpoint (spec.retry: {number})")
+        if wait:
+            _wait(cluster, name, ("Running",))
+
+
 def _require_unfinished(job: dict[str, object], verb: str) -> None:
     status = job.get("status")
     phase = status.get("phase") if isinstance(status, dict) else None
-    if phase in ("Succeeded", "Failed"):
-        raise CommandError(f"cannot {verb}: the job has ended as {phase}; submit it again under another metadata.name")
+    if phase in ENDED:
+        raise CommandError(f"cannot {verb}: the job has ended as {phase}; `tpujob retry` starts it anew")
 
 
 def _wait(cluster: object, name: str, phases: tuple[str, ...]) -> None:

@@ -1,0 +1,59 @@
+"""The reference has every field, code, reason, command and value, and none that is not there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.reference import advice
+from tools.reference.pages import PAGES
+from tools.reference.text import commented_values, fields
+from tpujob_contract.exit_codes import ExitCode
+from tpujob_operator.api.conditions import Reason
+from tpujob_operator.api.trainer_schema import trainer_schema
+from tpujob_trainer.model.presets import PRESETS
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_what_the_code_says(name: str) -> None:
+    assert (REFERENCE / f"{name}.md").read_text() == PAGES[name](), "run `make generate`"
+
+
+def test_no_page_is_left_over() -> None:
+    assert {file.stem for file in REFERENCE.glob("*.md")} == set(PAGES)
+
+
+def test_every_trainer_field_is_described() -> None:
+    found = list(fields(trainer_schema() or {}, "spec.trainer"))
+    assert len(found) > 80
+    assert [path for path, _, meaning in found if not meaning] == []
+
+
+def test_every_preset_is_there() -> None:
+    shown = re.findall(r"^\| `([\w.-]+)`", (REFERENCE / "presets.md").read_text(), re.MULTILINE)
+    assert shown == list(PRESETS)
+
+
+def test_every_exit_code_says_what_to_do() -> None:
+    assert set(advice.EXIT_CODES) == {int(code) for code in ExitCode}
+
+
+def test_every_reason_says_what_to_do() -> None:
+    assert set(advice.REASONS) == set(Reason)
+
+
+def test_values_get_the_comment_above_them() -> None:
+    text = "# An image.\nimage:\n  # Its name.\n  name: a\n  tag: b\n\nother: []\n"
+    assert list(commented_values(text)) == [
+        ("image.name", "a", "Its name."),
+        ("image.tag", "b", "An image."),
+        ("other", "[]", ""),
+    ]
+
+
+def test_every_value_of_the_chart_has_words() -> None:
+    found = list(commented_values((ROOT / "charts" / "tpujob-operator" / "values.yaml").read_text()))
+    assert [path for path, _, words in found if not words] == []

@@ -1,0 +1,142 @@
+"""One function for each page, from the objects that the code itself uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tools.reference import advice
+from tools.reference.text import HEADER, commented_values, fields, table
+from tpujob_contract.exit_codes import MEANINGS, ExitCode
+from tpujob_operator.api.conditions import SENTENCES, Reason, Type
+from tpujob_operator.api.status import Phase
+from tpujob_operator.api.trainer_schema import trainer_schema
+from tpujob_operator.crd.build import custom_resource_definition
+from tpujob_trainer.model.presets import PRESETS
+
+VALUES = Path("charts/tpujob-operator/values.yaml")
+
+
+def resource() -> str:
+    """Every field of a TpuTrainingJob but the trainer block."""
+    schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    spec = {**schema["spec"], "properties": {k: v for k, v in schema["spec"]["properties"].items() if k != "trainer"}}
+    return (
+        f"{HEADER}# Fields of a TpuTrainingJob\n\n"
+        "`kubectl explain ttj.spec` shows the same. The `trainer` block has [a page of its own](trainer.md).\n\n"
+        f"## spec\n\n{table(('field', 'type', 'meaning'), list(fields(spec, 'spec')))}\n"
+        "`spec.trainer` is the block of the trainer.\n\n"
+        f"## status\n\nWritten by the operator.\n\n"
+        f"{table(('field', 'type', 'meaning'), list(fields(schema['status'], 'status')))}"
+    )
+
+
+def trainer() -> str:
+    """Every field of the trainer block."""
+    schema = trainer_schema()
+    assert schema is not None
+    return (
+        f"{HEADER}# Fields of the trainer block\n\n"
+        "A preset, data, and `tokens` or `steps` are a full run; the rest has defaults or follows from them. "
+        "[Presets](presets.md) have a page of their own.\n\n"
+        f"{table(('field', 'type', 'meaning'), list(fields(schema, 'spec.trainer')))}"
+    )
+
+
+def presets() -> str:
+    """Every preset with its dimensions."""
+    shown = ("layers", "embed_dim", "heads", "kv_heads", "mlp_dim", "vocab_size", "sequence_length", "batch_tokens")
+    rows = [
+        (f"`{name}`", *(getattr(preset, key) or "the tokenizer's" for key in shown)) for name, preset in PRESETS.items()
+    ]
+    heads = ("preset", *(key.replace("_", " ") for key in shown))
+    return (
+        f"{HEADER}# Presets\n\n`model: {{preset: NAME}}`. A field beside it replaces the preset's. Batch tokens are "
+        f"the tokens of a global batch where `batchSize` is not given.\n\n{table(heads, rows)}"
+    )
+
+
+def exit_codes() -> str:
+    """Every exit code."""
+    ours: list[tuple[str, ...]] = [
+        (str(int(code)), MEANINGS[code], *advice.EXIT_CODES[int(code)]) for code in sorted(ExitCode)
+    ]
+    others = [(code, *words) for code, words in advice.OTHER_CODES.items()]
+    rows = sorted([*ours, *others], key=lambda row: int(row[0]))
+    return (
+        f"{HEADER}# Exit codes\n\nOf `tpujob run`, and of the container of every pod. "
+        f"[Endings](../endings.md) has the faults behind them.\n\n"
+        f"{table(('code', 'meaning', 'what happens next', 'what to do'), rows)}"
+    )
+
+
+def conditions() -> str:
+    """Every phase, condition type and reason."""
+    rows = [(f"`{reason}`", SENTENCES[reason], advice.REASONS.get(reason, "")) for reason in Reason]
+    return (
+        f"{HEADER}# Phases, conditions, reasons\n\n"
+        f"Phases: {', '.join(f'`{phase}`' for phase in Phase)}. Condition types: "
+        f"{', '.join(f'`{kind}`' for kind in Type)}. [Status](../status.md) explains how they follow each other.\n\n"
+        "Reasons are part of the interface: scripts may match them. In the sentences, `{braces}` stand for names and "
+        f"numbers.\n\n{table(('reason', 'message', 'what to do'), rows)}"
+    )
+
+
+def command_line() -> str:
+    """Every command with its options."""
+    from tpujob.main import app
+
+    opening = "`tpujob` is also `kubectl tpujob`. `tpujob --install-completion` sets up completion for your shell."
+    parts = [f"{HEADER}# Command line\n\n{opening}\n"]
+    parts += [_command(path, command) for path, command in _commands("tpujob", typer.main.get_command(app))]
+    return "\n".join(parts)
+
+
+def chart_values() -> str:
+    """Every value of the chart."""
+    rows = [(f"`{path}`", f"`{value}`", comment) for path, value, comment in commented_values(VALUES.read_text())]
+    return f"{HEADER}# Values of the chart\n\n{table(('value', 'default', 'meaning'), rows)}"
+
+
+def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    for name, inner in sorted(getattr(command, "commands", {}).items()):
+        if getattr(inner, "commands", None):
+            yield from _commands(f"{path} {name}", inner)
+        else:
+            yield f"{path} {name}", inner
+
+
+def _command(path: str, command: Any) -> str:
+    rows = []
+    for parameter in command.params:
+        if parameter.name == "help":
+            continue
+        names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+        if parameter.param_type_name == "argument":
+            names = f"`{parameter.metavar or parameter.name.upper()}`"
+        words = getattr(parameter, "help", None) or getattr(parameter, "prompt", None) or ""
+        rows.append((names, words + _default(parameter.default)))
+    paragraphs = "\n\n".join(" ".join(text.split()) for text in (command.help or "").split("\n\n"))
+    return f"## {path}\n\n{paragraphs}\n\n{table(('argument or option', 'meaning'), rows)}"
+
+
+def _default(value: Any) -> str:
+    """What is taken where an option is left out, if it says something."""
+    if value in (None, False, (), []) or callable(value) or "Sentinel" in repr(value):
+        return ""
+    return f" Default: `{getattr(value, 'value', value)}`."
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "resource": resource,
+    "trainer": trainer,
+    "presets": presets,
+    "exit-codes": exit_codes,
+    "conditions": conditions,
+    "command-line": command_line,
+    "chart-values": chart_values,
+}
+"""Name of the file: what makes it."""
