@@ -11,8 +11,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.timeout(600)]
 def test_tpu_pods_land_on_the_node_pool_of_their_topology(jobs: Jobs) -> None:
     if not jobs.surroundings.is_own:
         pytest.skip("needs the node pool of `make cluster`: 4x4 of v5e, and no other")
-    jobs.run("chips", "print('on a TPU node')", accelerator="v5e-8")
-    jobs.run("fits", "print('on a TPU node')", accelerator="v5e-16")
+    # The node is a TPU machine by its labels and chips alone: the requests of a real one would not fit.
+    small = {"requests": {"cpu": "10m", "memory": "64Mi"}}
+    jobs.run("chips", "print('on a TPU node')", accelerator="v5e-8", resources=small)
+    jobs.run("fits", "print('on a TPU node')", accelerator="v5e-16", resources=small)
 
     status = jobs.wait("chips", "a word about the missing nodes", lambda status: is_unscheduled(jobs, "chips"))
     wait_for(

@@ -26,6 +26,10 @@ class Settings:
     """For pods whose job says nothing; None leaves it to Kubernetes."""
     run_as_user: int = 10001
     """Numeric user of all job pods: `runAsNonRoot` cannot judge the name that an image may use."""
+    spot_grace_seconds: int = 15
+    """Most seconds that ordinary pods get on spot machines, whatever they ask; 120 at most, where a pool extends it."""
+    machine_requests: bool = True
+    """Whether TPU pods that say nothing request 80 % of their machine's processors and memory."""
     namespace: str = "tpujob-system"
     """Where the operator runs: its Lease is here, and it is let through to /report."""
     monitoring_namespace: str = "monitoring"
@@ -71,6 +75,8 @@ class Settings:
         for name in ("report_interval_seconds", "restart_pause_seconds", "resync_seconds", "stalled_after_seconds"):
             if not 0 < getattr(self, name) <= 86400:
                 raise InvalidSetting(f"OPERATOR_{name.upper()}={getattr(self, name)} is not between 0 and 86400")
+        if not 5 <= self.spot_grace_seconds <= 120:
+            raise InvalidSetting(f"OPERATOR_SPOT_GRACE_SECONDS={self.spot_grace_seconds} is not between 5 and 120")
         for name in ("health_port", "metrics_port"):
             if not 0 <= getattr(self, name) <= 65535:
                 raise InvalidSetting(f"OPERATOR_{name.upper()}={getattr(self, name)} is not a port")

@@ -81,7 +81,8 @@ def test_the_queue_is_a_label() -> None:
 
 def test_chips_are_requested_and_limited_alike() -> None:
     resources = _main(manifest(accelerator="v6e-8", resources={"requests": {"cpu": 4}}))["resources"]
-    assert resources == {"requests": {"cpu": 4, "google.com/tpu": 8}, "limits": {"google.com/tpu": 8}}
+    assert resources["requests"] == {"cpu": 4, "memory": "1152Gi", "google.com/tpu": 8}
+    assert resources["limits"] == {"google.com/tpu": 8}
     assert _main(manifest())["resources"] == {}
 
 

@@ -24,7 +24,7 @@ class Capacity(Part):
     """How the machines are paid for: at most one of the three. Default: on demand, or what the node pool is."""
 
     spot: bool | None = None
-    """Spot machines: cheaper, and taken away with about 30 seconds of notice."""
+    """Spot machines: cheaper, and taken away at any time; pods then have 15 seconds to save."""
     reservation: Reservation | None = None
     """Machines of a reservation."""
     flex_start: bool | None = None

@@ -81,7 +81,7 @@ class Resources(Part):
     """What the main container of every pod asks for, and may have at most."""
 
     requests: ResourceAmounts | None = None
-    """Set aside on the node. Default: nothing."""
+    """Set aside on the node. Default: 80 % of a TPU machine's processors and memory, else nothing."""
     limits: ResourceAmounts | None = None
     """More than this is refused or killed. Default: no limit."""
 
@@ -143,7 +143,7 @@ class Spec(Part):
     startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 600
     """Seconds that each process waits at start for all others. Default 600."""
     grace_period_seconds: Annotated[int, Field(ge=5, le=3600)] = 60
-    """Seconds between being asked to stop and being killed; a save must fit. Default 60; spot machines give 30."""
+    """Seconds between being asked to stop and being killed; a save must fit. Default 60; spot machines give 15."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """When images are pulled. Default: the operator's setting, else Kubernetes' own rule."""
     image_pull_secrets: Annotated[list[LocalObject], Field(max_length=16)] | None = None

@@ -9,20 +9,31 @@ from tpujob_contract import environment as names
 from tpujob_contract import kubernetes_names, ports
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.api.spec import EnvVar
+from tpujob_operator.settings import Settings
 
 type Object = dict[str, Any]
 
 HOME = "/home/tpujob"
 
 
-def build_environment(job: TpuTrainingJob, incarnation: int) -> list[Object]:
+def build_environment(job: TpuTrainingJob, settings: Settings, incarnation: int) -> list[Object]:
     """The variables of the main container: the user's first, then the operator's, each name once."""
-    ours = [*_common(job, incarnation), *(_worker(job) if job.spec.workers else _member(job)), *_devices(job)]
+    ours = [*_common(job, settings, incarnation), *(_worker(job) if job.spec.workers else _member(job)), *_devices(job)]
     taken = {variable["name"] for variable in ours}
     theirs = [_user_variable(variable) for variable in job.spec.env or () if variable.name not in taken]
-    # An image's user may have no home that can be written; whoever knows better says so.
-    home = [] if any(variable["name"] == "HOME" for variable in theirs) else [_constant("HOME", HOME)]
-    return [*theirs, *home, *ours]
+    given = {variable["name"] for variable in theirs}
+    return [*theirs, *(variable for variable in _defaults(job) if variable["name"] not in given), *ours]
+
+
+def grace_seconds(job: TpuTrainingJob, settings: Settings) -> int:
+    """Seconds between being asked to stop and being killed, as Kubernetes gives them.
+
+    On spot machines ordinary pods get 15 s, and a longer terminationGracePeriodSeconds has no effect
+    (cloud.google.com/kubernetes-engine/docs/concepts/spot-vms); a process that counts on more loses its save.
+    """
+    asked = job.spec.grace_period_seconds
+    is_spot = job.spec.capacity is not None and job.spec.capacity.spot
+    return min(asked, settings.spot_grace_seconds) if is_spot else asked
 
 
 def coordinator_host(job: TpuTrainingJob) -> str:
@@ -31,7 +42,17 @@ def coordinator_host(job: TpuTrainingJob) -> str:
     return f"{name}-{kubernetes_names.REPLICATED_JOB}-0-0.{kubernetes_names.child_name(name)}"
 
 
-def _common(job: TpuTrainingJob, incarnation: int) -> list[Object]:
+def _defaults(job: TpuTrainingJob) -> list[Object]:
+    """What a job gets unless it says otherwise."""
+    # An image's user may have no home that can be written.
+    defaults = [_constant("HOME", HOME)]
+    if job.accelerator.is_tpu:
+        # An error where there is no TPU, instead of training on the host's processors; those serve the callbacks.
+        defaults.append(_constant("JAX_PLATFORMS", "tpu,cpu"))
+    return defaults
+
+
+def _common(job: TpuTrainingJob, settings: Settings, incarnation: int) -> list[Object]:
     spec = job.spec
     variables = [
         _constant(names.NAME, job.metadata.name),
@@ -40,7 +61,7 @@ def _common(job: TpuTrainingJob, incarnation: int) -> list[Object]:
         _label(names.ATTEMPT, kubernetes_names.RESTART_ATTEMPT),
         _constant(names.CHIPS_PER_HOST, job.accelerator.chips_per_host),
         _constant(names.STARTUP_SECONDS, spec.startup_seconds),
-        _constant(names.GRACE_SECONDS, spec.grace_period_seconds),
+        _constant(names.GRACE_SECONDS, grace_seconds(job, settings)),
         _constant(names.REPORT_PORT, ports.REPORT),
     ]
     if spec.checkpoint_dir is not None:

@@ -7,13 +7,16 @@ from typing import Any
 from tpujob_contract import kubernetes_names, ports
 from tpujob_contract.launch import command as launch_command
 from tpujob_operator.api.job import TpuTrainingJob
-from tpujob_operator.jobset.environment import HOME, build_environment
+from tpujob_operator.api.spec import ResourceAmounts
+from tpujob_operator.jobset.environment import HOME, build_environment, grace_seconds
 from tpujob_operator.settings import Settings
+from tpujob_operator.topology import machines
 
 type Object = dict[str, Any]
 
 TPU_RESOURCE = "google.com/tpu"
 TRAINER = ("python", "-m", "tpujob_trainer")
+SHARED_MEMORY = "shared-memory"
 _SPOT = "cloud.google.com/gke-spot"
 _FLEX_START = "cloud.google.com/gke-flex-start"
 
@@ -32,7 +35,7 @@ def pod_template(job: TpuTrainingJob, settings: Settings, incarnation: int) -> O
     return {
         # JobSet's webhook would fill in OnFailure, with which no Job could be created.
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": spec.grace_period_seconds,
+        "terminationGracePeriodSeconds": grace_seconds(job, settings),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
@@ -44,7 +47,7 @@ def pod_template(job: TpuTrainingJob, settings: Settings, incarnation: int) -> O
         },
         **{key: value for key, value in optional.items() if value},
         "containers": [_build_main(job, settings, incarnation)],
-        "volumes": [{"name": name, "emptyDir": {}} for name in _mounts(job)],
+        "volumes": [{"name": name, "emptyDir": _empty_dir(job, name)} for name in _mounts(job)],
     }
 
 
@@ -59,9 +62,9 @@ def _build_main(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
         "image": image,
         "command": command,
         **({"args": list(spec.args)} if spec.args else {}),
-        "env": build_environment(job, incarnation),
+        "env": build_environment(job, settings, incarnation),
         "ports": _ports(job),
-        "resources": _resources(job),
+        "resources": _resources(job, settings),
         # Without a message of the launcher's (a kill, a foreign image) the last lines of the log take its place.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _build_container_security(read_only=spec.trainer is not None),
@@ -100,7 +103,15 @@ def _build_container_security(*, read_only: bool) -> Object:
 def _mounts(job: TpuTrainingJob) -> dict[str, str]:
     """Volume → where it is mounted; all of them are empty folders that live as long as the pod."""
     mounts = {"tmp": "/tmp", "home": HOME}  # noqa: S108 — the pod's own
+    if job.accelerator.is_tpu:
+        mounts[SHARED_MEMORY] = "/dev/shm"  # noqa: S108 — the pod's own
     return mounts if job.spec.trainer is not None else {**mounts, "launcher": launch_command.CARRIED_DIRECTORY}
+
+
+def _empty_dir(job: TpuTrainingJob, name: str) -> Object:
+    if name != SHARED_MEMORY or job.accelerator.machine_type is None:
+        return {}
+    return {"medium": "Memory", "sizeLimit": machines.shared_memory(job.accelerator.machine_type)}
 
 
 def _ports(job: TpuTrainingJob) -> list[Object]:
@@ -112,14 +123,20 @@ def _ports(job: TpuTrainingJob) -> list[Object]:
     return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in named]
 
 
-def _resources(job: TpuTrainingJob) -> Object:
+def _resources(job: TpuTrainingJob, settings: Settings) -> Object:
     asked = job.spec.resources
     chips = {TPU_RESOURCE: job.accelerator.chips_per_host} if job.accelerator.is_tpu else {}
-    amounts = {}
-    for kind in ("requests", "limits"):
-        given = getattr(asked, kind, None)
-        amounts[kind] = (given.model_dump(by_alias=True, exclude_none=True) if given else {}) | chips
+    requests, limits = (_amounts(asked and getattr(asked, kind)) for kind in ("requests", "limits"))
+    if job.accelerator.machine_type is not None and settings.machine_requests:
+        # Kubernetes takes a limit for the request where none is given.
+        of_machine = machines.requested(job.accelerator.machine_type)
+        requests = {name: amount for name, amount in of_machine.items() if name not in limits} | requests
+    amounts = {"requests": requests | chips, "limits": limits | chips}
     return {kind: values for kind, values in amounts.items() if values}
+
+
+def _amounts(given: ResourceAmounts | None) -> Object:
+    return given.model_dump(by_alias=True, exclude_none=True) if given is not None else {}
 
 
 def _node_selector(job: TpuTrainingJob) -> dict[str, str]:

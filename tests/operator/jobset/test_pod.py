@@ -1,0 +1,79 @@
+"""The pod of a TPU host: what its machine and its capacity decide."""
+
+from typing import Any
+
+import pytest
+
+from tests.operator.manifests import manifest
+from tpujob_operator.api.load import load_job
+from tpujob_operator.jobset.build import materialize
+from tpujob_operator.jobset.expand import expand_pods
+from tpujob_operator.settings import Settings
+from tpujob_operator.topology.machines import MACHINES
+from tpujob_operator.topology.tables import GENERATIONS
+
+
+def _pod(settings: Settings | None = None, **spec: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """Specification and environment of the first pod."""
+    first = expand_pods(materialize(load_job(manifest(**spec)), settings or Settings()))[0]
+    return dict(first.spec), first.environ
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings", "grace"),
+    [
+        ({}, {}, 60),
+        ({"capacity": {"spot": True}}, {}, 15),
+        ({"capacity": {"spot": True}, "gracePeriodSeconds": 10}, {}, 10),
+        ({"capacity": {"spot": True}}, {"spot_grace_seconds": 120}, 60),
+        ({"capacity": {"spot": False}}, {}, 60),
+        ({"capacity": {"flexStart": True}}, {}, 60),
+    ],
+)
+def test_spot_machines_give_less_time(spec: dict[str, Any], settings: dict[str, int], grace: int) -> None:
+    pod, environ = _pod(Settings(**settings), accelerator="v5e-16", **spec)
+    assert pod["terminationGracePeriodSeconds"] == grace
+    assert environ["TPUJOB_GRACE_SECONDS"] == str(grace)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "shared", "cpu", "memory"),
+    [("v5e-1", "9Gi", "19", "38Gi"), ("v5e-8", "76Gi", "179", "307Gi"), ("v4-16", "81Gi", "192", "325Gi")],
+)
+def test_the_machine_decides_requests_and_shared_memory(accelerator: str, shared: str, cpu: str, memory: str) -> None:
+    pod, _ = _pod(accelerator=accelerator)
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "shared-memory"]
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": shared}
+    main = pod["containers"][0]
+    assert {"name": "shared-memory", "mountPath": "/dev/shm"} in main["volumeMounts"]
+    requests = main["resources"]["requests"]
+    assert (requests["cpu"], requests["memory"]) == (cpu, memory)
+
+
+@pytest.mark.parametrize(
+    ("resources", "settings", "requests"),
+    [
+        ({"requests": {"memory": "1Gi"}}, {}, {"cpu": "89", "memory": "1Gi"}),
+        ({"limits": {"memory": "1Gi"}}, {}, {"cpu": "89"}),
+        (None, {"machine_requests": False}, {}),
+    ],
+)
+def test_what_a_job_asks_for_wins(resources: Any, settings: dict[str, bool], requests: dict[str, str]) -> None:
+    pod, _ = _pod(Settings(**settings), accelerator="v5e-16", resources=resources)
+    assert pod["containers"][0]["resources"]["requests"] == {**requests, "google.com/tpu": 4}
+
+
+def test_cpu_hosts_are_nobodys_machine() -> None:
+    pod, environ = _pod()
+    assert "shared-memory" not in [volume["name"] for volume in pod["volumes"]]
+    assert pod["containers"][0]["resources"] == {}
+    assert environ["JAX_PLATFORMS"] == "cpu"
+
+
+@pytest.mark.parametrize(("env", "platforms"), [(None, "tpu,cpu"), ([{"name": "JAX_PLATFORMS", "value": ""}], "")])
+def test_a_tpu_job_never_trains_on_processors_unasked(env: Any, platforms: str) -> None:
+    assert _pod(accelerator="v5e-16", env=env)[1]["JAX_PLATFORMS"] == platforms
+
+
+def test_every_machine_of_the_topology_is_known() -> None:
+    assert {machine for generation in GENERATIONS.values() for machine in generation.machines.values()} <= set(MACHINES)
