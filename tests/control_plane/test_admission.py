@@ -7,7 +7,8 @@ from ruamel.yaml import YAML
 
 from tests.operator.api.test_load import GOOD
 from tests.operator.jobset.test_golden import FOLDER, NAMES
-from tests.operator.manifests import TRAINER, container_manifest, manifest
+from tests.operator.manifests import TRAINER, manifest
+from tests.operator.refusals import LEFT_TO_THE_OPERATOR, REFUSED
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import CommandError, ControlPlane
 from tpujob_contract import kubernetes_names
@@ -23,104 +24,11 @@ STRICT = "?dryRun=All&fieldValidation=Strict"
 JOBS = "/apis/tpujob.dev/v1alpha1/namespaces/default/tputrainingjobs"
 
 
-def _env(name: str, **fields: Any) -> Object:
-    return manifest(env=[{"name": name, **fields}])
-
-
 def _deep(depth: int) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for _ in range(depth):
         value = {"a": value}
     return value
-
-
-# name: (resource, words of the refusal)
-REFUSED = {
-    "no spec": ({k: v for k, v in manifest().items() if k != "spec"}, ["spec: Required value"]),
-    "no accelerator": (manifest(accelerator=None), ["spec.accelerator: Required value"]),
-    "unknown field": (manifest(acelerator="v4-8"), ['unknown field "spec.acelerator"']),
-    "unknown field deep": (_env("A", valueFrom={"secretKeyRef": {"name": "s", "key": "k", "ns": "x"}}), ["unknown"]),
-    "a namespace in a reference": (
-        _env("A", valueFrom={"secretKeyRef": {"name": "s", "key": "k", "namespace": "kube-system"}}),
-        ["unknown field"],
-    ),
-    "a raw pod spec": (manifest(template={"spec": {"hostNetwork": True}}), ['unknown field "spec.template"']),
-    "host paths": (manifest(volumes=[{"hostPath": {"path": "/"}}]), ['unknown field "spec.volumes"']),
-    "privileges": (manifest(securityContext={"privileged": True}), ['unknown field "spec.securityContext"']),
-    "no form": (
-        manifest(accelerator="tpu"),
-        ["spec.accelerator", "not an accelerator; allowed: a size such as v5e-256"],
-    ),
-    "upper case": (manifest(accelerator="V4-8"), ["not an accelerator"]),
-    "v4-12": (manifest(accelerator="v4-12"), ["v4 names count cores, 2 a chip", "v4-8 (4 chips on 1 host), v4-16"]),
-    "v4-99998": (manifest(accelerator="v4-99998"), ["nearest: v4-4096"]),
-    "v5litepod-24": (manifest(accelerator="v5litepod-24"), ["v5e-16 (16 chips on 4 hosts), v5e-32"]),
-    "v5p-100": (manifest(accelerator="v5p-100"), ["v5p-64 (32 chips on 8 hosts), v5p-128"]),
-    "v6e:3x4": (manifest(accelerator="v6e:3x4"), ["no v6e shape; shapes: 1x1, 2x2"]),
-    "v6e:4x4x4": (manifest(accelerator="v6e:4x4x4"), ["not an accelerator"]),
-    "v5p:4x4x6": (manifest(accelerator="v5p:4x4x6"), ["every dimension a multiple of 4, smallest first"]),
-    "v5p:8x4x4": (manifest(accelerator="v5p:8x4x4"), ["smallest first"]),
-    "v4:16x16x20": (manifest(accelerator="v4:16x16x20"), ["up to 4096 chips"]),
-    "a selector in the accelerator": (manifest(accelerator="v4-8\nx"), ["not an accelerator"]),
-    "a very long accelerator": (manifest(accelerator="v" * 10000), ["spec.accelerator", "Too long"]),
-    "no slices": (manifest(slices=0), ["spec.slices", "greater than or equal to 1"]),
-    "a million slices": (manifest(slices=10**6), ["spec.slices", "less than or equal to 256"]),
-    "a million workers": (manifest(workers=10**6), ["spec.workers", "less than or equal to 4096"]),
-    "slices in quotes": (manifest(slices="2"), ["spec.slices", 'must be of type integer: "string"']),
-    "slices and workers": (manifest(slices=1, workers=1), ["slices and workers exclude each other"]),
-    "trainer and image": (manifest(image="x", command=["y"]), ["give either trainer, or image and command"]),
-    "neither": (manifest(trainer=None), ["give either trainer, or image and command"]),
-    "image alone": (container_manifest(command=None), ["image and command go together"]),
-    "args alone": (manifest(args=["x"]), ["spec.args", "args go with command"]),
-    "a shell line": (container_manifest(command="rm -rf /"), ["spec.command", "must be of type array"]),
-    "too many arguments": (container_manifest(args=["x"] * 513), ["spec.args", "Too many"]),
-    "reserved variable": (_env("TPUJOB_COORDINATOR", value="x:1"), ["TPUJOB_COORDINATOR belongs to the operator"]),
-    "reserved megascale": (_env("MEGASCALE_NUM_SLICES", value="9"), ["belongs to the operator"]),
-    "reserved worker id": (_env("TPU_WORKER_ID", value="9"), ["belongs to the operator"]),
-    "a token in the open": (_env("HF_TOKEN", value="hf_x"), ["use valueFrom.secretKeyRef"]),
-    "value and source": (
-        _env("A", value="1", valueFrom={"secretKeyRef": {"name": "s", "key": "k"}}),
-        ["give value or valueFrom, not both"],
-    ),
-    "no source": (_env("A", valueFrom={}), ["give one of secretKeyRef, configMapKeyRef"]),
-    "a variable twice": (manifest(env=[{"name": "A"}, {"name": "A"}]), ["spec.env[1]", "Duplicate value"]),
-    "a strange variable": (_env("A B"), ["spec.env[0].name", "should match"]),
-    "too many variables": (manifest(env=[{"name": f"A{i}"} for i in range(129)]), ["spec.env", "Too many"]),
-    "JAX platforms on CPU": (_env("JAX_PLATFORMS", value="tpu"), ["are set by accelerator cpu:HOSTSxDEVICES"]),
-    "another cloud": (manifest(checkpointDir="s3://b/x"), ["neither gs://BUCKET/PATH nor an absolute path"]),
-    "a relative path": (manifest(checkpointDir="here"), ["neither gs://BUCKET/PATH nor an absolute path"]),
-    "capacities": (manifest(capacity={"spot": True, "flexStart": True}), ["exclude each other; keep one"]),
-    "owned selector": (
-        manifest(nodeSelector={"cloud.google.com/gke-tpu-topology": "2x2"}),
-        ["is set by spec.accelerator; leave it out"],
-    ),
-    "tolerating the end": (
-        manifest(tolerations=[{"key": "cloud.google.com/impending-node-termination", "operator": "Exists"}]),
-        ["never tolerate it"],
-    ),
-    "tolerating everything": (manifest(tolerations=[{"operator": "Exists"}]), ["spec.tolerations[0].key: Required"]),
-    "a strange operator": (manifest(tolerations=[{"key": "a", "operator": "In"}]), ["supported values"]),
-    "grace of an hour and more": (manifest(gracePeriodSeconds=3601), ["spec.gracePeriodSeconds"]),
-    "negative ttl": (manifest(ttlSecondsAfterFinished=-1), ["spec.ttlSecondsAfterFinished"]),
-    "a million crashes": (manifest(restarts={"crashes": 10**6}), ["spec.restarts.crashes"]),
-    "a strange queue": (manifest(queue="a/b"), ["spec.queue"]),
-    "Kueue's topology without a queue": (
-        manifest(placement={"requiredTopology": "cloud.google.com/gke-nodepool"}),
-        ["spec.placement.requiredTopology", "give queue, and no workers"],
-    ),
-    "a strange account": (manifest(serviceAccountName="../x"), ["spec.serviceAccountName"]),
-    "a strange policy": (manifest(imagePullPolicy="always"), ['supported values: "Always"']),
-    "an image with spaces": (container_manifest(image="a b"), ["spec.image"]),
-    "an amount in words": (manifest(resources={"limits": {"memory": "lots"}}), ["spec.resources.limits.memory"]),
-    "chips as resources": (manifest(resources={"limits": {"google.com/tpu": 4}}), ["unknown field"]),
-    "50 characters": (manifest("a" * 50), ["metadata.name has more than 49 characters"]),
-    "a digit first": (manifest("3d"), ["metadata.name begins with a lower-case letter"]),
-    "a dot": (manifest("a.b"), ["metadata.name begins with a lower-case letter"]),
-    "an empty trainer": (manifest(trainer={}), ["spec.trainer"]),
-    "a trainer without data": (manifest(trainer={"model": {"preset": "tiny"}}), ["spec.trainer.data: Required value"]),
-    "a trainer with a wrong type": (manifest(trainer={**TRAINER, "steps": "many"}), ["spec.trainer.steps"]),
-    "a trainer that is a string": (manifest(trainer="x"), ["spec.trainer", "must be of type object"]),
-}
 
 
 def _create(plane: ControlPlane, body: Object) -> Object:
@@ -137,6 +45,14 @@ def test_the_api_server_refuses_and_says_why(installed: ControlPlane, name: str)
         assert part in refusal.value.message
     with pytest.raises(InvalidJob):
         load_job(body)
+
+
+@pytest.mark.parametrize("name", LEFT_TO_THE_OPERATOR)
+def test_the_operator_refuses_the_rest(installed: ControlPlane, name: str) -> None:
+    body, words = LEFT_TO_THE_OPERATOR[name]
+    with pytest.raises(InvalidJob) as refusal:
+        load_job(_create(installed, body))
+    assert words in "\n".join(refusal.value.problems)
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -2,12 +2,31 @@
 
 from typing import Any
 
+from tpujob_operator.errors import InvalidField
+from tpujob_operator.topology.parse import COUNT_LABEL, parse_accelerator
+
 TRAINER: dict[str, Any] = {"model": {"preset": "tiny"}, "data": {"path": "gs://bucket/text/*.parquet"}, "steps": 10}
+
+
+TINY_ROWS = 16
+"""Of a global batch of the preset tiny."""
+
+
+def _devices(fields: dict[str, Any]) -> int | None:
+    count = (fields.get("nodeSelector") or {}).get(COUNT_LABEL)
+    try:
+        accelerator = parse_accelerator(fields["accelerator"], chips_per_host=int(count) if count else None)
+        return int(accelerator.hosts_per_slice * accelerator.devices_per_host * (fields.get("slices") or 1))
+    except (InvalidField, AttributeError, TypeError, ValueError):
+        return None
 
 
 def manifest(name: str = "llama", **spec: Any) -> dict[str, Any]:
     """A valid job of two CPU hosts with a trainer block; keywords are fields of the spec, None removes one."""
     fields = {"accelerator": "cpu:2x4", "trainer": TRAINER, **spec}
+    if "trainer" not in spec and (devices := _devices(fields)):
+        # As many rows as devices, where the preset's do not divide.
+        fields["trainer"] = TRAINER if TINY_ROWS % devices == 0 else {**TRAINER, "batchSize": devices}
     return {
         "apiVersion": "tpujob.dev/v1alpha1",
         "kind": "TpuTrainingJob",

@@ -30,6 +30,10 @@ class Settings:
     """Most seconds that ordinary pods get on spot machines, whatever they ask; 120 at most, where a pool extends it."""
     machine_requests: bool = True
     """Whether TPU pods that say nothing request 80 % of their machine's processors and memory."""
+    max_pods: int = 4096
+    """Most pods of one job."""
+    max_chips: int = 16384
+    """Most TPU chips of one job."""
     namespace: str = "tpujob-system"
     """Where the operator runs: its Lease is here, and it is let through to /report."""
     monitoring_namespace: str = "monitoring"
@@ -75,6 +79,9 @@ class Settings:
         for name in ("report_interval_seconds", "restart_pause_seconds", "resync_seconds", "stalled_after_seconds"):
             if not 0 < getattr(self, name) <= 86400:
                 raise InvalidSetting(f"OPERATOR_{name.upper()}={getattr(self, name)} is not between 0 and 86400")
+        for name in ("max_pods", "max_chips"):
+            if getattr(self, name) < 1:
+                raise InvalidSetting(f"OPERATOR_{name.upper()}={getattr(self, name)} allows no job; give 1 or more")
         if not 5 <= self.spot_grace_seconds <= 120:
             raise InvalidSetting(f"OPERATOR_SPOT_GRACE_SECONDS={self.spot_grace_seconds} is not between 5 and 120")
         for name in ("health_port", "metrics_port"):

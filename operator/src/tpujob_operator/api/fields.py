@@ -32,6 +32,15 @@ Quantity = Annotated[
 """Amount of a Kubernetes resource, such as 8, "500m" or "64Gi"; checked in resource_rules."""
 
 
+NO_NUL_PATTERN = r"^[^\x00]*$"
+IMAGE_PATTERN = (
+    r"^([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?(:[0-9]+)?/)?"
+    r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@sha256:[a-f0-9]{64})?$"
+)
+"""Registry, path, tag and digest of an image (distribution/reference:regexp.go)."""
+
+
 class Part(BaseModel):
     """A part of the specification: camelCase outside, snake_case here; unknown keys and wrong types are errors."""
 

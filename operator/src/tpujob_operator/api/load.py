@@ -9,10 +9,12 @@ from pydantic import ValidationError
 
 from tpujob_operator.api.error_messages import describe_problems
 from tpujob_operator.api.job import Metadata, TpuTrainingJob
+from tpujob_operator.api.limits import broken_limits
 from tpujob_operator.api.spec import Spec
 from tpujob_operator.api.status import Condition, Failure, Phase, Status
 from tpujob_operator.api.validation import broken_rules
 from tpujob_operator.errors import InvalidJob
+from tpujob_operator.settings import Settings
 
 __all__ = [
     "Condition",
@@ -27,11 +29,12 @@ __all__ = [
 ]
 
 
-def load_job(manifest: Mapping[str, Any]) -> TpuTrainingJob:
+def load_job(manifest: Mapping[str, Any], settings: Settings | None = None) -> TpuTrainingJob:
     """The job that a manifest describes.
 
     Args:
         manifest: as read from YAML, or from the API server.
+        settings: of the installation whose limits hold; None outside a cluster.
 
     Raises:
         InvalidJob: with everything that is wrong, one line each.
@@ -40,7 +43,7 @@ def load_job(manifest: Mapping[str, Any]) -> TpuTrainingJob:
         job = TpuTrainingJob.model_validate(dict(manifest))
     except ValidationError as error:
         raise InvalidJob(describe_problems(error, TpuTrainingJob)) from error
-    problems = broken_rules(job)
+    problems = broken_rules(job) + (broken_limits(job, settings) if settings is not None else ())
     if problems:
         raise InvalidJob(problems)
     return job

@@ -10,11 +10,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from tpujob_operator.api.fields import DataKey, LabelKey, LabelValue, ObjectName, Part, Quantity, QueueName
+from tpujob_operator.api.fields import (
+    IMAGE_PATTERN,
+    NO_NUL_PATTERN,
+    DataKey,
+    LabelKey,
+    LabelValue,
+    ObjectName,
+    Part,
+    Quantity,
+    QueueName,
+)
 from tpujob_operator.api.scheduling import Capacity, Placement, Toleration
 
 EnvName = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
-Argument = Annotated[str, StringConstraints(max_length=8192)]
+Argument = Annotated[str, StringConstraints(max_length=8192, pattern=NO_NUL_PATTERN)]
 
 
 class SecretKeySelector(Part):
@@ -53,7 +63,7 @@ class EnvVar(Part):
 
     name: EnvName
     """Name; TPUJOB_*, MEGASCALE_* and other names of the wiring belong to the operator."""
-    value: Annotated[str, StringConstraints(max_length=32768)] | None = None
+    value: Annotated[str, StringConstraints(max_length=32768, pattern=NO_NUL_PATTERN)] | None = None
     """Value, a string. Default empty. Never a token: name the Secret in valueFrom."""
     value_from: EnvSource | None = None
     """A Secret or a ConfigMap instead of a value."""
@@ -103,9 +113,9 @@ class Spec(Part):
     workers: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Independent single-host processes that never talk to each other. Excludes slices."""
     trainer: Annotated[dict[str, Any], Field(min_length=1)] | None = None
-    """Configuration of the trainer: model, data, tokens, … Excludes image and command."""
-    image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^\S+$")] | None = None
-    """Container image to run instead of the trainer; goes with command. Needs Python 3.9 or newer."""
+    """Configuration of the trainer: model, data, tokens, … Excludes command."""
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=IMAGE_PATTERN)] | None = None
+    """Container image. With command: any image with Python 3.9 or newer. With trainer: one made FROM the trainer's."""
     command: Annotated[list[Argument], Field(min_length=1, max_length=64)] | None = None
     """Command to run in the image, as a list; no shell."""
     args: Annotated[list[Argument], Field(max_length=512)] | None = None

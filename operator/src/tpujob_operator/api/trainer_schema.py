@@ -32,6 +32,15 @@ def trainer_schema() -> Mapping[str, Any] | None:
     return schema
 
 
+PRESETS = "x-tpujob-presets"
+
+
+def presets() -> Mapping[str, Mapping[str, Any]]:
+    """Numbers of each preset model, as the trainer publishes them beside its schema; empty when it does not."""
+    found: Mapping[str, Mapping[str, Any]] = (trainer_schema() or {}).get(PRESETS, {})
+    return found
+
+
 def trainer_problems(block: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> list[str]:
     """What is wrong with a block, one line each; nothing when there is no schema to compare with."""
     schema = trainer_schema() if schema is None else schema

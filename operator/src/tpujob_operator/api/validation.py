@@ -10,10 +10,11 @@ import json
 import re
 from collections.abc import Callable, Iterator
 
-from tpujob_contract.environment import RESERVED_PREFIXES
+from tpujob_operator.api import container_rules
 from tpujob_operator.api.error_messages import shown
-from tpujob_operator.api.fields import QUANTITY_PATTERN
 from tpujob_operator.api.job import TpuTrainingJob
+from tpujob_operator.api.limits import spec_size
+from tpujob_operator.api.trainer_rules import trainer_contradictions
 from tpujob_operator.api.trainer_schema import trainer_problems
 from tpujob_operator.errors import InvalidField
 from tpujob_operator.topology import parse
@@ -22,12 +23,6 @@ from tpujob_operator.topology.tables import GENERATIONS
 MAX_NAME = 49
 NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 MAX_POD_NAME = 63
-CHECKPOINT_DIR_PATTERN = r"^(gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/\S*)?|/\S*)$"
-CONFIDENTIAL_PATTERN = r"^(HF_TOKEN|HUGGING_FACE_HUB_TOKEN|.*_(API_KEY|PASSWORD|SECRET|SECRET_KEY|ACCESS_TOKEN))$"
-"""Variables whose value must not stand in a manifest."""
-MAX_TRAINER_BYTES = 65536
-"""The block travels in one environment variable, and Linux allows 128 KiB for one."""
-CPU_DEVICE_VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES")
 TERMINATION_TAINT = "cloud.google.com/impending-node-termination"
 
 type Problems = Iterator[str]
@@ -93,7 +88,7 @@ def _shape(job: TpuTrainingJob) -> Problems:
     if spec.slices is not None and spec.workers is not None:
         yield "spec.workers: excludes slices; slices train together, workers are independent: keep one of them"
     if spec.trainer is not None:
-        for field in ("image", "command", "args", "framework"):
+        for field in ("command", "args", "framework"):
             if getattr(spec, field) is not None:
                 yield f"spec.{field}: excludes trainer, which brings its own; keep one of them"
     elif spec.image is None and spec.command is None:
@@ -102,32 +97,6 @@ def _shape(job: TpuTrainingJob) -> Problems:
         yield "spec.image: is missing; command says what to run, image in what"
     elif spec.command is None:
         yield "spec.command: is missing; the image's own entry point cannot be seen from outside, so name the command"
-
-
-def _environment(job: TpuTrainingJob) -> Problems:
-    seen: set[str] = set()
-    for i, variable in enumerate(job.spec.env or ()):
-        path = f"spec.env[{i}]"
-        if variable.name.startswith(RESERVED_PREFIXES):
-            yield f"{path}.name: {variable.name} belongs to the operator, which sets what is right for each process"
-        if job.spec.accelerator.startswith("cpu:") and variable.name in CPU_DEVICE_VARIABLES:
-            yield f"{path}.name: {variable.name} is set by accelerator {job.spec.accelerator}; leave it out"
-        if variable.name in seen:
-            yield f"{path}.name: {variable.name} is there twice; keep one"
-        seen.add(variable.name)
-        source = variable.value_from
-        if variable.value is not None and source is not None:
-            yield f"{path}: {variable.name} has both value and valueFrom; keep one"
-        if source is not None and (source.secret_key_ref is None) == (source.config_map_key_ref is None):
-            yield f"{path}.valueFrom: give one of secretKeyRef and configMapKeyRef"
-        if variable.value and re.fullmatch(CONFIDENTIAL_PATTERN, variable.name):
-            yield f"{path}.value: {variable.name} does not belong in a manifest; use valueFrom.secretKeyRef"
-
-
-def _storage(job: TpuTrainingJob) -> Problems:
-    directory = job.spec.checkpoint_dir
-    if directory is not None and not re.fullmatch(CHECKPOINT_DIR_PATTERN, directory):
-        yield f"spec.checkpointDir: {shown(directory)} is neither gs://BUCKET/PATH nor an absolute path"
 
 
 def _placement(job: TpuTrainingJob) -> Problems:
@@ -144,6 +113,11 @@ def _placement(job: TpuTrainingJob) -> Problems:
         ]
         if len(chosen) > 1:
             yield f"spec.capacity: {' and '.join(chosen)} exclude each other; keep one"
+    if spec.priority_class_name is not None and spec.priority_class_name.startswith("system-"):
+        yield (
+            f"spec.priorityClassName: {shown(spec.priority_class_name)} is for Kubernetes' own pods; use a class of "
+            "your cluster's jobs"
+        )
     if spec.placement is not None and spec.placement.required_topology is not None:
         if spec.queue is None:
             yield "spec.placement.requiredTopology: is for Kueue, and the job has no queue; set queue, or leave it out"
@@ -158,6 +132,8 @@ def _placement(job: TpuTrainingJob) -> Problems:
     for i, toleration in enumerate(spec.tolerations or ()):
         if toleration.key == TERMINATION_TAINT:
             yield f"spec.tolerations[{i}].key: {TERMINATION_TAINT} announces the end of a machine; never tolerate it"
+        if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
+            yield f"spec.tolerations[{i}].tolerationSeconds: goes with effect NoExecute alone; leave it out"
         if toleration.operator == "Exists" and toleration.value is not None:
             yield f"spec.tolerations[{i}].value: goes with operator Equal; with Exists leave it out"
 
@@ -175,25 +151,25 @@ OWNED_SELECTORS = {
 """Node labels that other fields select by, together with what else they need."""
 
 
-def _amounts(job: TpuTrainingJob) -> Problems:
-    for kind in ("requests", "limits"):
-        amounts = getattr(job.spec.resources, kind, None)
-        for name, value in amounts.model_dump(by_alias=True, exclude_none=True).items() if amounts else ():
-            if not re.fullmatch(QUANTITY_PATTERN, str(value)):
-                yield f'spec.resources.{kind}.{name}: {shown(value)} is not an amount such as 8, "500m" or "64Gi"'
-
-
 def _trainer(job: TpuTrainingJob) -> Problems:
     if job.spec.trainer is None:
         return
     try:
-        size = len(json.dumps(job.spec.trainer, allow_nan=False).encode())
+        json.dumps(job.spec.trainer, allow_nan=False)
     except (TypeError, ValueError) as error:
         yield f"spec.trainer: holds something that JSON does not have ({error}); use strings, numbers, lists, mappings"
         return
-    if size > MAX_TRAINER_BYTES:
-        yield f"spec.trainer: is {size} bytes of JSON; at most {MAX_TRAINER_BYTES}"
     yield from trainer_problems(job.spec.trainer)
+    yield from trainer_contradictions(job.spec.trainer, devices=_devices(job))
+
+
+def _devices(job: TpuTrainingJob) -> int | None:
+    if job.spec.workers is not None:
+        return None
+    try:
+        return job.hosts * job.accelerator.devices_per_host
+    except InvalidField:
+        return None
 
 
 _RULES: tuple[Callable[[TpuTrainingJob], Problems], ...] = (
@@ -201,8 +177,9 @@ _RULES: tuple[Callable[[TpuTrainingJob], Problems], ...] = (
     _accelerator,
     _shape,
     _trainer,
-    _environment,
-    _storage,
+    container_rules.environment,
+    container_rules.storage,
     _placement,
-    _amounts,
+    container_rules.amounts,
+    spec_size,
 )

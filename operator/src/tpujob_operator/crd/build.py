@@ -92,6 +92,8 @@ def _build_spec() -> Schema:
         properties[name]["x-kubernetes-list-type"] = "atomic"
     properties["nodeSelector"]["x-kubernetes-map-type"] = "atomic"
     properties["trainer"] = _build_trainer(properties["trainer"])
+    properties["resources"]["x-kubernetes-validations"] = cel_rules.resource_rules()
+    properties["priorityClassName"]["x-kubernetes-validations"] = cel_rules.priority_class_rules()
     return spec
 
 
@@ -100,7 +102,9 @@ def _build_trainer(plain: Schema) -> Schema:
     published = trainer_schema()
     if published is None:
         return plain
-    return {**structural(published, keep_unknown=True), "description": plain["description"], PRESERVE: True}
+    return {**structural(published, keep_unknown=True), "description": plain["description"], PRESERVE: True} | {
+        "x-kubernetes-validations": cel_rules.trainer_rules()
+    }
 
 
 def _build_status() -> Schema:

@@ -9,10 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from tpujob_contract.environment import RESERVED_PREFIXES
-from tpujob_operator.api.status import EDITABLE_PHASES
-from tpujob_operator.api.validation import (
+from tpujob_operator.api.container_rules import (
+    BUCKET_PATTERN,
     CHECKPOINT_DIR_PATTERN,
     CONFIDENTIAL_PATTERN,
+    PARENT_PATTERN,
+)
+from tpujob_operator.api.limits import MAX_SPEC_BYTES
+from tpujob_operator.api.status import EDITABLE_PHASES
+from tpujob_operator.api.validation import (
     MAX_NAME,
     NAME_PATTERN,
     OWNED_SELECTORS,
@@ -98,10 +103,15 @@ def spec_rules() -> list[Rule]:
     """For `spec`: which fields go together."""
     return [
         _rule(
-            "has(self.trainer) != (has(self.image) || has(self.command))",
+            "has(self.trainer) != has(self.command)",
             "give either trainer, or image and command",
         ),
-        _rule("has(self.image) == has(self.command)", "image and command go together"),
+        _rule("!has(self.command) || has(self.image)", "image and command go together"),
+        _rule(
+            f"{' + '.join(_length(field) for field in ('command', 'args', 'env'))} <= {MAX_SPEC_BYTES}",
+            f"command, args and values of env have more than {MAX_SPEC_BYTES} characters, and every pod repeats them: "
+            "put data in the image, a ConfigMap or the bucket",
+        ),
         _rule("!has(self.args) || has(self.command)", "args go with command", field=".args"),
         _rule(
             "!(has(self.workers) && has(self.slices))",
@@ -149,13 +159,59 @@ def capacity_rules() -> list[Rule]:
     return [_rule(f"{sums} <= 1", "spot, reservation and flexStart exclude each other; keep one")]
 
 
+def _length(field: str) -> str:
+    """A CEL expression for the characters of a list of strings, or of the values of variables."""
+    value = "has(x.value) ? size(x.value) : 0" if field == "env" else "size(x)"
+    return f"(has(self.{field}) ? self.{field}.map(x, {value}).sum() : 0)"
+
+
+def trainer_rules() -> list[Rule]:
+    """For `spec.trainer`: which sources and heads go together; `api.trainer_rules` says more.
+
+    Nothing of `steps` and `tokens`: for the 20e9 that people write, the API server's CEL has a float where the schema
+    has an integer, and a rule that so much as asks whether the field is there refuses the resource.
+    """
+    sources = " + ".join(f"(has(self.data.{source}) ? 1 : 0)" for source in ("path", "dataset", "mixture"))
+    return [
+        _rule(f"{sources} <= 1", "path, dataset and mixture exclude each other; keep one", field=".data"),
+        _rule(
+            "!has(self.model.heads) || !has(self.model.kvHeads) || self.model.heads % self.model.kvHeads == 0",
+            "kvHeads does not divide heads",
+            field=".model.kvHeads",
+        ),
+    ]
+
+
+def resource_rules() -> list[Rule]:
+    """For `spec.resources`."""
+    return [
+        _rule(
+            f"!has(self.requests) || !has(self.limits) || !has(self.requests.{name}) || !has(self.limits.{name}) || "
+            f"quantity(string(self.requests.{name})).compareTo(quantity(string(self.limits.{name}))) <= 0",
+            f"requests.{name} is more than limits.{name}; lower it, or raise the limit",
+            field=f".requests.{name}",
+        )
+        for name in ("cpu", "memory")
+    ]
+
+
+def priority_class_rules() -> list[Rule]:
+    """For `spec.priorityClassName`."""
+    return [_rule("!self.startsWith('system-')", "is for Kubernetes' own pods; use a class of your cluster's jobs")]
+
+
 def checkpoint_dir_rules() -> list[Rule]:
     """For `spec.checkpointDir`."""
     return [
         _rule(
+            f"!self.startsWith('gs://') || self.matches({_text(BUCKET_PATTERN)})",
+            "names no bucket; a bucket's name has 3 to 222 characters, lower-case letters, digits, -, _ and .",
+        ),
+        _rule(f"!self.matches({_text(PARENT_PATTERN)})", "contains ..; write the directory that is meant"),
+        _rule(
             f"self.matches({_text(CHECKPOINT_DIR_PATTERN)})",
             "neither gs://BUCKET/PATH nor an absolute path",
-        )
+        ),
     ]
 
 
@@ -173,7 +229,11 @@ def toleration_rules() -> list[Rule]:
         _rule(
             f"self.key != {_text(TERMINATION_TAINT)}",
             f"{TERMINATION_TAINT} announces the end of a machine; never tolerate it",
-        )
+        ),
+        _rule(
+            "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+            "tolerationSeconds goes with effect NoExecute alone; leave it out",
+        ),
     ]
 
 

@@ -62,12 +62,12 @@ def retried(observed: Observed, _: Settings) -> Verdict | None:
     )
 
 
-def invalid_spec(observed: Observed, _: Settings) -> Verdict | None:
+def invalid_spec(observed: Observed, settings: Settings) -> Verdict | None:
     """A spec that cannot become a JobSet. One that already did is not judged again: it runs as it was made."""
     if observed.status.get("jobSetUid"):
         return None
     try:
-        _job(observed)
+        load_job(without_status(observed.manifest), settings)
     except InvalidJob as error:
         message = sentence(Reason.REJECTED, problems="\n".join(error.problems))
         return Verdict(phase=Phase.INVALID, reason=Reason.REJECTED, message=message, valid=False)

@@ -54,7 +54,7 @@ def pod_template(job: TpuTrainingJob, settings: Settings, incarnation: int) -> O
 def _build_main(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:
     spec = job.spec
     if spec.trainer is not None:
-        image, command = settings.trainer_image, [*launch_command.IN_IMAGE, *TRAINER]
+        image, command = spec.image or settings.trainer_image, [*launch_command.IN_IMAGE, *TRAINER]
     else:
         image, command = spec.image or "", [*launch_command.CARRIED, *(spec.command or ())]
     container: Object = {

@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.config_parsing import INT_OR_TEXT, camel_case, split_range, without_none
+from tpujob_trainer.model.presets import PRESETS
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,20 @@ def schema(kind: type = TrainerConfig) -> dict[str, Any]:
 
 def document() -> str:
     """The text of trainer_schema.json."""
-    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(schema() | {"x-tpujob-presets": _presets()}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _presets() -> dict[str, dict[str, int]]:
+    """Numbers of the presets that rules between fields need, by the names of the fields they stand for."""
+    return {
+        name: {
+            "heads": preset.heads,
+            "kvHeads": preset.kv_heads or preset.heads,
+            "sequenceLength": preset.sequence_length,
+            "batchTokens": preset.batch_tokens,
+        }
+        for name, preset in PRESETS.items()
+    }
 
 
 def field_docstrings(kind: type) -> dict[str, str]:

@@ -1,0 +1,176 @@
+"""Resources that are refused, with words of the sentence: the API server's, or the operator's where only it can tell.
+
+docs/refusals.md is made of these (`make generate`).
+"""
+
+from typing import Any
+
+from tests.operator.manifests import TRAINER, container_manifest, manifest
+
+type Object = dict[str, Any]
+
+
+def _env(name: str, **fields: Any) -> Object:
+    return manifest(env=[{"name": name, **fields}])
+
+
+# name: (resource, words of the refusal)
+REFUSED = {
+    "no spec": ({k: v for k, v in manifest().items() if k != "spec"}, ["spec: Required value"]),
+    "no accelerator": (manifest(accelerator=None), ["spec.accelerator: Required value"]),
+    "unknown field": (manifest(acelerator="v4-8"), ['unknown field "spec.acelerator"']),
+    "unknown field deep": (_env("A", valueFrom={"secretKeyRef": {"name": "s", "key": "k", "ns": "x"}}), ["unknown"]),
+    "a namespace in a reference": (
+        _env("A", valueFrom={"secretKeyRef": {"name": "s", "key": "k", "namespace": "kube-system"}}),
+        ["unknown field"],
+    ),
+    "a raw pod spec": (manifest(template={"spec": {"hostNetwork": True}}), ['unknown field "spec.template"']),
+    "host paths": (manifest(volumes=[{"hostPath": {"path": "/"}}]), ['unknown field "spec.volumes"']),
+    "privileges": (manifest(securityContext={"privileged": True}), ['unknown field "spec.securityContext"']),
+    "no form": (
+        manifest(accelerator="tpu"),
+        ["spec.accelerator", "not an accelerator; allowed: a size such as v5e-256"],
+    ),
+    "upper case": (manifest(accelerator="V4-8"), ["not an accelerator"]),
+    "v4-12": (manifest(accelerator="v4-12"), ["v4 names count cores, 2 a chip", "v4-8 (4 chips on 1 host), v4-16"]),
+    "v4-99998": (manifest(accelerator="v4-99998"), ["nearest: v4-4096"]),
+    "v5litepod-24": (manifest(accelerator="v5litepod-24"), ["v5e-16 (16 chips on 4 hosts), v5e-32"]),
+    "v5p-100": (manifest(accelerator="v5p-100"), ["v5p-64 (32 chips on 8 hosts), v5p-128"]),
+    "v6e:3x4": (manifest(accelerator="v6e:3x4"), ["no v6e shape; shapes: 1x1, 2x2"]),
+    "v6e:4x4x4": (manifest(accelerator="v6e:4x4x4"), ["not an accelerator"]),
+    "v5p:4x4x6": (manifest(accelerator="v5p:4x4x6"), ["every dimension a multiple of 4, smallest first"]),
+    "v5p:8x4x4": (manifest(accelerator="v5p:8x4x4"), ["smallest first"]),
+    "v4:16x16x20": (manifest(accelerator="v4:16x16x20"), ["up to 4096 chips"]),
+    "a selector in the accelerator": (manifest(accelerator="v4-8\nx"), ["not an accelerator"]),
+    "a very long accelerator": (manifest(accelerator="v" * 10000), ["spec.accelerator", "Too long"]),
+    "no slices": (manifest(slices=0), ["spec.slices", "greater than or equal to 1"]),
+    "a million slices": (manifest(slices=10**6), ["spec.slices", "less than or equal to 256"]),
+    "a million workers": (manifest(workers=10**6), ["spec.workers", "less than or equal to 4096"]),
+    "slices in quotes": (manifest(slices="2"), ["spec.slices", 'must be of type integer: "string"']),
+    "slices and workers": (manifest(slices=1, workers=1), ["slices and workers exclude each other"]),
+    "trainer and command": (manifest(image="x", command=["y"]), ["give either trainer, or image and command"]),
+    "neither": (manifest(trainer=None), ["give either trainer, or image and command"]),
+    "image alone": (container_manifest(command=None), ["give either trainer, or image and command"]),
+    "command alone": (container_manifest(image=None), ["image and command go together"]),
+    "args alone": (manifest(args=["x"]), ["spec.args", "args go with command"]),
+    "a shell line": (container_manifest(command="rm -rf /"), ["spec.command", "must be of type array"]),
+    "too many arguments": (container_manifest(args=["x"] * 513), ["spec.args", "Too many"]),
+    "reserved variable": (_env("TPUJOB_COORDINATOR", value="x:1"), ["TPUJOB_COORDINATOR belongs to the operator"]),
+    "reserved megascale": (_env("MEGASCALE_NUM_SLICES", value="9"), ["belongs to the operator"]),
+    "reserved worker id": (_env("TPU_WORKER_ID", value="9"), ["belongs to the operator"]),
+    **{
+        f"reserved {name}": (_env(name, value="1"), [f"{name} belongs to the operator"])
+        for name in ("TPU_PROCESS_ADDRESSES", "TPU_TOPOLOGY", "TPU_HOST_BOUNDS", "TPU_VISIBLE_CHIPS", "JAX_PROCESS_ID")
+    },
+    "a token in the open": (_env("HF_TOKEN", value="hf_x"), ["use valueFrom.secretKeyRef"]),
+    **{
+        f"a value of {name}": (_env(name, value="x"), [f"{name} does not belong in a manifest"])
+        for name in ("GITHUB_TOKEN", "WANDB_API_KEY", "CLIENT_SECRET", "DB_PASSWORD", "TOKEN")
+    },
+    "a NUL in an argument": (container_manifest(args=["a\0b"]), ["spec.args[0]", "should match"]),
+    "a NUL in a variable": (_env("A", value="a\0b"), ["spec.env[0].value", "should match"]),
+    "a megabyte of arguments": (container_manifest(args=["x" * 8000] * 100), ["every pod repeats them"]),
+    "a lot of environment": (
+        manifest(env=[{"name": f"A{i}", "value": "x" * 30000} for i in range(3)]),
+        ["command, args and values of env have more than 65536 characters"],
+    ),
+    "value and source": (
+        _env("A", value="1", valueFrom={"secretKeyRef": {"name": "s", "key": "k"}}),
+        ["give value or valueFrom, not both"],
+    ),
+    "no source": (_env("A", valueFrom={}), ["give one of secretKeyRef, configMapKeyRef"]),
+    "a variable twice": (manifest(env=[{"name": "A"}, {"name": "A"}]), ["spec.env[1]", "Duplicate value"]),
+    "a strange variable": (_env("A B"), ["spec.env[0].name", "should match"]),
+    "too many variables": (manifest(env=[{"name": f"A{i}"} for i in range(129)]), ["spec.env", "Too many"]),
+    "JAX platforms on CPU": (_env("JAX_PLATFORMS", value="tpu"), ["are set by accelerator cpu:HOSTSxDEVICES"]),
+    "another cloud": (manifest(checkpointDir="s3://b/x"), ["neither gs://BUCKET/PATH nor an absolute path"]),
+    "a bucket in capitals": (manifest(checkpointDir="gs://My-Bucket/x"), ["names no bucket", "lower-case letters"]),
+    "a directory above": (manifest(checkpointDir="gs://bucket/a/../b"), ["spec.checkpointDir", "contains .."]),
+    "an absolute directory above": (manifest(checkpointDir="/mnt/.."), ["contains .."]),
+    "a relative path": (manifest(checkpointDir="here"), ["neither gs://BUCKET/PATH nor an absolute path"]),
+    "capacities": (manifest(capacity={"spot": True, "flexStart": True}), ["exclude each other; keep one"]),
+    "owned selector": (
+        manifest(nodeSelector={"cloud.google.com/gke-tpu-topology": "2x2"}),
+        ["is set by spec.accelerator; leave it out"],
+    ),
+    "tolerating the end": (
+        manifest(tolerations=[{"key": "cloud.google.com/impending-node-termination", "operator": "Exists"}]),
+        ["never tolerate it"],
+    ),
+    "seconds of a taint that evicts nobody": (
+        manifest(tolerations=[{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5}]),
+        ["tolerationSeconds goes with effect NoExecute alone"],
+    ),
+    "seconds without an effect": (
+        manifest(tolerations=[{"key": "a", "tolerationSeconds": 5}]),
+        ["tolerationSeconds goes with effect NoExecute alone"],
+    ),
+    "tolerating everything": (manifest(tolerations=[{"operator": "Exists"}]), ["spec.tolerations[0].key: Required"]),
+    "a strange operator": (manifest(tolerations=[{"key": "a", "operator": "In"}]), ["supported values"]),
+    "grace of an hour and more": (manifest(gracePeriodSeconds=3601), ["spec.gracePeriodSeconds"]),
+    "negative ttl": (manifest(ttlSecondsAfterFinished=-1), ["spec.ttlSecondsAfterFinished"]),
+    "a million crashes": (manifest(restarts={"crashes": 10**6}), ["spec.restarts.crashes"]),
+    "a strange queue": (manifest(queue="a/b"), ["spec.queue"]),
+    "Kueue's topology without a queue": (
+        manifest(placement={"requiredTopology": "cloud.google.com/gke-nodepool"}),
+        ["spec.placement.requiredTopology", "give queue, and no workers"],
+    ),
+    "a strange account": (manifest(serviceAccountName="../x"), ["spec.serviceAccountName"]),
+    "a strange policy": (manifest(imagePullPolicy="always"), ['supported values: "Always"']),
+    "an image with spaces": (container_manifest(image="a b"), ["spec.image"]),
+    "an image in capitals": (container_manifest(image="example.com/Mine:1"), ["spec.image"]),
+    "an image with two tags": (container_manifest(image="mine:1:2"), ["spec.image"]),
+    "an image by a URL": (container_manifest(image="https://example.com/mine"), ["spec.image"]),
+    "a short digest": (container_manifest(image="mine@sha256:abc"), ["spec.image"]),
+    "a class of the system's": (
+        manifest(priorityClassName="system-node-critical"),
+        ["spec.priorityClassName", "is for Kubernetes' own pods"],
+    ),
+    "more memory than the limit": (
+        manifest(resources={"requests": {"memory": "2Gi"}, "limits": {"memory": "1500Mi"}}),
+        ["requests.memory is more than limits.memory"],
+    ),
+    "more processors than the limit": (
+        manifest(resources={"requests": {"cpu": 2}, "limits": {"cpu": "500m"}}),
+        ["requests.cpu is more than limits.cpu"],
+    ),
+    "an amount in words": (manifest(resources={"limits": {"memory": "lots"}}), ["spec.resources.limits.memory"]),
+    "chips as resources": (manifest(resources={"limits": {"google.com/tpu": 4}}), ["unknown field"]),
+    "50 characters": (manifest("a" * 50), ["metadata.name has more than 49 characters"]),
+    "a digit first": (manifest("3d"), ["metadata.name begins with a lower-case letter"]),
+    "a dot": (manifest("a.b"), ["metadata.name begins with a lower-case letter"]),
+    "an empty trainer": (manifest(trainer={}), ["spec.trainer"]),
+    "a trainer without data": (manifest(trainer={"model": {"preset": "tiny"}}), ["spec.trainer.data: Required value"]),
+    "a trainer with a wrong type": (manifest(trainer={**TRAINER, "steps": "many"}), ["spec.trainer.steps"]),
+    "path and dataset": (
+        manifest(trainer={**TRAINER, "data": {"path": "gs://b/x", "dataset": "a/b"}}),
+        ["spec.trainer.data", "path, dataset and mixture exclude each other"],
+    ),
+    "heads that do not divide": (
+        manifest(trainer={**TRAINER, "model": {"preset": "tiny", "heads": 4, "kvHeads": 3}}),
+        ["spec.trainer.model.kvHeads", "kvHeads does not divide heads"],
+    ),
+    "a trainer that is a string": (manifest(trainer="x"), ["spec.trainer", "must be of type object"]),
+}
+
+
+# What only the operator can refuse, which it does as soon as it sees the job: (resource, words of its sentence)
+LEFT_TO_THE_OPERATOR = {
+    "steps and tokens": (manifest(trainer={**TRAINER, "tokens": 100}), "spec.trainer.tokens: excludes steps"),
+    "no length of the run": (
+        manifest(trainer={key: value for key, value in TRAINER.items() if key != "steps"}),
+        "spec.trainer.steps: is missing; give steps or tokens",
+    ),
+    "warm-up to the end": (
+        manifest(trainer={**TRAINER, "optimizer": {"warmupSteps": 10}}),
+        "spec.trainer.optimizer.warmupSteps: 10 leaves nothing of the run's 10 steps",
+    ),
+    "rows that do not divide": (
+        manifest(trainer={**TRAINER, "batchSize": 20}),
+        "spec.trainer.batchSize: 20 rows do not divide over 8 devices; 16, 24 and 32 do",
+    ),
+    "a huge trainer block": (
+        manifest(trainer={**TRAINER, "extra": "x" * 70000}),
+        "spec.trainer: the spec is 70",
+    ),
+}
