@@ -52,6 +52,8 @@ class ResolvedConfig:
     log_every_steps: int
     heartbeat_seconds: int
     watchdog: WatchdogConfig
+    weights_from: str | None = None
+    """Folder of the Hugging Face model that training starts from."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -102,6 +104,7 @@ def resolve(config: TrainerConfig, *, num_devices: int, vocabulary: int, platfor
         log_every_steps=config.log_every_steps,
         heartbeat_seconds=config.heartbeat_seconds,
         watchdog=config.watchdog,
+        weights_from=config.model.from_,
     )
 
 

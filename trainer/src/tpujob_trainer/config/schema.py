@@ -191,6 +191,10 @@ class TrainerConfig:
             self._require_extraction()
         else:
             self._require_training()
+        if self.model.from_ is not None and self.data.tokenizer is None:
+            raise ValueError(
+                "data.tokenizer: required with model.from, whose weights know the ids of one tokenizer; name its folder"
+            )
         preset = PRESETS[self.model.preset] if self.model.preset else None
         if preset and preset.vocab_size and self.data.tokenizer is None:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -45,6 +46,9 @@ class ModelConfig:
 
     preset: PresetName | None = None
     """A model by name. Fields beside it replace the preset's."""
+    from_: str | None = None
+    """Folder of a Hugging Face model (config.json and safetensors): local, gs:// or hf://. Training starts from its
+    weights; its dimensions are those of config.json, and only remat and computeDtype stand beside it."""
     family: FamilyName | None = None
     """What kind of decoder the dimensions describe. Without a preset: llama."""
     layers: Annotated[int, Range(1, 1000)] | None = None
@@ -85,6 +89,13 @@ class ModelConfig:
     GPU, float32 on CPU."""
 
     def __post_init__(self) -> None:
+        if self.from_ is not None:
+            for field in dataclasses.fields(ModelConfig):
+                if getattr(self, field.name) is not None and field.name not in ("from_", "remat", "compute_dtype"):
+                    raise ValueError(
+                        f"{camel_case(field.name)}: excludes from, whose config.json says it; leave it out"
+                    )
+            return
         if self.preset is None:
             for key in ("layers", "embed_dim", "heads"):
                 if getattr(self, key) is None:
@@ -102,6 +113,8 @@ class ModelConfig:
         Raises:
             ValueError: two dimensions do not fit each other; the message begins with the key at fault.
         """
+        if self.from_ is not None:
+            raise ValueError(f"from: config.json of {self.from_!r} has not been read")
         base = PRESETS[self.preset] if self.preset else self._preset_of_dimensions()
         embed_dim, heads = self.embed_dim or base.embed_dim, self.heads or base.heads
         keeps_heads = self.embed_dim is None and self.heads is None

@@ -113,6 +113,7 @@ class Training:
             self.dataset.plan,
             self.config.seed,
             report=self.report,
+            weights_from=self.config.weights_from,
             below=go_back_below(error.steps),
             reason=str(error),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 
@@ -31,6 +32,7 @@ from tpujob_trainer.train.generate import prompt_tokens
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.train.step import abstract_batch, abstract_state, make_finite_check, make_train_step
 from tpujob_trainer.train.step_logger import Progress
+from tpujob_trainer.weights.load import with_shape_read
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ def run(
 
 def _pretrain(session: Session, config: TrainerConfig) -> int:
     mesh = build_mesh(slices=session.slices)
+    config = dataclasses.replace(config, model=with_shape_read(config.model))
     tokenizer = data.load_tokenizer(config.data)
     run = resolve(config, num_devices=mesh.size, vocabulary=tokenizer.vocab_size, platform=jax.default_backend())
     prompt = prompt_tokens(run.sample, tokenizer, sequence_length=run.sequence_length) if run.sample else []
@@ -79,7 +82,9 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
     checkpoints = checkpointing.checkpoints
     rollbacks = Rollbacks(directory, runtime.coordination)
 
-    state, position = restore_or_init(checkpoints, model, optimizer, dataset.plan, run.seed, report=report)
+    state, position = restore_or_init(
+        checkpoints, model, optimizer, dataset.plan, run.seed, report=report, weights_from=run.weights_from
+    )
     first = int(np.asarray(state.step))
     session.goodput.restored(first)
     if first >= run.steps:

@@ -17,7 +17,8 @@ from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.partitioning import REPLICATED
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.loop import BATCHES, checkpoint_tree
-from tpujob_trainer.train.step import TrainState, abstract_state, init_state
+from tpujob_trainer.train.step import TrainState, abstract_state, init_state, state_from
+from tpujob_trainer.weights.load import load_weights
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +31,15 @@ def restore_or_init(
     seed: int,
     *,
     report: Report,
+    weights_from: str | None = None,
     below: int | None = None,
     reason: str = "",
 ) -> tuple[TrainState, np.ndarray | None]:
     """The state to train from, and the data position that belongs to it (None: the beginning).
 
-    The newest checkpoint that all processes can read; where there is none at all, fresh weights, made on the devices
-    that keep them. With `below` only steps before that one; later ones are set aside for the `reason`.
+    The newest checkpoint that all processes can read; where there is none at all, the weights of a Hugging Face model
+    (`weights_from`) or fresh ones, made on the devices that keep them. With `below` only steps before that one; later
+    ones are set aside for the `reason`.
     """
     if checkpoints:
         report.enter("restoring")
@@ -52,6 +55,10 @@ def restore_or_init(
             logger.info("Restored the checkpoint of step %d", step)
             state = TrainState(step=tree["step"], weights=tree["weights"], optimizer=tree["optimizer"])
             return state, np.asarray(tree["data"])
+    if weights_from is not None:
+        report.enter("restoring")
+        weights = load_weights(weights_from, model.shape, model.abstract_weights, model.shardings)
+        return state_from(model, optimizer, weights), None
     report.enter("compiling")
     return init_state(model, optimizer, seed), None
 

@@ -127,6 +127,15 @@ def init_state(model: Model, optimizer: optax.GradientTransformation, seed: int)
     return state
 
 
+def state_from(model: Model, optimizer: optax.GradientTransformation, weights: Weights) -> TrainState:
+    """The state before the first step, with these weights, whose memory it takes."""
+
+    def make(weights: Weights) -> TrainState:
+        return TrainState(step=jnp.zeros((), jnp.int32), weights=weights, optimizer=optimizer.init(weights))
+
+    return jax.jit(make, out_shardings=state_shardings(model, optimizer), donate_argnums=0)(weights)
+
+
 TrainStep = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
 
 

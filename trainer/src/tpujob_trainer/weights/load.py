@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import time
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.data.sources.files import explained, open_root
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.shape import ModelConfig, ModelShape
 from tpujob_trainer.weights.config_json import shape_of
 from tpujob_trainer.weights.names import Tensor, tensors
 from tpujob_trainer.weights.safetensors import SafetensorsFolder
@@ -54,6 +55,38 @@ def read_shape(path: str, *, remat: str, compute_dtype: str) -> ModelShape:
     except ValueError as error:
         raise ConfigurationError(f"{FIELD}: {path}/config.json is not JSON: {error}") from error
     return shape_of(given, f"{FIELD}: {path}/config.json", remat=remat, compute_dtype=compute_dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadModel(ModelConfig):
+    """A model block with `from`, and the dimensions that were read there."""
+
+    shape: ModelShape
+    """As config.json has it."""
+
+    def resolve(self, *, vocabulary: int, platform: str) -> ModelShape:
+        """The model's dimensions, as `ModelConfig.resolve`."""
+        if self.shape.vocab_size < vocabulary:
+            raise ValueError(
+                f"from: the model has {self.shape.vocab_size} ids, the tokenizer {vocabulary}; "
+                "name the model's own tokenizer as spec.trainer.data.tokenizer"
+            )
+        usual = "float32" if platform == "cpu" else "bfloat16"
+        return replace(self.shape, compute_dtype=self.compute_dtype or usual)
+
+
+def with_shape_read(model: ModelConfig) -> ModelConfig:
+    """The model block, with what its `from` says; as it is where there is none.
+
+    Raises:
+        NotFoundError: there is no config.json, or it may not be read.
+        ConfigurationError: it describes what is not supported.
+    """
+    if model.from_ is None:
+        return model
+    remat = model.remat or "full"
+    shape = read_shape(model.from_, remat=remat, compute_dtype=model.compute_dtype or "float32")
+    return ReadModel(from_=model.from_, remat=model.remat, compute_dtype=model.compute_dtype, shape=shape)
 
 
 def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any) -> Any:
@@ -104,10 +137,15 @@ class _Loader:
 
     def load(self, sharding: NamedSharding) -> jax.Array:
         """The weight, divided as wanted."""
-        staging = _staging(sharding.mesh, self.stored[0])
-        read = jax.make_array_from_callback((len(self.names), *self.stored), staging, self._part)
+        staging = _staging(sharding.mesh, self.stored[0], len(self.stack))
+        read = jax.make_array_from_callback((*self.stack, *self.stored), staging, self._part)
+        entries = (*sharding.spec, *(None,) * (len(self.stack) + len(self._tensor.ours) - len(sharding.spec)))
+        of_axis = dict(zip(self._tensor.ours, entries[len(self.stack) :], strict=True))
+        # Exchanged as the matrix is stored, where a division stays one; nothing moves after that.
+        groups = (of_axis[group[0]] for group in self._tensor.theirs.split())
+        exchanged = NamedSharding(staging.mesh, PartitionSpec(*entries[: len(self.stack)], *groups))
         arranged = jax.jit(
-            functools.partial(_arranged, tensor=self._tensor, stack=self.stack, sizes=self._sizes),
+            functools.partial(_arranged, tensor=self._tensor, sizes=self._sizes, exchanged=exchanged),
             out_shardings=NamedSharding(staging.mesh, sharding.spec),
         )(read)
         # The same parts on the same devices, under the mesh of the model.
@@ -115,24 +153,26 @@ class _Loader:
         return jax.make_array_from_single_device_arrays(arranged.shape, sharding, parts)
 
     def _part(self, index: tuple[slice, ...]) -> np.ndarray:
-        first, stop, _ = index[1].indices(self.stored[0])
+        first, stop, _ = index[len(self.stack)].indices(self.stored[0])
         rows = list(self._pool.map(lambda name: self._folder.read(name, first, stop), self.names))
-        return np.stack([part.astype(self._dtype) for part in rows])
+        return np.stack([part.astype(self._dtype) for part in rows]).reshape(*self.stack, *rows[0].shape)
 
 
-def _staging(mesh: Mesh, rows: int) -> NamedSharding:
+def _staging(mesh: Mesh, rows: int, stack: int) -> NamedSharding:
     """Rows over all devices, or over as many axes of the mesh as divide them; whole where none does."""
     automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
     axes: list[str] = []
     for name, size in mesh.shape.items():
         if rows % (math.prod(mesh.shape[axis] for axis in axes) * size) == 0:
             axes.append(name)
-    return NamedSharding(automatic, PartitionSpec(None, tuple(axes)))
+    return NamedSharding(automatic, PartitionSpec(*(None,) * stack, tuple(axes)))
 
 
-def _arranged(stored: jax.Array, *, tensor: Tensor, stack: tuple[int, ...], sizes: dict[str, int]) -> jax.Array:
-    """`[tensors, rows, columns]` as our axes, float32."""
+def _arranged(stored: jax.Array, *, tensor: Tensor, sizes: dict[str, int], exchanged: NamedSharding) -> jax.Array:
+    """`[stack, rows, columns]` as our axes, float32."""
+    stored = jax.lax.with_sharding_constraint(stored, exchanged)
     theirs = tensor.theirs.replace(" ", "")
+    stack = stored.shape[: stored.ndim - len(tensor.theirs.split())]
     split = stored.reshape(*stack, *(sizes[axis] for axis in theirs))
     order = [len(stack) + theirs.index(axis) for axis in tensor.ours]
     return split.transpose(*range(len(stack)), *order).astype(jnp.float32)
