@@ -1,10 +1,13 @@
 """What a node's own words say about the pods it had."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from tests.operator.building import NOW
 from tpujob_operator.observe.nodes import node_trouble
+from tpujob_operator.times import format_time
 
 
 def node(*, ready: str | None = "True", taints: tuple[str, ...] = (), **metadata: Any) -> dict[str, Any]:
@@ -29,6 +32,15 @@ NODES = {
     "maintenance to come": (node(labels={"cloud.google.com/active-node-maintenance": "PENDING"}), None),
     "cordoned": (node(taints=("node.kubernetes.io/unschedulable",)), None),
 }
+
+
+@pytest.mark.parametrize(
+    ("pod_created_at", "trouble"),
+    [(NOW, None), (NOW - timedelta(seconds=1), "was replaced by another machine of its name"), (None, None)],
+    ids=["younger pod", "older pod", "unknown"],
+)
+def test_node_that_is_younger_than_its_pod_is_another_one(pod_created_at: datetime | None, trouble: str | None) -> None:
+    assert node_trouble(node(creationTimestamp=format_time(NOW)), pod_created_at=pod_created_at) == trouble
 
 
 @pytest.mark.parametrize(("found", "trouble"), NODES.values(), ids=NODES.keys())

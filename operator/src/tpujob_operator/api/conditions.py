@@ -65,6 +65,7 @@ class Reason(StrEnum):
 
     JOBSET_REFUSED = "JobSetRefused"
     CREATION_REFUSED = "CreationRefused"
+    JOBS_REFUSED = "JobsRefused"
     CANNOT_START = "CannotStart"
     UNSCHEDULABLE = "Unschedulable"
     NO_POOL_FITS = "NoPoolFits"
@@ -124,10 +125,14 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.HOSTS_STARTING: "{ready} of {hosts} hosts are ready.",
     Reason.ALL_HOSTS_READY: "All {hosts} hosts are ready.",
     Reason.ENDED: "The job has ended.",
-    Reason.JOBSET_REFUSED: "The JobSet cannot be created: {detail}",
+    Reason.JOBSET_REFUSED: "The JobSet cannot be created or changed: {detail}",
     Reason.CREATION_REFUSED: (
         "Pods cannot be created: {detail} The namespace's quota, limits or admission policies have to allow them; "
         "they are tried again all the time."
+    ),
+    Reason.JOBS_REFUSED: (
+        "JobSet cannot create the job's Jobs: {detail} If that names a field, set spec.suspend to true, correct the "
+        "field and set suspend to false; Jobs are tried again all the time."
     ),
     Reason.CANNOT_START: "{host} (pod {pod}) cannot start: {detail} {advice}",
     Reason.UNSCHEDULABLE: (

@@ -100,10 +100,12 @@ class Reconciler:
         decision = decide(observed, self._settings)
         try:
             await act(self._storage, observed, jobset, decision)
-        except (errors.Rejected, errors.Forbidden, errors.NotFound) as error:
-            if decision.step is Step.CREATE and self._gatherer.note_refusal(key, _refusal_message(error)):
+        except errors.ApiError as error:
+            if _is_refusal(error, decision.step) and self._gatherer.note_refusal(key, _refusal_message(error)):
                 return REFUSAL_SECONDS
             raise
+        if decision.step is not None:
+            self._gatherer.note_step_done(key)
         phase = str(decision.status["phase"])
         self._jobs.note(key, JobFacts.of(observed.spec, {**observed.status, **decision.status}))
         for cause, count in restart_accounting.booked_between(observed.status, decision.status).items():
@@ -122,7 +124,21 @@ class Reconciler:
         return backoff_seconds(self._failures[key], longest=longest)
 
 
+def _is_refusal(error: errors.ApiError, step: Step | None) -> bool:
+    """Whether somebody should hear of an error: it is about the JobSet, and more than a moment's absence."""
+    if step is Step.CREATE and isinstance(error, errors.Rejected | errors.Forbidden | errors.NotFound):
+        return True
+    return step in (Step.CREATE, Step.RESUME, Step.SUSPEND) and _is_webhook_down(error)
+
+
+def _is_webhook_down(error: errors.ApiError) -> bool:
+    """Whether the API server answered for a webhook that did not (k8s.io/apiserver: pkg/admission/plugin/webhook)."""
+    return isinstance(error, errors.Unavailable) and "failed calling webhook" in error.message
+
+
 def _refusal_message(error: errors.ApiError) -> str:
+    if _is_webhook_down(error):
+        return f"{error.message}; are the pods of that webhook well, for JobSet in namespace jobset-system?"
     if isinstance(error, errors.NotFound):
         return f"{error.message}; is JobSet installed ({kubernetes_names.JOBSET_API_VERSION})?"
     return error.message

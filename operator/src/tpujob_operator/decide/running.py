@@ -39,12 +39,18 @@ def suspended(observed: Observed, _: Settings) -> Verdict | None:
             return stopping(observed, "spec.suspend is set")
         message = sentence(Reason.SUSPENDED)
         return Verdict(phase=Phase.SUSPENDED, reason=Reason.SUSPENDED, message=message, hosts_ready=0)
-    if observed.jobset.suspended:
-        message = sentence(Reason.HOSTS_STARTING, ready=0, hosts=observed.jobset.hosts)
-        return Verdict(
-            phase=Phase.STARTING, reason=Reason.HOSTS_STARTING, message=message, step=Step.RESUME, hosts_ready=0
-        )
-    return None
+    return _resuming(observed, observed.jobset) if observed.jobset.suspended else None
+
+
+def _resuming(observed: Observed, jobset: JobSetState) -> Verdict:
+    """The JobSet is to run; what kept it from being changed is told."""
+    reason, message = Reason.HOSTS_STARTING, sentence(Reason.HOSTS_STARTING, ready=0, hosts=jobset.hosts)
+    if observed.jobset_refusal:
+        reason, message = Reason.JOBSET_REFUSED, sentence(Reason.JOBSET_REFUSED, detail=observed.jobset_refusal)
+    blocked = (reason, message) if observed.jobset_refusal else None
+    return Verdict(
+        phase=Phase.STARTING, reason=reason, message=message, step=Step.RESUME, hosts_ready=0, blocked=blocked
+    )
 
 
 def restart_paused(observed: Observed, settings: Settings) -> Verdict | None:
@@ -198,6 +204,8 @@ def _in_order(observed: Observed) -> list[Host]:
 
 def _start_obstacle(observed: Observed) -> tuple[Reason, str] | None:
     """What keeps pods from starting and more machines would not change."""
+    if observed.jobset_warning and not observed.creation_failure:
+        return Reason.JOBS_REFUSED, sentence(Reason.JOBS_REFUSED, detail=ended(observed.jobset_warning))
     if observed.creation_failure and capacity.NO_LEADER not in observed.creation_failure:
         return Reason.CREATION_REFUSED, sentence(Reason.CREATION_REFUSED, detail=ended(observed.creation_failure))
     for host in _in_order(observed):

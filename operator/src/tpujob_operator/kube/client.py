@@ -112,6 +112,11 @@ class Storage:
         selector = f"involvedObject.kind=Pod,involvedObject.name={pod}"
         return [item async for item in self._list(EVENTS, namespace, {"fieldSelector": selector})]
 
+    async def list_warnings_about(self, namespace: str, *, kind: str, name: str) -> list[Object]:
+        """The warning events about one object."""
+        selector = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
+        return [item async for item in self._list(EVENTS, namespace, {"fieldSelector": selector})]
+
     async def get_node(self, name: str) -> Object | None:
         """The node, or None."""
         return await self._get(NODES, None, name)

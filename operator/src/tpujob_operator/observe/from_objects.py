@@ -60,6 +60,7 @@ def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
         asked_at=asked_at,
         is_disrupted=bool(_disruption(pod)),
         node=pod.get("spec", {}).get("nodeName"),
+        created_at=parse_time(pod["metadata"].get("creationTimestamp")),
     )
 
 
@@ -77,6 +78,7 @@ def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
         asked_at=asked_at,
         is_disrupted=bool(_disruption(pod)),
         node=pod.get("spec", {}).get("nodeName"),
+        created_at=parse_time(pod["metadata"].get("creationTimestamp")),
     )
 
 

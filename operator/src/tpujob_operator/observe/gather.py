@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tpujob_contract import kubernetes_names
@@ -16,8 +16,12 @@ from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.report_client import Reports
 from tpujob_operator.observe.state import Host, JobSetState, Notice, Observed, PolicyState
 from tpujob_operator.observe.terminations import Evidence, Key
+from tpujob_operator.observe.untrusted import clean_text
 from tpujob_operator.settings import Settings
 from tpujob_operator.times import parse_time
+
+NOTICE_LENGTH = 1024
+"""Of an event's message (kubernetes/api:core/v1/types.go)."""
 
 
 class Gatherer:
@@ -34,10 +38,14 @@ class Gatherer:
         self._policies_read: dict[Key, float] = {}
 
     def note_refusal(self, key: Key, message: str) -> bool:
-        """Keeps why a JobSet could not be created, until there is one; whether that is news."""
+        """Keeps why a JobSet could not be created or changed, until it could; whether that is news."""
         is_news = self._refusals.get(key) != message
         self._refusals[key] = message
         return is_news
+
+    def note_step_done(self, key: Key) -> None:
+        """The JobSet could be created or changed."""
+        self._refusals.pop(key, None)
 
     async def gather(self, key: Key) -> tuple[Observed, Object | None] | None:
         """What there is of a job, and its JobSet as read, for the preconditions of a write; None when the job is gone.
@@ -55,7 +63,6 @@ class Gatherer:
         if jobset is None:
             policy = await self._network_policy(key)
             return Observed(manifest=job, jobset_refusal=self._refusals.get(key), network_policy=policy), None
-        self._refusals.pop(key, None)
         state = jobset_state(jobset)
         if _needs_no_pods(job, state):
             return Observed(manifest=job, jobset=state), jobset
@@ -71,6 +78,8 @@ class Gatherer:
             pods_left=sum(_is_left(pod) for pod in pods),
             lost_nodes=await self._nodes.lost(key, ended, pods, booked=_booked(job)),
             creation_failure=await self._creation_failure(job, state, hosts),
+            jobset_warning=await self._jobset_warning(namespace, state, pods),
+            jobset_refusal=self._refusals.get(key),
             capacity_notices=await self._capacity_notices(namespace, hosts),
             progress=await self._progress(key, state, hosts),
             network_policy=await self._network_policy(key),
@@ -139,6 +148,17 @@ class Gatherer:
                     Notice(reason=event.get("reason") or "", message=event.get("message") or "", last_seen=last_seen)
                 )
         return tuple(notices)
+
+    async def _jobset_warning(
+        self, namespace: str, jobset: JobSetState, pods: Sequence[Mapping[str, Any]]
+    ) -> str | None:
+        """JobSet's newest warning; only asked for while it should have pods and has none at all."""
+        if jobset.suspended or jobset.outcome is not None or jobset.being_deleted or pods:
+            return None
+        events = await self._storage.list_warnings_about(namespace, kind=kubernetes_names.JOBSET_KIND, name=jobset.name)
+        about = [event for event in events if event["involvedObject"].get("uid") == jobset.uid]
+        newest = max(about, key=_last_seen, default=None)
+        return None if newest is None else clean_text(newest.get("message"), limit=NOTICE_LENGTH) or None
 
     async def _creation_failure(self, job: Object, jobset: JobSetState, hosts: tuple[Host, ...]) -> str | None:
         """The newest word on why pods of this JobSet cannot be created; only asked for while some are missing."""

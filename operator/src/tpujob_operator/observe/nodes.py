@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tpujob_operator.kube.client import Object, Storage
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.state import Ended, LostNode
 from tpujob_operator.observe.terminations import Key
+from tpujob_operator.times import parse_time
 
 INTERVAL_SECONDS = 5.0
 """Between two looks at the nodes of one job."""
@@ -54,16 +57,17 @@ class NodeWatch:
             return ()
         found = self._lost.setdefault(key, {})
         failed = {end.attempt for end in ended if end.attempt >= booked}
-        wanted = {(end.attempt, end.node) for end in ended if end.attempt in failed and end.node}
-        wanted |= {place for pod in pods if (place := _place(pod)) is not None and place[0] in failed}
+        wanted = [_Place(end.attempt, end.node, end.created_at) for end in ended if end.attempt in failed and end.node]
+        wanted += [place for pod in pods if (place := _place(pod)) is not None and place.attempt in failed]
         now = asyncio.get_running_loop().time()
         if wanted and now - self._looked_at.get(key, float("-inf")) >= INTERVAL_SECONDS:
             self._looked_at[key] = now
-            for name in sorted({name for _, name in wanted if name is not None}):
-                trouble = node_trouble(await self._storage.get_node(name))
-                if trouble is not None:
-                    for attempt in {attempt for attempt, node in wanted if node == name}:
-                        found[attempt, name] = LostNode(attempt=attempt, name=name, trouble=trouble)
+            for name in sorted({place.node for place in wanted}):
+                node = await self._storage.get_node(name)
+                for place in (place for place in wanted if place.node == name):
+                    trouble = node_trouble(node, pod_created_at=place.pod_created_at)
+                    if trouble is not None:
+                        found[place.attempt, name] = LostNode(attempt=place.attempt, name=name, trouble=trouble)
         return tuple(found.values())
 
     def forget(self, key: Key) -> None:
@@ -72,10 +76,27 @@ class NodeWatch:
         self._looked_at.pop(key, None)
 
 
-def node_trouble(node: Mapping[str, Any] | None) -> str | None:
-    """What is wrong with a node, to follow its name; None when it is well."""
+@dataclass(frozen=True)
+class _Place:
+    """Where and when a pod of an attempt was put."""
+
+    attempt: int
+    node: str
+    pod_created_at: datetime | None
+
+
+def node_trouble(node: Mapping[str, Any] | None, *, pod_created_at: datetime | None = None) -> str | None:
+    """What is wrong with a node, to follow its name; None when it is well.
+
+    Args:
+        node: As read; None when there is none of that name.
+        pod_created_at: When the pod was made that ran there. A repaired node has its old name and is younger.
+    """
     if node is None:
         return "is gone"
+    created_at = parse_time(node["metadata"].get("creationTimestamp"))
+    if pod_created_at is not None and created_at is not None and created_at > pod_created_at:
+        return "was replaced by another machine of its name"
     if "deletionTimestamp" in node["metadata"]:
         return "is being removed"
     for taint in (node.get("spec") or {}).get("taints") or []:
@@ -90,6 +111,8 @@ def node_trouble(node: Mapping[str, Any] | None) -> str | None:
     return None
 
 
-def _place(pod: Mapping[str, Any]) -> tuple[int, str] | None:
+def _place(pod: Mapping[str, Any]) -> _Place | None:
     node, identity = (pod.get("spec") or {}).get("nodeName"), pod_identity(pod)
-    return (identity.attempt, node) if node and identity is not None else None
+    if not node or identity is None:
+        return None
+    return _Place(identity.attempt, node, parse_time(pod["metadata"].get("creationTimestamp")))

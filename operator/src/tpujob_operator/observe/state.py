@@ -47,6 +47,8 @@ class Ended:
     """Whether Kubernetes says so itself (evicted, preempted, node shut down); never so of a crash's peers."""
     node: str | None = None
     """Name of the node it ran on."""
+    created_at: datetime | None = None
+    """When the pod was made."""
 
     @property
     def cause_order(self) -> tuple[object, ...]:
@@ -165,8 +167,10 @@ class Observed:
     """What scheduler and autoscaler say about the first pod without a node."""
     creation_failure: str | None = None
     """Why pods cannot be created (quota, pod security, an admission webhook), in the API server's words."""
+    jobset_warning: str | None = None
+    """JobSet's own words on why it has no pods."""
     jobset_refusal: str | None = None
-    """Why the JobSet could not be created when that was last tried, in the API server's words."""
+    """Why the JobSet could not be created or changed when that was last tried, in the API server's words."""
     progress: Progress | None = None
     network_policy: PolicyState | None = None
     """The NetworkPolicy of the job's pods; None when it was not looked at."""
