@@ -38,7 +38,10 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Index of a pod within its Job: the host."""
 
 # Kueue: kubernetes-sigs/kueue:apis/kueue/v1beta2/topology_types.go.
-_KUEUE = "kueue.x-k8s.io/"
+KUEUE_GROUP = "kueue.x-k8s.io"
+KUEUE_VERSION = "v1beta1"
+"""The oldest version that releases in use still serve."""
+_KUEUE = KUEUE_GROUP + "/"
 KUEUE_QUEUE = _KUEUE + "queue-name"
 KUEUE_REQUIRED_TOPOLOGY = _KUEUE + "podset-required-topology"
 """Annotation on a pod template: the node label whose value all pods of the replicated job share."""

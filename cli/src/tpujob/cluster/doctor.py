@@ -40,7 +40,8 @@ def examine(cluster: Cluster) -> Iterator[Finding]:
         cluster, "JobSet", kubernetes_names.JOBSET_API_VERSION, kubernetes_names.JOBSET_PLURAL, _INSTALL_JOBSET
     )
     yield operator(_items(cluster, f"/apis/apps/v1/deployments?labelSelector={OPERATOR_SELECTOR}"))
-    yield queues(_items(cluster, f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{cluster.namespace}/localqueues"))
+    kueue = f"/apis/{kubernetes_names.KUEUE_GROUP}/{kubernetes_names.KUEUE_VERSION}"
+    yield queues(_items(cluster, f"{kueue}/namespaces/{cluster.namespace}/localqueues"))
     yield from nodes(_items(cluster, f"/api/v1/nodes?labelSelector={ACCELERATOR}"))
     yield from quotas(_items(cluster, f"/api/v1/namespaces/{cluster.namespace}/resourcequotas") or [])
     for verb, group, resource in RIGHTS:
