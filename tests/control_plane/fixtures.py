@@ -24,10 +24,11 @@ NAMESPACE_NAME_LENGTH = 63
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Builds what the chosen tests need before the first of them: a cold build takes longer than any test may."""
-    needs_control_plane = any("control_plane" in getattr(item, "fixturenames", ()) for item in session.items)
-    if needs_control_plane and not session.config.option.collectonly:
+    used = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if "control_plane" in used and not session.config.option.collectonly:
         try:
-            binaries.build_all(_line_writer(session))
+            more = binaries.QUEUE if "queues" in used else ()
+            binaries.build_all(_line_writer(session), (*binaries.CONTROL_PLANE, *more))
         except (ToolsUnavailable, ToolBuildError):
             return  # the fixture says it, to the tests that need it and no others
 

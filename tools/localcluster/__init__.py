@@ -9,7 +9,7 @@ With a node: the same, and a kubelet on a containerd of its own, a bridge, a nam
 Prometheus, and our operator installed by our chart. Needs Linux, root and Debian packages.
 
     binaries -> toolchain                                    what is run, built on first use
-    control_plane, jobset -> processes                       what runs
+    control_plane, jobset, kueue -> processes                what runs
     background -> one_machine -> kubelet, containerd, network, names, storage, prometheus
                                                              a cluster with a node
     product -> product_images, node_images -> archive        what is installed on it

@@ -89,6 +89,7 @@ PROGRAMS = {
         _kubernetes("kube-controller-manager"),
         _kubernetes("kubectl"),
         Program("jobset", "jobset", "sigs.k8s.io/jobset", "sigs.k8s.io/jobset", files="charts/jobset"),
+        Program("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", "sigs.k8s.io/kueue", files="charts/kueue"),
         Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v3"),
         _kubernetes("kube-scheduler"),
         _kubernetes("kubelet"),
@@ -127,6 +128,8 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl",
 """What a cluster without a node needs."""
 CHECKERS = ("promtool", "promtool-2")
 """What tests check rules and queries with."""
+QUEUE = ("kueue", "kube-scheduler")
+"""What a cluster without a node needs besides, for jobs that queue."""
 NODE = (*CONTROL_PLANE, "kube-scheduler", "kubelet", "coredns", "fake-gcs-server", "prometheus", "pause")
 """What a cluster with a node needs."""
 
