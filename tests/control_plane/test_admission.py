@@ -9,6 +9,7 @@ from tests.operator.api.test_load import GOOD
 from tests.operator.jobset.test_golden import FOLDER, NAMES
 from tests.operator.manifests import TRAINER, manifest
 from tests.operator.refusals import LEFT_TO_THE_OPERATOR, REFUSED
+from tests.operator.topology.test_accelerators_by_invoice import ROWS
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import CommandError, ControlPlane
 from tpujob_contract import kubernetes_names
@@ -65,6 +66,11 @@ def test_every_size_is_accepted(installed: ControlPlane) -> None:
         sizes = list(generation.sizes)
         for size in {*sizes[:12], *sizes[12::12], sizes[-1]}:
             _create(installed, manifest(accelerator=f"{generation.name}-{size}"))
+
+
+@pytest.mark.parametrize(("name", "slices"), ROWS, ids=str)
+def test_accelerators_are_accepted_as_people_name_them(installed: ControlPlane, name: str, slices: int) -> None:
+    _create(installed, manifest(accelerator=name, slices=slices))
 
 
 def test_unknown_keys_of_the_trainer_reach_the_operator(installed: ControlPlane) -> None:

@@ -15,8 +15,10 @@ TINY_ROWS = 16
 def _devices(fields: dict[str, Any]) -> int | None:
     count = (fields.get("nodeSelector") or {}).get(COUNT_LABEL)
     try:
-        accelerator = parse_accelerator(fields["accelerator"], chips_per_host=int(count) if count else None)
-        return int(accelerator.hosts_per_slice * accelerator.devices_per_host * (fields.get("slices") or 1))
+        slices = int(fields.get("slices") or 1)
+        text = fields["accelerator"]
+        accelerator = parse_accelerator(text, chips_per_host=int(count) if count else None, slices=slices)
+        return accelerator.hosts_per_slice * accelerator.devices_per_host * slices
     except (InvalidField, AttributeError, TypeError, ValueError):
         return None
 

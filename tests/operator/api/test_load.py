@@ -124,10 +124,10 @@ BAD = {
         ["spec.workers: a worker is one host, and cpu:2x4 has 2; ask for cpu:1x4"],
     ),
     "slices of one host": (
-        manifest(slices=4, accelerator="v6e-8"),
+        manifest(slices=4, accelerator="v6e-4"),
         [
             (
-                "spec.slices: 4 slices of v6e-8, and GKE joins only multi-host slices; "
+                "spec.slices: 4 slices of v6e-4, and GKE joins only multi-host slices; "
                 "ask for one larger slice, or for workers: 4 if they need not talk"
             )
         ],

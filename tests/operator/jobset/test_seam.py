@@ -27,8 +27,8 @@ def _processes(pods: list[Pod]) -> list[DistributedProcess]:
 
 def _slices(name: str) -> list[int]:
     accelerator = parse_accelerator(name)
-    if accelerator.is_tpu and not accelerator.is_multi_host:
-        return [1]  # GKE joins only multi-host slices
+    if accelerator.is_tpu and (accelerator.generation == "v3" or not accelerator.is_multi_host):
+        return [1]  # GKE joins only multi-host slices, and none of v3
     return [1, 2, 3, 16] if accelerator.hosts_per_slice <= 16 else [1, 2] if accelerator.hosts_per_slice <= 64 else [1]
 
 

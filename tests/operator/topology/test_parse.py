@@ -63,7 +63,7 @@ REFUSALS = {
     "v4:16x16x20": ("5120 chips", "the largest v4 slice has 4096 chips"),
     "v4:0x4x4": ("is no v4 shape",),
     "tpu7x-1": ("half a chip", "tpu7x-2 (1 chip on 1 host)"),
-    "v3-8": ("v3 has neither multislice nor flex-start", "generations: v4, v5e"),
+    "v3-16": ('"v3-16" would be 8 chips (v3 names count cores, 2 a chip)', "nearest: v3-8"),
     "v5-8": ('perhaps "v5p-8"',),
     "v7x-8": ('perhaps "tpu7x-8"',),
     "V4-8": ("lower case", '"v4-8"'),

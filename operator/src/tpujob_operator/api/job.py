@@ -46,7 +46,7 @@ class TpuTrainingJob(BaseModel):
         """The slice that `spec.accelerator` stands for; raises InvalidField for a job that `load_job` would refuse."""
         wanted = (self.spec.node_selector or {}).get(COUNT_LABEL)
         count = int(wanted) if wanted is not None and wanted.isdecimal() else None
-        return parse_accelerator(self.spec.accelerator, chips_per_host=count)
+        return parse_accelerator(self.spec.accelerator, chips_per_host=count, slices=self.slices)
 
     @property
     def slices(self) -> int:

@@ -54,7 +54,12 @@ def _accelerator(job: TpuTrainingJob) -> Problems:
     if spec.workers is not None and accelerator.is_multi_host:
         wanted = f"cpu:1x{accelerator.chips_per_host}" if not accelerator.is_tpu else _single_hosts(accelerator)
         yield f"spec.workers: a worker is one host, and {name} has {accelerator.hosts_per_slice}; ask for {wanted}"
-    if job.slices > 1 and accelerator.is_tpu and not accelerator.is_multi_host:
+    if job.slices > 1 and accelerator.is_tpu and not GENERATIONS[accelerator.generation].multislice:
+        yield (
+            f"spec.slices: {accelerator.generation} has no multislice, so slices of it cannot train together; "
+            "ask for one larger slice"
+        )
+    elif job.slices > 1 and accelerator.is_tpu and not accelerator.is_multi_host:
         # docs.cloud.google.com, "Deploy TPU Multislices in GKE": multi-host node pools only.
         yield (
             f"spec.slices: {job.slices} slices of {name}, and GKE joins only multi-host slices; "

@@ -107,9 +107,12 @@ class JobGauges(Collector):
 
 def _chips_per_host(spec: Mapping[str, Any]) -> int:
     wanted = str((spec.get("nodeSelector") or {}).get(COUNT_LABEL, ""))
+    slices = spec.get("slices")
     try:
         accelerator = parse_accelerator(
-            str(spec.get("accelerator", "")), chips_per_host=int(wanted) if wanted.isdecimal() else None
+            str(spec.get("accelerator", "")),
+            chips_per_host=int(wanted) if wanted.isdecimal() else None,
+            slices=slices if isinstance(slices, int) else 1,
         )
     except InvalidField:
         return 0

@@ -62,12 +62,14 @@ class Accelerator:
         return self.chips_per_host * self.jax_devices_per_chip
 
 
-def parse_accelerator(text: str, *, chips_per_host: int | None = None) -> Accelerator:
+def parse_accelerator(text: str, *, chips_per_host: int | None = None, slices: int = 1) -> Accelerator:
     """The slice that a name stands for.
 
     Args:
         text: a size (`v4-16`, `v5e-256`, `v5litepod-256`), a shape (`v6e:16x16`) or `cpu:HOSTSxDEVICES`.
-        chips_per_host: 4 or 8, for the one shape that exists on two machines, 2x4 of v5e and v6e. None: one host of 8.
+        chips_per_host: 4 or 8, for the one shape that exists on two machines, 2x4 of v5e and v6e. None: one host of 8,
+            or two of 4 for several slices, since GKE joins only slices of several hosts.
+        slices: how many of them train together.
 
     Raises:
         InvalidField: no such slice; the message does the sum and names what exists nearby.
@@ -89,7 +91,7 @@ def parse_accelerator(text: str, *, chips_per_host: int | None = None) -> Accele
         shape = tuple(int(n) for n in shape_text.split("x"))
         if not is_sold(generation, shape):
             raise InvalidField(FIELD, refusals.no_such_shape(generation, text, shape))
-    return _accelerator(generation, text, shape, chips_per_host, by_size=size is not None)
+    return _accelerator(generation, text, shape, chips_per_host, slices, by_size=size is not None)
 
 
 def is_sold(generation: Generation, shape: Shape) -> bool:
@@ -112,18 +114,21 @@ def _generation(prefix: str, *, is_size: bool) -> Generation | None:
 
 
 def _accelerator(
-    generation: Generation, text: str, shape: Shape, chips_per_host: int | None, *, by_size: bool
+    generation: Generation, text: str, shape: Shape, chips_per_host: int | None, slices: int, *, by_size: bool
 ) -> Accelerator:
     topology = "x".join(map(str, shape))
     chips = prod(shape)
-    labels = {ACCELERATOR_LABEL: generation.label, TOPOLOGY_LABEL: topology}
     per_host = generation.chips_per_host(shape)
+    is_single_host = per_host == chips
+    label = (generation.single_host_label if is_single_host else None) or generation.label
+    machine = (generation.single_host_machine if is_single_host else None) or generation.machines[per_host]
+    labels = {ACCELERATOR_LABEL: label, TOPOLOGY_LABEL: topology}
     note = None
     if per_host == 8:
-        if chips_per_host == 4:
-            per_host = 4
+        if chips_per_host == 4 or (chips_per_host is None and slices > 1):
+            per_host, machine = 4, generation.machines[4]
         labels[COUNT_LABEL] = str(per_host)
-        note = refusals.two_machines(text, generation, per_host)
+        note = refusals.two_machines(text, generation, per_host, is_asked_for=chips_per_host is not None)
     if chips_per_host not in (None, per_host):
         raise InvalidField(
             f'spec.nodeSelector["{COUNT_LABEL}"]',
@@ -142,7 +147,7 @@ def _accelerator(
         hosts_per_slice=chips // per_host,
         chips_per_host=per_host,
         jax_devices_per_chip=generation.jax_devices_per_chip,
-        machine_type=generation.machines[per_host],
+        machine_type=machine,
         node_selector=labels,
         note=note,
     )

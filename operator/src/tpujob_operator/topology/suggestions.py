@@ -25,7 +25,7 @@ _SPELLINGS = {
     "tpu7": "tpu7x",
     "ironwood": "tpu7x",
 }
-_UNSUPPORTED = {"v2": "has no GKE node pools", "v3": "has neither multislice nor flex-start on GKE"}
+_UNSUPPORTED = {"v2": "has no GKE node pools"}
 
 
 def unknown_form(text: str) -> str:
@@ -96,14 +96,15 @@ def cores_note(generation: Generation, text: str, shape: Shape) -> str:
     return note
 
 
-def two_machines(text: str, generation: Generation, chips_per_host: int) -> str:
+def two_machines(text: str, generation: Generation, chips_per_host: int, *, is_asked_for: bool) -> str:
     """For 2x4, which exists on two machines."""
     if chips_per_host == 8:
         return (
             f"{text} is 8 chips on 1 host ({generation.machines[8]}); for 2 hosts of 4 chips "
             'add nodeSelector {"cloud.google.com/gke-accelerator-count": "4"}'
         )
-    return f"{text} is 8 chips on 2 hosts ({generation.machines[4]}), as its nodeSelector asks"
+    why = "as its nodeSelector asks" if is_asked_for else "as GKE joins only slices of several hosts"
+    return f"{text} is 8 chips on 2 hosts ({generation.machines[4]}), {why}"
 
 
 def counts(generation: Generation) -> str:

@@ -26,6 +26,10 @@ class Generation:
     """Other prefixes of a size name, as in `v5litepod-16`."""
     label: str
     """Value of the node label `cloud.google.com/gke-tpu-accelerator` (CA: labels/system_labels.go)."""
+    single_host_label: str | None = None
+    """Its value on machines that are a slice by themselves, where that is another."""
+    single_host_machine: str | None = None
+    """Their machine type, where that is another."""
     cores_in_size: int
     """By how much the number of a size name counts more than chips: 2 where it counts TensorCores, else 1."""
     jax_devices_per_chip: int
@@ -40,6 +44,8 @@ class Generation:
     """Largest slice in cubes of 4x4x4 chips (XPK); 0: only the listed shapes exist."""
     any_order: bool = False
     """Whether dimensions may come in any order (XPK allows it for v4)."""
+    multislice: bool = True
+    """Whether slices can train together over the data-centre network (cloud.google.com/tpu/docs/tpu-gke-multislice)."""
     flex_start: bool = True
     """Whether flex-start provisioning offers it (CA: `dwsDisabled`)."""
 
@@ -69,6 +75,8 @@ def _shapes(text: str) -> tuple[Shape, ...]:
     return tuple(tuple(int(n) for n in word.split("x")) for word in text.split())
 
 
+# ai-on-gke/tpu-device-plugin and GKE's plan-tpus page; 2x2 is a machine of its own kind.
+_V3 = _shapes("2x2 4x4 4x8 8x8 8x16 16x16 16x32 32x32")
 _FLAT = _shapes("1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16")
 _FLAT_SINGLE_HOST: dict[Shape, int] = {(1, 1): 1, (2, 2): 4, (2, 4): 8}
 _V4 = _shapes("2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x12 8x8x16 8x16x16")
@@ -91,6 +99,19 @@ SMALL_3D = _shapes("2x2x1 2x2x2 2x2x4 2x4x4")
 GENERATIONS = {
     generation.name: generation
     for generation in (
+        Generation(
+            name="v3",
+            label="tpu-v3-slice",
+            single_host_label="tpu-v3-device",
+            single_host_machine="ct3-hightpu-4t",
+            cores_in_size=2,
+            jax_devices_per_chip=2,
+            machines={4: "ct3p-hightpu-4t"},
+            single_host={(2, 2): 4},
+            shapes=_V3,
+            multislice=False,
+            flex_start=False,
+        ),
         Generation(
             name="v4",
             label="tpu-v4-podslice",
