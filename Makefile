@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test docs lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate reference-models
+.PHONY: help demo test mutation docs lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate reference-models
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -18,7 +18,10 @@ demo: .venv/run ## train a small model on this machine: two processes, real text
 
 test: lint .venv/go ## the linters and every test; the first run builds a Kubernetes control plane
 	@$(BIN)/python -m tools.localcluster tools || echo "tests that need these programs will say so"
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --durations=10 --durations-min=1
+
+mutation: .venv/go ## put small mistakes into pure code, and count how many the tests notice; LIMIT=600 seconds
+	$(BIN)/python -W ignore -m tools.mutation --seconds $(or $(LIMIT),600)
 
 lint: .venv/dev ## ruff, mypy, import arrows, yamllint
 	$(BIN)/ruff check

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
 
 from tests.division import CONTROL_PLANE, GroupScheduling, group
+from tpujob_contract.launch.processes import command_line
 
 # Under nohup, or in the background of a shell, these are ignored, and every process that is started here inherits it.
 # A handler of ours is not inherited, so what is started here begins as in a terminal.
 for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
+
+LEAVING_SECONDS = 5.0
+"""For a process that was told to end."""
 
 pytest_plugins = ["tests.control_plane.fixtures"]
 
@@ -23,6 +30,36 @@ pytest_plugins = ["tests.control_plane.fixtures"]
 def custom_resources() -> list[Path]:
     """What the control plane of the tests knows beside JobSet's resources."""
     return [Path(__file__).parents[1] / "charts" / "tpujob-operator" / "crd"]
+
+
+@pytest.fixture(autouse=True)
+def children_end_with_their_test() -> Iterator[None]:
+    """Fails a test that leaves a process behind: one that it started itself, and not a fixture of a wider scope."""
+    before = _children()
+    yield
+    left = _children() - before
+    deadline = time.monotonic() + LEAVING_SECONDS
+    while left and time.monotonic() < deadline:
+        time.sleep(0.02)
+        left &= _children()
+    if left:
+        pytest.fail("left running: " + "; ".join(f"{pid}: {command_line(pid)}" for pid in sorted(left)))
+
+
+def _children() -> set[int]:
+    """Living processes that this one has started; helpers of multiprocessing live as long as it does."""
+    found = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found.update(map(int, path.read_text().split()))
+    return {pid for pid in found if _runs(pid) and "multiprocessing" not in command_line(pid)}
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:

@@ -1,5 +1,6 @@
 """The launcher as a real process, for tests: its command, its environment, what it and its child said."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,9 @@ from pathlib import Path
 
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import environment
+from tpujob_contract.launch.processes import send
+
+MARK = "LAUNCHED_BY_TEST"
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 """Starts a child program quickly."""
@@ -67,7 +71,9 @@ class Launched:
         self.stdout_file = folder / "stdout"
         self.stderr_file = folder / "stderr"
         self.message_file = folder / "termination-log"
-        base = {"PATH": os.environ["PATH"], "TPUJOB_TERMINATION_LOG": str(self.message_file)}
+        # The mark tells whose all that is started below is, orphans included.
+        self._mark = f"{MARK}={folder}".encode()
+        base = {"PATH": os.environ["PATH"], "TPUJOB_TERMINATION_LOG": str(self.message_file), MARK: str(folder)}
         with self.stdout_file.open("wb") as stdout, self.stderr_file.open("wb") as stderr:
             self._popen = subprocess.Popen(
                 [*launcher, "--", *command],
@@ -116,15 +122,38 @@ class Launched:
         """As a terminal does."""
         os.killpg(self.pid, number)
 
+    @property
+    def has_ended(self) -> bool:
+        return self._popen.poll() is not None
+
     def wait(self) -> int:
         """The exit code."""
         return self._popen.wait(timeout=20)
 
     def close(self) -> None:
-        """Ends it, should a test have failed half way."""
+        """Ends it and everything below it.
+
+        Raises:
+            AssertionError: the launcher has ended by itself, and left a process.
+        """
+        has_ended = self._popen.poll() is not None and self._popen.returncode != -signal.SIGKILL
         if self._popen.poll() is None:
             self._popen.send_signal(signal.SIGKILL)
             self._popen.wait()
+        left = self._processes()
+        for pid in left:
+            send(pid, signal.SIGKILL)
+        wait_for("the processes to be gone", lambda: not self._processes(), timeout_seconds=20)
+        assert not (has_ended and left), f"the launcher ended and left the processes {left}"
+
+    def _processes(self) -> list[int]:
+        """Living processes that inherited the mark."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if self._mark in (entry / "environ").read_bytes().split(b"\0") and is_alive(int(entry.name)):
+                    found.append(int(entry.name))
+        return found
 
 
 def is_alive(pid: int) -> bool:

@@ -189,3 +189,30 @@ def _exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_second_stop_does_not_extend_the_grace_period(launch: Launch):
+    launched = launch(*PYTHON, SAYS_EVERY_SIGNAL, environ=JOB | {"TPUJOB_GRACE_SECONDS": "4"})
+    launched.wait_until_said("ready")
+    started = time.monotonic()
+    launched.send(signal.SIGTERM)
+
+    def has_asked_for_long() -> bool:
+        launched.send(signal.SIGINT)
+        return time.monotonic() - started > 2
+
+    wait_for("some seconds of the grace period to pass", has_asked_for_long, timeout_seconds=15)
+    assert launched.wait() == 137
+    assert time.monotonic() - started < 5
+    assert launched.message[1].startswith("still running 3 s after SIGTERM: killed")
+
+
+def test_deaf_leftovers_end_within_the_grace_period(launch: Launch):
+    program = [*PYTHON, LEAVES_A_GRANDCHILD, "setsid-deaf", "wait"]
+    launched = launch(*program, environ=JOB | {"TPUJOB_GRACE_SECONDS": "3"})
+    launched.wait_until_said("ready")
+    started = time.monotonic()
+    launched.send(signal.SIGTERM)
+    assert launched.wait() == 75
+    assert time.monotonic() - started < 3
+    assert not is_alive(launched.grandchild)

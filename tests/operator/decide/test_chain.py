@@ -357,3 +357,11 @@ def test_transition_time_moves_with_the_status_only() -> None:
 def test_unknown_status_fields_are_kept() -> None:
     seen = observed(job(status=recorded(fromTheFuture={"a": 1})), jobset=jobset(), hosts=BOTH)
     assert decide(seen, SETTINGS).status["fromTheFuture"] == {"a": 1}
+
+
+def test_recorded_fatal_end_fails_the_job_after_a_restart_of_the_operator() -> None:
+    """The pods are gone, and so is what the operator had in memory: the status alone tells."""
+    before = decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, ended=(ended(1, 78),)), Settings())
+    assert before.status["failure"]["exitCode"] == 78
+    after = decide(observed(job(status=dict(before.status)), jobset=jobset(outcome="Failed")), Settings())
+    assert (after.status["phase"], after.status["failure"]["exitCode"]) == ("Failed", 78)

@@ -194,3 +194,24 @@ def test_retry_revives_once() -> None:
     status = decide(observed(job(status=recorded("Failed"), retry=1)), SETTINGS).status
     again = recorded(**{**status, "phase": "Failed"})
     assert decide(observed(job(status=again, retry=1)), SETTINGS).status["phase"] == "Failed"
+
+
+@pytest.mark.parametrize(("being_deleted", "step"), [(False, Step.DELETE), (True, None)], ids=["there", "going"])
+def test_earlier_jobset_is_deleted_once(being_deleted: bool, step: Step | None) -> None:
+    status = {"phase": "Queued", "incarnation": 2, "observedGeneration": 1}
+    seen = observed(job(status=status), jobset=jobset(incarnation=1, being_deleted=being_deleted))
+    assert decide(seen, Settings()).step is step
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"owner_uid": None}, Reason.NAME_TAKEN),
+        ({"owner_uid": None, "being_deleted": True}, Reason.LEFTOVER),
+        ({"owner_uid": "old"}, Reason.LEFTOVER),
+    ],
+    ids=["a person's", "a person's, going", "an earlier job's"],
+)
+def test_foreign_jobset_of_the_name_is_waited_for(fields: dict[str, Any], reason: Reason) -> None:
+    status = decide(observed(job(), jobset=jobset(**fields)), Settings()).status
+    assert condition(status, Type.RUNNING) == ("False", reason)

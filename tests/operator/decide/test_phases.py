@@ -335,3 +335,17 @@ def test_seconds_alone_are_not_written() -> None:
     assert (first["goodput"], first["dataWaitFraction"]) == ({"step": 100}, 0.1)
     assert look(first, 200, step=7) == first
     assert look(first, 200, step=8)["goodput"] == {"step": 200}
+
+
+def test_what_keeps_pods_from_starting_comes_before_capacity() -> None:
+    """More machines would not help a job whose other host cannot pull its image."""
+    hosts = (host(0, ready=False, unschedulable="0/3 nodes"), host(1, ready=False, waiting_reason="ImagePullBackOff"))
+    seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts)
+    status = decide(seen, SETTINGS).status
+    assert (status["phase"], condition(status, Type.BLOCKED)) == ("Starting", ("True", Reason.CANNOT_START))
+
+
+@pytest.mark.parametrize(("seconds", "phase"), [(1799, "Running"), (1800, "Stalled")], ids=["not yet", "for long"])
+def test_silence_is_a_stall_only_after_three_limits(seconds: float, phase: str) -> None:
+    seen = observed(job(status=at_step(seconds), **TRAINER), jobset=jobset(), hosts=BOTH)
+    assert decide(seen, SETTINGS).status["phase"] == phase

@@ -141,3 +141,26 @@ def test_restarts_are_told_apart_for_the_metrics() -> None:
     assert +booked_between(before, after) == dict.fromkeys(Cause, 1)
     assert +booked_between(after, after) == {}
     assert +booked_between(after, {"incarnation": 2}) == {}
+
+
+BETWEEN: dict[str, Any] = {**AFTER_TWO, "bookedRestarts": 3, "crashes": 3}
+
+
+@pytest.mark.parametrize(
+    ("found", "crashes_then"),
+    [
+        # The end belongs to an attempt that is booked: a newer checkpoint makes no crash of it.
+        (seen(3, ended(0, 1, attempt=2), status={**BETWEEN, "lastCheckpointStep": 150}), 3),
+        (seen(4, ended(0, 1, attempt=2), ended(0, 1, attempt=3), status={**BETWEEN, "lastCheckpointStep": 150}), 1),
+        (seen(4, ended(0, 1, attempt=2), ended(0, 1, attempt=3), status={**BETWEEN, "lastCheckpointStep": 100}), 4),
+        (seen(4, ended(0, 1, attempt=2), FREED, status={**BETWEEN, "lastCheckpointStep": 100}), 3),
+    ],
+    ids=["nothing new", "a newer checkpoint", "the same checkpoint", "an end nobody saw"],
+)
+def test_ends_of_booked_attempts_are_charged_once(found: Observed, crashes_then: int) -> None:
+    assert crashes(found) == crashes_then
+
+
+def test_a_job_that_has_not_restarted_says_nothing_of_restarts() -> None:
+    assert decide(seen(0), Settings()).status.get("restarts", 0) == 0
+    assert decide(seen(1, ended(0, 1), hosts=BOTH), Settings()).status["restarts"] == 1

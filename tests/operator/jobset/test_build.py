@@ -227,3 +227,12 @@ def test_the_same_job_gives_the_same_bytes() -> None:
         timeout=60,
     )
     assert there.stdout.strip() == here
+
+
+@pytest.mark.parametrize("policy", [None, "IfNotPresent"], ids=["the cluster's own", "configured"])
+def test_launcher_is_pulled_as_the_operator_says(policy: str | None) -> None:
+    """An image of somebody's own gets the launcher from the operator's image, by the operator's pull policy."""
+    given = _jobset(container_manifest(imagePullPolicy="Always"), Settings(image_pull_policy=policy))
+    pod = given["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert pod["initContainers"][0].get("imagePullPolicy") == policy
+    assert pod["containers"][0]["imagePullPolicy"] == "Always"

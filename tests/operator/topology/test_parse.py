@@ -183,3 +183,8 @@ def test_multi_host_is_more_than_one_host() -> None:
 
     assert not is_multi_host("v6e-8")
     assert is_multi_host("v6e-16")
+
+
+def test_the_largest_slice_is_allowed() -> None:
+    assert parse_accelerator("v4:16x16x16").chips == 4096
+    assert parse_accelerator("v5p:16x20x28").chips == 8960

@@ -1,5 +1,6 @@
 """One process with one device and real files; several processes are in tests/multiprocess."""
 
+import dataclasses
 import json
 import resource
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout, manager, restore
+from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
@@ -399,3 +401,27 @@ def test_steps_that_are_set_aside_may_be_saved_again(tmp_path, runtime):
     again = run(tmp_path)
     assert again is not None
     assert (again[0], int(again[1]["step"])) == (9, 10)
+
+
+@pytest.mark.parametrize("problem", [None, "damaged"], ids=["good here", "damaged here"])
+def test_one_process_out_of_reach_ends_the_restore_for_all(tmp_path, problem, monkeypatch):
+    """A vote that says nothing about the data never sets a checkpoint aside, whatever the other votes are."""
+    run(tmp_path, steps=[3, 6])
+    far = {"problem": "HTTP 503", "is_out_of_reach": True, "is_refused": False}
+    near = {"problem": problem, "is_out_of_reach": False, "is_refused": False}
+    monkeypatch.setattr(kv_store.Coordination, "gather", lambda *_, **__: [near, far])
+    with pytest.raises(errors.TrainerError, match=r"step 6 in .* cannot be read at present \(process 1: HTTP 503\)"):
+        run(tmp_path)
+    assert layout.committed(tmp_path) == [6, 3]
+
+
+def test_copies_that_differ_after_a_restore_are_damage(tmp_path, monkeypatch):
+    run(tmp_path, steps=[3, 6])
+    found = Fingerprinter.__call__
+
+    def differing(self, tree):
+        return dataclasses.replace(found(self, tree), differing_copies=["weights"])
+
+    monkeypatch.setattr(Fingerprinter, "__call__", differing)
+    with pytest.raises(errors.TrainerError, match="weights: the fingerprint is not that of what was saved"):
+        run(tmp_path)

@@ -196,6 +196,7 @@ def test_a_request_stops_it_at_a_saved_step(tmp_path: Path) -> None:
     ending = run.train(50, Batches(before=lambda taken: run.stop.request() if taken == 3 else None))
     assert (ending.step, ending.has_finished) == (5, False), "told in batch 4, read after step 5 was begun"
     assert run.saved() == [5]
+    assert sorted(run.losses) == [1, 2, 3, 4, 5], "the last step is recorded before its state is saved"
     step, _, position = run.restore()
     assert step == 5
     np.testing.assert_array_equal(position, 5)
@@ -321,3 +322,12 @@ def test_run_that_goes_on_after_its_data_changes_nothing(tmp_path):
 
     assert again.has_finished
     assert all(np.array_equal(*pair) for pair in zip(*map(jax.tree.leaves, (again.state.weights, kept)), strict=True))
+
+
+def test_state_that_became_poisoned_is_not_saved_when_asked_to_stop(tmp_path: Path) -> None:
+    """The metrics of the last step are read before its state is saved: too many bad steps end the run instead."""
+    run = Run(tmp_path, max_skips=0)
+    batches = Batches(before=lambda taken: run.stop.request() if taken == 3 else None, poisoned=[4])
+    with pytest.raises(NonFiniteError, match="step 5"):
+        run.train(50, batches)
+    assert run.saver.committed_step is None

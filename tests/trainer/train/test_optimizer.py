@@ -32,3 +32,18 @@ def test_norms_do_not_decay() -> None:
     after = optax.apply_updates(weights, updates)
     np.testing.assert_array_equal(after["norm"]["scale"], 1.0)
     np.testing.assert_allclose(after["mlp"]["up"], 0.95, rtol=1e-6)
+
+
+def test_moments_decay_with_their_own_betas() -> None:
+    """Two updates by hand: Adam's equations (Kingma and Ba, 2015, algorithm 1), with the configuration's betas."""
+    config = OptimizerConfig(learning_rate=1.0, warmup_steps=0, beta1=0.5, beta2=0.9, epsilon=1e-8, weight_decay=0.0)
+    optimizer = make_optimizer(config, optax.constant_schedule(1.0))
+    weights = {"up": jnp.zeros(())}
+    state = optimizer.init(weights)
+    first, second, mean, square = 3.0, -1.0, 0.0, 0.0
+    for count, gradient in enumerate((first, second), start=1):
+        mean = 0.5 * mean + 0.5 * gradient
+        square = 0.9 * square + 0.1 * gradient**2
+        updates, state = optimizer.update({"up": jnp.asarray(gradient)}, state, weights)
+        expected = -(mean / (1 - 0.5**count)) / ((square / (1 - 0.9**count)) ** 0.5 + 1e-8)
+        assert float(updates["up"]) == pytest.approx(expected, rel=1e-5)

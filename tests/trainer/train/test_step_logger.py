@@ -45,3 +45,16 @@ def test_speed_is_that_of_the_window_without_the_first_step(caplog: pytest.LogCa
     assert facts["tokens_per_second"] == pytest.approx(200 / 3)
     assert facts["data_wait_seconds"] == 0.5
     assert [record.message.split(":")[0] for record in caplog.records] == ["Step 1 of 9", "Step 2 of 9", "Step 4 of 9"]
+
+
+def test_speed_leaves_out_a_pause() -> None:
+    now = [0.0]
+    report = Report()
+    progress = Progress(report, Metrics(report), steps=9, log_every_steps=2, is_lead=False, clock=lambda: now[0])
+    for step, at in [(1, 50.0), (2, 51.0), (3, 52.0), (4, 63.0)]:
+        if step == 4:
+            with progress.pause("evaluating"):
+                now[0] = 62.0
+        now[0] = at
+        progress.record(StepResult(step, 1.0, 1.0, 0.1, tokens=100, flags=StepFlags()), data_wait_seconds=0)
+    assert report.snapshot()["tokens_per_second"] == pytest.approx(200 / 2)

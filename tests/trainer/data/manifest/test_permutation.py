@@ -65,3 +65,25 @@ def test_many_units_cost_no_memory():
 def test_index_outside_is_refused(index):
     with pytest.raises(IndexError, match="outside 0…4"):
         Permutation(5, 1)[index]
+
+
+# Where the network is as large as the set, and one element more or less.
+PINNED = {
+    1: [0],
+    2: [0, 1],
+    3: [2, 1, 0],
+    4: [2, 1, 3, 0],
+    5: [1, 0, 2, 4, 3],
+    15: [1, 7, 9, 6, 8, 4],
+    16: [1, 7, 9, 6, 8, 4],
+    17: [13, 14, 11, 7, 16, 5],
+    63: [35, 60, 29, 7, 48, 45],
+    64: [35, 60, 29, 7, 48, 45],
+    65: [36, 56, 53, 10, 7, 20],
+}
+
+
+@pytest.mark.parametrize("size", PINNED)
+def test_orders_near_powers_of_four_never_change(size):
+    order = Permutation(size, "units", 1, 0)
+    assert [order[index] for index in range(min(size, 6))] == PINNED[size]

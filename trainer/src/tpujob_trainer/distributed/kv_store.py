@@ -1,4 +1,4 @@
-"""Words between the processes of a run, through JAX's coordination service: no device, and always a time limit.
+"""Key-value store, barriers and broadcast between the processes of a run: no device, and always a time limit.
 
 The one place that touches `jax._src.distributed`, whose client JAX does not export.
 """

@@ -1,0 +1,36 @@
+"""What lies in a checkpoint directory, and what deleting a step takes away."""
+
+from tpujob_trainer.checkpoint import layout
+
+
+def commit(directory, step):
+    folder = directory / "steps" / str(step)
+    folder.mkdir(parents=True)
+    (folder / "commit_success.txt").touch()
+
+
+def test_deleting_a_step_takes_what_an_interrupted_save_left_of_it(tmp_path):
+    commit(tmp_path, 3)
+    for name in ("6.orbax-checkpoint-tmp", "6.orbax-checkpoint-tmp-1", "60.orbax-checkpoint-tmp"):
+        (tmp_path / "steps" / name).mkdir()
+    assert layout.leftovers(tmp_path) == [6, 60]
+    layout.delete(tmp_path, 6)
+    assert layout.leftovers(tmp_path) == [60]
+    assert layout.committed(tmp_path) == [3]
+    assert list((tmp_path / "trash").iterdir()) == []
+
+
+def test_deleting_a_step_takes_its_metrics(tmp_path):
+    commit(tmp_path, 3)
+    layout.write_metrics(tmp_path, 3, {"loss": 2.5})
+    assert layout.metrics_of(tmp_path, 3) == {"loss": 2.5}
+    layout.delete(tmp_path, 3)
+    assert layout.metrics_of(tmp_path, 3) == {}
+
+
+def test_step_that_is_set_aside_is_no_checkpoint_and_keeps_its_data(tmp_path):
+    commit(tmp_path, 3)
+    where = layout.set_aside(tmp_path, 3, "a flipped bit")
+    assert layout.committed(tmp_path) == []
+    assert (tmp_path / "steps" / "3").exists() is False
+    assert layout.open_bucket(where).look("unusable.json") is not None

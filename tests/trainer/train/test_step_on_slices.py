@@ -1,0 +1,50 @@
+"""What a step says of itself on two slices: a row of any device counts, and the rate is that of its own step."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.trainer.train.test_step import ROWS, SGD, SHAPE, make_batch
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.train.step import TrainState, TrainStep, init_state, make_train_step
+from tpujob_trainer.train.step_flags import StepFlags, unpack
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+
+def rate(step: jax.typing.ArrayLike) -> jax.Array:
+    return 0.5 / (1.0 + jnp.asarray(step, jnp.float32))
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model(SHAPE, build_mesh(slices=2))
+
+
+@pytest.fixture(scope="module")
+def step(model: Model, compiled_once: None) -> TrainStep:
+    return make_train_step(model, SGD, rate, clip_norm=1.0)
+
+
+@pytest.mark.parametrize("row", [0, ROWS // 2 - 1, ROWS // 2, ROWS - 1])
+def test_flags_of_any_row_reach_everybody(model: Model, step: TrainStep, row: int) -> None:
+    batch = make_batch()
+    batch.signals[row] = StepFlags(stop=True, seconds_left=9.0).pack()  # type: ignore[index]
+    _, metrics = step(init_state(model, SGD, 0), batch)
+    assert unpack(np.asarray(metrics.signals)) == StepFlags(stop=True, seconds_left=9.0)
+
+
+def test_learning_rate_is_that_of_the_step_itself(model: Model, step: TrainStep) -> None:
+    state = init_state(model, SGD, 0)
+    rates = []
+    for _ in range(3):
+        state, metrics = step(state, make_batch())
+        rates.append(float(metrics.learning_rate))
+    assert rates == [pytest.approx(0.5), pytest.approx(0.25), pytest.approx(0.5 / 3)]
+    assert isinstance(state, TrainState)
+    assert optax.tree.norm(state.weights) > 0
