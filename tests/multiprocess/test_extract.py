@@ -13,6 +13,7 @@ import pytest
 
 from tests.multiprocess.fleet import Chaos, Fleet
 from tests.multiprocess.storage_proxy import StorageProxy
+from tests.trainer.extract import make_reference
 
 pytestmark = pytest.mark.processes
 
@@ -151,6 +152,31 @@ def test_workers_read_their_own_units_and_list_once(bucket, corpus, undisturbed,
     size = sum(file.stat().st_size for file in pathlib.Path(corpus).iterdir())
     assert read < 3 * size, "units were read more than once"
     _require_equal(_samples(_results(bucket, directory), _read(bucket, directory)), undisturbed)
+
+
+@pytest.mark.timeout(240)
+def test_result_equals_transformers(tmp_path):
+    """Tiny Qwen 2 weights as transformers wrote them, and what its own modules gave for the same tokens."""
+    tokens = make_reference.PROMPT
+    pq.write_table(pa.table({"tokens": [tokens, tokens[:7], tokens]}), tmp_path / "tokens.parquet")
+    config = {
+        "task": "extract",
+        "model": {"from": str(make_reference.MODELS / "qwen2")},
+        "data": {"path": f"{tmp_path}/*.parquet", "tokensColumn": "tokens", "tokenizer": "bytes"},
+        "sequenceLength": 16,
+        "extract": {"layers": ["0-2"], "keep": ["residual", "mlp"], "dtype": "float32"},
+    }
+    with Fleet(tmp_path / "logs", str(tmp_path / "out"), config) as fleet:
+        fleet.start_all(1)
+        fleet.wait(limit_seconds=200)
+    results = [json.loads(file.read_text()) for file in sorted((tmp_path / "out" / "done").iterdir())]
+    found = _samples(results, lambda name: (tmp_path / "out" / name).read_bytes())
+    with np.load(make_reference.FOLDER / "qwen2.npz") as expected:
+        for sample, length in ((0, 12), (1, 7), (2, 12)):
+            for column in ("layer_0_mlp", "layer_2_residual"):
+                np.testing.assert_allclose(
+                    found[sample][column], expected[column][:length], rtol=1e-4, atol=2e-5, err_msg=column
+                )
 
 
 @pytest.mark.faults

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import secrets
@@ -20,8 +21,11 @@ from tpujob_contract import DistributedProcess, IndependentWorker, LocalProcess,
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
+from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
+from tpujob_trainer.data.text import columns
+from tpujob_trainer.data.text.columns import Kind
 from tpujob_trainer.data.text.documents import kind_of
 from tpujob_trainer.distributed.versions import CODE, INSTALLED, versions
 from tpujob_trainer.errors import ConfigurationError
@@ -37,6 +41,7 @@ from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.storage import is_local, open_bucket
 from tpujob_trainer.tasks.worker import Worker
+from tpujob_trainer.weights.load import load_weights, read_shape
 from tpujob_trainer.workers import setup
 
 logger = logging.getLogger(__name__)
@@ -108,10 +113,11 @@ def _extract(
     batch = _batch(config, forward, length)
     reader = RetryingReader(UnitReader(manifest), config.data.retry_seconds)
     column = manifest.sources[0].column
+    kind = _kind(column, tokenizer, shape)
     first = units.first_samples(manifest)
     work = Activations(
         extract,
-        Tokens(reader, tokenizer, kind_of(column, tokenizer), is_text=column.kind != "tokens", longest=length),
+        Tokens(reader, tokenizer, kind, is_text=column.kind != "tokens", longest=length),
         forward,
         buckets=batches.bucket_lengths(length, extract.buckets),
         batch=batch,
@@ -123,10 +129,26 @@ def _extract(
 
 
 def _shape(config: TrainerConfig, vocabulary: int) -> ModelShape:
+    platform = jax.default_backend()
+    if config.model.from_ is not None:
+        dtype = config.model.compute_dtype or ("float32" if platform == "cpu" else "bfloat16")
+        return read_shape(config.model.from_, remat="none", compute_dtype=dtype)
     try:
-        return config.model.resolve(vocabulary=vocabulary, platform=jax.default_backend())
+        return config.model.resolve(vocabulary=vocabulary, platform=platform)
     except ValueError as error:
         raise ConfigurationError(f"{BLOCK}.model.{error}") from error
+
+
+def _kind(column: Column, tokenizer: data.Tokenizer, shape: ModelShape) -> Kind:
+    """How rows become tokens that the model has embeddings for."""
+    if column.kind == "tokens":
+        return functools.partial(columns.tokens, vocab_size=shape.vocab_size)
+    if tokenizer.vocab_size > shape.vocab_size:
+        raise ConfigurationError(
+            f"{BLOCK}.data.tokenizer: has {tokenizer.vocab_size} ids, and the model has embeddings for "
+            f"{shape.vocab_size}; name the model's own tokenizer"
+        )
+    return kind_of(column, tokenizer)
 
 
 def _sites(extract: ExtractConfig, shape: ModelShape) -> tuple[Site, ...]:
@@ -189,6 +211,7 @@ def _described(
         "rows": manifest.num_rows,
         "sources": [source.root for source in manifest.sources],
         f"{BLOCK}.model": dataclasses.asdict(shape),
+        f"{BLOCK}.model.from": config.model.from_,
         f"{BLOCK}.seed": config.seed,
         f"{BLOCK}.data.tokenizer": tokenizer.fingerprint,
         f"{BLOCK}.sequenceLength": length,
@@ -208,11 +231,14 @@ def _forward(config: TrainerConfig, extract: ExtractConfig, shape: ModelShape, s
 def _weights(config: TrainerConfig, model: Model) -> Weights:
     """In the type of computation, which halves them."""
 
-    def make() -> Weights:
-        return jax.tree.map(lambda leaf: leaf.astype(model.shape.compute_dtype), model.init(config.seed))
+    def cast(weights: Weights) -> Weights:
+        return jax.tree.map(lambda leaf: leaf.astype(model.shape.compute_dtype), weights)
 
-    weights: Weights = jax.jit(make, out_shardings=model.shardings)()
-    return weights
+    if config.model.from_ is not None:
+        weights = load_weights(config.model.from_, model.shape, model.abstract_weights, model.shardings)
+        return jax.jit(cast, out_shardings=model.shardings, donate_argnums=0)(weights)
+    logger.warning("%s.model.from is not set: these are the activations of fresh random weights", BLOCK)
+    return jax.jit(lambda: cast(model.init(config.seed)), out_shardings=model.shardings)()
 
 
 def _batch(config: TrainerConfig, forward: Forward, length: int) -> int:
