@@ -15,7 +15,12 @@ from tpujob.main import app
 from tpujob_operator.api.load import load_job
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "examples" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 NAMES = {"tpujob", "kubectl-tpujob"}
 
