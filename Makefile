@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
 
-.PHONY: help demo test mutation docs lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate reference-models
+.PHONY: help demo test mutation docs maxtext lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate reference-models
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -67,6 +67,14 @@ e2e-isolated: .venv/dev ## a place without a network: from the bundle, a worksta
 
 faults: .venv/go ## every fault at every moment, with real processes; many minutes
 	$(BIN)/python -m pytest -m faults --timeout=1800 tests/multiprocess
+
+maxtext: .venv/dev .cache/maxtext/installed ## a real MaxText under `tpujob run`, killed and resumed; some minutes
+	$(BIN)/python -m pytest -m maxtext tests/workloads
+
+.cache/maxtext/installed: .venv/uv
+	@$(UV) venv --quiet --clear --python $(BIN)/python .cache/maxtext
+	@$(UV) pip install --quiet --python .cache/maxtext/bin/python 'maxtext[tpu]==0.2.5'
+	@touch $@
 
 bench-checkpoint: .venv/go ## what saves cost a run, and a restore in its parts, on this machine
 	$(BIN)/python -m benchmarks.checkpoint

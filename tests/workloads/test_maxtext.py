@@ -1,0 +1,139 @@
+"""An unmodified MaxText of the package index under `tpujob run`: two processes, killed, resumed, the same losses.
+
+`make maxtext` installs it into .cache/maxtext first. Its CPU runs take port 1234, so only one may run on a machine.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tools.localcluster.waiting import wait_for
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".cache" / "maxtext" / "bin" / "python"
+STEPS, PERIOD = 20, 5
+TINY = {
+    "hardware": "cpu",
+    "dataset_type": "synthetic",
+    "base_emb_dim": 32,
+    "base_mlp_dim": 64,
+    "base_num_query_heads": 2,
+    "base_num_kv_heads": 2,
+    "head_dim": 16,
+    "base_num_decoder_layers": 1,
+    "vocab_size": 256,
+    "max_target_length": 32,
+    "per_device_batch_size": 1,
+    "async_checkpointing": "false",
+    "attention": "dot_product",
+    "enable_goodput_recording": "false",
+    "enable_tensorboard": "false",
+}
+
+pytestmark = [pytest.mark.maxtext, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def base() -> str:
+    if not PYTHON.exists():
+        pytest.skip("MaxText is not installed; `make maxtext` does it")
+    program = "import maxtext, pathlib; print(pathlib.Path(maxtext.__file__).parent / 'configs' / 'base.yml')"
+    return subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True).stdout.split()[-1]
+
+
+class Folder:
+    """Where one job runs, and what its process 0 wrote."""
+
+    def __init__(self, path: Path, base: str, name: str) -> None:
+        self.path = path
+        path.mkdir()
+        command = [str(PYTHON), "-m", "maxtext.trainers.pre_train.train", base, f"steps={STEPS}"]
+        spec = {
+            "accelerator": "cpu:2x1",
+            "framework": "maxtext",
+            "image": "maxtext:any",
+            "command": [*command, f"checkpoint_period={PERIOD}", *(f"{key}={value}" for key, value in TINY.items())],
+        }
+        job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": name}, "spec": spec}
+        YAML().dump(job, path / "job.yaml")
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tpujob", "run", "job.yaml", "-o", "json"],
+            cwd=self.path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self) -> dict[str, Any]:
+        process = self.start()
+        out, err = process.communicate(timeout=400)
+        assert process.returncode == 0, err[-3000:]
+        summary: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return summary
+
+    def losses(self) -> dict[int, str]:
+        """Of the newest attempt, by step, as they were printed."""
+        logs = sorted(self.path.glob(".tpujob/default/*/logs/*/process-0.log"))
+        text = logs[-1].read_text() if logs else ""
+        return {int(step): loss for step, loss in re.findall(r"completed step: (\d+),.*? loss: ([\d.]+),", text)}
+
+    def saved_steps(self) -> list[int]:
+        """Steps of committed checkpoints, ascending."""
+        folders = self.path.glob(".tpujob/default/*/checkpoints/*/checkpoints/*")
+        return sorted(int(folder.name) for folder in folders if folder.name.isdigit())
+
+
+def pids_of(folder: Path) -> list[int]:
+    """MaxText's own processes below a folder, in the order of their start."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+            environ = (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in environ and command.startswith(str(PYTHON).encode()):
+            found.append(int(process.name))
+    return sorted(found)
+
+
+def test_a_killed_maxtext_resumes_with_the_same_losses(tmp_path: Path, base: str) -> None:
+    undisturbed = Folder(tmp_path / "undisturbed", base, "undisturbed")
+    assert undisturbed.run()["phase"] == "Succeeded"
+    expected = undisturbed.losses()
+    assert sorted(expected) == list(range(STEPS))
+
+    killed = Folder(tmp_path / "killed", base, "killed")
+    running = killed.start()
+    wait_for("a checkpoint", lambda: PERIOD in killed.saved_steps(), timeout_seconds=300)
+    os.kill(pids_of(killed.path)[-1], signal.SIGKILL)
+    out, err = running.communicate(timeout=120)
+    assert running.returncode not in (0, 75), err[-3000:]
+    assert json.loads(out.splitlines()[-1])["phase"] == "Failed"
+    saved = killed.saved_steps()[-1]
+
+    assert killed.run()["phase"] == "Succeeded"
+    resumed = killed.losses()
+    assert min(resumed) > saved >= PERIOD, "it began with the step after the checkpoint"
+    assert resumed == {step: loss for step, loss in expected.items() if step in resumed}
+    assert max(resumed) == STEPS - 1
+
+
+def test_a_stopped_maxtext_is_not_counted_as_finished(tmp_path: Path, base: str) -> None:
+    stopped = Folder(tmp_path / "stopped", base, "stopped")
+    running = stopped.start()
+    wait_for("a step", stopped.losses, timeout_seconds=300)
+    running.send_signal(signal.SIGTERM)
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 75, err[-3000:]
+    assert json.loads(out.splitlines()[-1])["phase"] == "Suspended"
