@@ -125,7 +125,7 @@ FILES: dict[str, tuple[str, str]] = {
     # Storage.
     "a relative directory": (spec(checkpointDir="checkpoints"), "spec.checkpointDir: "),
     "another cloud": (spec(checkpointDir="s3://bucket/x"), "spec.checkpointDir: "),
-    "a bucket in capitals": (spec(checkpointDir="gs://My-Bucket/x"), "bucket's name has lower-case letters"),
+    "a bucket in capitals": (spec(checkpointDir="gs://My-Bucket/x"), "bucket's name has 3 or more of a-z"),
     "no bucket": (spec(checkpointDir="gs:///x"), "spec.checkpointDir: "),
     "an empty directory": (spec(checkpointDir=""), "spec.checkpointDir"),
     "a directory as a number": (spec(checkpointDir=7), "spec.checkpointDir: 7 is not a string"),

@@ -6,7 +6,22 @@ from typing import Annotated
 
 import typer
 
-from tpujob.commands import bundle, data, describe, doctor, extract, get, logs, new, render, run, stop, submit, top
+from tpujob.commands import (
+    bundle,
+    check,
+    data,
+    describe,
+    doctor,
+    extract,
+    get,
+    logs,
+    new,
+    render,
+    run,
+    stop,
+    submit,
+    top,
+)
 
 app = typer.Typer(
     name="tpujob",
@@ -18,6 +33,7 @@ app = typer.Typer(
 
 for verb in (
     new.new,
+    check.check,
     run.run,
     render.render,
     submit.submit,

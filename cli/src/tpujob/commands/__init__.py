@@ -3,6 +3,7 @@
 A module imports what it works with inside its function, so that `tpujob --help` and completion stay quick.
 
 - `bundle`: everything that a site without a network needs, in one folder.
+- `check`: says what a job comes to, by arithmetic.
 - `data`: makes data sets and looks at them.
 - `describe`: says in sentences where a job stands.
 - `doctor`: looks for what a cluster needs.

@@ -1,5 +1,6 @@
 """The training loop and what it is made of.
 
+- `arithmetic`: What a configuration comes to on so many devices, by arithmetic alone: without JAX, in a moment.
 - `batches`: Global batches: rows of each process become its part of arrays over all devices; the data position goes
   with them.
 - `eval_step`: The loss of a batch without learning from it: a pure function of (weights, batch).

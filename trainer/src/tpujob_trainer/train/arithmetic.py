@@ -1,0 +1,82 @@
+"""What a configuration comes to on so many devices, by arithmetic alone: without JAX, in a moment.
+
+    python -m tpujob_trainer.train.arithmetic '{"trainer": {…}, "devices": 256, "platform": "tpu"}'
+
+Writes one JSON object to stdout; `tpujob check` starts it and makes sentences of that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from tpujob_contract import ExitCode
+from tpujob_trainer.config.resolve import ResolvedConfig, resolve
+from tpujob_trainer.config.schema import TrainerConfig, parse_config
+from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.train.flops import training_flops_per_token
+
+BYTES_OF_TOKENIZER = 259
+STATE_BYTES_PER_PARAMETER = 12
+"""A float32 weight and the two float32 moments of AdamW."""
+
+
+def arithmetic(config: TrainerConfig, *, devices: int, platform: str) -> dict[str, Any]:
+    """The figures of a run, as JSON values.
+
+    Args:
+        config: what was written.
+        devices: JAX devices of all processes.
+        platform: jax's word for them: cpu or tpu.
+
+    Raises:
+        ConfigurationError: two fields contradict each other, or the rows do not divide over the devices.
+    """
+    preset = PRESETS[config.model.preset] if config.model.preset else None
+    fixed = config.model.vocab_size or (preset.vocab_size if preset else None)
+    run = resolve(config, num_devices=devices, vocabulary=min(fixed or BYTES_OF_TOKENIZER, 2**22), platform=platform)
+    flops = training_flops_per_token(run.model, run.sequence_length)
+    return {
+        "parameters": run.model.num_parameters,
+        "vocabulary_is_known": bool(fixed) or config.data.tokenizer in (None, "bytes"),
+        "steps": run.steps,
+        "batch_size": run.batch_size,
+        "sequence_length": run.sequence_length,
+        "tokens": run.steps * run.tokens_per_step,
+        "flops": flops * run.steps * run.tokens_per_step,
+        "state_bytes_per_device": run.model.num_parameters * STATE_BYTES_PER_PARAMETER / devices,
+        "warmup_steps": run.optimizer.warmup_steps,
+        "learning_rate": run.optimizer.learning_rate,
+        "warnings": _warnings(run, devices),
+    }
+
+
+def _warnings(run: ResolvedConfig, devices: int) -> list[str]:
+    found = []
+    if run.batch_size // devices > 64:
+        found.append(
+            f"spec.trainer.batchSize: {run.batch_size // devices} rows for each device; more devices would help"
+        )
+    if run.checkpoint.every_steps and run.checkpoint.every_steps > run.steps:
+        found.append(
+            f"spec.trainer.checkpoint.everySteps: {run.checkpoint.every_steps}, and there are {run.steps} steps"
+        )
+    return found
+
+
+def main() -> int:
+    """Works out what the first argument says; the exit code."""
+    asked = json.loads(sys.argv[1])
+    try:
+        found = arithmetic(parse_config(asked["trainer"]), devices=asked["devices"], platform=asked["platform"])
+    except TrainerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(found) + "\n")
+    return ExitCode.FINISHED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
