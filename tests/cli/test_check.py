@@ -62,7 +62,7 @@ def test_what_is_doubtful_is_a_warning(tmp_path: Path, spec: dict, words: str) -
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"steps": 5}, "excludes tokens"),
+        ({"steps": 5}, "excludes steps"),
         ({"tokens": None}, "tokens"),
         ({"batchSize": 100}, "spec.trainer.batchSize: 100 rows do not divide over 16 devices"),
         ({"optimizer": {"warmupSteps": 10**6}}, "spec.trainer.optimizer.warmupSteps"),

@@ -59,6 +59,7 @@ REASONS: dict[Reason, str] = {
     Reason.ALL_HOSTS_READY: "Nothing.",
     Reason.ENDED: "Nothing.",
     Reason.JOBSET_REFUSED: "The message has the API server's words: a webhook or a policy refuses it. Change the policy or the field.",
+    Reason.JOBS_REFUSED: "The message has the API server's words about the JobSet's Jobs: a webhook, a policy or a quota of Jobs refuses them.",
     Reason.CREATION_REFUSED: "`kubectl get resourcequota,limitrange` in the namespace, and its pod security label; have them allow the pods.",
     Reason.CANNOT_START: "ImagePullBackOff: check the image's name and `imagePullSecrets`. CreateContainerConfigError: a Secret or ConfigMap of `env` is missing.",
     Reason.UNSCHEDULABLE: "`tpujob doctor` lists TPU machines by kind; compare with `spec.accelerator`, `nodeSelector`, `tolerations`.",

@@ -73,8 +73,8 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"time: {low:,.1f} to {high:,.1f} hours at {parts} of the chips' peak"
         yield f"cost: {low * facts['chips']:,.0f} to {high * facts['chips']:,.0f} chip-hours"
         yield (
-            f"memory: weights and optimizer take {run['state_bytes_per_chip'] / GIB:.2f} of {run['hbm_gib']} GiB of each "
-            "chip; activations and gradients come on top"
+            f"memory: weights and optimizer take {run['state_bytes_per_chip'] / GIB:.2f} of {run['hbm_gib']} GiB "
+            "of each chip; activations and gradients come on top"
         )
     for warning in facts["warnings"]:
         yield f"warning: {warning}"
