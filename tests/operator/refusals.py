@@ -25,7 +25,44 @@ REFUSED = {
         ["unknown field"],
     ),
     "a raw pod spec": (manifest(template={"spec": {"hostNetwork": True}}), ['unknown field "spec.template"']),
-    "host paths": (manifest(volumes=[{"hostPath": {"path": "/"}}]), ['unknown field "spec.volumes"']),
+    "host paths": (
+        manifest(volumes=[{"name": "a", "mountPath": "/a", "hostPath": {"path": "/"}}]),
+        ['unknown field "spec.volumes[0].hostPath"'],
+    ),
+    "a volume of no kind": (
+        manifest(volumes=[{"name": "a", "mountPath": "/a"}]),
+        ["give one of persistentVolumeClaim"],
+    ),
+    "a volume of two kinds": (
+        manifest(volumes=[{"name": "a", "mountPath": "/a", "secret": "s", "configMap": "c"}]),
+        ["give one of persistentVolumeClaim"],
+    ),
+    "a volume of the operator's name": (
+        manifest(volumes=[{"name": "tmp", "mountPath": "/a", "secret": "s"}]),
+        ["spec.volumes[0].name", "the operator has a volume of that name"],
+    ),
+    "a volume over the operator's": (
+        manifest(volumes=[{"name": "a", "mountPath": "/dev/shm", "secret": "s"}]),
+        ["spec.volumes[0].mountPath", "take another path"],
+    ),
+    "a volume twice": (
+        manifest(volumes=[{"name": "a", "mountPath": path, "secret": "s"} for path in ("/a", "/b")]),
+        ["spec.volumes[1]", "Duplicate value"],
+    ),
+    "a relative mount": (manifest(volumes=[{"name": "a", "mountPath": "a/b", "secret": "s"}]), ["mountPath"]),
+    "a mount above": (manifest(volumes=[{"name": "a", "mountPath": "/a/../b", "secret": "s"}]), ["contains .."]),
+    "checkpoints on no volume": (
+        manifest(accelerator="v5e-16", checkpointDir="/mnt/ckpt"),
+        ["spec.checkpointDir", "is on no volume, and would be lost with the pod"],
+    ),
+    "a label of JobSet's": (
+        manifest(podLabels={"jobset.sigs.k8s.io/job-index": "1"}),
+        ["spec.podLabels", "has a key that belongs to"],
+    ),
+    "an annotation of Kueue's": (
+        manifest(podAnnotations={"kueue.x-k8s.io/podset-slice-size": "1"}),
+        ["spec.podAnnotations", "has a key that belongs to"],
+    ),
     "privileges": (manifest(securityContext={"privileged": True}), ['unknown field "spec.securityContext"']),
     "no form": (
         manifest(accelerator="tpu"),

@@ -15,6 +15,19 @@ GOOD = {
     "two slices": manifest(slices=2, accelerator="v5e-16"),
     "one slice of a single host": manifest(slices=1, accelerator="v6e-8"),
     "workers": manifest(workers=32, accelerator="v6e-8"),
+    "volumes": manifest(
+        accelerator="v5e-16",
+        checkpointDir="/ckpt/llama",
+        podLabels={"team": "a"},
+        podAnnotations={"example.com/cost": "research"},
+        volumes=[
+            {"name": "ckpt", "mountPath": "/ckpt", "persistentVolumeClaim": "claim"},
+            {"name": "data", "mountPath": "/data", "readOnly": True, "gcs": {"bucket": "b-1", "mountOptions": "o"}},
+            {"name": "scratch", "mountPath": "/scratch", "emptyDir": {"sizeLimit": "10Gi"}},
+            {"name": "keys", "mountPath": "/keys", "secret": "s"},
+            {"name": "conf", "mountPath": "/conf", "configMap": "c"},
+        ],
+    ),
     "an image": container_manifest(args=["--steps", "3"]),
     "every field": manifest(
         accelerator="v5p-128",

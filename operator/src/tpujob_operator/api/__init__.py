@@ -18,6 +18,8 @@
 - `trainer_rules`: Rules between fields of the `trainer` block, and between it and the accelerator. Each yields
   sentences.
 - `trainer_schema`: The `trainer` block against the schema that the trainer publishes of its own configuration.
+- `volume_rules`: Rules for volumes, and for a checkpoint directory that lies on one. Each yields sentences.
+- `volumes`: Volumes of `spec`: what is mounted into every pod's main container, and where.
 - `validation`: What a model of single fields cannot say: rules between fields, and arithmetic. Each rule yields
   sentences.
 """

@@ -18,6 +18,8 @@ PARENT_PATTERN = r"(^|/)\.\.(/|$)"
 CONFIDENTIAL_PATTERN = r"^(.*_)?(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS)$"
 """Variables whose value must not stand in a manifest."""
 CPU_DEVICE_VARIABLES = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES")
+OWNED_KEY_PATTERN = r"^[a-z0-9.-]*(kubernetes\.io|k8s\.io|tpujob\.dev)/"
+"""Keys of labels and annotations that somebody else writes and reads."""
 _UNITS = {
     "": Decimal(1),
     "m": Decimal("0.001"),
@@ -63,6 +65,14 @@ def storage(job: TpuTrainingJob) -> Problems:
         yield f"spec.checkpointDir: {shown(directory)} is neither gs://BUCKET/PATH nor an absolute path"
     if re.search(PARENT_PATTERN, directory):
         yield f"spec.checkpointDir: {shown(directory)} contains ..; write the directory that is meant"
+
+
+def pod_metadata(job: TpuTrainingJob) -> Problems:
+    """Labels and annotations of pods: none of Kubernetes', JobSet's, Kueue's or the operator's."""
+    for field, given in (("podLabels", job.spec.pod_labels), ("podAnnotations", job.spec.pod_annotations)):
+        for key in given or ():
+            if re.search(OWNED_KEY_PATTERN, key):
+                yield f'spec.{field}["{key}"]: belongs to Kubernetes, JobSet, Kueue or the operator; leave it out'
 
 
 def amounts(job: TpuTrainingJob) -> Problems:

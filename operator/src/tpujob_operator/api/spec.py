@@ -22,6 +22,7 @@ from tpujob_operator.api.fields import (
     QueueName,
 )
 from tpujob_operator.api.scheduling import Capacity, Placement, Toleration
+from tpujob_operator.api.volumes import Volume
 
 EnvName = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 Argument = Annotated[str, StringConstraints(max_length=8192, pattern=NO_NUL_PATTERN)]
@@ -124,8 +125,16 @@ class Spec(Part):
     """What the command is, where it wants its place in the job under names of its own. Default: JAX's own names."""
     env: Annotated[list[EnvVar], Field(max_length=128)] | None = None
     """Environment variables of every process."""
+    volumes: Annotated[list[Volume], Field(max_length=32)] | None = None
+    """Volumes to mount into every pod."""
+    pod_labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] | None = None
+    """More labels of the pods. Those of Kubernetes, JobSet, Kueue and this operator are theirs."""
+    pod_annotations: (
+        Annotated[dict[LabelKey, Annotated[str, StringConstraints(max_length=2048)]], Field(max_length=32)] | None
+    ) = None
+    """More annotations of the pods, with the same exceptions."""
     checkpoint_dir: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
-    """Where checkpoints live: gs://BUCKET/PATH, or an absolute path that all hosts share."""
+    """Where checkpoints live: gs://BUCKET/PATH, or an absolute path on a volume that all hosts share."""
     suspend: bool = False
     """Whether the job gives its machines, and its place in a queue, back until this is false again. Default false."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None

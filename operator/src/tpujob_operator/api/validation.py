@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 
-from tpujob_operator.api import container_rules
+from tpujob_operator.api import container_rules, volume_rules
 from tpujob_operator.api.error_messages import shown
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.api.limits import spec_size
@@ -184,6 +184,9 @@ _RULES: tuple[Callable[[TpuTrainingJob], Problems], ...] = (
     _trainer,
     container_rules.environment,
     container_rules.storage,
+    container_rules.pod_metadata,
+    volume_rules.volumes,
+    volume_rules.checkpoint_volume,
     _placement,
     container_rules.amounts,
     spec_size,

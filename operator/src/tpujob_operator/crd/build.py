@@ -92,6 +92,11 @@ def _build_spec() -> Schema:
         properties[name]["x-kubernetes-list-type"] = "atomic"
     properties["nodeSelector"]["x-kubernetes-map-type"] = "atomic"
     properties["trainer"] = _build_trainer(properties["trainer"])
+    properties["volumes"]["items"]["x-kubernetes-validations"] = cel_rules.volume_rules()
+    properties["volumes"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    for name in ("podLabels", "podAnnotations"):
+        properties[name]["x-kubernetes-validations"] = cel_rules.pod_metadata_rules()
+        properties[name]["x-kubernetes-map-type"] = "atomic"
     properties["resources"]["x-kubernetes-validations"] = cel_rules.resource_rules()
     properties["priorityClassName"]["x-kubernetes-validations"] = cel_rules.priority_class_rules()
     return spec

@@ -13,6 +13,7 @@ from tpujob_operator.api.container_rules import (
     BUCKET_PATTERN,
     CHECKPOINT_DIR_PATTERN,
     CONFIDENTIAL_PATTERN,
+    OWNED_KEY_PATTERN,
     PARENT_PATTERN,
 )
 from tpujob_operator.api.limits import MAX_SPEC_BYTES
@@ -23,6 +24,7 @@ from tpujob_operator.api.validation import (
     OWNED_SELECTORS,
     TERMINATION_TAINT,
 )
+from tpujob_operator.api.volumes import OWN_MOUNTS, OWN_NAMES
 from tpujob_operator.topology import suggestions
 from tpujob_operator.topology.tables import GENERATIONS, SMALL_3D, Generation
 
@@ -108,6 +110,13 @@ def spec_rules() -> list[Rule]:
         ),
         _rule("!has(self.command) || has(self.image)", "image and command go together"),
         _rule(
+            "!has(self.checkpointDir) || !self.checkpointDir.startsWith('/') || self.accelerator.startsWith('cpu:') || "
+            "(has(self.volumes) && self.volumes.exists(v, (self.checkpointDir + '/').startsWith(v.mountPath + '/')))",
+            "is on no volume, and would be lost with the pod; take gs://BUCKET/PATH, or mount a persistentVolumeClaim "
+            "or gcs volume there",
+            field=".checkpointDir",
+        ),
+        _rule(
             f"{' + '.join(_length(field) for field in ('command', 'args', 'env'))} <= {MAX_SPEC_BYTES}",
             f"command, args and values of env have more than {MAX_SPEC_BYTES} characters, and every pod repeats them: "
             "put data in the image, a ConfigMap or the bucket",
@@ -192,6 +201,32 @@ def resource_rules() -> list[Rule]:
             field=f".requests.{name}",
         )
         for name in ("cpu", "memory")
+    ]
+
+
+def volume_rules() -> list[Rule]:
+    """For each item of `spec.volumes`."""
+    kinds = ("persistentVolumeClaim", "gcs", "secret", "configMap", "emptyDir")
+    chosen = " + ".join(f"(has(self.{kind}) ? 1 : 0)" for kind in kinds)
+    return [
+        _rule(f"{chosen} == 1", f"give one of {', '.join(kinds)}"),
+        _rule(f"!(self.name in {_texts(list(OWN_NAMES))})", "the operator has a volume of that name", field=".name"),
+        _rule(
+            f"!(self.mountPath in {_texts(list(OWN_MOUNTS))})",
+            "the operator mounts a volume there; take another path",
+            field=".mountPath",
+        ),
+        _rule(f"!self.mountPath.matches({_text(PARENT_PATTERN)})", "contains ..", field=".mountPath"),
+    ]
+
+
+def pod_metadata_rules() -> list[Rule]:
+    """For `spec.podLabels` and `spec.podAnnotations`."""
+    return [
+        _rule(
+            f"self.all(key, !key.matches({_text(OWNED_KEY_PATTERN)}))",
+            "has a key that belongs to Kubernetes, JobSet, Kueue or the operator; leave it out",
+        )
     ]
 
 

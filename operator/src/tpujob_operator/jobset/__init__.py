@@ -7,5 +7,6 @@
 - `failure_policy`: Which end of a pod means what: the exit codes of the contract, written as Kubernetes policies.
 - `network_policy`: Who may connect to a job's pods: the job itself to everything, the operator and the monitoring to
   its reports.
+- `volumes`: Volumes of a pod, and where its main container mounts them: the operator's own, then those of the job.
 - `pod`: The pod of one host: restricted profile, no token, all chips of the machine, the launcher before the command.
 """

@@ -16,6 +16,7 @@ from tpujob_contract import kubernetes_names
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.jobset.failure_policy import failure_policy, pod_failure_policy
 from tpujob_operator.jobset.pod import pod_template
+from tpujob_operator.jobset.volumes import volume_annotations
 from tpujob_operator.settings import Settings
 
 NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
@@ -128,8 +129,9 @@ def required_topology(job: TpuTrainingJob) -> str | None:
 
 
 def _build_pod_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
-    annotations = _topology_annotations(job)
-    return {"labels": child_labels(job, incarnation), **({"annotations": annotations} if annotations else {})}
+    annotations = {**(job.spec.pod_annotations or {}), **volume_annotations(job), **_topology_annotations(job)}
+    labels = {**(job.spec.pod_labels or {}), **child_labels(job, incarnation)}
+    return {"labels": labels, **({"annotations": annotations} if annotations else {})}
 
 
 def _topology_annotations(job: TpuTrainingJob) -> dict[str, str]:

@@ -8,7 +8,8 @@ from tpujob_contract import kubernetes_names, ports
 from tpujob_contract.launch import command as launch_command
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.api.spec import ResourceAmounts
-from tpujob_operator.jobset.environment import HOME, build_environment, grace_seconds
+from tpujob_operator.jobset.environment import build_environment, grace_seconds
+from tpujob_operator.jobset.volumes import LAUNCHER, build_mounts, build_volumes
 from tpujob_operator.settings import Settings
 from tpujob_operator.topology import machines
 
@@ -16,7 +17,6 @@ type Object = dict[str, Any]
 
 TPU_RESOURCE = "google.com/tpu"
 TRAINER = ("python", "-m", "tpujob_trainer")
-SHARED_MEMORY = "shared-memory"
 _SPOT = "cloud.google.com/gke-spot"
 _FLEX_START = "cloud.google.com/gke-flex-start"
 
@@ -47,7 +47,7 @@ def pod_template(job: TpuTrainingJob, settings: Settings, incarnation: int) -> O
         },
         **{key: value for key, value in optional.items() if value},
         "containers": [_build_main(job, settings, incarnation)],
-        "volumes": [{"name": name, "emptyDir": _empty_dir(job, name)} for name in _mounts(job)],
+        "volumes": build_volumes(job),
     }
 
 
@@ -68,10 +68,7 @@ def _build_main(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
         # Without a message of the launcher's (a kill, a foreign image) the last lines of the log take its place.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _build_container_security(read_only=spec.trainer is not None),
-        "volumeMounts": [
-            {"name": name, "mountPath": path, **({"readOnly": True} if name == "launcher" else {})}
-            for name, path in _mounts(job).items()
-        ],
+        "volumeMounts": build_mounts(job),
     }
     policy = spec.image_pull_policy or settings.image_pull_policy
     return container | ({"imagePullPolicy": policy} if policy else {})
@@ -87,7 +84,7 @@ def _build_carrier(settings: Settings) -> Object:
         **policy,
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
         "securityContext": _build_container_security(read_only=True),
-        "volumeMounts": [{"name": "launcher", "mountPath": launch_command.CARRIED_DIRECTORY}],
+        "volumeMounts": [{"name": LAUNCHER, "mountPath": launch_command.CARRIED_DIRECTORY}],
     }
 
 
@@ -98,20 +95,6 @@ def _build_container_security(*, read_only: bool) -> Object:
         "capabilities": {"drop": ["ALL"]},
         "readOnlyRootFilesystem": read_only,
     }
-
-
-def _mounts(job: TpuTrainingJob) -> dict[str, str]:
-    """Volume → where it is mounted; all of them are empty folders that live as long as the pod."""
-    mounts = {"tmp": "/tmp", "home": HOME}  # noqa: S108 — the pod's own
-    if job.accelerator.is_tpu:
-        mounts[SHARED_MEMORY] = "/dev/shm"  # noqa: S108 — the pod's own
-    return mounts if job.spec.trainer is not None else {**mounts, "launcher": launch_command.CARRIED_DIRECTORY}
-
-
-def _empty_dir(job: TpuTrainingJob, name: str) -> Object:
-    if name != SHARED_MEMORY or job.accelerator.machine_type is None:
-        return {}
-    return {"medium": "Memory", "sizeLimit": machines.shared_memory(job.accelerator.machine_type)}
 
 
 def _ports(job: TpuTrainingJob) -> list[Object]:
