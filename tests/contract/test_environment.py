@@ -115,3 +115,44 @@ def test_any_environment_is_a_process_or_an_error(environ):
 )
 def test_wiring_is_reserved(name):
     assert name.startswith(environment.RESERVED_PREFIXES)
+
+
+LEAST = {
+    "TPUJOB_INCARNATION": 1,
+    "TPUJOB_ATTEMPT": 0,
+    "TPUJOB_CHIPS_PER_HOST": 1,
+    "TPUJOB_STARTUP_SECONDS": 1,
+    "TPUJOB_GRACE_SECONDS": 1,
+    "TPUJOB_SLICE": 0,
+    "TPUJOB_HOST": 0,
+}
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_least_value_is_allowed_and_none_below(name):
+    read_environment(JOB | {name: str(LEAST[name])})
+    if LEAST[name]:
+        with pytest.raises(ContractError, match=f"{name}='{LEAST[name] - 1}' is not a whole number from {LEAST[name]}"):
+            read_environment(JOB | {name: str(LEAST[name] - 1)})
+
+
+@pytest.mark.parametrize(
+    ("environ", "least"),
+    [(WORKER | {"TPUJOB_WORKERS": "1", "TPUJOB_WORKER": "0"}, "TPUJOB_WORKERS"), (JOB, "TPUJOB_SLICES")],
+    ids=["workers", "slices"],
+)
+def test_of_nothing_there_is_at_least_one(environ, least):
+    read_environment(environ)
+    with pytest.raises(ContractError, match=f"{least}='0' is not a whole number from 1 up"):
+        read_environment(environ | {least: "0"})
+
+
+@pytest.mark.parametrize(("name", "count"), [("TPUJOB_SLICE", 2), ("TPUJOB_HOST", 4)])
+def test_index_is_below_the_count(name, count):
+    read_environment(JOB | {name: str(count - 1)})
+    with pytest.raises(ContractError, match=f"{name}='{count}' is not a whole number from 0 to {count - 1}"):
+        read_environment(JOB | {name: str(count)})
+
+
+def test_port_0_means_any_free_one():
+    assert read_environment({"TPUJOB_REPORT_PORT": "0"}).report_port == 0

@@ -13,11 +13,21 @@ from tpujob_contract.termination_message import LIMIT_BYTES
         ("", "report: {}", "report: {}"),
         ("it ended", "report: {}", "it ended\nreport: {}"),
         ("", "", ""),
+        (b"bytes of a program \xff", "", "bytes of a program "),
         ("x" * 5000, "", "x" * LIMIT_BYTES),
         ("x" * 5000, "report: {}", "x" * (LIMIT_BYTES - 11) + "\nreport: {}"),
         ("ö" * 5000, "r", "ö" * 2047 + "\nr"),
     ],
-    ids=["words", "last line", "both", "nothing", "long words", "long words and a last line", "whole characters"],
+    ids=[
+        "words",
+        "last line",
+        "both",
+        "nothing",
+        "bytes",
+        "long words",
+        "long words and a last line",
+        "whole characters",
+    ],
 )
 def test_message_fits(words, last, text, tmp_path):
     assert termination_message.write(tmp_path / "message", words, last)

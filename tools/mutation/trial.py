@@ -82,6 +82,9 @@ def _run(name: str, tree: ast.Module, path: Path, tests: Sequence[str]) -> None:
     code = 1
     try:
         _silence()
+        # A package's own __init__ may have imported the module as it is.
+        for loaded in [each for each in sys.modules if each.startswith(("tpujob", "tests"))]:
+            del sys.modules[loaded]
         sys.meta_path.insert(0, Changed(name, tree, path))
         code = int(pytest.main([*tests, *OPTIONS]))
     finally:

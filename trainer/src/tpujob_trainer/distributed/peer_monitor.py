@@ -1,9 +1,9 @@
-"""The line that each process keeps to process 0, from the moment they have met until they part.
+"""The connection that each process keeps to process 0, from the rendezvous to its end.
 
 - Whoever fails says so on it, and everybody ends at once, naming who was first.
 - A connection that breaks without a word is a process that was killed; one that is silent for the heartbeat, a process
   or a machine that hangs. JAX would find out too, and abort (134) without saying who.
-- It is the connection of the meeting, kept: no port of its own, and it is there before JAX's service is.
+- It is the connection of the rendezvous, kept: no port of its own, and it is there before JAX's service is.
 - One thread, small messages, no waiting on anybody: a process that reads nothing harms only itself.
 """
 

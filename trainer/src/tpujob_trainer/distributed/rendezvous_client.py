@@ -1,7 +1,7 @@
 """Everybody meets before JAX starts, so that whoever is missing can be named.
 
 `jax.distributed.initialize` aborts the process when somebody never comes, and says not who. So process 0 listens on the
-coordinator's own port first and the others report there. It stops listening when all have met, so that JAX can; the
+coordinator's own port first and the others report there. It stops listening when all are there, so that JAX can; the
 connections stay, and are the lines on which the processes hear of each other until they part (`peer_monitor`).
 """
 

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Session:
-    """One attempt of a run in this process, from the moment all processes have met."""
+    """One attempt of a run in this process, from the moment all processes are there."""
 
     runtime: Runtime
     directory: str | None
