@@ -5,6 +5,8 @@ PYTHON ?= $(shell for p in python3.12 python3.13 python3.14 python3; do "$$p" -c
 BIN := .venv/bin
 UV := $(BIN)/uv
 PACKAGES := contract operator trainer cli
+VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
+BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
 .PHONY: help demo test mutation docs maxtext lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate reference-models
 
@@ -39,12 +41,23 @@ fmt: .venv/dev ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/metrics.md, dashboards, golden manifests
+.PHONY: images push
+images: ## build both images as REGISTRY/tpujob-…:VERSION; BUILDER=docker|podman|buildah, BUILD_FLAGS=…
+	@test -n "$(REGISTRY)" || { echo "make images: say where they will be pushed: REGISTRY=host/path"; exit 1; }
+	@test -n "$(BUILDER)" || { echo "make images: none of docker, podman and buildah is installed"; exit 1; }
+	$(foreach part,operator trainer,$(BUILDER) build $(BUILD_FLAGS) --target $(part) --tag $(REGISTRY)/tpujob-$(part):$(VERSION) . &&) true
+
+push: ## push what `make images` built
+	@test -n "$(REGISTRY)" || { echo "make push: say where to: REGISTRY=host/path"; exit 1; }
+	$(foreach part,operator trainer,$(BUILDER) push $(REGISTRY)/tpujob-$(part):$(VERSION) &&) true
+
+generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/metrics.md, dashboards, the chart's README, golden manifests
 	$(BIN)/python -m tpujob_trainer.config.json_schema
 	$(BIN)/python -m tpujob_operator.crd
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.monitoring.reference
 	$(BIN)/python -m tools.monitoring.dashboards
+	$(BIN)/python -m tools.chart_readme
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator -k golden
 
 tools: .venv/go ## build the Kubernetes programs that the tests run

@@ -83,6 +83,8 @@ def _render_text(values: str, release: str) -> str:
         NAMESPACE,
         "--kube-version",
         "1.35.0",
+        # The chart wants to be told where its images are.
+        "--set=image.preloaded=true",
         "--values",
         "-",
         stdin=values,

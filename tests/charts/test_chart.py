@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.charts.rendered import CHART, NAMESPACE, RELEASE, of_kind, pod_template, render, render_text, run_helm
+from tests.charts.rendered import (
+    CHART,
+    NAMESPACE,
+    RELEASE,
+    RefusedValues,
+    of_kind,
+    pod_template,
+    render,
+    render_text,
+    run_helm,
+)
 from tests.control_plane.operator_process import LEASE_RULES, NAME, RULES
 from tpujob_contract import kubernetes_names
 from tpujob_contract.ports import REPORT
@@ -29,6 +39,7 @@ DEFAULT_KINDS = {
     "CustomResourceDefinition",
     "Deployment",
     "NetworkPolicy",
+    "PodDisruptionBudget",
     "Role",
     "RoleBinding",
     "Service",
@@ -53,6 +64,7 @@ RIGHTS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
         ({"metrics": {"prometheusRule": {"enabled": True}}}, set(), {"PrometheusRule"}),
         ({"metrics": {"dashboards": {"enabled": True}}}, set(), {"ConfigMap"}),
         ({"networkPolicy": {"enabled": False}}, {"NetworkPolicy"}, set()),
+        ({"replicas": 1}, {"PodDisruptionBudget"}, set()),
         ({"admissionPolicy": {"enabled": False}}, ADMISSION, set()),
         ({"watchNamespaces": ["a", "b"]}, {"ClusterRoleBinding"}, set()),
         (
@@ -68,7 +80,7 @@ def test_switch_decides_what_is_installed(values, without, plus):
 
 
 def test_chart_lints():
-    run_helm("lint", "--strict", CHART)
+    run_helm("lint", "--strict", CHART, "--set=image.preloaded=true")
 
 
 def test_rendered_yaml_lints():
@@ -257,6 +269,8 @@ def test_ports_and_probes_agree_with_the_operator():
         ({}, "tpujob-operator:0.1.0"),
         ({"repository": "host:5000/a/b"}, "host:5000/a/b:0.1.0"),
         ({"tag": "v1"}, "tpujob-operator:v1"),
+        ({"registry": "mirror.example:5000/tpu"}, "mirror.example:5000/tpu/tpujob-operator:0.1.0"),
+        ({"registry": "r", "repository": "a/b", "digest": f"sha256:{'b' * 64}"}, f"r/a/b@sha256:{'b' * 64}"),
         ({"tag": "v1", "digest": f"sha256:{'a' * 64}"}, f"tpujob-operator@sha256:{'a' * 64}"),
     ],
     ids=str,
@@ -273,9 +287,14 @@ def test_replicas_are_led_by_one(replicas):
     assert deployment["spec"]["replicas"] == replicas
     assert environment(values)["OPERATOR_LEADER_ELECTION"] == "true"
     spread = deployment["spec"]["template"]["spec"].get("topologySpreadConstraints", [])
-    assert [s["labelSelector"]["matchLabels"] for s in spread] == [deployment["spec"]["selector"]["matchLabels"]] * (
-        replicas - 1
-    )
+    chosen = deployment["spec"]["selector"]["matchLabels"]
+    topologies = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"] if replicas > 1 else []
+    assert [s["topologyKey"] for s in spread] == topologies
+    assert all(s["labelSelector"]["matchLabels"] == chosen for s in spread)
+    affinity = deployment["spec"]["template"]["spec"].get("affinity", {})
+    assert bool(affinity) == (replicas > 1)
+    budgets = of_kind("PodDisruptionBudget", values)
+    assert [budget["spec"]["selector"]["matchLabels"] for budget in budgets] == [chosen] * (replicas - 1)
 
 
 def test_selectors_find_the_pod():
@@ -380,3 +399,42 @@ def test_jobs_are_monitored_where_they_are_served():
     for given, expected in ((MONITORED, everywhere), (values, {"matchNames": ["a", "b"]})):
         [monitor] = [m for m in of_kind("PodMonitor", given) if m["metadata"]["name"] == f"{NAME}-jobs"]
         assert monitor["spec"]["namespaceSelector"] == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "image"),
+    [
+        ([], "tpujob-operator"),
+        (["image.repository=mine/operator"], "tpujob-trainer"),
+        (["trainerImage.repository=mine/trainer"], "tpujob-operator"),
+    ],
+    ids=str,
+)
+def test_images_that_nobody_can_pull_are_refused(settings, image):
+    options = [f"--set={setting}" for setting in settings]
+    with pytest.raises(RefusedValues, match=f"image.registry is not set, and {image} is in no public registry"):
+        run_helm("template", RELEASE, CHART, "--kube-version=1.35.0", *options)
+
+
+def test_registry_stands_before_both_images():
+    found = environment({"image": {"registry": "r.example/team", "preloaded": False}})
+    assert found["OPERATOR_OPERATOR_IMAGE"] == "r.example/team/tpujob-operator:0.1.0"
+    assert found["OPERATOR_TRAINER_IMAGE"] == "r.example/team/tpujob-trainer:0.1.0"
+
+
+def test_cluster_without_jobset_is_refused():
+    options = ("--kube-version=1.35.0", "--set=image.preloaded=true", "--api-versions=apiregistration.k8s.io/v1")
+    with pytest.raises(RefusedValues, match=r"JobSet .* is not installed in this cluster"):
+        run_helm("template", RELEASE, CHART, *options)
+    run_helm("template", RELEASE, CHART, *options, "--api-versions=jobset.x-k8s.io/v1alpha2")
+    run_helm("template", RELEASE, CHART, *options, "--set=jobSet.required=false")
+
+
+def test_old_kubernetes_is_refused():
+    with pytest.raises(RefusedValues, match=r"incompatible with Kubernetes v1\.30"):
+        run_helm("template", RELEASE, CHART, "--kube-version=1.30.0", "--set=image.preloaded=true")
+
+
+def test_affinity_of_values_replaces_ours():
+    mine = {"nodeAffinity": {"a": "b"}}
+    assert pod_template({"affinity": mine})["spec"]["affinity"] == mine

@@ -1,5 +1,6 @@
 """A real API server takes all that the chart renders, and the operator's pod fits into a restricted namespace."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -48,9 +49,18 @@ def test_pod_fits_into_a_restricted_namespace(control_plane: ControlPlane, names
 
 
 def test_notes_tell_what_is_served_and_what_is_missing(control_plane: ControlPlane, namespace: str):
-    options = ["--dry-run=server", "--set", "watchNamespaces={a,b}", "--set", "crds.enabled=false"]
+    options = [
+        "--dry-run=server",
+        "--set",
+        "image.preloaded=true",
+        "--set",
+        "watchNamespaces={a,b}",
+        "--set",
+        "crds.enabled=false",
+    ]
     notes = control_plane.run_tool("helm", "install", RELEASE, CHART, "--namespace", namespace, *options)
     assert "The operator serves TpuTrainingJobs in a, b." in notes
+    assert len(re.findall(r"^  kubectl ", notes, re.MULTILINE)) == 3
     assert "crds.enabled is off" in notes
     assert "JobSet is not installed" not in notes
 
@@ -75,7 +85,14 @@ def test_upgrade_updates_the_definition_and_uninstall_keeps_it(
     # The definition is there already, without Helm's marks, as after `crds.enabled: false`.
     for command, chart in (("install", CHART), ("upgrade", newer), ("upgrade", CHART)):
         control_plane.run_tool(
-            "helm", command, "upgraded", chart, f"--namespace={namespace}", "--take-ownership", "--wait=false"
+            "helm",
+            command,
+            "upgraded",
+            chart,
+            f"--namespace={namespace}",
+            "--take-ownership",
+            "--wait=false",
+            "--set=image.preloaded=true",
         )
         columns = control_plane.api.get(definition)["spec"]["versions"][0]["additionalPrinterColumns"]
         assert columns[0]["name"] == ("Changed" if chart is newer else "Accelerator")

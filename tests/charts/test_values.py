@@ -10,6 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.charts.rendered import CHART, NAMESPACE, RefusedValues, of_kind, pod_template, render
+from tools import chart_readme
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 TEXT = (CHART / "values.yaml").read_text()
@@ -179,3 +180,18 @@ def test_names_that_look_like_other_types_stay_text(text):
     variables = {v["name"]: v.get("value") for v in pod["spec"]["containers"][0]["env"]}
     assert variables["OPERATOR_WATCH_NAMESPACES"] == variables["OPERATOR_MONITORING_NAMESPACE"] == text
     assert {role["metadata"]["namespace"] for role in of_kind("Role", values)} == {text, NAMESPACE}
+
+
+def leaves(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Paths of all values that are no blocks of known keys."""
+    known = set(blocks(SCHEMA))
+    for key, value in values.items():
+        below = (*path, key)
+        yield from leaves(value, below) if below in known else [".".join(below)]
+
+
+def test_readme_explains_every_value():
+    text = chart_readme.PAGE.read_text()
+    assert text == chart_readme.page(), "make generate"
+    rows = re.findall(r"^\| `([\w.]+)` \| `.*` \|", text, re.MULTILINE)
+    assert sorted(rows) == sorted(leaves(VALUES))

@@ -46,6 +46,8 @@ def install(client: Client, settings: Sequence[str]) -> None:
         f"--namespace={NAMESPACE}",
         "--create-namespace",
         "--wait",
+        # Nodes have the images; one operator, since scenes end its pod and wait for the next.
+        "--set=image.preloaded=true,replicas=1",
         f"--timeout={INSTALL_SECONDS}s",
         *settings,
     )

@@ -100,7 +100,8 @@ class Cluster:
                 raise
             raise CommandError(
                 "this cluster has no TpuTrainingJobs; install the operator: "
-                "helm install tpujob charts/tpujob-operator --namespace tpujob-system --create-namespace",
+                "helm install tpujob charts/tpujob-operator --namespace tpujob-system --create-namespace "
+                "--set image.registry=REGISTRY (docs/install.md)",
                 exit_code=ExitCode.NOT_FOUND,
             ) from error
 

@@ -50,7 +50,8 @@ def examine(cluster: Cluster) -> Iterator[Finding]:
 
 
 _INSTALL_OPERATOR = (
-    "helm install tpujob charts/tpujob-operator --namespace tpujob-system --create-namespace (an administrator does it)"
+    "helm install tpujob charts/tpujob-operator --namespace tpujob-system --create-namespace "
+    "--set image.registry=REGISTRY (an administrator does it; docs/install.md)"
 )
 _INSTALL_JOBSET = "install JobSet v0.12 or newer: https://jobset.sigs.k8s.io/docs/installation/"
 
