@@ -33,7 +33,7 @@ def test_metrics_are_text(running):
         assert answer.read() == b"tpujob_step 3.0\n"
 
 
-@pytest.mark.parametrize("path", ["/", "/reports", "/../etc/passwd"])
+@pytest.mark.parametrize("path", ["/page", "/reports", "/../etc/passwd"])
 def test_other_paths_are_not_found(path, running):
     with pytest.raises(urllib.error.HTTPError) as caught:
         get(running, path)

@@ -51,6 +51,8 @@ def run_job(job_file: Path, *, directory: Path, text_to_stderr: bool, max_proces
     with ExitStack() as stack:
         stack.callback(display.close)
         display.say(_opening(job.spec.accelerator, processes, checkpoint_dir))
+        if job.spec.trainer is not None:
+            display.say(f"progress     http://127.0.0.1:{lead.report_port}/ while it runs")
         supervisor = Supervisor(processes, grace_seconds=grace_seconds, on_tick=tick)
         supervisor.on_interrupt = lambda count: display.say(
             f"stopping: saving first, at most {grace_seconds} s; Ctrl-C again to leave at once"

@@ -60,7 +60,14 @@ class Session:
         metrics = Metrics(report)
         stop.watched(Watchdog(report, config.watchdog))
         host = server.address(in_pod=in_pod)
-        server.serve(report.snapshot, metrics.exposition, host=host, port=process.report_port)
+        server.serve(
+            report.snapshot,
+            metrics.exposition,
+            host=host,
+            port=process.report_port,
+            curve=report.curve,
+            name=process.owner,
+        )
         runtime = initialize.start(
             process,
             heartbeat_seconds=config.heartbeat_seconds,

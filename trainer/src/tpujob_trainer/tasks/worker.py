@@ -62,7 +62,14 @@ class Worker:
         metrics = Metrics(report)
         stop.watched(Watchdog(report, config.watchdog))
         host = server.address(in_pod=in_pod)
-        server.serve(report.snapshot, metrics.exposition, host=host, port=process.report_port)
+        server.serve(
+            report.snapshot,
+            metrics.exposition,
+            host=host,
+            port=process.report_port,
+            curve=report.curve,
+            name=process.owner,
+        )
         index = process.worker if isinstance(process, IndependentWorker) else 0
         workers = process.workers if isinstance(process, IndependentWorker) else 1
         metrics.devices = jax.local_devices()

@@ -6,6 +6,7 @@
 - `goodput`: Where the time of a run went, over all its attempts: arithmetic on reports, and one small file beside the
   checkpoint.
 - `metrics`: Every Prometheus metric of the trainer, by name. Dashboards and rules are checked against `NAMES`.
+- `page`: The page at `/` for people: what this process does, in one HTML document without scripts.
 - `process`: How long this process has been there, its interpreter and imports included; and the memory it holds.
   Linux.
 - `report`: What this process would say about itself: the facts behind /report, the attempt's file and the gauges of

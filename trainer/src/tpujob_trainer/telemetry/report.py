@@ -49,6 +49,9 @@ INITIAL: wire.Report = {
 """Every field with its value before anything is known; `seconds` is added by `snapshot`. Times are Unix seconds."""
 
 
+CURVE_POINTS = 1000
+
+
 class Report:
     """The facts, written by the trainer and read by the HTTP server's threads."""
 
@@ -61,6 +64,8 @@ class Report:
         self._since = clock() - age
         self._live: list[Callable[[], dict[str, Any]]] = []
         self._progress_count = 0
+        self._curve: list[tuple[int, float]] = []
+        self._curve_stride = 1
 
     def update(self, **facts: Any) -> None:
         """Replaces facts by name.
@@ -74,6 +79,8 @@ class Report:
         with self._lock:
             self._facts.update(facts)
             self._progress_count += "step" in facts
+            if isinstance(facts.get("loss"), float):
+                self._add_to_curve(self._facts["step"], facts["loss"])
             if self._facts["loss_first"] is None:
                 self._facts["loss_first"] = self._facts["loss"]
 
@@ -130,6 +137,19 @@ class Report:
             self._account()
             seconds = {phase: round(spent, 3) for phase, spent in self._seconds.items()}
             return copy.deepcopy(self._facts) | {"seconds": seconds}
+
+    def curve(self) -> list[tuple[int, float]]:
+        """Step and loss so far: at most 1000 points, spread evenly over this attempt."""
+        with self._lock:
+            return list(self._curve)
+
+    def _add_to_curve(self, step: int, loss: float) -> None:
+        if self._curve and step < self._curve[-1][0] + self._curve_stride:
+            return
+        self._curve.append((step, loss))
+        if len(self._curve) >= CURVE_POINTS:
+            self._curve = self._curve[::2]
+            self._curve_stride = self._curve[1][0] - self._curve[0][0]
 
     def _account(self) -> None:
         now = self._clock()

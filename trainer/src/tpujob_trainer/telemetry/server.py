@@ -1,4 +1,4 @@
-"""GET /report and /metrics of this process, on daemon threads, for the operator and for Prometheus."""
+"""GET /report, /metrics and the page of this process, on daemon threads, for the operator and for Prometheus."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tpujob_contract.report import PATH
+from tpujob_trainer.telemetry import page
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +38,26 @@ class Server:
 
 
 def serve(
-    report: Callable[[], Mapping[str, Any]], metrics: Callable[[], bytes], *, host: str, port: int
+    report: Callable[[], Mapping[str, Any]],
+    metrics: Callable[[], bytes],
+    *,
+    host: str,
+    port: int,
+    curve: Callable[[], page.Points] = lambda: (),
+    name: str = "",
 ) -> Server | None:
-    """A server on `port` (0: any free one), or None when the port is taken: training does not depend on it."""
+    """A server on `port` (0: any free one), or None when the port is taken: training does not depend on it.
+
+    Args:
+        report: What /report answers.
+        metrics: What /metrics answers.
+        host: The address to listen on.
+        port: The port there.
+        curve: Step and loss, for the page.
+        name: Of the job, for the page.
+    """
     pages: dict[str, tuple[str, Callable[[], bytes]]] = {
+        "/": ("text/html; charset=utf-8", lambda: page.render(report(), curve(), name=name)),
         PATH: ("application/json", lambda: json.dumps(report()).encode()),
         "/metrics": ("text/plain; version=0.0.4; charset=utf-8", metrics),
     }
@@ -84,14 +101,16 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_SECONDS
 
     def do_GET(self) -> None:
-        page = self.server.pages.get(self.path.partition("?")[0])
-        if page is None:
+        found = self.server.pages.get(self.path.partition("?")[0])
+        if found is None:
             self.send_error(404, explain=f"there are {', '.join(self.server.pages)}")
             return
-        kind, content = page[0], page[1]()
+        kind, content = found[0], found[1]()
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Security-Policy", page.SECURITY_POLICY)
+        self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
         self.wfile.write(content)
 
