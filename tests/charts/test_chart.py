@@ -220,6 +220,7 @@ def environment(values) -> dict[str, str]:
                 "logLevel": "DEBUG",
                 "stalledAfterSeconds": 1200,
                 "restartPauseSeconds": 20,
+                "progressIntervalSeconds": 15,
                 "networkPolicy": {"jobs": False},
             },
             {
@@ -238,6 +239,7 @@ def environment(values) -> dict[str, str]:
                 "log_level": "DEBUG",
                 "stalled_after_seconds": 1200.0,
                 "restart_pause_seconds": 20.0,
+                "progress_interval_seconds": 15.0,
                 "network_policies": False,
             },
             id="everything",

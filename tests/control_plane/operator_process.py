@@ -94,6 +94,7 @@ class OperatorProcess:
             "OPERATOR_HEALTH_PORT": str(self._health_port),
             "OPERATOR_METRICS_PORT": str(self._metrics_port),
             "OPERATOR_REPORT_INTERVAL_SECONDS": "0.5",
+            "OPERATOR_PROGRESS_INTERVAL_SECONDS": "0.5",
             **settings,
         }
         self._starts = 0
@@ -167,10 +168,11 @@ class OperatorProcess:
         """Status and body of a GET on its health port; status 0 when it does not answer."""
         return _get(self._health_port, path)
 
-    def metric(self, name: str) -> float:
-        """The sum of a metric over all its labels."""
+    def metric(self, name: str, label: str = "") -> float:
+        """The sum of a metric over all its labels, or over those with one such as `method="GET"`."""
         lines = [line for line in _get(self._metrics_port, "/metrics")[1].splitlines() if not line.startswith("#")]
-        values = [float(line.rpartition(" ")[2]) for line in lines if line.partition(" ")[0].partition("{")[0] == name]
+        named = [line for line in lines if line.partition(" ")[0].partition("{")[0] == name and label in line]
+        values = [float(line.rpartition(" ")[2]) for line in named]
         return sum(values)
 
 

@@ -88,7 +88,8 @@ def test_job_runs_to_its_end(jobs: Jobs) -> None:
     assert (ended["lastCheckpointStep"], ended["lastCheckpointTime"]) == (9, "2030-01-01T12:01:00Z")
     assert ended["completionTime"] >= ended["startTime"]
     assert jobsets_created(jobs.plane.audit_log, jobs.namespace) == ["llama"]
-    assert [event["reason"] for event in jobs.events("llama")] == ["Finished"]
+    reasons = sorted(event["reason"] for event in jobs.events("llama"))
+    assert reasons == ["AllHostsReady", "Finished", "HostsStarting"]
     assert jobs.plane.kubectl("wait", "--for=condition=Succeeded", "ttj/llama", "-n", jobs.namespace, "--timeout=1s")
 
 
@@ -166,7 +167,8 @@ def test_impossible_spec_is_said_at_once(jobs: Jobs, record_property: Callable[[
     jobs.patch("llama", trainer={**TRAINER, "modle": None})
 
     jobs.wait_phase("llama", "Starting")
-    assert len(jobs.events("llama")) == 1
+    wait_for("the next event", lambda: len(jobs.events("llama")) == 2)
+    assert sorted(event["reason"] for event in jobs.events("llama")) == ["HostsStarting", "Rejected"]
 
 
 def test_nothing_is_written_at_rest(jobs: Jobs, operator: OperatorProcess) -> None:

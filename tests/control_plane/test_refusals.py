@@ -1,7 +1,5 @@
 """What keeps a JobSet or its Jobs from being made is told, in the words of whoever refuses."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.control_plane.jobs import Jobs
@@ -15,7 +13,7 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
 @pytest.fixture
-def absent_webhook(jobs: Jobs) -> Iterator[str]:
+def absent_webhook(jobs: Jobs) -> str:
     """A webhook for the namespace's JobSets whose server is not there."""
     name = f"absent-{jobs.namespace}"
     webhook = {
@@ -36,7 +34,7 @@ def absent_webhook(jobs: Jobs) -> Iterator[str]:
         "timeoutSeconds": 2,
     }
     jobs.api.create(WEBHOOKS, {"metadata": {"name": name}, "webhooks": [webhook]})
-    yield f"{WEBHOOKS}/{name}"
+    return f"{WEBHOOKS}/{name}"
 
 
 def test_webhook_that_is_down_is_named(jobs: Jobs, operator: OperatorProcess, absent_webhook: str) -> None:

@@ -66,6 +66,9 @@ async def run(settings: Settings) -> None:
                 if seen.resource == kubernetes_names.PLURAL:
                     evidence.note_job(key, seen.manifest, deleted=seen.deleted)
                 staleness.note_watched(seen.resource, seen.manifest, deleted=seen.deleted)
+                is_job = seen.resource == kubernetes_names.PLURAL
+                if is_job and not seen.deleted and storage.is_own_write(seen.manifest):
+                    return
             queue.add(key)
 
         watches = Watches(settings, notice)

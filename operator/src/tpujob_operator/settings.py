@@ -45,7 +45,9 @@ class Settings:
     leader_election: bool = False
     """Whether to write only while holding the Lease; the chart turns it on. Without it, run one operator."""
     report_interval_seconds: float = 5.0
-    """How often the progress of each running job is read."""
+    """How often the progress of a running job is read until it has made a step."""
+    progress_interval_seconds: float = 30.0
+    """How often it is read and written after that; phases, conditions and restarts are written at once."""
     stalled_after_seconds: float = 600.0
     """Without a new step for this long, training counts as stalled; three times as long for restoring or compiling."""
     restart_pause_seconds: float = 10.0
@@ -76,7 +78,13 @@ class Settings:
             )
         if self.run_as_user < 1:
             raise InvalidSetting(f"OPERATOR_RUN_AS_USER={self.run_as_user} is root; give a user id from 1 up")
-        for name in ("report_interval_seconds", "restart_pause_seconds", "resync_seconds", "stalled_after_seconds"):
+        for name in (
+            "report_interval_seconds",
+            "progress_interval_seconds",
+            "restart_pause_seconds",
+            "resync_seconds",
+            "stalled_after_seconds",
+        ):
             if not 0 < getattr(self, name) <= 86400:
                 raise InvalidSetting(f"OPERATOR_{name.upper()}={getattr(self, name)} is not between 0 and 86400")
         for name in ("max_pods", "max_chips"):

@@ -245,7 +245,7 @@ def started(seconds_ago: float, phase: str = "Running") -> dict[str, Any]:
 
 DEADLINES = {
     # name: (status, further spec, observed fields, phase, step, seconds until the next look)
-    "not over": (started(50), {}, {"hosts": BOTH}, "Running", None, 5.0),
+    "not over": (started(50), {}, {"hosts": BOTH}, "Running", None, 30.0),
     "soon over": (started(98), {}, {"hosts": BOTH}, "Running", None, 2.0),
     "over": (started(100), {}, {"hosts": BOTH, "pods_left": 2}, "Stopping", Step.SUSPEND, 15.0),
     "over, pods use their grace": (
@@ -328,7 +328,8 @@ def test_health_of_parts_is_a_condition(
 def test_seconds_alone_are_not_written() -> None:
     def look(status: dict[str, Any], seconds: int, step: int) -> dict[str, Any]:
         progress = Progress(phase="training", step=step, goodput={"step": seconds}, data_wait_fraction=seconds / 1000)
-        seen = observed(job(status=status), jobset=jobset(), hosts=BOTH, progress=progress)
+        now = NOW + timedelta(seconds=seconds)
+        seen = observed(job(status=status), jobset=jobset(), hosts=BOTH, progress=progress, now=now)
         return dict(decide(seen, SETTINGS).status)
 
     first = look(recorded(), 100, step=7)

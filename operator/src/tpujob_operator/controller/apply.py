@@ -49,9 +49,12 @@ async def _write_status(storage: Storage, job: Object, observed: Observed, decis
     patch = difference(observed.status, decision.status)
     if not patch:
         return
-    await storage.patch_status(job, patch)
+    written = await storage.patch_status(job, patch)
     metrics.STATUS_WRITES.inc()
     before, after = observed.status.get("phase"), decision.status.get("phase")
+    if before == after:
+        # Its echo says nothing new. A change of phase is looked at once more, from what is stored.
+        storage.note_own_write(written)
     if before != after:
         metadata = job["metadata"]
         logger.info(
@@ -111,9 +114,12 @@ async def _change(storage: Storage, jobset: Object, step: Step) -> None:
 
 
 def event(job: Object, note: Note, now: datetime) -> Object:
-    """The core Event for a note; its name follows from what it says, so it exists once however often it is written."""
+    """The core Event for a note.
+
+    Its name follows from the status that was replaced, so that a write that is repeated makes no second one.
+    """
     metadata = job["metadata"]
-    identity = f"{metadata['uid']}/{metadata['generation']}/{note.reason}"
+    identity = f"{metadata['uid']}/{metadata['resourceVersion']}/{note.reason}"
     suffix = hashlib.sha256(identity.encode()).hexdigest()[:16]
     time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpujob_operator.api.conditions import TERMINAL
+from tpujob_operator.api.conditions import TERMINAL, Reason, Type, condition
 from tpujob_operator.api.load import load_job, without_status
 from tpujob_operator.api.status import Phase
 from tpujob_operator.decide import completion, creation, running
@@ -78,7 +78,7 @@ CHAIN: tuple[Check, ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A Kubernetes Event for the job: written once per phase and generation."""
+    """A Kubernetes Event for the job: written when its phase, or the reason of it, changes."""
 
     warning: bool
     reason: str
@@ -99,11 +99,15 @@ class Decision:
     again_seconds: float | None = None
 
 
+NEEDS_A_LOOK = (Phase.INVALID, Phase.FAILED, Phase.STALLED, Phase.RESTARTING)
+"""Phases whose Events are warnings."""
+
+
 def decide(observed: Observed, settings: Settings) -> Decision:
     """What follows from what was seen."""
     verdict = judge(observed, settings)
     return Decision(
-        status=status_after.written(observed, verdict),
+        status=status_after.written(observed, verdict, settings),
         step=verdict.step,
         manifest=verdict.manifest,
         network_policy=_network_policy(observed, verdict, settings),
@@ -151,6 +155,13 @@ def _again_seconds(observed: Observed, verdict: Verdict) -> float | None:
 
 
 def _note(observed: Observed, verdict: Verdict) -> Note | None:
-    if verdict.phase not in (*TERMINAL, Phase.INVALID) or verdict.phase == observed.status.get("phase"):
+    """The Event for a change of phase or of its reason."""
+    if verdict.reason in (Reason.ENDED, Reason.CREATING):
+        return None  # over, or moments from what is worth telling
+    before = condition(observed.status, Type.RUNNING) or {}
+    if verdict.phase == observed.status.get("phase") and (
+        verdict.phase in (*TERMINAL, Phase.INVALID) or before.get("reason") == verdict.reason
+    ):
         return None
-    return Note(warning=verdict.phase != Phase.SUCCEEDED, reason=str(verdict.reason), message=verdict.message)
+    is_warning = verdict.blocked is not None or verdict.phase in NEEDS_A_LOOK
+    return Note(warning=is_warning, reason=str(verdict.reason), message=verdict.message)

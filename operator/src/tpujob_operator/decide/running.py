@@ -179,8 +179,16 @@ def running(observed: Observed, settings: Settings) -> Verdict:
         reason=Reason.ALL_HOSTS_READY,
         message=sentence(Reason.ALL_HOSTS_READY, hosts=hosts),
         hosts_ready=_hosts_ready(observed),
-        again_seconds=settings.report_interval_seconds,
+        again_seconds=_report_due_seconds(observed, settings),
     )
+
+
+def _report_due_seconds(observed: Observed, settings: Settings) -> float:
+    """When process 0 is asked again: soon until there is a step to show, then as often as progress is written."""
+    awaits_first_step = observed.spec.get("trainer") and observed.status.get("step") is None
+    if awaits_first_step:
+        return settings.report_interval_seconds
+    return max(settings.report_interval_seconds, settings.progress_interval_seconds)
 
 
 def _stopping(reason: Reason, message: str, *, step: Step | None = None) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from tpujob_operator.api.conditions import TERMINAL, Reason
@@ -15,12 +16,13 @@ from tpujob_operator.decide.status_conditions import conditions_after
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.times import format_time
+from tpujob_operator.settings import Settings
+from tpujob_operator.times import format_time, parse_time
 
 LOSS_DIGITS = 6
 
 
-def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
+def written(observed: Observed, verdict: Verdict, settings: Settings) -> dict[str, Any]:
     """The whole status to be recorded; equal to the recorded one when nothing has changed."""
     status = dict(observed.status)
     status["observedGeneration"] = observed.generation
@@ -49,13 +51,34 @@ def written(observed: Observed, verdict: Verdict) -> dict[str, Any]:
     if verdict.phase is Phase.SUCCEEDED and status.get("steps") is not None:
         # The last report was read seconds before the end; exit code 0 of every process says that all steps were made.
         status["step"] = status["steps"]
-    if set(difference(observed.status, status)) <= ALWAYS_MOVING:
+    changed = set(difference(observed.status, status))
+    if changed <= ALWAYS_MOVING or (changed <= PROGRESS and not _is_progress_due(observed, settings)):
         return dict(observed.status)
     return status
 
 
+def _is_progress_due(observed: Observed, settings: Settings) -> bool:
+    """Whether enough time has passed since a step was last written; the first one is written at once."""
+    last = parse_time(observed.status.get("stepTime"))
+    if last is None or observed.status.get("step") is None:
+        return True
+    # Times are written in whole seconds.
+    return observed.now - last >= timedelta(seconds=settings.progress_interval_seconds - 1)
+
+
 ALWAYS_MOVING = {"goodput", "dataWaitFraction"}
 """Not worth a write of their own: a job that compiles, or stands still, would be written every few seconds."""
+
+PROGRESS = ALWAYS_MOVING | {
+    "step",
+    "steps",
+    "stepTime",
+    "loss",
+    "tokensPerSecond",
+    "lastCheckpointStep",
+    "lastCheckpointTime",
+}
+"""Written at intervals: each write costs the API server and everybody who watches."""
 
 OF_THE_JOB = (
     "observedGeneration",

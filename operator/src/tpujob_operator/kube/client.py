@@ -63,6 +63,7 @@ class Storage:
         """Wraps a client, which stays the caller's to close unless used as a context manager."""
         self._client = client
         client.user_agent = USER_AGENT
+        self._own_versions: dict[tuple[str, str], str] = {}
         self.may_write: Callable[[], bool] = lambda: True
         """Asked before every write but those of the Lease itself."""
 
@@ -186,6 +187,20 @@ class Storage:
         return await self._request(
             "PATCH", JOBS, metadata["namespace"], metadata["name"], "status", body=body, content_type=MERGE_PATCH
         )
+
+    def note_own_write(self, written: Object) -> None:
+        """Keeps that this version of an object is one that this process made and has nothing to learn from."""
+        metadata = written["metadata"]
+        self._own_versions[metadata["namespace"], metadata["name"]] = metadata["resourceVersion"]
+
+    def is_own_write(self, seen: Mapping[str, Any]) -> bool:
+        """Whether what a watch shows is the version that was noted last."""
+        metadata = seen["metadata"]
+        key = (metadata["namespace"], metadata["name"])
+        if self._own_versions.get(key) != metadata.get("resourceVersion"):
+            return False
+        del self._own_versions[key]
+        return True
 
     async def create_event(self, event: Object) -> None:
         """Writes a core Event unless one of its name is there."""

@@ -1,0 +1,84 @@
+"""Progress is written at intervals, all else at once; and each change of phase or reason has its Event."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded
+from tpujob_operator.controller.apply import event
+from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.status import difference
+from tpujob_operator.observe.state import Observed, Progress
+from tpujob_operator.settings import Settings
+from tpujob_operator.times import format_time
+
+SETTINGS = Settings(network_policies=False)
+
+
+def running(seconds: float, *, status: dict[str, Any] | None = None, **fields: Any) -> Observed:
+    """A job that is at step 8 so many seconds after step 7 was written."""
+    before = decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status
+    known = {**before, "step": 7, "stepTime": format_time(NOW), "startTime": format_time(NOW), **(status or {})}
+    values: dict[str, Any] = {"jobset": jobset(), "hosts": BOTH, "progress": Progress(phase="training", step=8)}
+    return observed(job(status=known), **{**values, "now": NOW + timedelta(seconds=seconds), **fields})
+
+
+WRITES = {
+    # name: (what is seen, whether something is written)
+    "soon": (running(10), False),
+    "after the interval": (running(30), True),
+    "the first step": (running(10, status={"step": None}), True),
+    "a checkpoint, soon": (running(10, progress=Progress(phase="saving", step=7, committed_step=7)), False),
+    "another phase": (running(10, hosts=(host(0),), ended=(ended(1, 1),)), True),
+    "saves fail": (
+        running(10, progress=Progress(phase="training", is_checkpoint_healthy=False, checkpoint_failing_since=NOW)),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "is_written"), WRITES.values(), ids=WRITES.keys())
+def test_only_progress_waits_for_its_turn(seen: Observed, is_written: bool) -> None:
+    assert bool(difference(seen.status, decide(seen, SETTINGS).status)) is is_written
+
+
+def test_whatever_waited_is_written_with_the_next_change() -> None:
+    seen = running(10, hosts=(host(0),), ended=(ended(1, 1),))
+    assert decide(seen, SETTINGS).status["step"] == 8
+
+
+EVENTS = {
+    # name: (what is seen, reason of the Event and whether it is a warning)
+    "nothing new": (running(30), None),
+    "running for the first time": (
+        observed(job(status=recorded("Starting")), jobset=jobset(), hosts=BOTH),
+        ("AllHostsReady", False),
+    ),
+    "restarting": (running(10, hosts=(host(0),), ended=(ended(1, 1),)), ("Restarting", True)),
+    "succeeded": (running(10, jobset=jobset(outcome="Completed", outcome_at=NOW)), ("Finished", False)),
+    "failed": (running(10, ended=(ended(1, 78),)), ("HostFailed", True)),
+}
+
+
+@pytest.mark.parametrize(("seen", "expected"), EVENTS.values(), ids=EVENTS.keys())
+def test_changes_of_phase_have_an_event(seen: Observed, expected: tuple[str, bool] | None) -> None:
+    note = decide(seen, SETTINGS).note
+    assert (None if note is None else (note.reason, note.warning)) == expected
+
+
+def test_change_of_the_reason_alone_has_an_event() -> None:
+    created = observed(job())
+    first = decide(created, SETTINGS)
+    refused = observed(job(status=dict(first.status)), jobset_refusal="exceeded quota")
+    note = decide(refused, SETTINGS).note
+    assert note is not None
+    assert (note.reason, note.warning) == ("JobSetRefused", True)
+
+
+def test_event_of_a_repeated_write_is_the_same() -> None:
+    seen = running(10, ended=(ended(1, 78),))
+    note = decide(seen, SETTINGS).note
+    assert note is not None
+    names = {event(dict(seen.manifest), note, NOW + timedelta(seconds=s))["metadata"]["name"] for s in (0, 9)}
+    assert len(names) == 1
