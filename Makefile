@@ -8,7 +8,7 @@ PACKAGES := contract operator trainer cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test mutation docs maxtext lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-checkpoint bench-restart generate reference-models
+.PHONY: help demo test mutation docs maxtext lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-operator bench-checkpoint bench-restart generate reference-models
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -96,6 +96,9 @@ bench-checkpoint: .venv/go ## what saves cost a run, and a restore in its parts,
 bench-restart: .venv/dev ## process start to first new step, with compiled programs kept and without
 	$(BIN)/python benchmarks/restart.py
 	$(BIN)/python benchmarks/imports.py
+
+bench-operator: .venv/dev tools ## 500 jobs at once on a real API server: latency, CPU, requests, memory, cold start
+	$(BIN)/python -m benchmarks.operator
 
 bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
 	$(BIN)/python benchmarks/data.py
