@@ -156,3 +156,13 @@ def test_index_is_below_the_count(name, count):
 
 def test_port_0_means_any_free_one():
     assert read_environment({"TPUJOB_REPORT_PORT": "0"}).report_port == 0
+
+
+def test_empty_optional_ones_are_absent():
+    process = read_environment({"TPUJOB_CHECKPOINT_DIR": "", "TPUJOB_CONFIG": "", "TPUJOB_REPORT_PORT": ""})
+    assert (process.checkpoint_dir, process.config, process.report_port) == (None, None, ports.REPORT)
+
+
+def test_process_on_its_own_has_the_grace_of_kubernetes():
+    process = read_environment({})
+    assert (process.grace_seconds, process.incarnation, process.attempt) == (30, 0, 0)

@@ -34,6 +34,10 @@ def test_message_fits(words, last, text, tmp_path):
     assert (tmp_path / "message").read_text() == text
 
 
+def test_limit_is_the_kubelet_s():
+    assert LIMIT_BYTES == 4096
+
+
 def test_place_is_the_one_asked_for(tmp_path):
     there = tmp_path / "there"
     there.touch()
