@@ -210,6 +210,8 @@ def environment(values) -> dict[str, str]:
                 "monitoringNamespace": "prom",
                 "jobs": {
                     "runAsUser": 2000000000,
+                    "privileged": True,
+                    "addCapabilities": ["SYS_RESOURCE", "IPC_LOCK"],
                     "spotGraceSeconds": 60,
                     "machineRequests": False,
                     "maxPods": 64,
@@ -230,6 +232,8 @@ def environment(values) -> dict[str, str]:
                 "watch_namespaces": ("a", "b"),
                 "monitoring_namespace": "prom",
                 "run_as_user": 2000000000,
+                "privileged": True,
+                "add_capabilities": ("SYS_RESOURCE", "IPC_LOCK"),
                 "spot_grace_seconds": 60,
                 "machine_requests": False,
                 "max_pods": 64,

@@ -126,6 +126,11 @@ REFUSED = {
     "an absolute directory above": (manifest(checkpointDir="/mnt/.."), ["contains .."]),
     "a relative path": (manifest(checkpointDir="here"), ["neither gs://BUCKET/PATH nor an absolute path"]),
     "capacities": (manifest(capacity={"spot": True, "flexStart": True}), ["exclude each other; keep one"]),
+    "a sub-block of no block": (
+        manifest(capacity={"reservation": {"name": "r", "subBlock": "s"}}),
+        ["spec.capacity.reservation.subBlock", "give block, too"],
+    ),
+    "a class and spot": (manifest(capacity={"computeClass": "c", "spot": True}), ["exclude each other; keep one"]),
     "owned selector": (
         manifest(nodeSelector={"cloud.google.com/gke-tpu-topology": "2x2"}),
         ["is set by spec.accelerator; leave it out"],

@@ -26,6 +26,11 @@ class Settings:
     """For pods whose job says nothing; None leaves it to Kubernetes."""
     run_as_user: int = 10001
     """Numeric user of all job pods: `runAsNonRoot` cannot judge the name that an image may use."""
+    privileged: bool = False
+    """Whether the main container is privileged, where libtpu cannot open its chips otherwise. Breaks the restricted
+    and baseline pod security profiles."""
+    add_capabilities: tuple[str, ...] = ()
+    """Capabilities of the main container, such as SYS_RESOURCE; comma-separated in the environment."""
     spot_grace_seconds: int = 15
     """Most seconds that ordinary pods get on spot machines, whatever they ask; 120 at most, where a pool extends it."""
     machine_requests: bool = True

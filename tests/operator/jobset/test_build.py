@@ -151,6 +151,17 @@ def test_members_fail_together() -> None:
             {"cloud.google.com/reservation-name": "r", "cloud.google.com/reservation-affinity": "specific"},
             set(),
         ),
+        (
+            {"reservation": {"name": "r", "block": "b", "subBlock": "s"}},
+            {
+                "cloud.google.com/reservation-name": "r",
+                "cloud.google.com/reservation-affinity": "specific",
+                "cloud.google.com/reservation-blocks": "b",
+                "cloud.google.com/reservation-subblocks": "s",
+            },
+            set(),
+        ),
+        ({"computeClass": "c"}, {"cloud.google.com/compute-class": "c"}, {"cloud.google.com/compute-class"}),
         ({"spot": False}, {}, set()),
     ],
 )

@@ -77,3 +77,32 @@ def test_a_tpu_job_never_trains_on_processors_unasked(env: Any, platforms: str) 
 
 def test_every_machine_of_the_topology_is_known() -> None:
     assert {machine for generation in GENERATIONS.values() for machine in generation.machines.values()} <= set(MACHINES)
+
+
+def test_a_placement_policy_selects_its_pools() -> None:
+    pod, _ = _pod(accelerator="tpu7x:4x4x4", placement={"policyName": "rack-4"})
+    assert pod["nodeSelector"]["cloud.google.com/placement-policy-name"] == "rack-4"
+
+
+@pytest.mark.parametrize(
+    ("settings", "security"),
+    [
+        (
+            {},
+            {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True},
+        ),
+        (
+            {"add_capabilities": ("SYS_RESOURCE",)},
+            {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"], "add": ["SYS_RESOURCE"]},
+                "readOnlyRootFilesystem": True,
+            },
+        ),
+        ({"privileged": True}, {"privileged": True, "readOnlyRootFilesystem": True}),
+    ],
+    ids=str,
+)
+def test_only_the_administrator_widens_a_container(settings: dict[str, Any], security: dict[str, Any]) -> None:
+    pod, _ = _pod(Settings(**settings))
+    assert pod["containers"][0]["securityContext"] == security

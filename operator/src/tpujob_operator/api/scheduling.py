@@ -8,25 +8,35 @@ from pydantic import Field, StringConstraints
 
 from tpujob_operator.api.fields import LabelKey, LabelValue, Part
 
+ReservationName = Annotated[
+    str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
+]
+
 
 class Reservation(Part):
     """A specific reservation of TPUs."""
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")]
+    name: ReservationName
     """Name of the reservation."""
     project: (
         Annotated[str, StringConstraints(min_length=6, max_length=63, pattern=r"^[a-z]([-a-z0-9:.]*[a-z0-9])?$")] | None
     ) = None
     """Project that owns it, for a shared one. Default: the cluster's own project."""
+    block: ReservationName | None = None
+    """Block of the reservation. Default: any."""
+    sub_block: ReservationName | None = None
+    """Sub-block of that block. Default: any."""
 
 
 class Capacity(Part):
-    """How the machines are paid for: at most one of the three. Default: on demand, or what the node pool is."""
+    """How the machines are paid for: at most one of these. Default: on demand, or what the node pool is."""
 
     spot: bool | None = None
     """Spot machines: cheaper, and taken away at any time; pods then have 15 seconds to save."""
     reservation: Reservation | None = None
     """Machines of a reservation."""
+    compute_class: LabelValue | None = None
+    """GKE compute class, whose priorities choose among reservations, flex-start and spot."""
     flex_start: bool | None = None
     """Flex-start: waits for capacity, then keeps it for at most 7 days. Not for v4."""
 
@@ -49,6 +59,8 @@ class Toleration(Part):
 class Placement(Part):
     """Where in the cluster the slices lie."""
 
+    policy_name: LabelValue | None = None
+    """Placement or workload policy of the node pools; multi-host tpu7x pools have one."""
     required_topology: LabelKey | None = None
     """Topology level (a node label such as cloud.google.com/gke-nodepool) that holds all hosts of a slice, for Kueue's
     topology-aware scheduling. Needs queue. Default: one node pool for each multi-host slice, kept by JobSet."""

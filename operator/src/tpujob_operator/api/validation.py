@@ -111,11 +111,15 @@ def _placement(job: TpuTrainingJob) -> Problems:
             name
             for name, is_chosen in (
                 ("spot", spec.capacity.spot),
+                ("computeClass", spec.capacity.compute_class is not None),
                 ("reservation", spec.capacity.reservation is not None),
                 ("flexStart", spec.capacity.flex_start),
             )
             if is_chosen
         ]
+        reservation = spec.capacity.reservation
+        if reservation is not None and reservation.sub_block is not None and reservation.block is None:
+            yield "spec.capacity.reservation.subBlock: is a part of a block; give block, too"
         if len(chosen) > 1:
             yield f"spec.capacity: {' and '.join(chosen)} exclude each other; keep one"
     if spec.priority_class_name is not None and spec.priority_class_name.startswith("system-"):
@@ -152,6 +156,10 @@ OWNED_SELECTORS = {
     "cloud.google.com/reservation-name": "spec.capacity.reservation.name",
     "cloud.google.com/reservation-project": "spec.capacity.reservation.project",
     "cloud.google.com/reservation-affinity": "spec.capacity.reservation",
+    "cloud.google.com/reservation-blocks": "spec.capacity.reservation.block",
+    "cloud.google.com/reservation-subblocks": "spec.capacity.reservation.subBlock",
+    "cloud.google.com/compute-class": "spec.capacity.computeClass",
+    "cloud.google.com/placement-policy-name": "spec.placement.policyName",
 }
 """Node labels that other fields select by, together with what else they need."""
 

@@ -163,9 +163,21 @@ def source_rules() -> list[Rule]:
 
 def capacity_rules() -> list[Rule]:
     """For `spec.capacity`."""
-    chosen = ["has(self.spot) && self.spot", "has(self.reservation)", "has(self.flexStart) && self.flexStart"]
+    chosen = [
+        "has(self.spot) && self.spot",
+        "has(self.computeClass)",
+        "has(self.reservation)",
+        "has(self.flexStart) && self.flexStart",
+    ]
     sums = " + ".join(f"({condition} ? 1 : 0)" for condition in chosen)
-    return [_rule(f"{sums} <= 1", "spot, reservation and flexStart exclude each other; keep one")]
+    return [
+        _rule(f"{sums} <= 1", "spot, reservation, computeClass and flexStart exclude each other; keep one"),
+        _rule(
+            "!has(self.reservation) || !has(self.reservation.subBlock) || has(self.reservation.block)",
+            "a subBlock is a part of a block; give block, too",
+            field=".reservation.subBlock",
+        ),
+    ]
 
 
 def _length(field: str) -> str:

@@ -18,6 +18,7 @@ type Object = dict[str, Any]
 TPU_RESOURCE = "google.com/tpu"
 TRAINER = ("python", "-m", "tpujob_trainer")
 _SPOT = "cloud.google.com/gke-spot"
+_COMPUTE_CLASS = "cloud.google.com/compute-class"
 _FLEX_START = "cloud.google.com/gke-flex-start"
 
 
@@ -67,7 +68,7 @@ def _build_main(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
         "resources": _resources(job, settings),
         # Without a message of the launcher's (a kill, a foreign image) the last lines of the log take its place.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _build_container_security(read_only=spec.trainer is not None),
+        "securityContext": _build_main_security(settings, read_only=spec.trainer is not None),
         "volumeMounts": build_mounts(job),
     }
     policy = spec.image_pull_policy or settings.image_pull_policy
@@ -95,6 +96,17 @@ def _build_container_security(*, read_only: bool) -> Object:
         "capabilities": {"drop": ["ALL"]},
         "readOnlyRootFilesystem": read_only,
     }
+
+
+def _build_main_security(settings: Settings, *, read_only: bool) -> Object:
+    """The container's, widened as far as the administrator allows."""
+    if settings.privileged:
+        # Includes every capability; Kubernetes refuses the two other words beside it.
+        return {"privileged": True, "readOnlyRootFilesystem": read_only}
+    made = _build_container_security(read_only=read_only)
+    if settings.add_capabilities:
+        made["capabilities"] = {"drop": ["ALL"], "add": list(settings.add_capabilities)}
+    return made
 
 
 def _ports(job: TpuTrainingJob) -> list[Object]:
@@ -134,6 +146,15 @@ def _node_selector(job: TpuTrainingJob) -> dict[str, str]:
         chosen["cloud.google.com/reservation-affinity"] = "specific"
         if capacity.reservation.project is not None:
             chosen["cloud.google.com/reservation-project"] = capacity.reservation.project
+        if capacity.reservation.block is not None:
+            chosen["cloud.google.com/reservation-blocks"] = capacity.reservation.block
+        if capacity.reservation.sub_block is not None:
+            chosen["cloud.google.com/reservation-subblocks"] = capacity.reservation.sub_block
+    if capacity is not None and capacity.compute_class is not None:
+        chosen[_COMPUTE_CLASS] = capacity.compute_class
+    placement = job.spec.placement
+    if placement is not None and placement.policy_name is not None:
+        chosen["cloud.google.com/placement-policy-name"] = placement.policy_name
     return {**(job.spec.node_selector or {}), **job.accelerator.node_selector, **chosen}
 
 
@@ -149,5 +170,8 @@ def _tolerations(job: TpuTrainingJob) -> list[Object]:
     ):
         if is_chosen:
             tolerations.append({"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"})
+    if spec.capacity is not None and spec.capacity.compute_class is not None:
+        value = spec.capacity.compute_class
+        tolerations.append({"key": _COMPUTE_CLASS, "operator": "Equal", "value": value, "effect": "NoSchedule"})
     tolerations += [t.model_dump(by_alias=True, exclude_none=True) for t in spec.tolerations or ()]
     return tolerations
