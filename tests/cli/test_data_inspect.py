@@ -19,6 +19,7 @@ from tpujob.main import app
         ("texts/*.parquet", {"path": "texts/*.parquet"}),
         ("/data/texts/a.parquet", {"path": "/data/texts/a.parquet"}),
         ("a.parquet", {"path": "a.parquet"}),
+        ("absent/part.parquet", {"path": "absent/part.parquet"}),
     ],
 )
 def test_name_is_a_path_or_a_data_set(name, source):
@@ -30,6 +31,7 @@ def test_folder_that_looks_like_a_name_is_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     assert source_of("my/texts") == {"path": "my/texts"}
+    assert source_of("my/txets") == {"path": "my/txets"}, "a mistyped path, beside the right one"
 
 
 @pytest.fixture

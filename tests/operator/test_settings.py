@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tpujob_operator.main import main
@@ -58,3 +63,16 @@ def test_bad_setting_ends_it_with_2(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         main()
     assert end.value.code == 2
     assert "OPERATOR_TRAINER_IMGE is not a setting" in capsys.readouterr().err
+
+
+def test_an_operator_without_a_cluster_says_so_without_a_traceback(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tpujob_operator"],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "tpujob-operator: no cluster: " in done.stderr
+    assert "Traceback" not in done.stderr

@@ -16,12 +16,16 @@ PROGRAM = "tpujob_trainer.data.inspection"
 SHOWN_ROWS = 8
 SHOWN_TOKENS = 12
 
+FILE_ENDINGS = (".parquet", ".jsonl", ".json", ".txt", ".tar", ".gz", ".zst", ".tfrecord", ".array_record")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def source_of(name: str) -> dict[str, str]:
     """What stands in a job's `data` for a path, a pattern, a URL, or a data set's name on the hub."""
-    is_path = "://" in name or any(character in name for character in "*?[") or Path(name).exists()
+    # A mistyped path is no name on the hub: its first folder is here, or it ends like a file.
+    path = Path(name)
+    is_here = path.exists() or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
+    is_path = "://" in name or any(character in name for character in "*?[") or is_here or name.endswith(FILE_ENDINGS)
     return {"dataset": name} if not is_path and _HUB_NAME.fullmatch(name) else {"path": name}
 
 

@@ -15,6 +15,7 @@ import signal
 import sys
 
 import aiohttp
+from kubernetes.aio.config import ConfigException
 from prometheus_client import REGISTRY
 
 from tpujob_contract import kubernetes_names
@@ -115,7 +116,11 @@ def main() -> None:
     # It warns that it does not handle signals in its thread; they are handled above.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(run(settings))
+        try:
+            asyncio.run(run(settings))
+        except ConfigException as error:
+            sys.stderr.write(f"tpujob-operator: no cluster: {error}; run it in a pod, or set KUBECONFIG\n")
+            sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from tpujob_trainer.data.manifest.manifest import Manifest, make_manifest
 from tpujob_trainer.data.manifest.permutation import Permutation, row_order
 from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes
 from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.sources.remote import RETRYING
 from tpujob_trainer.data.stream.loader import BatchLoader
 from tpujob_trainer.data.stream.position import batches_digest
 from tpujob_trainer.data.stream.rows import usable_rows
@@ -34,6 +35,8 @@ from tpujob_trainer.errors import TrainerError
 SAMPLED_UNITS = 8
 SAMPLED_ROWS = 256
 """Of each unit: what is counted exactly would have to be read whole."""
+REACH_SECONDS = 15.0
+"""How long a storage that does not answer is tried."""
 LARGE_PART_BYTES = 64 << 20
 """A row group above this is not kept by who reads a part of it."""
 SHOWN_CHARACTERS = 240
@@ -201,6 +204,8 @@ def main() -> int:
     """Inspects what the first argument says, and tells it on stdout; the exit code."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     asked = json.loads(sys.argv[1])
+    # Somebody waits at a terminal: what cannot be reached is told soon.
+    RETRYING.limit_seconds = REACH_SECONDS
     try:
         config = parse(DataConfig, asked["data"], "spec.trainer.data")
         found = inspect(
