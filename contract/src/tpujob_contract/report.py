@@ -53,6 +53,9 @@ class Report(TypedDict, total=False):
     evaluation_step: Optional[int]
     tokens_per_second: Optional[float]
     mfu: Optional[float]
+    """Every pair of positions counts, as PaLM counts."""
+    mfu_causal: Optional[float]
+    """Attention counts what a row of one document needs."""
     attempt_steps: int
     """Steps done in this attempt."""
     lost_steps: int

@@ -46,7 +46,12 @@ def test_the_batch_does_not_depend_on_the_devices(num_devices: int) -> None:
     ("num_devices", "changes", "message"),
     [
         (8, {"batchSize": 20}, "batchSize: 20 rows do not divide over 8 devices; 16, 24 and 32 do"),
-        (8, {"batchSize": 4}, "batchSize: 4 rows do not divide over 8 devices; 8, 16 and 24 do"),
+        (
+            8,
+            {"batchSize": 4, "mesh": {"context": 1}},
+            "batchSize: 4 rows do not divide over 8 devices; 8, 16 and 24 do",
+        ),
+        (8, {"mesh": {"fsdp": 3}}, "mesh.fsdp: 3 does not divide the 8 devices that are left of a slice"),
         (6, {}, "batchSize: 16 rows (derived: it was not given) do not divide over 6 devices; 12, 18 and 24 do"),
         (
             8,

@@ -1,36 +1,63 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tpujob_trainer.model.loss import CHUNK_BYTES, cross_entropy, num_chunks
+from tpujob_trainer.model import loss as module
+from tpujob_trainer.model.loss import CHUNK_BYTES, cross_entropy, num_chunks, token_losses
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh_choice import MeshShape
+
+MESHES = {
+    "one device": MeshShape(),
+    "fsdp 8": MeshShape(fsdp=8),
+    "2 slices, tensor 2, context 2": MeshShape(slice=2, tensor=2, context=2),
+    "data 2, expert 2, tensor 2": MeshShape(data=2, expert=2, tensor=2),
+}
 
 
-@pytest.mark.parametrize("chunks", [2, 3, 5, 7, 10])
-def test_chunks_change_neither_loss_nor_gradient(chunks: int) -> None:
-    rng = np.random.default_rng(chunks)
-    hidden = rng.normal(size=(3, 10, 8)).astype(np.float32)
-    output = rng.normal(size=(8, 17)).astype(np.float32)
-    targets = rng.integers(0, 17, (3, 10))
-    mask = rng.random((3, 10)) < 0.7
-
-    def loss(hidden: np.ndarray, output: np.ndarray, chunks: int) -> jax.Array:
-        return cross_entropy(hidden, output, targets, mask, chunks=chunks)
-
-    value_and_grad = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)), static_argnums=2)
-    whole, cut = value_and_grad(hidden, output, 1), value_and_grad(hidden, output, chunks)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), whole, cut)
+def arrays() -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(0)
+    hidden, output = rng.normal(size=(8, 10, 8)).astype(np.float32), rng.normal(size=(8, 19)).astype(np.float32)
+    return hidden, output, rng.integers(0, 19, (8, 10)), rng.random((8, 10)) < 0.7
 
 
-def test_the_loss_is_minus_log_of_the_probability() -> None:
-    hidden, output = np.zeros((1, 2, 4), np.float32), np.zeros((4, 8), np.float32)
-    loss = cross_entropy(hidden, output, np.zeros((1, 2), int), np.array([[True, False]]), chunks=1)
-    assert float(loss) == pytest.approx(np.log(8), rel=1e-6)
+def plain(hidden, output, targets, mask, softcap):
+    logits = hidden @ output
+    logits = logits if softcap is None else softcap * jnp.tanh(logits / softcap)
+    of_target = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=-1)[..., 0]
+    return -jnp.where(mask, of_target, 0.0)
+
+
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("chunk_bytes", [2**28, 19 * 4 * 3], ids=["whole", "chunks of 3"])
+@pytest.mark.parametrize("mesh", MESHES)
+def test_loss_and_gradient_are_the_plain_ones(mesh, chunk_bytes, softcap, monkeypatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_BYTES", chunk_bytes)
+    shape = MESHES[mesh]
+    over = build_mesh(slices=shape.slice, devices=jax.devices()[: np.prod(shape.sizes)], shape=shape)
+    hidden, output, targets, mask = arrays()
+    found = jax.jit(
+        jax.value_and_grad(lambda h, o: 3.0 * cross_entropy(h, o, targets, mask, over, softcap), argnums=(0, 1))
+    )(hidden, output)
+    told = jax.value_and_grad(lambda h, o: 3.0 * jnp.sum(plain(h, o, targets, mask, softcap)), argnums=(0, 1))(
+        hidden, output
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, told)
+    losses = jax.jit(lambda h, o: token_losses(h, o, targets, mask, over, softcap))(hidden, output)
+    np.testing.assert_allclose(losses, plain(hidden, output, targets, mask, softcap), rtol=1e-5, atol=1e-6)
+
+
+def test_a_target_without_logit_has_no_finite_loss() -> None:
+    hidden, output, targets, mask = arrays()
+    targets[0, 0], mask[0, 0] = 99, True
+    loss = cross_entropy(hidden, output, jnp.asarray(targets), mask, build_mesh(slices=1), None)
+    assert not np.isfinite(loss)
 
 
 @pytest.mark.parametrize(
-    ("rows", "length", "vocabulary", "chunks"),
-    [(2, 128, 384, 1), (1, 8192, 128_256, 16), (4, 8192, 128_256, 63), (1, 4, 2**30, 4)],
+    ("tokens", "vocabulary", "chunks"), [(256, 384, 1), (8192, 128_256, 16), (4 * 8192, 128_256, 63), (4, 2**30, 4)]
 )
-def test_logits_stay_within_the_limit(rows: int, length: int, vocabulary: int, chunks: int) -> None:
-    assert num_chunks(rows, length, vocabulary) == chunks
-    assert rows * length * vocabulary * 4 / chunks <= CHUNK_BYTES or chunks == length
+def test_logits_stay_within_the_limit(tokens: int, vocabulary: int, chunks: int) -> None:
+    assert num_chunks(tokens, vocabulary) == chunks
+    assert tokens * vocabulary * 4 / chunks <= CHUNK_BYTES or chunks == tokens

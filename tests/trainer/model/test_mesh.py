@@ -7,16 +7,16 @@ from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.mesh import build_mesh, require_devices
 
 
-@pytest.mark.parametrize(("slices", "shape"), [(1, (1, 8)), (2, (2, 4)), (8, (8, 1))])
+@pytest.mark.parametrize(("slices", "shape"), [(1, (1, 1, 8)), (2, (2, 1, 4)), (8, (8, 1, 1))])
 def test_slices_are_replicas_and_weights_stay_within(slices: int, shape: tuple[int, int]) -> None:
     mesh = build_mesh(slices=slices)
-    assert mesh.axis_names == ("data", "fsdp")
-    assert mesh.devices.shape == shape
+    assert mesh.axis_names == ("slice", "data", "fsdp", "expert", "context", "tensor")
+    assert mesh.devices.shape == (*shape, 1, 1, 1)
     assert {device.id for device in mesh.devices.flat} == {device.id for device in jax.devices()}
 
 
 def test_devices_of_a_slice_are_neighbours() -> None:
-    assert [[device.id for device in row] for row in build_mesh(slices=2).devices] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [[device.id for device in row.flat] for row in build_mesh(slices=2).devices] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_devices_that_do_not_divide_are_refused() -> None:

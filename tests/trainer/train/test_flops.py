@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -50,3 +52,23 @@ def test_training_is_six_per_parameter_and_attention() -> None:
 def test_utilisation_is_of_all_devices(kind, devices, expected):
     found = utilisation(1e3, flops_per_token=98.5e9, device_kind=kind, devices=devices)
     assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_causal_attention_is_half_of_the_square_and_less_in_a_window() -> None:
+    shape = dataclasses.replace(SHAPE, layers=2)
+    per_pair = 4 * shape.heads * shape.head_dim
+
+    def attention(shape: ModelShape) -> float:
+        return forward_flops_per_token(shape, 64, is_causal=True) - forward_flops_per_token(shape, 0)
+
+    assert attention(shape) == per_pair * 2 * 32.5
+    # Positions 0 to 7 see 1 to 8, all others 8.
+    windowed = dataclasses.replace(shape, window=8, global_every=2)
+    assert attention(windowed) == per_pair * (32.5 + (36 + 56 * 8) / 64)
+
+
+def test_only_the_experts_of_a_token_count() -> None:
+    dense = forward_flops_per_token(SHAPE, 0)
+    mixed = dataclasses.replace(SHAPE, experts=8, experts_per_token=2)
+    mlp = 2 * 3 * SHAPE.embed_dim * SHAPE.mlp_dim
+    assert forward_flops_per_token(mixed, 0) == dense + mlp + 2 * SHAPE.embed_dim * 8

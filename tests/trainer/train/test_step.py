@@ -9,8 +9,8 @@ import optax
 import pytest
 
 from tests.trainer.model import plain_decoder
+from tpujob_trainer.model import decoder
 from tpujob_trainer.model import loss as loss_module
-from tpujob_trainer.model import partitioning
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.shape import ModelShape
@@ -56,16 +56,23 @@ def plain(tie_embeddings: bool) -> tuple[Any, Any, Any]:
         (1, 1, 1, {}),
         (8, 1, 1, {}),
         (8, 2, 1, {"remat": "full"}),
-        (8, 1, 2, {"tie_embeddings": False, "chunk_bytes": 256, "packed_bytes": 0, "remat": "dots"}),
+        (8, 1, 2, {"tie_embeddings": False, "chunk_bytes": 256, "at_once_bytes": 0, "remat": "dots"}),
         (2, 2, 4, {}),
     ],
-    ids=["one device", "fsdp 8", "2 slices, remat", "accumulated, chunked, unpacked, untied", "replicas, accumulated"],
+    ids=[
+        "one device",
+        "fsdp 8",
+        "2 slices, remat",
+        "accumulated, chunked, layer by layer, untied",
+        "replicas, accumulated",
+    ],
 )
 def test_a_step_has_the_plain_loss_and_gradient(
     devices: int, slices: int, accumulation: int, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loss_module, "CHUNK_BYTES", changes.pop("chunk_bytes", loss_module.CHUNK_BYTES))
-    monkeypatch.setattr(partitioning, "PACKED_BYTES", changes.pop("packed_bytes", partitioning.PACKED_BYTES))
+    at_once = changes.pop("at_once_bytes", decoder.GATHERED_AT_ONCE_BYTES)
+    monkeypatch.setattr(decoder, "GATHERED_AT_ONCE_BYTES", at_once)
     shape = dataclasses.replace(SHAPE, **changes)
     weights, loss, gradient = plain(shape.tie_embeddings)
     model = Model(shape, build_mesh(slices=slices, devices=jax.devices()[:devices]))

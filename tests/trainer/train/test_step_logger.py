@@ -58,3 +58,21 @@ def test_speed_leaves_out_a_pause() -> None:
         now[0] = at
         progress.record(StepResult(step, 1.0, 1.0, 0.1, tokens=100, flags=StepFlags()), data_wait_seconds=0)
     assert report.snapshot()["tokens_per_second"] == pytest.approx(200 / 2)
+
+
+def test_utilisation_is_told_with_and_without_the_masked_half() -> None:
+    report = Report()
+    now = iter((0.0, 1.0, 2.0, 3.0))
+    progress = Progress(
+        report,
+        Metrics(report),
+        steps=9,
+        log_every_steps=1,
+        is_lead=True,
+        mfu=lambda speed: speed / 200,
+        causal_fraction=0.75,
+        clock=lambda: next(now),
+    )
+    for step in (1, 2):
+        progress.record(StepResult(step, 5.0, 1.0, 0.1, tokens=100, flags=StepFlags()), data_wait_seconds=0.0)
+    assert (report.snapshot()["mfu"], report.snapshot()["mfu_causal"]) == (0.5, 0.375)

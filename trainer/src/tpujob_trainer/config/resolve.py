@@ -23,6 +23,7 @@ from tpujob_trainer.config_parsing import camel_case
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.exit.watchdog import WatchdogConfig
+from tpujob_trainer.model.mesh_choice import MeshShape, choose_mesh
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelShape
 
@@ -36,6 +37,7 @@ class ResolvedConfig:
     """The whole run in numbers; nothing is left to be derived."""
 
     model: ModelShape
+    mesh: MeshShape
     data: DataConfig
     steps: int
     sequence_length: int
@@ -65,7 +67,9 @@ class ResolvedConfig:
         return json.dumps(_camel(dataclasses.asdict(self)), sort_keys=True)
 
 
-def resolve(config: TrainerConfig, *, num_devices: int, vocabulary: int, platform: str) -> ResolvedConfig:
+def resolve(
+    config: TrainerConfig, *, num_devices: int, vocabulary: int, platform: str, slices: int = 1
+) -> ResolvedConfig:
     """The run in numbers.
 
     Args:
@@ -73,9 +77,11 @@ def resolve(config: TrainerConfig, *, num_devices: int, vocabulary: int, platfor
         num_devices: devices of all processes.
         vocabulary: number of ids that the tokenizer produces.
         platform: jax's word for the devices: cpu, gpu, tpu.
+        slices: over which the devices lie.
 
     Raises:
-        ConfigurationError: the rows do not divide over the devices, or two fields contradict each other.
+        ConfigurationError: no mesh is possible, the rows do not divide over the devices, or two fields contradict each
+            other.
     """
     preset = PRESETS[config.model.preset] if config.model.preset else None
     try:
@@ -85,10 +91,12 @@ def resolve(config: TrainerConfig, *, num_devices: int, vocabulary: int, platfor
     length = config.sequence_length or (preset.sequence_length if preset else DEFAULT_SEQUENCE_LENGTH)
     batch_tokens = preset.batch_tokens if preset else DEFAULT_BATCH_TOKENS
     batch_size = config.batch_size or max(1, batch_tokens // length)
-    _check_rows(batch_size, config.gradient_accumulation, num_devices, given=config.batch_size is not None)
+    mesh = _resolve_mesh(config, model, num_devices, slices, batch_size, length)
+    _check_rows(batch_size, config.gradient_accumulation, mesh, num_devices, given=config.batch_size is not None)
     steps = config.steps or -(-(config.tokens or 0) // (batch_size * length))
     return ResolvedConfig(
         model=model,
+        mesh=mesh,
         data=config.data,
         steps=steps,
         sequence_length=length,
@@ -108,16 +116,33 @@ def resolve(config: TrainerConfig, *, num_devices: int, vocabulary: int, platfor
     )
 
 
-def _check_rows(batch_size: int, accumulation: int, num_devices: int, *, given: bool) -> None:
-    unit = accumulation * num_devices
+def _resolve_mesh(
+    config: TrainerConfig, model: ModelShape, num_devices: int, slices: int, batch_size: int, length: int
+) -> MeshShape:
+    try:
+        return choose_mesh(
+            config.mesh,
+            model,
+            devices=num_devices,
+            slices=slices,
+            batch_size=batch_size // config.gradient_accumulation,
+            sequence_length=length,
+        )
+    except ValueError as error:
+        raise ConfigurationError(f"{BLOCK}.mesh.{error}") from error
+
+
+def _check_rows(batch_size: int, accumulation: int, mesh: MeshShape, num_devices: int, *, given: bool) -> None:
+    unit = accumulation * mesh.rows
     if batch_size % unit == 0:
         return
     below = batch_size // unit * unit
     works = f"{below}, {below + unit} and {below + 2 * unit}" if below else f"{unit}, {2 * unit} and {3 * unit}"
     parts = f" in {accumulation} parts (gradientAccumulation)" if accumulation > 1 else ""
     derived = "" if given else " (derived: it was not given)"
+    over = f"{num_devices} devices" if mesh.rows == num_devices else f"{mesh.rows} groups of {num_devices} devices"
     raise ConfigurationError(
-        f"{BLOCK}.batchSize: {batch_size} rows{derived} do not divide over {num_devices} devices{parts}; {works} do"
+        f"{BLOCK}.batchSize: {batch_size} rows{derived} do not divide over {over}{parts}; {works} do"
     )
 
 

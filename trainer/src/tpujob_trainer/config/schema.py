@@ -16,6 +16,7 @@ from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.exit.watchdog import WatchdogConfig
 from tpujob_trainer.extract.config import ExtractConfig
+from tpujob_trainer.model.mesh_choice import MeshConfig
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelConfig
 
@@ -157,6 +158,8 @@ class TrainerConfig:
     """Tokens of a row. Default: the preset's, else 2048."""
     batch_size: Annotated[int, Range(1, 1048576)] | None = None
     """Rows of a global batch, over all devices; a multiple of their number. Default: the preset's tokens per batch."""
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    """How model and batch are divided over the devices of a slice. Default: chosen, and the reason logged."""
     gradient_accumulation: Annotated[int, Range(1, 4096)] = 1
     """Parts in which a batch is computed one after the other, to save memory; batchSize stays the same."""
     seed: Annotated[int, Range(0, 2147483647)] = 0

@@ -42,21 +42,20 @@ class Forward:
         self._compiled: dict[tuple[int, int], Any] = {}
         self.devices = model.mesh.size
 
-        def on_device(weights: Weights, tokens: jax.Array, lengths: jax.Array) -> Outputs:
+        def outputs(weights: Weights, tokens: jax.Array, lengths: jax.Array) -> Outputs:
             found = activations(model, weights, tokens, sites)
             kept = {
                 column_of(site, model.shape.layers): keep(x, lengths, positions=positions, dtype=dtype)
                 for site, x in found.items()
             }
-            for each in kept.values():
-                each["sums"] = each["sums"][None]
-            return kept
+            return {column: self._placed(each) for column, each in kept.items()}
 
-        self._jitted = jax.jit(
-            jax.shard_map(
-                on_device, mesh=model.mesh, in_specs=(model.specs, ROWS, ROWS), out_specs=ROWS, check_vma=False
-            )
-        )
+        self._jitted = jax.jit(outputs, in_shardings=(model.shardings, self._rows, self._rows))
+
+    def _placed(self, kept: Kept) -> Kept:
+        """Rows where they were computed, the sums as the only entry of a list."""
+        rows = {name: jax.lax.with_sharding_constraint(x, self._rows) for name, x in kept.items() if name != "sums"}
+        return rows | {"sums": kept["sums"][None]}
 
     def compiled(self, rows: int, length: int) -> Any:
         """The function for one shape; `rows` is a multiple of the devices."""
@@ -74,7 +73,7 @@ class Forward:
 
 
 def activations(model: Model, weights: Weights, tokens: jax.Array, sites: tuple[Site, ...]) -> dict[Site, jax.Array]:
-    """The values `[B, S, D]` at each site, in the type of computation; inside `shard_map` only."""
+    """The values `[B, S, D]` at each site, in the type of computation."""
     rows, length = tokens.shape
     positions = jnp.broadcast_to(jnp.arange(length), (rows, length))
     kinds = sorted({site.kind for site in sites})

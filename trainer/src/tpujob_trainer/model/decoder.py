@@ -14,11 +14,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tpujob_trainer.model.attention import make_attend
 from tpujob_trainer.model.blocked_attention import blocked_attention
+from tpujob_trainer.model.embedding import look_up
+from tpujob_trainer.model.experts import mix_over
 from tpujob_trainer.model.layers import INIT_STD, Attend, Layer, Past, RMSNorm, bound, weight
-from tpujob_trainer.model.partitioning import FSDP, WHOLE, divided_dim, gather, spec_of
+from tpujob_trainer.model.partitioning import (
+    POSITIONS,
+    REPLICATED,
+    gather,
+    gathered_spec,
+    save_all_but_gathered,
+    weight_spec,
+)
 from tpujob_trainer.model.rotary import Angles, rotary_angles
 from tpujob_trainer.model.shape import ModelShape
 
@@ -28,9 +38,14 @@ Weights = dict[str, Any]
 LAYERS = "layers"
 
 REMAT_POLICIES = {
+    "none": save_all_but_gathered,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,
 }
+
+GATHERED_AT_ONCE_BYTES = 2**28
+"""Off TPU, an exchange costs its latency whatever its size: weights that take no more are gathered for all layers at
+once."""
 
 
 class Decoder(nnx.Module):
@@ -62,7 +77,10 @@ class Trace:
 
 
 class Model:
-    """A decoder without its weights: it makes them, says where they lie, and computes with them."""
+    """A decoder without its weights: it makes them, says where they lie, and computes with them.
+
+    Everything is written for whole arrays; the compiler divides it as the arrays lie.
+    """
 
     def __init__(self, shape: ModelShape, mesh: Mesh) -> None:
         self.shape = shape
@@ -73,12 +91,12 @@ class Model:
         self.abstract_weights: Weights = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), nnx.to_pure_dict(parameters)
         )
-        self.divided: Weights = nnx.traversals.unflatten_mapping(
-            {path: self._divided_dim(path, parameter) for path, parameter in nnx.to_flat_state(parameters)}
-        )
-        """The same nesting as the weights: which dimension of each is divided over `fsdp`."""
-        self.specs: Weights = jax.tree.map(spec_of, self.divided)
-        self.shardings: Weights = jax.tree.map(lambda dim: NamedSharding(mesh, spec_of(dim)), self.divided)
+        axes = {path: _axes(path, parameter) for path, parameter in nnx.to_flat_state(parameters)}
+        self.axes: Weights = nnx.traversals.unflatten_mapping(axes)
+        """The same nesting as the weights: the names of each one's dimensions."""
+        self.specs: Weights = self._of_axes(weight_spec)
+        self.gathered_specs: Weights = self._of_axes(gathered_spec)
+        self.shardings: Weights = jax.tree.map(lambda spec: NamedSharding(mesh, spec), self.specs)
 
     def init(self, seed: int) -> Weights:
         """Fresh float32 weights. Jit it with `shardings` as output, and no host ever holds them whole."""
@@ -88,30 +106,32 @@ class Model:
     def hidden(
         self, weights: Weights, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """The last hidden states `[B, S, D]`, normalised, and the output projection `[D, V]`; inside `shard_map` only.
+        """The last hidden states `[B, S, D]`, normalised, and the output matrix `[D, V]`.
 
-        Logits are their product. Both are in the type of computation.
+        Logits are their product, soft-capped where the shape says so. The states are in the type of computation, the
+        matrix as it is kept.
 
         Args:
-            weights: the parts of this device.
-            tokens: int32 `[B, S]`, the rows of this device.
+            weights: of the model.
+            tokens: int32 `[B, S]`.
             positions: int32 `[B, S]`, from 0 in each document.
             segment_ids: int32 `[B, S]`, one number for each document of a row.
         """
-        outer = gather(_without_layers(weights), _without_layers(self.divided), self._dtype)
-        angles, attend = self._angles(positions), self._attend(segment_ids)
-        dims = _within_layer(self.divided[LAYERS])
+        angles, attend = self._angles(positions), make_attend(self.shape, self.mesh, segment_ids)
+        dispatch = mix_over(self.mesh)
+        layers, gather_layer = self._layer_gathering(weights[LAYERS])
 
         def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, None]:
             parts, is_global = each
-            module = bound(self._layer, gather(parts, dims, self._dtype))
-            return module(x, angles(is_global), attend, is_global)[0], None
+            x, _ = bound(self._layer, gather_layer(parts))(x, angles(is_global), attend, is_global, dispatch)
+            return self._constrained(x), None
 
-        if self.shape.remat != "none":
+        if self.shape.remat != "none" or not self._gathers_at_once:
             # Inside of a scan XLA cannot merge the two computations anyway.
             layer = jax.checkpoint(layer, policy=REMAT_POLICIES[self.shape.remat], prevent_cse=False)
-        x, _ = jax.lax.scan(layer, self._embedded(outer, tokens), (weights[LAYERS], self._global_layers))
-        return bound(self._norm, outer["norm"])(x), self._output(outer)
+        x = self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype))
+        x, _ = jax.lax.scan(layer, self._constrained(x), (layers, self._global_layers))
+        return bound(self._norm, weights["norm"])(x), self._output(weights)
 
     def trace(
         self,
@@ -121,79 +141,118 @@ class Model:
         segment_ids: jax.Array,
         stretches: Sequence[tuple[int, int, Sequence[str]]],
     ) -> Trace:
-        """What leaves the layers on the way through the model; inside `shard_map` only.
+        """What leaves the layers on the way through the model.
 
         Args:
-            weights: the parts of this device.
-            tokens: int32 `[B, S]`, the rows of this device.
+            weights: of the model.
+            tokens: int32 `[B, S]`.
             positions: int32 `[B, S]`, from 0 in each document.
             segment_ids: int32 `[B, S]`, one number for each document of a row.
             stretches: consecutive layers (first, end) from 0 on, and which outputs of them are kept (`Layer.outputs`).
                 Layers behind the last stretch are not computed.
         """
-        outer = gather(_without_layers(weights), _without_layers(self.divided), self._dtype)
-        angles, attend = self._angles(positions), self._attend(segment_ids)
-        dims = _within_layer(self.divided[LAYERS])
+        angles, attend = self._angles(positions), make_attend(self.shape, self.mesh, segment_ids)
+        layers, gather_layer = self._layer_gathering(weights[LAYERS])
 
         def through(kept: Sequence[str]) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
             def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
                 parts, is_global = each
-                module = bound(self._layer, gather(parts, dims, self._dtype))
-                left = module.outputs(x, angles(is_global), attend, is_global)
-                return left["residual"], {name: left[name] for name in kept}
+                left = bound(self._layer, gather_layer(parts)).outputs(x, angles(is_global), attend, is_global)
+                return self._constrained(left["residual"]), {name: left[name] for name in kept}
 
             return layer
 
-        x = embedded = self._embedded(outer, tokens)
+        x = embedded = self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype))
         outputs = []
         for first, end, kept in stretches:
-            layers = jax.tree.map(lambda leaf, a=first, b=end: leaf[a:b], (weights[LAYERS], self._global_layers))
-            x, left = jax.lax.scan(through(kept), x, layers)
+            part = jax.tree.map(lambda leaf, a=first, b=end: leaf[a:b], (layers, self._global_layers))
+            x, left = jax.lax.scan(through(kept), x, part)
             outputs.append(left)
-        return Trace(embedded, outputs, bound(self._norm, outer["norm"])(x))
+        return Trace(embedded, outputs, bound(self._norm, weights["norm"])(x))
 
-    def next(
-        self, weights: Weights, tokens: jax.Array, at: jax.Array, past: Past, *, are_whole: bool
-    ) -> tuple[jax.Array, Past]:
-        """The logits `[B, V]` after one more token, float32, and the past with it; inside `shard_map` only.
+    def prefill(self, weights: Weights, tokens: jax.Array, length: int) -> tuple[jax.Array, Past]:
+        """The logits `[B, V]` after the tokens, float32, and what later positions see of them, of all layers.
 
         Args:
-            weights: the parts of this device; or, if `are_whole`, what `whole` made of them.
+            weights: of the model.
+            tokens: int32 `[B, P]`, the beginning of a document.
+            length: positions that there will be in all.
+        """
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+        angles, attend = self._angles(positions), self._attend_alone(jnp.zeros_like(tokens))
+
+        def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, Past]:
+            parts, is_global = each
+            after: tuple[jax.Array, Past] = bound(self._layer, parts)(x, angles(is_global), attend, is_global)
+            return after
+
+        x, past = jax.lax.scan(
+            layer, self._embedded(weights, tokens), (self._cast(weights)[LAYERS], self._global_layers)
+        )
+        room = ((0, 0), (0, 0), (0, length - tokens.shape[1]), (0, 0), (0, 0))
+        return self._logits(weights, x[:, -1:]), jax.tree.map(lambda seen: jnp.pad(seen, room), past)
+
+    def next(self, weights: Weights, tokens: jax.Array, at: jax.Array, past: Past) -> tuple[jax.Array, Past]:
+        """The logits `[B, V]` after one more token, float32, and the past with it.
+
+        Args:
+            weights: of the model.
             tokens: int32 `[B]`, one for each row.
             at: int32, how many came before.
             past: what there is to see of these, of all layers.
-            are_whole: whether nothing is to be gathered.
         """
-        divided = jax.tree.map(lambda _: WHOLE, self.divided) if are_whole else self.divided
-        outer = gather(_without_layers(weights), _without_layers(divided), self._dtype)
-        positions = jnp.broadcast_to(at, (tokens.shape[0], 1))
-        angles = self._angles(positions)
-        dims = _within_layer(divided[LAYERS])
+        angles = self._angles(jnp.broadcast_to(at, (tokens.shape[0], 1)))
 
         def layer(x: jax.Array, each: tuple[Weights, Past, jax.Array]) -> tuple[jax.Array, Past]:
             parts, before, is_global = each
-            module = bound(self._layer, gather(parts, dims, self._dtype))
+            module = bound(self._layer, parts)
             after: tuple[jax.Array, Past] = module.next(x, angles(is_global), before, at, is_global)
             return after
 
-        x = self._embedded(outer, tokens[:, None])
-        x, past = jax.lax.scan(layer, x, (weights[LAYERS], past, self._global_layers))
-        logits = (bound(self._norm, outer["norm"])(x)[:, 0] @ self._output(outer)).astype(jnp.float32)
-        return soft_capped(logits, self.shape.logit_softcap), past
-
-    def no_past(self, rows: int, length: int) -> Past:
-        """Before the first of so many positions."""
-        shape = (self.shape.layers, rows, length, self.shape.kv_heads, self.shape.head_dim)
-        return Past(jnp.zeros(shape, self._dtype), jnp.zeros(shape, self._dtype))
+        x = self._embedded(weights, tokens[:, None])
+        x, past = jax.lax.scan(layer, x, (self._cast(weights)[LAYERS], past, self._global_layers))
+        return self._logits(weights, x), past
 
     def whole(self, weights: Weights) -> Weights:
-        """All of them gathered, in the type of computation; inside `shard_map` only."""
-        return gather(weights, self.divided, self._dtype)
+        """All of them on every device, in the type of computation."""
+        everywhere = NamedSharding(self.mesh, REPLICATED)
+        return jax.tree.map(lambda w: jax.lax.with_sharding_constraint(w, everywhere), self._cast(weights))
 
     @property
     def whole_bytes(self) -> int:
         """The memory that takes on each device."""
         return self.shape.num_parameters * self._dtype.itemsize
+
+    def _of_axes(self, make: Callable[[tuple[str, ...]], PartitionSpec]) -> Weights:
+        return jax.tree.map(make, self.axes, is_leaf=lambda node: isinstance(node, tuple))
+
+    def _layer_gathering(self, layers: Weights) -> tuple[Weights, Callable[[Weights], Weights]]:
+        """The stacked weights as the scan gets them, and what makes of a layer's part the weights it computes with."""
+        kept, seen = self.specs[LAYERS], self.gathered_specs[LAYERS]
+        if self._gathers_at_once:
+            return self._gathered(layers, kept, seen), lambda parts: parts
+        of_one = [jax.tree.map(lambda spec: PartitionSpec(*spec[1:]), specs) for specs in (kept, seen)]
+        return layers, lambda parts: self._gathered(parts, *of_one)
+
+    def _gathered(self, weights: Weights, kept: Weights, seen: Weights) -> Weights:
+        def one(w: jax.Array, kept: PartitionSpec, seen: PartitionSpec) -> jax.Array:
+            # Vectors stay in float32: norms are computed in it.
+            return gather(w, self.mesh, kept, seen, self._dtype) if kept != REPLICATED else w
+
+        return jax.tree.map(one, weights, kept, seen)
+
+    @property
+    def _gathers_at_once(self) -> bool:
+        is_tpu = self.mesh.devices.flat[0].platform == "tpu"
+        return not is_tpu and self.whole_bytes <= GATHERED_AT_ONCE_BYTES
+
+    def _cast(self, weights: Weights) -> Weights:
+        """Matrices in the type of computation; vectors stay in float32."""
+        return jax.tree.map(lambda w, spec: w if spec == REPLICATED else w.astype(self._dtype), weights, self.specs)
+
+    def _constrained(self, x: jax.Array) -> jax.Array:
+        """Rows and positions of the residual stream where they belong."""
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, POSITIONS))
 
     def _angles(self, positions: jax.Array) -> Callable[[jax.Array], Angles]:
         """Angles of a layer that is global, or is not."""
@@ -206,31 +265,41 @@ class Model:
         local = rotary_angles(positions, head_dim=shape.head_dim, theta=shape.local_rope_theta)
         return lambda is_global: jax.tree.map(lambda a, b: jnp.where(is_global, a, b), everywhere, local)
 
-    def _attend(self, segment_ids: jax.Array) -> Attend:
+    def _attend_alone(self, segment_ids: jax.Array) -> Attend:
+        """Attention that all devices compute alike."""
         shape = self.shape
 
-        def with_window(window: int | None) -> Callable[..., jax.Array]:
-            return lambda query, key, value: blocked_attention(
-                query,
-                key,
-                value,
-                segment_ids,
-                segment_ids,
-                scale=shape.score_scale,
-                window=window,
-                softcap=shape.attention_softcap,
-            )
-
         def attend(query: jax.Array, key: jax.Array, value: jax.Array, is_global: jax.Array | bool) -> jax.Array:
+            def with_window(window: int | None) -> jax.Array:
+                return blocked_attention(
+                    query,
+                    key,
+                    value,
+                    segment_ids,
+                    segment_ids,
+                    scale=shape.score_scale,
+                    window=window,
+                    softcap=shape.attention_softcap,
+                )
+
             if len(set(shape.global_layers)) == 1:
-                return with_window(shape.window)(query, key, value)
-            return jax.lax.cond(is_global, with_window(None), with_window(shape.window), query, key, value)
+                return with_window(shape.window)
+            found: jax.Array = jax.lax.cond(is_global, lambda: with_window(None), lambda: with_window(shape.window))
+            return found
 
         return attend
 
-    def _embedded(self, outer: Weights, tokens: jax.Array) -> jax.Array:
-        x: jax.Array = outer["embedding"][tokens]
+    def _embedded(self, weights: Weights, tokens: jax.Array) -> jax.Array:
+        return self._scaled(weights["embedding"][tokens].astype(self._dtype))
+
+    def _scaled(self, x: jax.Array) -> jax.Array:
         return x * jnp.asarray(self.shape.embed_dim**0.5, x.dtype) if self.shape.scaled_embedding else x
+
+    def _logits(self, weights: Weights, x: jax.Array) -> jax.Array:
+        """Of the last position of `x` `[B, 1, D]`."""
+        normed = bound(self._norm, weights["norm"])(x)[:, 0]
+        logits = jnp.matmul(normed, self._output(weights).astype(self._dtype), preferred_element_type=jnp.float32)
+        return soft_capped(logits, self.shape.logit_softcap)
 
     @property
     def _global_layers(self) -> jax.Array:
@@ -240,15 +309,9 @@ class Model:
     def _dtype(self) -> np.dtype[Any]:
         return jnp.dtype(self.shape.compute_dtype)
 
-    def _output(self, outer: Weights) -> jax.Array:
-        output: jax.Array = outer["embedding"].T if self.shape.tie_embeddings else outer["output"]
+    def _output(self, weights: Weights) -> jax.Array:
+        output: jax.Array = weights["embedding"].T if self.shape.tie_embeddings else weights["output"]
         return output
-
-    def _divided_dim(self, path: tuple[Any, ...], parameter: nnx.Param) -> int:
-        axes = parameter.get_metadata()["axes"]
-        if path[0] == LAYERS:
-            axes = (LAYERS, *axes)
-        return divided_dim(axes, parameter.shape, self.mesh.shape[FSDP])
 
 
 def soft_capped(logits: jax.Array, cap: float | None) -> jax.Array:
@@ -256,10 +319,6 @@ def soft_capped(logits: jax.Array, cap: float | None) -> jax.Array:
     return logits if cap is None else cap * jnp.tanh(logits / cap)
 
 
-def _within_layer(divided: Weights) -> Weights:
-    """There, dimensions count without the stack."""
-    return jax.tree.map(lambda dim: max(dim - 1, WHOLE), divided)
-
-
-def _without_layers(tree: Weights) -> Weights:
-    return {name: value for name, value in tree.items() if name != LAYERS}
+def _axes(path: tuple[Any, ...], parameter: nnx.Param) -> tuple[str, ...]:
+    axes: tuple[str, ...] = parameter.get_metadata()["axes"]
+    return (LAYERS, *axes) if path[0] == LAYERS else axes

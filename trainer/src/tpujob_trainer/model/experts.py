@@ -10,6 +10,9 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from tpujob_trainer.model.partitioning import CONTEXT, EXPERT, ROW_AXES, TENSOR
 
 
 def route(x: jax.Array, router: jax.Array, chosen: int) -> tuple[jax.Array, jax.Array]:
@@ -61,3 +64,45 @@ def mix(
     # Rows behind the last expert's belong to no group; what is there must not reach the sum, not even as 0 · NaN.
     found = jnp.where(jnp.arange(len(order))[:, None] < counts.sum(), jax.lax.ragged_dot(hidden, down, counts), 0)
     return jnp.zeros_like(x).at[of_token].add(found * scales[:, None])
+
+
+def mix_over(mesh: Mesh) -> Callable[..., jax.Array]:
+    """`mix` with the experts divided over `expert`, and their width over `tensor`.
+
+    The tokens of all devices along `expert` come to each of them, meet the experts that are there, and the sums go
+    back to where the tokens are from.
+    """
+    tokens = PartitionSpec((*ROW_AXES, CONTEXT))
+    wide, narrow = PartitionSpec(EXPERT, None, TENSOR), PartitionSpec(EXPERT, TENSOR)
+
+    def over_mesh(
+        x: jax.Array,
+        weights: jax.Array,
+        indices: jax.Array,
+        gate: jax.Array,
+        up: jax.Array,
+        down: jax.Array,
+        activation: Callable[[jax.Array], jax.Array],
+    ) -> jax.Array:
+        def of_device(x: jax.Array, weights: jax.Array, indices: jax.Array, *matrices: jax.Array) -> jax.Array:
+            shards = mesh.shape[EXPERT]
+            first = jax.lax.axis_index(EXPERT) * matrices[0].shape[0]
+            if shards > 1:
+                x, weights, indices = (jax.lax.all_gather(a, EXPERT, tiled=True) for a in (x, weights, indices))
+            gate, up, down = matrices
+            found = mix(x, weights, indices, gate, up, down, activation, first=first)
+            if mesh.shape[TENSOR] > 1:
+                found = jax.lax.psum(found, TENSOR)
+            return jax.lax.psum_scatter(found, EXPERT, tiled=True) if shards > 1 else found
+
+        mapped = jax.shard_map(
+            of_device,
+            mesh=mesh,
+            in_specs=(tokens, tokens, tokens, wide, wide, narrow),
+            out_specs=tokens,
+            check_vma=False,
+        )
+        found: jax.Array = mapped(x, weights, indices, gate, up, down)
+        return found
+
+    return over_mesh

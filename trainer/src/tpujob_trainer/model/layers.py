@@ -100,8 +100,9 @@ class Attention(nnx.Module):
         key = jnp.einsum("BSD,DKH->BSKH", x, self.key[...])
         value = jnp.einsum("BSD,DKH->BSKH", x, self.value[...])
         if self.has_bias:
-            query, key = query + self.query_bias[...], key + self.key_bias[...]
-            value = value + self.value_bias[...]
+            query += self.query_bias[...].astype(x.dtype)
+            key += self.key_bias[...].astype(x.dtype)
+            value += self.value_bias[...].astype(x.dtype)
         if self.has_norms:
             query, key = self.query_norm(query), self.key_norm(key)
         return rotate(query, angles), rotate(key, angles), value

@@ -1,7 +1,7 @@
-"""The mesh: all devices of the run on the axes `data` and `fsdp`.
+"""The mesh: all devices of the run on the axes of `partitioning.AXES`.
 
-Weights are divided over `fsdp`, within a slice, where the links are fast; slices are replicas along `data`, over the
-data-centre network, which carries the gradients alone.
+Weights are divided within a slice, where the links are fast; slices are replicas, over the data-centre network, which
+carries gradients alone.
 """
 
 from __future__ import annotations
@@ -16,15 +16,21 @@ from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh
 
 from tpujob_trainer.errors import TrainerError
-from tpujob_trainer.model.partitioning import DATA, FSDP
+from tpujob_trainer.model.mesh_choice import MeshShape
+from tpujob_trainer.model.partitioning import AXES
 
 DEVICES_PER_CHIP = {"TPU v2": 2, "TPU v3": 2, "TPU7x": 2}
 """Chips that JAX shows as two devices, by device kind; others are one (v4 and v5p as megacore).
 Cloud TPU documentation, "System architecture" of each generation."""
 
 
-def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None, shape: MeshShape | None = None) -> Mesh:
     """The mesh of a run of `slices` slices; `devices` are all of the run unless given.
+
+    Args:
+        slices: how many.
+        devices: of the run.
+        shape: devices along each axis; all of a slice are `fsdp` unless given.
 
     Raises:
         TrainerError: the devices do not divide over the slices.
@@ -32,9 +38,9 @@ def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None) -> M
     devices = jax.devices() if devices is None else list(devices)
     if len(devices) % slices:
         raise TrainerError(f"JAX sees {len(devices)} devices, which do not divide over {slices} slices")
-    mesh = Mesh(_arranged(devices, slices), (DATA, FSDP), axis_types=(AxisType.Auto, AxisType.Auto))
-    assert math.prod(mesh.shape.values()) == len(devices)
-    return mesh
+    shape = shape or MeshShape(slice=slices, fsdp=len(devices) // slices)
+    assert math.prod(shape.sizes) == len(devices)
+    return Mesh(_arranged(devices, shape), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def require_devices(
@@ -66,12 +72,14 @@ def require_devices(
         raise error
 
 
-def _arranged(devices: Sequence[jax.Device], slices: int) -> np.ndarray:
-    per_slice = len(devices) // slices
-    if slices == 1:
-        return mesh_utils.create_device_mesh((1, per_slice), devices=devices)
-    if hasattr(devices[0], "slice_index") and len({device.slice_index for device in devices}) == slices:
-        return mesh_utils.create_hybrid_device_mesh((1, per_slice), (slices, 1), devices=devices)
+def _arranged(devices: Sequence[jax.Device], shape: MeshShape) -> np.ndarray:
+    inner = (1, *shape.sizes[1:])
+    if shape.slice == 1:
+        # Several shapes of a slice have no arrangement along its links; then neighbours are as JAX numbers them.
+        return mesh_utils.create_device_mesh(inner, devices=devices, allow_split_physical_axes=True)
+    if hasattr(devices[0], "slice_index") and len({device.slice_index for device in devices}) == shape.slice:
+        outer = (shape.slice, *(1,) * (len(inner) - 1))
+        return mesh_utils.create_hybrid_device_mesh(inner, outer, devices=devices, allow_split_physical_axes=True)
     # Devices that know no slices (CPU): processes are counted slice by slice, so their order is that of the slices.
     ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
-    return np.array(ordered).reshape(slices, per_slice)
+    return np.array(ordered).reshape(shape.sizes)

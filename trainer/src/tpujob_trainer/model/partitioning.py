@@ -1,103 +1,97 @@
-"""How arrays lie on the mesh, and how a device gets what it needs.
+"""How arrays lie on the mesh.
 
-- Rows of a batch are divided over all devices; each device computes on its own rows only.
-- Each weight has one dimension divided over the axis `fsdp`. A layer's weights are gathered when the layer is
-  computed; in the backward pass that becomes the scattering of the summed gradient (Zhao and others 2023, PyTorch
-  FSDP).
-- This is written out (`shard_map`) and not left to the compiler: the same exchanges happen whatever the model's size.
+- Rows of a batch are divided over `slice`, `data`, `fsdp` and `expert`, the positions of a row over `context`.
+- Each matrix has its `embed` dimension divided over `fsdp`, `expert` and `context` together; heads, mlp and experts
+  also over the axes of their own. Vectors are whole on each device.
+- A layer's matrices are gathered when the layer is computed, in the type of computation; their gradients are
+  scattered at the same place (Zhao and others 2023, PyTorch FSDP).
 
-Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp.
+Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, experts.
 """
 
 from __future__ import annotations
 
-import math
+import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+SLICE = "slice"
 DATA = "data"
 FSDP = "fsdp"
+EXPERT = "expert"
+CONTEXT = "context"
+TENSOR = "tensor"
 
-ROWS = PartitionSpec((DATA, FSDP))
-"""Rows of a batch: over all devices. What follows the first dimension is whole on each."""
+AXES = (SLICE, DATA, FSDP, EXPERT, CONTEXT, TENSOR)
+"""Of every mesh, the slowest links first."""
+
+ROW_AXES = (SLICE, DATA, FSDP, EXPERT)
+WEIGHT_AXES = (FSDP, EXPERT, CONTEXT)
+"""Over which a matrix is divided, beside the axis of its own."""
+
+ROWS = PartitionSpec(ROW_AXES)
+"""Rows of a batch. What follows the first dimension is whole."""
+
+POSITIONS = PartitionSpec(ROW_AXES, CONTEXT)
+"""Rows and their positions, as the layers see them."""
 
 REPLICATED = PartitionSpec()
 
-PREFERENCE = ("embed", "mlp", "vocab", "heads", "kv_heads")
-"""Which axis of a weight is divided over `fsdp`: the first of these whose size it divides."""
-
-WHOLE = -1
-"""Instead of a dimension: the weight is kept whole by every device."""
-
-PACKED_BYTES = 4 * 2**20
-"""Weights of a layer that are smaller are gathered as one: below this an exchange costs its latency, not its bytes."""
+_OWN_AXES = {"heads": TENSOR, "kv_heads": TENSOR, "mlp": TENSOR, "experts": EXPERT}
 
 
-def divided_dim(axes: tuple[str, ...], dims: tuple[int, ...], fsdp: int) -> int:
-    """Which dimension of a weight is divided over `fsdp`; WHOLE for vectors, and where none can be.
+def weight_spec(axes: tuple[str, ...]) -> PartitionSpec:
+    """How a weight is kept, from the names of its dimensions."""
+    return _spec(axes, is_gathered=False)
 
-    Args:
-        axes: name of each dimension of the weight.
-        dims: size of each dimension.
-        fsdp: number of devices along the axis `fsdp`.
+
+def gathered_spec(axes: tuple[str, ...]) -> PartitionSpec:
+    """How a layer sees it: divided over the axes of its own dimensions only."""
+    return _spec(axes, is_gathered=True)
+
+
+def _spec(axes: tuple[str, ...], *, is_gathered: bool) -> PartitionSpec:
+    if "embed" not in axes or len([axis for axis in axes if axis != "layers"]) == 1:
+        return REPLICATED
+    own = [_OWN_AXES.get(axis) for axis in axes]
+    rest = tuple(axis for axis in WEIGHT_AXES if axis not in own)
+    return PartitionSpec(
+        *(rest if axis == "embed" and not is_gathered else mine for axis, mine in zip(axes, own, strict=True))
+    )
+
+
+def gather(weight: jax.Array, mesh: Mesh, kept: PartitionSpec, seen: PartitionSpec, dtype: Any) -> jax.Array:
+    """The weight as a layer sees it, in the type of computation; its gradient comes back as the weight is kept.
+
+    Without the second half the sum of a gradient over devices would be whole on each of them.
     """
-    if len([axis for axis in axes if axis != "layers"]) > 1:
-        for axis in PREFERENCE:
-            if axis in axes and dims[axes.index(axis)] % fsdp == 0:
-                return axes.index(axis)
-    return WHOLE
+    return _gather(weight.astype(dtype), NamedSharding(mesh, kept), NamedSharding(mesh, seen))
 
 
-def spec_of(dim: int) -> PartitionSpec:
-    """The partition of a weight whose dimension `dim` is divided."""
-    return REPLICATED if dim == WHOLE else PartitionSpec(*(None,) * dim, FSDP)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _gather(weight: jax.Array, kept: NamedSharding, seen: NamedSharding) -> jax.Array:
+    held: jax.Array = jax.lax.with_sharding_constraint(weight, kept)
+    return jax.lax.with_sharding_constraint(held, seen)
 
 
-def gather(parts: Any, dims: Any, dtype: Any) -> Any:
-    """The weights of which each device along `fsdp` holds a part; inside `shard_map` only.
-
-    Args:
-        parts: a tree of weights, as this device holds them.
-        dims: the same tree, of the dimension that is divided; WHOLE ones are returned as they are.
-        dtype: of the result. They are cast before they travel.
-    """
-    leaves, structure = jax.tree.flatten(parts)
-    where = structure.flatten_up_to(dims)
-    devices = jax.lax.axis_size(FSDP)
-    result = list(leaves)
-    packed = []
-    for i, (leaf, dim) in enumerate(zip(leaves, where, strict=True)):
-        if dim == WHOLE:
-            continue
-        if leaf.size * devices * jnp.dtype(dtype).itemsize < PACKED_BYTES:
-            packed.append(i)
-        else:
-            result[i] = jax.lax.all_gather(leaf.astype(dtype), FSDP, axis=dim, tiled=True)
-    if packed:
-        flat = jnp.concatenate([leaves[i].astype(dtype).ravel() for i in packed])
-        rows = jax.lax.all_gather(flat, FSDP)
-        start = 0
-        for i in packed:
-            end = start + leaves[i].size
-            result[i] = _joined(rows[:, start:end].reshape(devices, *leaves[i].shape), where[i])
-            start = end
-    return jax.tree.unflatten(structure, result)
+def _gather_forward(weight: jax.Array, kept: NamedSharding, seen: NamedSharding) -> tuple[jax.Array, None]:
+    return _gather(weight, kept, seen), None
 
 
-def sum_over_devices(numbers: list[jax.Array]) -> list[jax.Array]:
-    """Each float32 array summed over all devices, in one exchange; inside `shard_map` only."""
-    flat = jax.lax.psum(jnp.concatenate([array.ravel() for array in numbers]), (DATA, FSDP))
-    ends = [0]
-    for array in numbers:
-        ends.append(ends[-1] + array.size)
-    return [flat[ends[i] : ends[i + 1]].reshape(array.shape) for i, array in enumerate(numbers)]
+def _gather_backward(kept: NamedSharding, seen: NamedSharding, _: None, gradient: jax.Array) -> tuple[jax.Array]:
+    return (jax.lax.with_sharding_constraint(gradient, kept),)
 
 
-def _joined(parts: jax.Array, dim: int) -> jax.Array:
-    """`[devices, ...]` put together along `dim` of what follows."""
-    moved = jnp.moveaxis(parts, 0, dim)
-    shape = moved.shape
-    return moved.reshape(*shape[:dim], math.prod(shape[dim : dim + 2]), *shape[dim + 2 :])
+_gather.defvjp(_gather_forward, _gather_backward)
+
+
+def is_exchange(primitive: Any) -> bool:
+    """Whether an operation changes where an array lies: what it returns is never kept for the backward pass."""
+    return str(primitive) in {"sharding_constraint", "reshard", "all_gather"}
+
+
+def save_all_but_gathered(primitive: Any, *_: Any, **__: Any) -> bool:
+    """A policy of `jax.checkpoint`: everything is kept but weights gathered from other devices."""
+    return not is_exchange(primitive)

@@ -57,10 +57,16 @@ def run(
 
 
 def _pretrain(session: Session, config: TrainerConfig) -> int:
-    mesh = build_mesh(slices=session.slices)
     config = dataclasses.replace(config, model=with_shape_read(config.model))
     tokenizer = data.load_tokenizer(config.data)
-    run = resolve(config, num_devices=mesh.size, vocabulary=tokenizer.vocab_size, platform=jax.default_backend())
+    run = resolve(
+        config,
+        num_devices=jax.device_count(),
+        vocabulary=tokenizer.vocab_size,
+        platform=jax.default_backend(),
+        slices=session.slices,
+    )
+    mesh = build_mesh(slices=session.slices, shape=run.mesh)
     prompt = prompt_tokens(run.sample, tokenizer, sequence_length=run.sequence_length) if run.sample else []
     model = Model(run.model, mesh)
     _tell(session, run, model)
@@ -118,6 +124,8 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
             device_kind=jax.devices()[0].device_kind,
             devices=mesh.size,
         ),
+        causal_fraction=training_flops_per_token(run.model, run.sequence_length, is_causal=True)
+        / training_flops_per_token(run.model, run.sequence_length),
         trackers=trackers,
     )
     hooks = make_hooks(
@@ -157,10 +165,11 @@ def _tell(session: Session, run: ResolvedConfig, model: Model) -> None:
         return
     logger.info("Configuration: %s", run.as_json())
     logger.info(
-        "Model: %.2f M parameters, %.3g FLOPs for each token; mesh %s; %d steps of %d tokens",
+        "Model: %.2f M parameters, %.3g FLOPs for each token; mesh %s (%s); %d steps of %d tokens",
         run.model.num_parameters / 1e6,
         training_flops_per_token(run.model, run.sequence_length),
-        dict(model.mesh.shape),
+        {axis: size for axis, size in model.mesh.shape.items() if size > 1},
+        run.mesh.reason,
         run.steps,
         run.tokens_per_step,
     )

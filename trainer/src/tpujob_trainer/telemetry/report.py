@@ -26,6 +26,7 @@ INITIAL: wire.Report = {
     "evaluation_step": None,
     "tokens_per_second": None,
     "mfu": None,
+    "mfu_causal": None,
     "attempt_steps": 0,
     "lost_steps": 0,
     "goodput": None,

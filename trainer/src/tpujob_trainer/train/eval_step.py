@@ -1,7 +1,7 @@
 """The loss of a batch without learning from it: a pure function of (weights, batch).
 
-Each row's loss is a number of its own, computed by one device. The host adds the rows up exactly, so that the result
-does not depend on which process held which row.
+Each row's loss is a number of its own. The host adds the rows up exactly, so that the result does not depend on which
+process held which row.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
 
 from tpujob_trainer.model.decoder import Model, Weights
-from tpujob_trainer.model.loss import cross_entropy, num_chunks
-from tpujob_trainer.model.partitioning import DATA, FSDP, REPLICATED, ROWS
-from tpujob_trainer.train.step import Batch
+from tpujob_trainer.model.loss import token_losses
+from tpujob_trainer.model.partitioning import REPLICATED, ROWS
+from tpujob_trainer.train.step import Batch, in_parts
 
 
 @jax.tree_util.register_dataclass
@@ -44,29 +45,24 @@ def make_evaluation_step(model: Model, *, parts: int = 1) -> EvaluationStep:
 
     def of_rows(weights: Weights, batch: Batch) -> jax.Array:
         hidden, output = model.hidden(weights, batch.inputs, batch.positions, batch.segment_ids)
-        rows, length = batch.inputs.shape
-        chunks = num_chunks(rows, length, model.shape.vocab_size)
+        losses = token_losses(hidden, output, batch.targets, batch.loss_mask, model.mesh, model.shape.logit_softcap)
+        return jnp.sum(losses, axis=1)
 
-        def one(hidden: jax.Array, targets: jax.Array, mask: jax.Array) -> jax.Array:
-            return cross_entropy(hidden[None], output, targets[None], mask[None], chunks=chunks)
-
-        return jax.vmap(one)(hidden, batch.targets, batch.loss_mask)
-
-    def on_device(weights: Weights, batch: Batch) -> RowLosses:
+    def step(weights: Weights, batch: Batch) -> RowLosses:
         if parts == 1:
             losses = of_rows(weights, batch)
         else:
-            split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
-            losses = jax.lax.map(lambda part: of_rows(weights, part), split).ravel()
-        tokens = jnp.sum(batch.loss_mask, axis=1, dtype=jnp.int32)
+            of_parts = jax.lax.map(lambda part: of_rows(weights, part), in_parts(batch, parts))
+            losses = of_parts.swapaxes(0, 1).ravel()
         return RowLosses(
-            losses=jax.lax.all_gather(losses, (DATA, FSDP), tiled=True),
-            tokens=jax.lax.all_gather(tokens, (DATA, FSDP), tiled=True),
-            signals=jax.lax.pmax(jnp.max(batch.signals, axis=0), (DATA, FSDP)),
+            losses=losses,
+            tokens=jnp.sum(batch.loss_mask, axis=1, dtype=jnp.int32),
+            signals=jnp.max(batch.signals, axis=0),
         )
 
-    sharded = jax.shard_map(
-        on_device, mesh=model.mesh, in_specs=(model.specs, ROWS), out_specs=REPLICATED, check_vma=False
+    jitted: EvaluationStep = jax.jit(
+        step,
+        in_shardings=(model.shardings, NamedSharding(model.mesh, ROWS)),
+        out_shardings=NamedSharding(model.mesh, REPLICATED),
     )
-    step: EvaluationStep = jax.jit(sharded)
-    return step
+    return jitted

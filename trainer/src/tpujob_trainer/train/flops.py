@@ -30,18 +30,30 @@ def utilisation(tokens_per_second: float, *, flops_per_token: float, device_kind
     return None if peak is None else tokens_per_second * flops_per_token / (peak * devices)
 
 
-def forward_flops_per_token(shape: ModelShape, sequence_length: int) -> int:
+def forward_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causal: bool = False) -> int:
     """Operations to compute one token's logits: two for each weight of a matrix product, and attention.
 
-    Attention counts every pair of positions, masked or not (Chowdhery and others 2022, PaLM, appendix B): queries
-    times keys and probabilities times values are 2 · 2 · heads · headDim operations for each of them.
+    Queries times keys and probabilities times values are 2 · 2 · heads · headDim operations for each pair of positions.
+    Of these, every one counts, masked or not (Chowdhery and others 2022, PaLM, appendix B); or, if `is_causal`, only
+    what a row of one document needs, as MaxText counts.
     """
     projections = 2 * shape.embed_dim * shape.head_dim * (shape.heads + shape.kv_heads)
-    layer = 2 * (projections + 3 * shape.embed_dim * shape.mlp_dim)
-    attention = 4 * sequence_length * shape.heads * shape.head_dim
-    return shape.layers * (layer + attention) + 2 * shape.embed_dim * shape.vocab_size
+    mlp = 3 * shape.embed_dim * shape.mlp_dim
+    if shape.experts:
+        mlp = mlp * shape.experts_per_token + shape.embed_dim * shape.experts
+    seen = sum(_pairs(shape, sequence_length, is_global, is_causal) for is_global in shape.global_layers)
+    attention = int(4 * shape.heads * shape.head_dim * seen)
+    return shape.layers * 2 * (projections + mlp) + attention + 2 * shape.embed_dim * shape.vocab_size
 
 
-def training_flops_per_token(shape: ModelShape, sequence_length: int) -> int:
+def training_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causal: bool = False) -> int:
     """Operations to learn from one token: the backward pass is twice the forward one. Recomputation is not counted."""
-    return 3 * forward_flops_per_token(shape, sequence_length)
+    return 3 * forward_flops_per_token(shape, sequence_length, is_causal=is_causal)
+
+
+def _pairs(shape: ModelShape, length: int, is_global: bool, is_causal: bool) -> float:
+    """Positions that a position of a layer sees, on average."""
+    if not is_causal or not length:
+        return length
+    window = length if is_global or shape.window is None else min(shape.window, length)
+    return window - window * (window - 1) / (2 * length)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jax.sharding import NamedSharding
 
 from tpujob_trainer.config.schema import BLOCK, SampleConfig
 from tpujob_trainer.data import Tokenizer
@@ -16,8 +16,8 @@ from tpujob_trainer.model.layers import Past
 from tpujob_trainer.model.partitioning import REPLICATED
 
 GATHERED_ONCE_BYTES = 2**28
-"""Weights that take no more are gathered once for a text, larger ones layer by layer for each token: of these a device
-may have no room for the whole."""
+"""Weights that take no more are gathered once for a text. Larger ones stay where they are, and for each token it is
+activations that travel."""
 
 
 def prompt_tokens(config: SampleConfig, tokenizer: Tokenizer, *, sequence_length: int) -> list[int]:
@@ -42,35 +42,34 @@ def prompt_tokens(config: SampleConfig, tokenizer: Tokenizer, *, sequence_length
 def make_sampler(model: Model, *, prompt: list[int], config: SampleConfig, seed: int) -> Callable[[Weights], jax.Array]:
     """The jitted function from weights to the tokens that follow the prompt, int32 `[tokens]`, whole everywhere.
 
-    One token after the other goes through the model, those of the prompt, too, and leaves what later ones see of it.
-    All devices compute the same.
+    The prompt goes through the model at once, then one token after the other, and each leaves what later ones see of
+    it. All devices compute the same.
     """
     length = len(prompt) + config.tokens
-    begun = np.zeros((1, length), np.int32)
-    begun[:, : len(prompt)] = prompt
-    are_whole = model.whole_bytes <= GATHERED_ONCE_BYTES
+
+    def chosen(logits: jax.Array, at: jax.Array | int) -> jax.Array:
+        """The token at a position, from the logits before it."""
+        if config.temperature == 0:
+            return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        key = jax.random.fold_in(jax.random.key(seed, impl="rbg"), at)  # compiles in no time
+        return jax.random.categorical(key, logits / config.temperature, axis=-1).astype(jnp.int32)
 
     def write(weights: Weights) -> jax.Array:
-        if are_whole:
+        if model.whole_bytes <= GATHERED_ONCE_BYTES:
             weights = model.whole(weights)
+        logits, past = model.prefill(weights, jnp.asarray([prompt], jnp.int32), length)
+        first = chosen(logits, len(prompt))
 
-        def one(at: jax.Array, state: tuple[jax.Array, Past]) -> tuple[jax.Array, Past]:
-            tokens, past = state
-            logits, past = model.next(weights, tokens[:, at], at, past, are_whole=are_whole)
-            if config.temperature == 0:
-                chosen = jnp.argmax(logits, axis=-1)
-            else:
-                key = jax.random.fold_in(jax.random.key(seed, impl="rbg"), at + 1)  # compiles in no time
-                chosen = jax.random.categorical(key, logits / config.temperature, axis=-1)
-            following = jnp.where(at + 1 < len(prompt), tokens[:, at + 1], chosen.astype(jnp.int32))
-            return tokens.at[:, at + 1].set(following), past
+        def one(carry: tuple[jax.Array, Past], at: jax.Array) -> tuple[tuple[jax.Array, Past], jax.Array]:
+            token, past = carry
+            logits, past = model.next(weights, token, at, past)
+            following = chosen(logits, at + 1)
+            return (following, past), following
 
-        tokens, _ = jax.lax.fori_loop(0, length - 1, one, (jnp.asarray(begun), model.no_past(1, length)))
-        return tokens[0, len(prompt) :]
+        _, rest = jax.lax.scan(one, (first, past), jnp.arange(len(prompt), length - 1))
+        return jnp.concatenate([first, rest[:, 0]])
 
-    return jax.jit(
-        jax.shard_map(write, mesh=model.mesh, in_specs=(model.specs,), out_specs=REPLICATED, check_vma=False)
-    )
+    return jax.jit(write, in_shardings=(model.shardings,), out_shardings=NamedSharding(model.mesh, REPLICATED))
 
 
 def until_end(tokens: list[int], eos: int) -> list[int]:

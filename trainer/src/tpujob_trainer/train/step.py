@@ -1,7 +1,7 @@
 """The train step: a pure function of (state, batch). No clock, no process, no input or output.
 
-Each device computes the gradient of its own rows' loss (`shard_map`). Exchanged are: the weights of one layer at a
-time, their gradients, one vector of sums, the norm, and the signals.
+It is written for whole arrays; how they are divided, `partitioning` says, and the compiler adds the exchanges. An
+optimizer sees whole arrays, too.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.decoder import Model, Weights
-from tpujob_trainer.model.loss import cross_entropy, num_chunks
-from tpujob_trainer.model.partitioning import DATA, FSDP, REPLICATED, ROWS, WHOLE, sum_over_devices
+from tpujob_trainer.model.loss import cross_entropy
+from tpujob_trainer.model.partitioning import REPLICATED, ROWS
 from tpujob_trainer.train.step_flags import COLUMNS
 
 
@@ -68,20 +68,28 @@ class StepMetrics:
 
 
 def state_specs(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
-    """How every array of the state is divided: moments as their weights, counters not at all."""
-    structure = jax.tree.structure(model.abstract_weights)
+    """How every array of the state is divided: moments as the weights they belong to, everything else not at all."""
+    leaves, structure = jax.tree.flatten_with_path(model.abstract_weights)
+    of_weights = {
+        _names(path): (leaf.shape, spec)
+        for (path, leaf), spec in zip(leaves, structure.flatten_up_to(model.specs), strict=True)
+    }
 
-    def is_like_weights(node: Any) -> bool:
-        return jax.tree.structure(node) == structure
+    def spec_of(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> PartitionSpec:
+        names = _names(path)
+        for start in range(len(names)):
+            shape, spec = of_weights.get(names[start:], (None, REPLICATED))
+            if shape == leaf.shape:
+                return spec
+        return REPLICATED
 
     moments = jax.eval_shape(optimizer.init, model.abstract_weights)
-    return TrainState(
-        step=REPLICATED,
-        weights=model.specs,
-        optimizer=jax.tree.map(
-            lambda node: model.specs if is_like_weights(node) else REPLICATED, moments, is_leaf=is_like_weights
-        ),
-    )
+    return TrainState(step=REPLICATED, weights=model.specs, optimizer=jax.tree.map_with_path(spec_of, moments))
+
+
+def _names(path: tuple[Any, ...]) -> tuple[str, ...]:
+    """Keys of dictionaries alone: what stands around them in an optimizer's state has no such names."""
+    return tuple(part.key for part in path if isinstance(part, jax.tree_util.DictKey))
 
 
 def state_shardings(model: Model, optimizer: optax.GradientTransformation) -> TrainState:
@@ -154,18 +162,17 @@ def make_train_step(
 
     Args:
         model: whose weights are trained.
-        optimizer: of one device's parts: it must not look at more than one number at a time.
+        optimizer: of whole arrays.
         schedule: learning rate by step, for the metrics; the same as in the optimizer.
         clip_norm: gradients of a larger global norm are scaled down to it.
         gradient_accumulation: in how many parts, one after the other, the gradient of a batch is computed.
     """
 
-    def on_device(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         loss, gradients = _gradients(model, state.weights, batch, gradient_accumulation)
-        count = jnp.sum(batch.loss_mask).astype(jnp.float32)
-        loss, count, gradients = _summed(model, loss, count, gradients)
-        scale = 1.0 / jnp.maximum(count, 1.0)
-        norm = _global_norm(model, gradients) * scale
+        count = jnp.sum(batch.loss_mask, dtype=jnp.int32)
+        scale = 1.0 / jnp.maximum(count, 1).astype(jnp.float32)
+        norm = optax.tree.norm(gradients) * scale
         scale_clipped = scale * jnp.minimum(1.0, clip_norm / jnp.maximum(norm, 1e-30))
         gradients = jax.tree.map(lambda gradient: gradient * scale_clipped, gradients)
         updates, moments = optimizer.update(gradients, state.optimizer, state.weights)
@@ -176,44 +183,37 @@ def make_train_step(
             loss=loss * scale,
             gradient_norm=norm,
             learning_rate=jnp.asarray(schedule(state.step), jnp.float32),
-            tokens=count.astype(jnp.int32),
-            signals=jax.lax.pmax(jnp.max(batch.signals, axis=0), (DATA, FSDP)),
+            tokens=count,
+            signals=jnp.max(batch.signals, axis=0),
         )
         after = TrainState(
             state.step + 1, _chosen(is_taken, weights, state.weights), _chosen(is_taken, moments, state.optimizer)
         )
         return after, metrics
 
-    specs = state_specs(model, optimizer)
-    sharded = jax.shard_map(
-        on_device,
-        mesh=model.mesh,
-        in_specs=(specs, ROWS),
-        out_specs=(specs, REPLICATED),
-        check_vma=False,  # sums over devices are written out here, none is to be added
+    of_state, of_batch = state_shardings(model, optimizer), NamedSharding(model.mesh, ROWS)
+    jitted: TrainStep = jax.jit(
+        step,
+        donate_argnums=0,
+        in_shardings=(of_state, of_batch),
+        out_shardings=(of_state, NamedSharding(model.mesh, REPLICATED)),
     )
-    step: TrainStep = jax.jit(sharded, donate_argnums=0)
-    return step
+    return jitted
 
 
 def make_finite_check(model: Model) -> Callable[[Weights], jax.Array]:
     """The jitted function from weights to whether all of them are finite, whole on every process."""
 
-    def on_device(weights: Weights) -> jax.Array:
-        are_finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(weights)])
-        return jax.lax.pmin(jnp.all(are_finite).astype(jnp.int32), (DATA, FSDP)) == 1
+    def are_finite(weights: Weights) -> jax.Array:
+        return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(weights)]))
 
-    return jax.jit(
-        jax.shard_map(on_device, mesh=model.mesh, in_specs=(model.specs,), out_specs=REPLICATED, check_vma=False)
-    )
+    return jax.jit(are_finite, out_shardings=NamedSharding(model.mesh, REPLICATED))
 
 
 def loss_sum(model: Model, weights: Weights, batch: Batch) -> jax.Array:
-    """The sum of the loss over the positions of this device that count, float32; inside `shard_map` only."""
-    rows, length = batch.inputs.shape
+    """The sum of the loss over the positions that count, float32."""
     hidden, output = model.hidden(weights, batch.inputs, batch.positions, batch.segment_ids)
-    chunks = num_chunks(rows, length, model.shape.vocab_size)
-    return cross_entropy(hidden, output, batch.targets, batch.loss_mask, chunks=chunks)
+    return cross_entropy(hidden, output, batch.targets, batch.loss_mask, model.mesh, model.shape.logit_softcap)
 
 
 def _chosen(is_taken: jax.Array, new: Any, old: Any) -> Any:
@@ -226,7 +226,7 @@ def _chosen(is_taken: jax.Array, new: Any, old: Any) -> Any:
 
 
 def _gradients(model: Model, weights: Weights, batch: Batch, parts: int) -> tuple[jax.Array, Weights]:
-    """Sum of the loss over this device's rows, and its gradient: of divided weights already summed over `fsdp`."""
+    """Sum of the loss over all rows, and its gradient, divided as the weights are."""
     value_and_grad = jax.value_and_grad(lambda weights, batch: loss_sum(model, weights, batch))
     if parts == 1:
         loss, gradients = value_and_grad(weights, batch)
@@ -236,31 +236,10 @@ def _gradients(model: Model, weights: Weights, batch: Batch, parts: int) -> tupl
         return jax.tree.map(jnp.add, carry, value_and_grad(weights, part)), None
 
     zero = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, weights))
-    # Rows stay on their device: each one cuts what it holds.
-    split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
-    (loss, gradients), _ = jax.lax.scan(add, zero, split)
+    (loss, gradients), _ = jax.lax.scan(add, zero, in_parts(batch, parts))
     return loss, gradients
 
 
-def _summed(
-    model: Model, loss: jax.Array, count: jax.Array, gradients: Weights
-) -> tuple[jax.Array, jax.Array, Weights]:
-    """All of them summed over all devices; the count is exact up to 2^24."""
-    leaves, structure = jax.tree.flatten(gradients)
-    dims = structure.flatten_up_to(model.divided)
-    whole = [i for i, dim in enumerate(dims) if dim == WHOLE]
-    loss, count, *sums = sum_over_devices([loss, count, *(leaves[i] for i in whole)])
-    if model.mesh.shape[DATA] > 1:
-        leaves = [leaf if dim == WHOLE else jax.lax.psum(leaf, DATA) for leaf, dim in zip(leaves, dims, strict=True)]
-    for i, leaf in zip(whole, sums, strict=True):
-        leaves[i] = leaf
-    return loss, count, jax.tree.unflatten(structure, leaves)
-
-
-def _global_norm(model: Model, gradients: Weights) -> jax.Array:
-    leaves, structure = jax.tree.flatten(gradients)
-    dims = structure.flatten_up_to(model.divided)
-    squares = [jnp.sum(jnp.square(leaf)) for leaf in leaves]
-    divided = sum((square for square, dim in zip(squares, dims, strict=True) if dim != WHOLE), jnp.zeros(()))
-    whole = sum((square for square, dim in zip(squares, dims, strict=True) if dim == WHOLE), jnp.zeros(()))
-    return jnp.sqrt(jax.lax.psum(divided, FSDP) + whole)
+def in_parts(batch: Batch, parts: int) -> Batch:
+    """The batch with a first dimension of so many parts; each device cuts what it holds, so that no row moves."""
+    return jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)

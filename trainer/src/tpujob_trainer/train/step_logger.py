@@ -64,6 +64,7 @@ class Progress:
         log_every_steps: int,
         is_lead: bool,
         mfu: Callable[[float], float | None] = lambda tokens_per_second: None,
+        causal_fraction: float = 1.0,
         trackers: Trackers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -73,6 +74,7 @@ class Progress:
         self._every = log_every_steps
         self._is_lead = is_lead
         self._mfu = mfu
+        self._causal_fraction = causal_fraction  # of the operations that `mfu` counts
         self._trackers = trackers or Trackers()
         self._attempt_steps = 0
         self._clock = clock
@@ -145,8 +147,9 @@ class Progress:
         seconds = now - self._window_began
         speed = self._window_tokens / seconds if self._window_tokens and seconds > 0 else None
         mfu = None if speed is None else self._mfu(speed)
+        causal = None if mfu is None else mfu * self._causal_fraction
         if speed is not None:
-            self._report.update(tokens_per_second=speed, mfu=mfu)
+            self._report.update(tokens_per_second=speed, mfu=mfu, mfu_causal=causal)
         if self._is_lead:
             logger.info(
                 "Step %d of %d: loss %.4f, gradient norm %.3f, learning rate %.3g, %.0f tokens/s%s",
@@ -156,7 +159,7 @@ class Progress:
                 result.gradient_norm,
                 result.learning_rate,
                 speed or 0.0,
-                "" if mfu is None else f", MFU {mfu:.1%}",
+                "" if mfu is None else f", MFU {mfu:.1%} ({causal:.1%} with causal attention)",
             )
         told = {
             "train/loss": result.loss,
@@ -164,6 +167,7 @@ class Progress:
             "train/learning_rate": result.learning_rate,
             "train/tokens_per_second": speed,
             "train/mfu": mfu,
+            "train/mfu_causal": causal,
         }
         self._trackers.scalars(result.step, {name: value for name, value in told.items() if value is not None})
         self._window_began, self._window_tokens = now, 0

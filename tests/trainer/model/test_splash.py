@@ -1,0 +1,42 @@
+"""The TPU's kernel, computed by XLA here, against attention in blocks."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tpujob_trainer.model.attention import make_attend
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh_choice import MeshShape
+from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.splash import is_possible
+
+SHAPE = ModelShape(layers=1, embed_dim=256, heads=4, kv_heads=2, head_dim=128, mlp_dim=8, vocab_size=8)
+LENGTH = 256
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"window": 100}, {"attention_softcap": 5.0}], ids=["plain", "window", "soft cap"]
+)
+def test_kernel_equals_blocks(changes: dict) -> None:
+    shape = dataclasses.replace(SHAPE, **changes)
+    mesh = build_mesh(slices=1, devices=jax.devices()[:2], shape=MeshShape(tensor=2))
+    rng = np.random.default_rng(0)
+    query, key, value = (rng.normal(size=(1, LENGTH, heads, 128)).astype(np.float32) for heads in (4, 2, 2))
+    segments = jnp.asarray(np.arange(LENGTH) >= 90, jnp.int32)[None]
+
+    def of(interpreted: bool):
+        attend = make_attend(shape, mesh, segments, is_interpreted=interpreted)
+        return jax.jit(jax.value_and_grad(lambda q, k, v: jnp.sum(jnp.sin(attend(q, k, v, False))), argnums=(0, 1, 2)))
+
+    found, told = of(True)(query, key, value), of(False)(query, key, value)
+    # Sums of 1e5 terms are compared relatively.
+    np.testing.assert_allclose(found[0], told[0], rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found[1], told[1])
+
+
+@pytest.mark.parametrize(("length", "width", "possible"), [(2048, 128, True), (200, 128, False), (2048, 24, False)])
+def test_kernel_has_no_blocks_for_odd_lengths(length: int, width: int, possible: bool) -> None:
+    assert is_possible(length, width) == possible

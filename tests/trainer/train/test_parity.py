@@ -1,0 +1,85 @@
+"""Fifty steps have the losses of the release before, whatever the mesh."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from tpujob_trainer.config.schema import OptimizerConfig
+from tpujob_trainer.model import decoder
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh_choice import MeshShape
+from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
+from tpujob_trainer.train.step import Batch, init_state, make_train_step
+from tpujob_trainer.train.step_flags import StepFlags
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+SHAPE = ModelShape(layers=2, embed_dim=32, heads=4, kv_heads=2, head_dim=8, mlp_dim=64, vocab_size=64)
+EXPERTS = dataclasses.replace(SHAPE, experts=4, experts_per_token=2)
+ROWS, LENGTH, STEPS = 8, 16, 50
+TOLERANCE = 1e-4
+"""Of losses between 4.2 and 1.1, float32: sums in another order, amplified by fifty steps."""
+
+MESHES = {
+    "one device": MeshShape(),
+    "fsdp 8": MeshShape(fsdp=8),
+    "fsdp 4, tensor 2": MeshShape(fsdp=4, tensor=2),
+    "data 2, fsdp 2, context 2": MeshShape(data=2, fsdp=2, context=2),
+    "2 slices, fsdp 4": MeshShape(slice=2, fsdp=4),
+}
+
+
+def batch(step: int) -> Batch:
+    """Counting modulo 61, from a random start with a random stride; two documents in a row."""
+    rng = np.random.default_rng(step)
+    start, stride = rng.integers(0, 61, (ROWS, 1)), rng.integers(1, 4, (ROWS, 1))
+    ids = ((start + stride * np.arange(LENGTH + 1)) % 61).astype(np.int32)
+    first = LENGTH // 2 + 2
+    segments = np.ones((ROWS, LENGTH), np.int32)
+    segments[:, first:] = 2
+    positions = np.concatenate([np.arange(first), np.arange(LENGTH - first)]).astype(np.int32)
+    return Batch(
+        inputs=ids[:, :-1],
+        targets=ids[:, 1:],
+        segment_ids=segments,
+        positions=np.tile(positions, (ROWS, 1)),
+        loss_mask=np.tile(np.arange(LENGTH) != first - 1, (ROWS, 1)),
+        signals=np.tile(StepFlags().pack(), (ROWS, 1)),
+    )
+
+
+def losses(shape: ModelShape, mesh: MeshShape) -> list[float]:
+    devices = jax.devices()[: int(np.prod(mesh.sizes))]
+    model = Model(shape, build_mesh(slices=mesh.slice, devices=devices, shape=mesh))
+    config = OptimizerConfig(learning_rate=1e-2, warmup_steps=5)
+    schedule = make_schedule(config, steps=STEPS)
+    optimizer = make_optimizer(config, schedule)
+    step = make_train_step(model, optimizer, schedule, clip_norm=1.0)
+    state = init_state(model, optimizer, 0)
+    found = []
+    for number in range(STEPS):
+        state, metrics = step(state, batch(number))
+        found.append(float(metrics.loss))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mesh", "gathered"), [*((mesh, "at once") for mesh in MESHES), ("fsdp 4, tensor 2", "layer by layer")]
+)
+def test_losses_are_those_of_the_release_before(mesh: str, gathered: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if gathered == "layer by layer":
+        monkeypatch.setattr(decoder, "GATHERED_AT_ONCE_BYTES", 0)
+    told = json.loads((Path(__file__).parent / "losses_0_1.json").read_text())
+    np.testing.assert_allclose(losses(SHAPE, MESHES[mesh]), told, atol=TOLERANCE, rtol=0)
+
+
+def test_divided_experts_learn_as_one_device_does() -> None:
+    alone = losses(EXPERTS, MeshShape())
+    np.testing.assert_allclose(losses(EXPERTS, MeshShape(expert=4, fsdp=2)), alone, atol=TOLERANCE, rtol=0)
+    assert alone[-1] < alone[0] - 1

@@ -1,0 +1,106 @@
+"""Attention over the mesh: each device has its rows, its heads and its part of the positions.
+
+Keys and values of a row are gathered over `context`; queries stay. On TPU by the splash kernel, elsewhere in blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tpujob_trainer.model import splash
+from tpujob_trainer.model.blocked_attention import blocked_attention
+from tpujob_trainer.model.layers import Attend
+from tpujob_trainer.model.partitioning import CONTEXT, POSITIONS, ROW_AXES, TENSOR
+from tpujob_trainer.model.shape import ModelShape
+
+HEADS = PartitionSpec(ROW_AXES, CONTEXT, TENSOR)
+"""`[B, S, heads, H]`"""
+
+
+def make_attend(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, *, is_interpreted: bool = False) -> Attend:
+    """Attention for every layer of a batch.
+
+    Args:
+        shape: of the model.
+        mesh: over which rows, positions and heads are divided.
+        segment_ids: int32 `[B, S]`; a position sees earlier ones of its own segment.
+        is_interpreted: the TPU's kernel on other devices, for tests.
+    """
+    length = segment_ids.shape[1]
+    device = mesh.devices.flat[0]
+    is_tpu = device.platform == "tpu" or is_interpreted
+    if is_tpu and splash.is_possible(length // mesh.shape[CONTEXT], shape.head_dim):
+
+        def with_window(window: int | None) -> Callable[..., jax.Array]:
+            return _by_kernel(shape, mesh, segment_ids, window, is_interpreted)
+    else:
+
+        def with_window(window: int | None) -> Callable[..., jax.Array]:
+            return _in_blocks(shape, mesh, segment_ids, window)
+
+    def attend(query: jax.Array, key: jax.Array, value: jax.Array, is_global: jax.Array | bool) -> jax.Array:
+        if len(set(shape.global_layers)) == 1:
+            return with_window(shape.window)(query, key, value)
+        found: jax.Array = jax.lax.cond(is_global, with_window(None), with_window(shape.window), query, key, value)
+        return found
+
+    return attend
+
+
+def _by_kernel(
+    shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, window: int | None, is_interpreted: bool
+) -> Callable[..., jax.Array]:
+    length = segment_ids.shape[1]
+    kernel, spec = splash.make_kernel(
+        heads=shape.heads,
+        length=length,
+        device_kind=mesh.devices.flat[0].device_kind,
+        window=None if window is None or window >= length else window,
+        softcap=shape.attention_softcap,
+        sharding=NamedSharding(mesh, PartitionSpec(TENSOR, CONTEXT)),
+        head_shards=mesh.shape[TENSOR],
+        length_shards=mesh.shape[CONTEXT],
+        is_interpreted=is_interpreted,
+    )
+
+    def of_device(kernel: Any, query: Any, key: Any, value: Any, segments: Any) -> jax.Array:
+        keys, values, of_keys = _whole_rows(mesh, key, value, segments)
+        return splash.apply(kernel, query, keys, values, segments, of_keys, shape.score_scale)
+
+    mapped = jax.shard_map(
+        of_device, mesh=mesh, in_specs=(spec, HEADS, HEADS, HEADS, POSITIONS), out_specs=HEADS, check_vma=False
+    )
+    return lambda query, key, value: mapped(kernel, query, key, value, segment_ids)
+
+
+def _in_blocks(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, window: int | None) -> Callable[..., jax.Array]:
+    def of_device(query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array) -> jax.Array:
+        keys, values, of_keys = _whole_rows(mesh, key, value, segments)
+        first = 0 if mesh.shape[CONTEXT] == 1 else jax.lax.axis_index(CONTEXT) * query.shape[1]
+        return blocked_attention(
+            query,
+            keys,
+            values,
+            segments,
+            of_keys,
+            scale=shape.score_scale,
+            first=first,
+            window=window,
+            softcap=shape.attention_softcap,
+        )
+
+    mapped = jax.shard_map(
+        of_device, mesh=mesh, in_specs=(HEADS, HEADS, HEADS, POSITIONS), out_specs=HEADS, check_vma=False
+    )
+    return lambda query, key, value: mapped(query, key, value, segment_ids)
+
+
+def _whole_rows(mesh: Mesh, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """All positions of the rows of this device."""
+    if mesh.shape[CONTEXT] == 1:
+        return arrays
+    return tuple(jax.lax.all_gather(array, CONTEXT, axis=1, tiled=True) for array in arrays)

@@ -1,0 +1,102 @@
+"""Attention on TPU by JAX's splash kernel.
+
+Blocks that a mask hides are not computed, and scores never leave the chip's own memory
+(jax-ml/jax:jax/experimental/pallas/ops/tpu/splash_attention).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+from jax.sharding import NamedSharding
+
+LANES = 128
+"""Block sizes and lengths are multiples of it."""
+
+BLOCKS = {"TPU v6 lite": 1024, "TPU7x": 1024}
+"""Positions of a block, by device kind; a third faster with 1024 on v6e (apple/axlearn#958)."""
+
+DEFAULT_BLOCK = 512
+
+
+def is_possible(length: int, head_dim: int) -> bool:
+    """Whether the kernel has blocks for this length, and registers for this width."""
+    return length % LANES == 0 and head_dim % 64 == 0
+
+
+def make_kernel(
+    *,
+    heads: int,
+    length: int,
+    device_kind: str,
+    window: int | None = None,
+    softcap: float | None = None,
+    sharding: NamedSharding | None = None,
+    head_shards: int = 1,
+    length_shards: int = 1,
+    is_interpreted: bool = False,
+) -> tuple[Any, Any]:
+    """The causal kernel of one row, and its `shard_map` specification.
+
+    It takes queries `[N, S, H]`, already scaled, keys and values `[K, T, H]`, and `segment_ids`.
+
+    Args:
+        heads: N, of all devices.
+        length: positions of a row, over all devices; a multiple of LANES.
+        device_kind: JAX's word.
+        window: keys that a query sees, its own included; None: all before it.
+        softcap: scores s become cap · tanh(s / cap).
+        sharding: over heads and query positions; None: on one device.
+        head_shards: devices over which heads are divided.
+        length_shards: devices over which query positions are divided.
+        is_interpreted: computed by XLA, for tests without a TPU.
+    """
+    of_device = length // length_shards
+    block = min(BLOCKS.get(device_kind, DEFAULT_BLOCK), of_device)
+    while of_device % block:
+        block -= LANES
+    sizes = kernels.BlockSizes(
+        block_q=block,
+        block_kv=block,
+        block_kv_compute=block,
+        block_q_dkv=block,
+        block_kv_dkv=block,
+        block_kv_dkv_compute=block,
+        block_q_dq=block,
+        block_kv_dq=block,
+    )
+    mask: Any = masks.CausalMask((length, length), shard_count=length_shards)
+    if window is not None:
+        mask = masks.LocalMask((length, length), (window - 1, 0), 0, shard_count=length_shards)
+    kernel = kernels.make_splash_mha(
+        mask=masks.MultiHeadMask([mask] * heads),
+        block_sizes=sizes,
+        attn_logits_soft_cap=softcap,
+        head_shards=head_shards,
+        q_seq_shards=length_shards,
+        interpret=is_interpreted,
+    )
+    return kernel, None if sharding is None else kernel.manual_sharding_spec(sharding)
+
+
+def apply(
+    kernel: Any,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    query_segments: jax.Array,
+    key_segments: jax.Array,
+    scale: float,
+) -> jax.Array:
+    """`[B, S, N, H]`, from queries of this form, keys and values `[B, T, K, H]` and segments `[B, S]`, `[B, T]`."""
+
+    def of_row(q: jax.Array, k: jax.Array, v: jax.Array, q_ids: jax.Array, kv_ids: jax.Array) -> jax.Array:
+        found: jax.Array = kernel(q, k, v, segment_ids=kernels.SegmentIds(q_ids, kv_ids))
+        return found
+
+    heads_first = [x.swapaxes(1, 2) for x in (query * scale, key, value)]
+    seen: jax.Array = jax.vmap(of_row)(*heads_first, query_segments, key_segments)
+    return seen.swapaxes(1, 2).astype(query.dtype)
