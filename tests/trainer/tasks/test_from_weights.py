@@ -47,7 +47,7 @@ def loss_of_transformers(name: str) -> float:
     return float(np.mean(losses))
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2"])
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
 def test_the_first_loss_is_that_of_the_weights(folder, tmp_path, name):
     code, left = run(folder, tmp_path / "checkpoints", **changes(folder, name))
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -15,6 +17,21 @@ from tpujob_trainer.train.optimizer import is_decayed, make_optimizer, make_sche
 def test_the_rate_rises_then_falls(step: int, rate: float) -> None:
     schedule = make_schedule(OptimizerConfig(learning_rate=1.0, warmup_steps=4), steps=104)
     assert float(schedule(step)) == pytest.approx(rate, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ("cosine", {4: 1.0, 54: 0.55, 104: 0.1}),
+        ("linear", {4: 1.0, 54: 0.55, 104: 0.1}),
+        ("wsd", {4: 1.0, 83: 1.0, 93: 0.571, 104: 0.1, 200: 0.1}),
+        ("constant", {4: 1.0, 104: 1.0}),
+    ],
+)
+def test_the_rate_falls_as_the_schedule_says(schedule: Any, rates: dict[int, float]) -> None:
+    config = OptimizerConfig(learning_rate=1.0, warmup_steps=4, schedule=schedule)
+    found = make_schedule(config, steps=104)
+    assert {step: float(found(step)) for step in rates} == pytest.approx(rates, abs=2e-3)
 
 
 def test_without_warmup_the_first_step_has_the_peak() -> None:

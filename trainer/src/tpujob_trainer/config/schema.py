@@ -26,7 +26,20 @@ BLOCK = "spec.trainer"
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW with a linear warm-up and a cosine decay."""
+    """The optimizer, and the learning rate over the run: a linear warm-up, and a decay."""
+
+    name: Literal["adamw", "lion", "adafactor", "muon"] = "adamw"
+    """adamw (two moments), lion (one moment; wants a third of the learning rate or less), adafactor (a row and a
+    column for each matrix), or muon (one moment, orthogonalised updates of the layers' matrices; embeddings, norms
+    and the output by adamw)."""
+    schedule: Literal["cosine", "linear", "wsd", "constant"] = "cosine"
+    """How the learning rate falls after the warm-up: in a half cosine, in a line, not until decayFraction of the
+    steps are left and then in a line (wsd), or not at all."""
+    decay_fraction: Annotated[float, Range(0.001, 1)] = 0.2
+    """Part of the steps in which a wsd schedule falls, at the end."""
+    ema_decay: Annotated[float, Range(0.1, 0.999999)] | None = None
+    """Keep a running average of the weights that takes 1 - emaDecay of the new ones at each step; saved with the
+    checkpoint, as large as the weights. Default: none."""
 
     learning_rate: Annotated[float, Range(1e-9, 10)] | None = None
     """Peak learning rate. Default: the preset's, else 3e-4."""

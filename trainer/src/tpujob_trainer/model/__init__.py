@@ -8,6 +8,8 @@
 - `families/`: What tells one decoder from another, one file each.
 - `layers`: The parts of a decoder layer. Arrays: B rows, S positions, D embed, N query heads, K key heads, H head
   width, F mlp.
+- `lora`: Low-rank adapters: the weights stay as they are, and beside each chosen matrix a product of two thin ones is
+  trained.
 - `loss`: Cross-entropy over the mesh, a chunk of tokens at a time.
 - `mesh`: The mesh: all devices of the run on the axes of `partitioning.AXES`.
 - `mesh_choice`: How many devices each axis has: chosen for a model and a slice, or checked.

@@ -1,13 +1,22 @@
-"""AdamW with a linear warm-up and a cosine decay, on the plain tree of weights."""
+"""Optimizers and schedules of the learning rate, on the plain tree of whole weights."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from tpujob_trainer.config.schema import OptimizerConfig
+from tpujob_trainer.model.lora import is_adapter
+
+MUON_RMS = 0.2
+"""Root mean square of a Muon update before the learning rate, about that of AdamW's, so that one learning rate and one
+decay fit both (Liu and others 2025, Muon is Scalable for LLM Training, section 2.2)."""
+
+_REDUCED = {"query": 1, "key": 1, "value": 1, "out": 2, "gate": 1, "up": 1, "down": 1}
+"""How many dimensions of a layer's matrix, behind its stack, are summed over; those after them are its output."""
 
 
 def make_schedule(config: OptimizerConfig, *, steps: int) -> optax.Schedule:
@@ -18,9 +27,7 @@ def make_schedule(config: OptimizerConfig, *, steps: int) -> optax.Schedule:
     assert config.learning_rate is not None
     assert config.warmup_steps is not None
     peak = config.learning_rate
-    decay = optax.cosine_decay_schedule(
-        peak, max(steps - config.warmup_steps, 1), alpha=config.final_learning_rate_fraction
-    )
+    decay = _decay(config, peak, max(steps - config.warmup_steps, 1), steps)
     if not config.warmup_steps:
         return decay
     # One more than warmup_steps pieces, so that the first step already learns something.
@@ -28,16 +35,100 @@ def make_schedule(config: OptimizerConfig, *, steps: int) -> optax.Schedule:
     return optax.join_schedules([warmup, decay], [config.warmup_steps])
 
 
+def _decay(config: OptimizerConfig, peak: float, left: int, steps: int) -> optax.Schedule:
+    end = peak * config.final_learning_rate_fraction
+    if config.schedule == "constant":
+        return optax.constant_schedule(peak)
+    if config.schedule == "linear":
+        return optax.linear_schedule(peak, end, left)
+    if config.schedule == "wsd":
+        falling = min(left, max(1, round(config.decay_fraction * steps)))
+        return optax.linear_schedule(peak, end, falling, transition_begin=left - falling)
+    return optax.cosine_decay_schedule(peak, left, alpha=config.final_learning_rate_fraction)
+
+
 def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    """The optimizer; norms (`scale`) are not decayed. Gradients are clipped before, in the step."""
-    return optax.adamw(
+    """The optimizer; norms (`scale`) and biases are not decayed. Gradients are clipped before, in the step."""
+    optimizer = _optimizer(config, schedule)
+    if config.ema_decay is None:
+        return optimizer
+    return optax.chain(optimizer, average_weights(config.ema_decay))
+
+
+def _optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+    if config.name == "lion":
+        return optax.lion(schedule, b1=config.beta1, b2=config.beta2, weight_decay=config.weight_decay, mask=is_decayed)
+    if config.name == "adafactor":
+        return optax.chain(
+            optax.scale_by_factored_rms(),
+            optax.clip_by_block_rms(1.0),
+            optax.add_decayed_weights(config.weight_decay, is_decayed),
+            optax.scale_by_learning_rate(schedule),
+        )
+    adam = {"b1": config.beta1, "b2": config.beta2, "eps": config.epsilon}
+    if config.name == "muon":
+        adamw = optax.adamw(schedule, **adam, weight_decay=config.weight_decay, mask=is_decayed)
+        return optax.partition({"muon": _muon(config, schedule), "adamw": adamw}, _partition)
+    return optax.adamw(schedule, **adam, weight_decay=config.weight_decay, mask=is_decayed)
+
+
+def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+    return optax.contrib.muon(
         schedule,
-        b1=config.beta1,
-        b2=config.beta2,
-        eps=config.epsilon,
+        beta=config.beta2,
         weight_decay=config.weight_decay,
-        mask=is_decayed,
+        muon_weight_dimension_numbers=lambda weights: jax.tree.map_with_path(_matrix_of, weights),
+        consistent_rms=MUON_RMS,
     )
+
+
+def _partition(weights: Any) -> Any:
+    return jax.tree.map_with_path(lambda path, leaf: "muon" if _matrix_of(path, leaf) else "adamw", weights)
+
+
+def _matrix_of(path: tuple[Any, ...], leaf: Any) -> Any:
+    """Which dimensions of a layer's weight are the rows and columns of its matrix; None for what is none."""
+    names = [part.key for part in path if isinstance(part, jax.tree_util.DictKey)]
+    if not names or names[0] != "layers" or names[-1] not in _REDUCED or not hasattr(leaf, "ndim"):
+        return None
+    stack = 2 if "experts" in names else 1
+    split = stack + _REDUCED[names[-1]]
+    return optax.contrib.MuonDimensionNumbers(tuple(range(stack, split)), tuple(range(split, leaf.ndim)))
+
+
+def adapters_only(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The optimizer for adapters (`model.lora`), and no change and no state for all other weights."""
+    return optax.partition(
+        {"adapter": optimizer, "frozen": optax.set_to_zero()},
+        lambda weights: jax.tree.map_with_path(lambda path, _: "adapter" if is_adapter(path) else "frozen", weights),
+    )
+
+
+class AveragedWeights(NamedTuple):
+    """State of `average_weights`."""
+
+    average: Any
+    """The same nesting as the weights."""
+
+
+def average_weights(decay: float) -> optax.GradientTransformation:
+    """Keeps decay · average + (1 - decay) · weights after each step, from the first weights on; changes no update."""
+
+    def init(weights: Any) -> AveragedWeights:
+        return AveragedWeights(jax.tree.map(jnp.copy, weights))
+
+    def update(updates: Any, state: AveragedWeights, weights: Any = None) -> tuple[Any, AveragedWeights]:
+        assert weights is not None
+        new = optax.apply_updates(weights, updates)
+        return updates, AveragedWeights(optax.incremental_update(new, state.average, 1.0 - decay))
+
+    return optax.GradientTransformation(init, update)
+
+
+def averaged_weights(state: Any) -> Any | None:
+    """The average that an optimizer's state keeps; None where it keeps none."""
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, AveragedWeights))
+    return next((node.average for node in nodes if isinstance(node, AveragedWeights)), None)
 
 
 def is_decayed(weights: Any) -> Any:

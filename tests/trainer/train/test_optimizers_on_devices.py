@@ -1,0 +1,97 @@
+"""Every optimizer takes the same steps whatever the number of devices: it sees whole weights."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from tests.trainer.train.test_step import SHAPE, make_batch
+from tpujob_trainer.config.schema import OptimizerConfig
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.train.optimizer import averaged_weights, make_optimizer, make_schedule
+from tpujob_trainer.train.step import abstract_state, init_state, make_train_step
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+STEPS = 4
+
+
+def steps(devices: int, config: OptimizerConfig, shape=SHAPE):
+    model = Model(shape, build_mesh(slices=1, devices=jax.devices()[:devices]))
+    schedule = make_schedule(config, steps=STEPS)
+    optimizer = make_optimizer(config, schedule)
+    state = init_state(model, optimizer, 0)
+    step = make_train_step(model, optimizer, schedule, clip_norm=1.0)
+    losses = []
+    for _ in range(STEPS):
+        state, metrics = step(state, make_batch())
+        losses.append(float(metrics.loss))
+    return state, losses
+
+
+def config_of(name, **more):
+    return OptimizerConfig(name=name, learning_rate=0.003, warmup_steps=1, **more)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lion", "adafactor", "muon"])
+def test_one_device_and_eight_take_the_same_steps(name):
+    # Wide enough that adafactor factors its matrices.
+    shape = dataclasses.replace(SHAPE, embed_dim=128, mlp_dim=128, heads=2, head_dim=64, tie_embeddings=False)
+    (one, losses), (eight, same) = (steps(devices, config_of(name), shape) for devices in (1, 8))
+
+    np.testing.assert_allclose(same, losses, rtol=1e-4)
+    assert losses[-1] < losses[0]
+    # Sums in another order; lion's updates are signs, and one near zero may turn: it moves by twice the rate.
+    far = 0.0
+    for a, b in zip(jax.tree.leaves(one.weights), jax.tree.leaves(eight.weights), strict=True):
+        far = max(far, float(np.mean(np.abs(np.asarray(a) - np.asarray(b)) > 1e-4)))
+    assert far <= (0.01 if name == "lion" else 0.001)
+
+
+def test_adafactor_keeps_a_row_and_a_column():
+    shape = dataclasses.replace(SHAPE, embed_dim=128, mlp_dim=256)
+    config = config_of("adafactor")
+    model = Model(shape, build_mesh(slices=1))
+    state = abstract_state(model, make_optimizer(config, make_schedule(config, steps=STEPS)))
+
+    sizes = [sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (state.optimizer, state.weights)]
+    assert sizes[0] < 0.2 * sizes[1]
+
+
+def test_muon_moves_matrices_of_layers_by_equal_parts():
+    config = config_of("muon", weight_decay=0.0)
+    model = Model(SHAPE, build_mesh(slices=1))
+    schedule = make_schedule(config, steps=STEPS)
+    optimizer = make_optimizer(config, schedule)
+    before = jax.tree.map(np.asarray, init_state(model, optimizer, 0).weights)
+    step = make_train_step(model, optimizer, schedule, clip_norm=1.0)
+    after, _ = step(init_state(model, optimizer, 0), make_batch())
+
+    moved = np.asarray(after.weights["layers"]["mlp"]["up"]) - before["layers"]["mlp"]["up"]
+    for layer in moved:
+        values = np.linalg.svd(layer, compute_uv=False)
+        # Five Newton-Schulz steps bring singular values near each other (Jordan 2024), not to equality.
+        assert values.max() / values.min() < 3
+
+
+def test_the_average_follows_the_weights():
+    config = config_of("adamw", ema_decay=0.5)
+    state, _ = steps(8, config)
+    average = averaged_weights(state.optimizer)
+
+    model = Model(SHAPE, build_mesh(slices=1))
+    optimizer = make_optimizer(config, make_schedule(config, steps=STEPS))
+    expected = jax.tree.map(np.asarray, init_state(model, optimizer, 0).weights)
+    step = make_train_step(model, optimizer, make_schedule(config, steps=STEPS), clip_norm=1.0)
+    now = init_state(model, optimizer, 0)
+    for _ in range(STEPS):
+        now, _ = step(now, make_batch())
+        expected = jax.tree.map(lambda a, w: 0.5 * a + 0.5 * np.asarray(w), expected, now.weights)
+    assert average is not None
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), average, expected)
+    assert averaged_weights(optax.adam(1.0).init({"a": np.zeros(3)})) is None

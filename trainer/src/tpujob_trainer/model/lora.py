@@ -1,0 +1,131 @@
+"""Low-rank adapters: the weights stay as they are, and beside each chosen matrix a product of two thin ones is trained.
+
+W + alpha / rank · A · B, with A as wide as the rank (Hu and others 2021). The sum is made once for a step, divided over
+the devices as the weights are: it takes the memory of the chosen matrices once more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+
+from tpujob_trainer.config_parsing import Range
+from tpujob_trainer.model.decoder import LAYERS, Model, Weights
+from tpujob_trainer.model.partitioning import REPLICATED
+from tpujob_trainer.model.shape import ModelShape
+
+LORA = "lora"
+"""Key of the adapters among the weights."""
+
+Target = Literal["query", "key", "value", "out", "gate", "up", "down"]
+PLACES: dict[str, tuple[str, int]] = {
+    "query": ("attention", 1),
+    "key": ("attention", 1),
+    "value": ("attention", 1),
+    "out": ("attention", 2),
+    "gate": ("mlp", 1),
+    "up": ("mlp", 1),
+    "down": ("mlp", 1),
+}
+"""Of each matrix: its module, and how many of its dimensions behind the layers are summed over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraConfig:
+    """Train adapters and leave the weights as they are. With model.from."""
+
+    rank: Annotated[int, Range(1, 1024)] = 16
+    """Width of the two matrices of an adapter."""
+    alpha: Annotated[float, Range(1e-3, 1e6)] = 32.0
+    """The adapters' product counts alpha / rank times."""
+    targets: tuple[Target, ...] = ("query", "key", "value", "out", "gate", "up", "down")
+    """The matrices of each layer that have one: query, key, value, out of attention; gate, up, down of the feed-forward
+    block, which mixtures of experts have no adapter for. Default: all."""
+
+
+class LoraModel(Model):
+    """A decoder with adapters: its weights are those of the decoder, and under `lora` the adapters'."""
+
+    def __init__(self, shape: ModelShape, mesh: Mesh, config: LoraConfig) -> None:
+        super().__init__(shape, mesh)
+        self.config = config
+        self._base = Model(shape, mesh)
+        layers = self.abstract_weights[LAYERS]
+        adapters = {
+            name: _adapter(layers[PLACES[name][0]][name].shape, PLACES[name][1], config.rank) for name in config.targets
+        }
+        self.abstract_weights = {**self.abstract_weights, LORA: adapters}
+        everywhere = jax.tree.map(lambda _: REPLICATED, adapters)
+        self.specs = {**self.specs, LORA: everywhere}
+        self.shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), self.specs)
+
+    def init(self, seed: int) -> Weights:
+        """Fresh weights, and adapters that change nothing yet."""
+        return {**self._base.init(seed), LORA: self.init_adapters(seed)}
+
+    def init_adapters(self, seed: int) -> Weights:
+        """A drawn at random, B zero."""
+        made: Weights = {}
+        for number, (name, parts) in enumerate(sorted(self.abstract_weights[LORA].items())):
+            shape = parts["a"].shape
+            key = jax.random.fold_in(jax.random.key(seed), number)
+            std = 1 / math.sqrt(math.prod(shape[1:-1]))
+            made[name] = {"a": std * jax.random.normal(key, shape), "b": jnp.zeros(parts["b"].shape)}
+        return made
+
+    def merged(self, weights: Weights) -> Weights:
+        """The weights of the decoder with the adapters added; gradients reach the adapters alone."""
+        base = jax.lax.stop_gradient({name: leaf for name, leaf in weights.items() if name != LORA})
+        layers = {name: dict(module) for name, module in base[LAYERS].items()}
+        for name, parts in weights[LORA].items():
+            module, reduced = PLACES[name]
+            matrix = layers[module][name]
+            added = jax.lax.with_sharding_constraint(
+                product(parts, reduced, matrix.shape), self._base.shardings[LAYERS][module][name]
+            )
+            layers[module][name] = matrix + (self.config.alpha / self.config.rank) * added
+        return {**base, LAYERS: layers}
+
+    def hidden(self, weights: Weights, *inputs: Any) -> Any:
+        """As `Model.hidden`, with the adapters added."""
+        return self._base.hidden(self.merged(weights), *inputs)
+
+    def whole(self, weights: Weights) -> Weights:
+        """The decoder's weights on every device, with the adapters added."""
+        return self._base.whole(self.merged(weights))
+
+    def prefill(self, weights: Weights, *inputs: Any) -> Any:
+        """As `Model.prefill`."""
+        return self._base.prefill(self._plain(weights), *inputs)
+
+    def next(self, weights: Weights, *inputs: Any) -> Any:
+        """As `Model.next`."""
+        return self._base.next(self._plain(weights), *inputs)
+
+    def _plain(self, weights: Weights) -> Weights:
+        return self.merged(weights) if LORA in weights else weights
+
+
+def product(parts: Weights, reduced: int, shape: tuple[int, ...]) -> jax.Array:
+    """A · B of all layers, in the shape of the weight."""
+    a, b = parts["a"], parts["b"]
+    flat_a = a.reshape(a.shape[0], math.prod(shape[1 : 1 + reduced]), -1)
+    return jnp.einsum("lir,lro->lio", flat_a, b.reshape(*b.shape[:2], -1)).reshape(shape)
+
+
+def is_adapter(path: tuple[Any, ...]) -> bool:
+    """Whether a leaf of the weights is an adapter's."""
+    return getattr(path[0], "key", None) == LORA
+
+
+def _adapter(shape: tuple[int, ...], reduced: int, rank: int) -> Weights:
+    layers, inputs, outputs = shape[0], shape[1 : 1 + reduced], shape[1 + reduced :]
+    return {
+        "a": jax.ShapeDtypeStruct((layers, *inputs, rank), jnp.float32),
+        "b": jax.ShapeDtypeStruct((layers, rank, *outputs), jnp.float32),
+    }
