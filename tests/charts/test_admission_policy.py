@@ -64,6 +64,10 @@ def pull(*names: str) -> Object:
     return {"imagePullSecrets": [{"name": name} for name in names]}
 
 
+def volume(kind: str, name: str) -> Object:
+    return {"volumes": [{"name": "v", "mountPath": "/data", kind: name}]}
+
+
 ACCOUNT: Object = {"serviceAccountName": "trainer"}
 PODS = "you need the right to create pods in namespace policy-here"
 
@@ -78,6 +82,9 @@ REFUSED: list[tuple[str, Object, str]] = [
     ("pods", secret("mine"), "you need the right to get secrets/mine"),
     ("pods", pull("registry"), "you need the right to get secrets/registry"),
     ("pods", config_map("mine"), "you need the right to get configmaps/mine"),
+    ("pods", volume("secret", "mine"), "you need the right to get secrets/mine"),
+    ("pods", volume("configMap", "mine"), "you need the right to get configmaps/mine"),
+    ("one secret", {**secret("mine"), **volume("secret", "yours")}, "you need the right to get secrets/yours"),
     ("pods", ACCOUNT, "impersonate or use serviceaccounts/trainer"),
     ("pods", {"serviceAccountName": "tpujob-operator"}, "impersonate or use serviceaccounts/tpujob-operator"),
     ("pods", {"priorityClassName": "high"}, "you need the right to use priorityclasses/high"),
@@ -108,6 +115,8 @@ ALLOWED: list[tuple[str, Object]] = [
     ("one secret", secret(*["mine"] * 12)),
     ("one secret", pull("mine")),
     ("one map", config_map(*["mine"] * 4)),
+    ("one secret", volume("secret", "mine")),
+    ("one map", volume("configMap", "mine")),
     ("account", ACCOUNT),
     ("accounts", ACCOUNT),
     ("secrets", {**secret(*["a", "b"] * 20), **pull("c")}),
