@@ -82,3 +82,15 @@ def test_run_that_made_a_checkpoint_is_described_in_it(saves):
     assert stored["data"] == {"fingerprint": "f"}
     assert stored["processes"] == 1
     assert "orbax-checkpoint" in stored["versions"]
+
+
+def test_metrics_say_how_old_a_checkpoint_may_become(session, saves):
+    assert saves.checkpoints is not None
+    assert value(session, "tpujob_checkpoint_interval_seconds") == 1000
+
+
+def test_without_a_directory_there_is_no_interval(session):
+    session.directory = None
+    run = SimpleNamespace(checkpoint=CheckpointConfig(), as_json=lambda: "{}")
+    Checkpointing(run, {}, stop=StopRequest(grace_seconds=30), **vars(session))  # type: ignore[arg-type]
+    assert value(session, "tpujob_checkpoint_interval_seconds") == 0

@@ -64,6 +64,7 @@ class Checkpointing:
         self._report = report
         self._metrics = metrics
         if directory:
+            metrics.checkpoint_interval_seconds.set(run.checkpoint.every_seconds)
             self.checkpoints = Checkpoints(
                 directory,
                 retention=Retention(
