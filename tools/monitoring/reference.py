@@ -22,6 +22,13 @@ and `increase()` expect.
 
 The column *series* says how many a process exports at most: D is the number of its devices, J the number of
 TpuTrainingJobs in the cluster. A value that is not known is absent, never zero.
+
+For people there is a page at `/` of the same port of each training process; `tpujob run` prints its address. It shows
+numbers and the loss curve of that process, loads nothing from elsewhere and runs no scripts:
+
+![the page of process 0 of a run of two processes](images/page.png)
+
+The chart's dashboards (`metrics.dashboards`) show these metrics in Grafana.
 """
 TRAINER = """
 ## Training processes
