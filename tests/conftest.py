@@ -48,7 +48,7 @@ def children_end_with_their_test() -> Iterator[None]:
 
 def _children() -> set[int]:
     """Living processes that this one has started; helpers of multiprocessing live as long as it does."""
-    found = set()
+    found: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
             found.update(map(int, path.read_text().split()))

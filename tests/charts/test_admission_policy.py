@@ -17,10 +17,10 @@ pytestmark = pytest.mark.control_plane
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 HERE, THERE = "policy-here", "policy-there"
-MAY_MAKE_JOBS = (["tpujob.dev"], ["tputrainingjobs"], ["create", "update", "patch", "get"], [])
-MAY_MAKE_PODS = ([""], ["pods"], ["create"], [])
 
 Right = tuple[list[str], list[str], list[str], list[str]]
+MAY_MAKE_JOBS: Right = (["tpujob.dev"], ["tputrainingjobs"], ["create", "update", "patch", "get"], [])
+MAY_MAKE_PODS: Right = ([""], ["pods"], ["create"], [])
 RIGHTS: dict[str, list[Right]] = {
     "none": [MAY_MAKE_JOBS],
     "reader": [MAY_MAKE_JOBS, ([""], ["pods", "secrets", "configmaps"], ["get", "list", "watch"], [])],

@@ -1,6 +1,7 @@
 """Queued jobs on two node pools of one shape, with the real Kueue, JobSet and scheduler: a slice never spans pools."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +34,7 @@ QUOTAS = {"google.com/tpu": 128, "cpu": "10k", "memory": "100Ti", "ephemeral-sto
 
 @pytest.fixture(scope="module")
 def queues(
-    tmp_path_factory: pytest.TempPathFactory, custom_resources: list[str], control_plane: ControlPlane
+    tmp_path_factory: pytest.TempPathFactory, custom_resources: list[Path], control_plane: ControlPlane
 ) -> Iterator[ControlPlane]:
     """A control plane of its own with Kueue, a scheduler and the operator: Kueue's webhooks would meet other tests."""
     if not can_run_here():

@@ -46,7 +46,7 @@ def _config(corpus, **extract):
 def _corpus(folder, rows):
     """Rows of many lengths, some of no use."""
     chance = random.Random(0)  # noqa: S311
-    texts = [f"row {number} " + "x" * chance.randrange(40) for number in range(rows)]
+    texts: list[str | None] = [f"row {number} " + "x" * chance.randrange(40) for number in range(rows)]
     texts[5] = texts[100] = None
     for number in range(4):
         part = texts[number * rows // 4 : (number + 1) * rows // 4]

@@ -35,7 +35,7 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._name:
             return None
-        return importlib.util.spec_from_file_location(fullname, self._path, loader=self)  # type: ignore[arg-type]
+        return importlib.util.spec_from_file_location(fullname, self._path, loader=self)
 
     def exec_module(self, module: types.ModuleType) -> None:
         exec(compile(self._tree, str(self._path), "exec"), module.__dict__)  # noqa: S102 - what a loader does

@@ -24,7 +24,7 @@ from tpujob_operator.settings import Settings
     ],
     ids=str,
 )
-def test_the_administrator_limits_a_job(spec: dict[str, Any], settings: dict[str, int], words: str | None) -> None:
+def test_the_administrator_limits_a_job(spec: dict[str, Any], settings: dict[str, Any], words: str | None) -> None:
     if words is None:
         load_job(manifest(**spec), Settings(**settings))
     else:

@@ -15,7 +15,7 @@ from tpujob_operator.settings import Settings
 SETTINGS = Settings()
 WANTED = network_policy(load_job(job()), SETTINGS)
 AS_READ: dict[str, Any] = {"uid": "policy-uid", "resource_version": "5"}
-OPEN = {"podSelector": {}, "ingress": [{}], "egress": [{}]}
+OPEN: dict[str, Any] = {"podSelector": {}, "ingress": [{}], "egress": [{}]}
 CASES = {
     "not looked at": (None, None, None),
     "absent": (PolicyState(), WANTED["spec"], None),

@@ -30,7 +30,7 @@ def _pod(settings: Settings | None = None, **spec: Any) -> tuple[dict[str, Any],
         ({"capacity": {"flexStart": True}}, {}, 60),
     ],
 )
-def test_spot_machines_give_less_time(spec: dict[str, Any], settings: dict[str, int], grace: int) -> None:
+def test_spot_machines_give_less_time(spec: dict[str, Any], settings: dict[str, Any], grace: int) -> None:
     pod, environ = _pod(Settings(**settings), accelerator="v5e-16", **spec)
     assert pod["terminationGracePeriodSeconds"] == grace
     assert environ["TPUJOB_GRACE_SECONDS"] == str(grace)
@@ -58,7 +58,7 @@ def test_the_machine_decides_requests_and_shared_memory(accelerator: str, shared
         (None, {"machine_requests": False}, {}),
     ],
 )
-def test_what_a_job_asks_for_wins(resources: Any, settings: dict[str, bool], requests: dict[str, str]) -> None:
+def test_what_a_job_asks_for_wins(resources: Any, settings: dict[str, Any], requests: dict[str, str]) -> None:
     pod, _ = _pod(Settings(**settings), accelerator="v5e-16", resources=resources)
     assert pod["containers"][0]["resources"]["requests"] == {**requests, "google.com/tpu": 4}
 

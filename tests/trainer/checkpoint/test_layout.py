@@ -1,6 +1,7 @@
 """What lies in a checkpoint directory, and what deleting a step takes away."""
 
 from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.storage.bucket import open_bucket
 
 
 def commit(directory, step):
@@ -33,4 +34,4 @@ def test_step_that_is_set_aside_is_no_checkpoint_and_keeps_its_data(tmp_path):
     where = layout.set_aside(tmp_path, 3, "a flipped bit")
     assert layout.committed(tmp_path) == []
     assert (tmp_path / "steps" / "3").exists() is False
-    assert layout.open_bucket(where).look("unusable.json") is not None
+    assert open_bucket(where).look("unusable.json") is not None

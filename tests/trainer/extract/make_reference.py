@@ -54,7 +54,8 @@ def values(name: str) -> dict[str, np.ndarray]:
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     for name in FAMILIES:
-        np.savez_compressed(FOLDER / f"{name}.npz", **values(name))
+        arrays: dict[str, Any] = values(name)
+        np.savez_compressed(FOLDER / f"{name}.npz", **arrays)
         sys.stdout.write(f"{name}: written\n")
     return 0
 

@@ -49,7 +49,7 @@ class Values:
         )
         files = write_shards(table, folder, name, file_format="parquet", compression="zstd", shard_bytes=1 << 20)
         sums = [values.size, values.sum(), (values**2).sum(), values.min(), values.max(), 0]
-        return Packed(files, ROWS, {}, table.checksum(), {"norm": [float(number) for number in sums]})
+        return Packed(files, ROWS, {}, table.checksum(), {"norm": np.array(sums, dtype=np.float64).tolist()})
 
 
 @pytest.fixture

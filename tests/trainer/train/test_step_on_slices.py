@@ -34,7 +34,7 @@ def step(model: Model, compiled_once: None) -> TrainStep:
 @pytest.mark.parametrize("row", [0, ROWS // 2 - 1, ROWS // 2, ROWS - 1])
 def test_flags_of_any_row_reach_everybody(model: Model, step: TrainStep, row: int) -> None:
     batch = make_batch()
-    batch.signals[row] = StepFlags(stop=True, seconds_left=9.0).pack()  # type: ignore[index]
+    batch.signals[row] = StepFlags(stop=True, seconds_left=9.0).pack()
     _, metrics = step(init_state(model, SGD, 0), batch)
     assert unpack(np.asarray(metrics.signals)) == StepFlags(stop=True, seconds_left=9.0)
 

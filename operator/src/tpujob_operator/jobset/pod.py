@@ -7,7 +7,7 @@ from typing import Any
 from tpujob_contract import kubernetes_names, ports
 from tpujob_contract.launch import command as launch_command
 from tpujob_operator.api.job import TpuTrainingJob
-from tpujob_operator.api.spec import ResourceAmounts
+from tpujob_operator.api.spec import ResourceAmounts, Resources
 from tpujob_operator.jobset.environment import build_environment, grace_seconds
 from tpujob_operator.jobset.volumes import LAUNCHER, build_mounts, build_volumes
 from tpujob_operator.settings import Settings
@@ -119,9 +119,9 @@ def _ports(job: TpuTrainingJob) -> list[Object]:
 
 
 def _resources(job: TpuTrainingJob, settings: Settings) -> Object:
-    asked = job.spec.resources
+    asked = job.spec.resources or Resources()
     chips = {TPU_RESOURCE: job.accelerator.chips_per_host} if job.accelerator.is_tpu else {}
-    requests, limits = (_amounts(asked and getattr(asked, kind)) for kind in ("requests", "limits"))
+    requests, limits = _amounts(asked.requests), _amounts(asked.limits)
     if job.accelerator.machine_type is not None and settings.machine_requests:
         # Kubernetes takes a limit for the request where none is given.
         of_machine = machines.requested(job.accelerator.machine_type)

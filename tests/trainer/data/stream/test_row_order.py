@@ -4,8 +4,8 @@ import re
 
 import numpy as np
 
-from tests.trainer.data.parquet_files import manifest_of, write_numbered
-from tests.trainer.data.stream.test_passes import BYTES, until_the_end
+from tests.trainer.data.parquet_files import BYTES, manifest_of, write_numbered
+from tests.trainer.data.stream.test_passes import until_the_end
 from tpujob_trainer.data.manifest.plan import LanePlan
 
 
