@@ -71,21 +71,24 @@ def commented_values(text: str) -> Iterator[tuple[str, str, str]]:
     """Path, default and comment of every key of a values.yaml whose comments stand above the keys."""
     parents: list[tuple[int, str, str]] = []
     comment: list[str] = []
+    above = ""
     for line in text.splitlines():
         stripped = line.strip()
         indent = len(line) - len(line.lstrip())
         if not stripped:
-            comment = []
+            comment, above = [], ""
         elif stripped.startswith("#"):
             comment.append(stripped.lstrip("# "))
         elif ":" in stripped and not stripped.startswith("-"):
             key, _, value = stripped.partition(":")
             while parents and parents[-1][0] >= indent:
                 parents.pop()
-            words = " ".join(comment) or (parents[-1][2] if parents else "")
+            # Two keys may share a comment: then it is the parent's, or that of the key just above.
+            words = " ".join(comment) or (parents[-1][2] if parents else "") or above
             path = ".".join([*(name for _, name, _ in parents), key])
             value = value.strip()
             if value:
                 yield path, value, plain(words)
             parents.append((indent, key, words))
+            above = words if value else ""
             comment = []
