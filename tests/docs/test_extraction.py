@@ -14,7 +14,7 @@ from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.extract.layers import column_of, sites_of
 
 REPOSITORY = Path(__file__).parents[2]
-EXAMPLE = REPOSITORY / "examples" / "extract.yaml"
+EXAMPLE = REPOSITORY / "examples" / "08-extraction.yaml"
 PAGE = (REPOSITORY / "docs" / "extraction.md").read_text()
 
 
