@@ -8,7 +8,7 @@ PACKAGES := contract operator trainer cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test mutation docs maxtext lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-operator bench-checkpoint bench-restart generate reference-models
+.PHONY: help demo test mutation docs maxtext lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-operator bench-checkpoint bench-restart generate reference-models tpu-compiler
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -88,6 +88,11 @@ maxtext: .venv/dev .cache/maxtext/installed ## a real MaxText under `tpujob run`
 	@$(UV) venv --quiet --clear --python $(BIN)/python .cache/maxtext
 	@$(UV) pip install --quiet --python .cache/maxtext/bin/python 'maxtext[tpu]==0.2.5'
 	@touch $@
+
+tpu-compiler: .venv/dev ## compile for TPUs here, without one: libtpu, half a gigabyte, into .cache/libtpu
+	@mkdir -p .cache && sed -n '/^libtpu==/,/[^\\]$$/p' requirements/trainer-tpu.txt > .cache/libtpu.txt
+	@test -d .cache/libtpu/libtpu || $(UV) pip install --quiet --require-hashes --target .cache/libtpu -r .cache/libtpu.txt
+	PYTHONPATH=.cache/libtpu $(BIN)/python -m pytest -m tpu_compiler tests/trainer/compile
 
 bench-checkpoint: .venv/go ## what saves cost a run, and a restore in its parts, on this machine
 	$(BIN)/python -m benchmarks.checkpoint

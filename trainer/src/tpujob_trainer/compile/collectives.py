@@ -1,7 +1,8 @@
 """Exchanges between devices in a compiled program: kinds, axes, bytes.
 
-Read from the text of the optimised program. A loop's body counts as often as it runs, where the compiler knows how
-often; what it has made asynchronous in several pieces is one exchange, told by its channel.
+Read from the text of the optimised program. A loop's body counts as often as its condition says: the compiler writes it
+as `counter < constant` for the loops of `scan` and for those that it makes of an exchange itself. What it has made
+asynchronous in several pieces is one exchange, known by its channel.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ _OPERATION = re.compile(rf"= (\(?[^=]*?) ({'|'.join(KINDS)})(-start)?\(")
 _CALLED = re.compile(r"(?:body|condition|calls|to_apply|called_computations)=\{?%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_CONDITION = re.compile(r" while\(.*condition=%?([\w.\-]+)")
+_CONSTANT = re.compile(r"%?([\w.\-]+) = [su]32\[\]\S* constant\((\d+)\)")
+_BELOW = re.compile(r"ROOT .* compare\([^,]*, %?([\w.\-]+)\), direction=LT")
+_PIECE = '"async_collective_fusion_config"'
+"""In the settings of each piece of an exchange that the compiler runs beside arithmetic."""
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 _AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
 _BITS = re.compile(r"\d+")
@@ -42,7 +48,7 @@ def exchanges(program: str) -> list[Exchange]:
     computations, entry = _computations(program)
     found: dict[tuple[str, str, bool], list[int]] = defaultdict(lambda: [0, 0])
     seen: set[str] = set()
-    for line, times, name in _run(computations, entry, 1):
+    for line, times, name in _runs(computations, entry, 1):
         match = _OPERATION.search(line)
         if not match:
             continue
@@ -51,7 +57,7 @@ def exchanges(program: str) -> list[Exchange]:
         if key in seen:
             continue
         seen.add(key)
-        is_asynchronous = bool(match.group(3)) or "async_collective_fusion" in name or "async" in name
+        is_asynchronous = bool(match.group(3)) or _PIECE in line
         entry_ = found[match.group(2), _axes(line), is_asynchronous]
         entry_[0] += times
         entry_[1] += times * _bytes(match.group(1), is_started=bool(match.group(3)))
@@ -72,17 +78,27 @@ def _computations(program: str) -> tuple[dict[str, list[str]], str]:
     return computations, entry
 
 
-def _run(computations: dict[str, list[str]], name: str, times: int) -> Iterator[tuple[str, int, str]]:
+def _runs(computations: dict[str, list[str]], name: str, times: int) -> Iterator[tuple[str, int, str]]:
     """Every line that is run, how often, and in which computation."""
     for line in computations.get(name, []):
         yield line, times, name
-        trips = _TRIPS.search(line)
-        inner = times * int(trips.group(1)) if trips and " while(" in line else times
+        inner = times * _trips(computations, line)
         called = [*_CALLED.findall(line)]
         if branches := _BRANCHES.search(line):
             called += [branch.strip(" %") for branch in branches.group(1).split(",")]
         for each in called:
-            yield from _run(computations, each, inner)
+            yield from _runs(computations, each, inner)
+
+
+def _trips(computations: dict[str, list[str]], line: str) -> int:
+    """How often a loop's body runs; 1 for all other lines, and for loops whose end is no constant."""
+    if not (loop := _CONDITION.search(line)):
+        return 1
+    if known := _TRIPS.search(line):
+        return int(known.group(1))
+    condition = "\n".join(computations.get(loop.group(1), []))
+    end = _BELOW.search(condition)
+    return int(dict(_CONSTANT.findall(condition)).get(end.group(1), 1)) if end else 1
 
 
 def _axes(line: str) -> str:

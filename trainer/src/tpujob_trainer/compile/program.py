@@ -29,8 +29,8 @@ from tpujob_trainer.train.flops import training_flops_per_token
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.train.step import abstract_batch, abstract_state, make_train_step
 
-_NEEDED = re.compile(r"Used ([\d.]+)([GMK]) of ([\d.]+)([GMK]) hbm")
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+_NEEDED = re.compile(r"(?:[Uu]sed |required for HLO temporaries \()([\d.]+)([KMGT])\)? (?:of|exceeds available HBM)")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ def compile_step(
     try:
         program = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        peak = _needed_bytes(str(error))
+        peak = needed_bytes(str(error))
         if peak is None:
             raise
         memory = {"peak_bytes": peak, "argument_bytes": None, "temporary_bytes": None}
@@ -170,8 +170,11 @@ def _lower(model: Model, run: ResolvedConfig) -> Any:
     return step.lower(abstract_state(model, optimizer), abstract_batch(model, run.batch_size, run.sequence_length))
 
 
-def _needed_bytes(message: str) -> int | None:
-    """What a program that does not fit would need, as its error says; None: the error is another."""
+def needed_bytes(message: str) -> int | None:
+    """What a program that does not fit would need, as its error says; None: the error is another.
+
+    For temporaries alone when they are too large by themselves: the compiler then stops before it has placed the rest.
+    """
     match = _NEEDED.search(message)
     return int(float(match.group(1)) * _UNITS[match.group(2)]) if match else None
 
