@@ -103,7 +103,7 @@ bench-restart: .venv/dev ## process start to first new step, with compiled progr
 	$(BIN)/python benchmarks/imports.py
 
 bench-operator: .venv/dev tools ## 500 jobs at once on a real API server: latency, CPU, requests, memory, cold start
-	$(BIN)/python -m benchmarks.operator
+	$(BIN)/python -m benchmarks.operator_load
 
 bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
 	$(BIN)/python benchmarks/data.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from xdist.remote import Producer
 
+from tests import quick_compiling
 from tests.division import CONTROL_PLANE, GroupScheduling, group
 from tpujob_contract.launch.processes import command_line
 
@@ -19,6 +21,11 @@ from tpujob_contract.launch.processes import command_line
 for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
+
+# JAX reads these when it is imported, which any test file may do: eight CPU devices for all of them.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_NUM_CPU_DEVICES"] = "8"
+os.environ["XLA_FLAGS"] = quick_compiling.XLA_FLAGS
 
 LEAVING_SECONDS = 5.0
 """For a process that was told to end."""

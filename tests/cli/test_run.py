@@ -165,7 +165,10 @@ def test_a_run_that_is_joined_and_interrupted_loses_nothing(desk):
         ),
         pytest.param({"accelerator": "v4-12"}, 78, ["spec.accelerator", "v4-12", "v4-16"], id="impossible topology"),
         pytest.param(
-            {"accelerator": "v5e-256"}, 78, ["spec.accelerator", "64", "--max-processes"], id="too large to rehearse"
+            {"accelerator": "v5e-256", "batchSize": 256},
+            78,
+            ["spec.accelerator", "64", "--max-processes"],
+            id="too large to rehearse",
         ),
         pytest.param(
             {"data": {"path": "nowhere/*.parquet"}},

@@ -16,6 +16,7 @@ def test_names_and_their_order_stay():
         "goodput_fraction", "committed_step", "committed_time", "checkpoint_failing_since", "checkpoint_message",
         "restored_from", "checkpoint", "data_wait_seconds", "data_wait_fraction", "data_slow_message", "message",
         "sample", "units", "units_done", "units_here", "rows_here", "seconds", "exit_code",
+        "mfu_causal",
     )  # fmt: skip
 
 

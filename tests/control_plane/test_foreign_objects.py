@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess
 from tools.localcluster.api import Object
 from tpujob_contract import kubernetes_names
 
@@ -63,17 +62,3 @@ def test_pods_find_each_other_by_a_service_of_their_own(jobs: Jobs) -> None:
     service = jobs.api.get(SERVICES.format(jobs.namespace) + "/llama-tpujob")
     assert service["spec"]["selector"] == {kubernetes_names.JOBSET_NAME: "llama"}
     assert pod["spec"]["subdomain"] == "llama-tpujob"
-
-
-def test_a_policy_of_ours_is_put_right(jobs: Jobs, operator: OperatorProcess) -> None:
-    path = POLICIES.format(jobs.namespace) + "/llama-tpujob"
-    jobs.create("llama")
-    jobs.run("llama")
-    jobs.wait_phase("llama", "Running")
-    wanted = jobs.api.get(path)["spec"]
-    jobs.api.patch(path, {"spec": {"ingress": [{}], "egress": [{}], "policyTypes": ["Ingress", "Egress"]}})
-    # A new process looks again; this one would, at the next resync.
-    operator.stop()
-    operator.start()
-    operator.wait_until_ready()
-    jobs.wait_corrected(path, wanted)

@@ -10,6 +10,7 @@ from tests.control_plane.proxy import Proxy
 from tests.control_plane.requests_made import jobsets_created
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
+from tpujob_contract import kubernetes_names
 
 pytestmark = pytest.mark.control_plane
 
@@ -39,3 +40,21 @@ def test_sigterm_ends_it_soon_and_well(installed: ControlPlane, jobs: Jobs, oper
         assert operator.process._popen.wait(10) == 0
     assert " ERROR " not in operator.log()
     assert operator.log().splitlines()[-1].endswith("Operator stops: asked to")
+
+
+def test_a_policy_of_ours_is_put_right(installed: ControlPlane, jobs: Jobs, operator_directory: Path) -> None:
+    """Nothing watches policies: the next look at the job, at a resync or after a start, puts them right."""
+    settings = {"OPERATOR_RESYNC_SECONDS": "0.5", "OPERATOR_WATCH_NAMESPACES": jobs.namespace}
+    policy = (
+        f"/apis/networking.k8s.io/v1/namespaces/{jobs.namespace}/networkpolicies/{kubernetes_names.child_name('llama')}"
+    )
+    with OperatorProcess(installed, operator_directory, **settings) as operator:
+        jobs.create("llama")
+        jobs.run("llama")
+        jobs.wait_phase("llama", "Running")
+        wanted = jobs.api.get(policy)["spec"]
+        jobs.api.patch(policy, {"spec": {"ingress": [{}], "egress": [{}], "policyTypes": ["Ingress", "Egress"]}})
+        operator.stop()
+        operator.start()
+        operator.wait_until_ready()
+        jobs.wait_corrected(policy, wanted)

@@ -1,16 +1,9 @@
-"""Eight CPU devices for every test of the trainer; jax reads this once, when its backend starts."""
+"""What several tests of the trainer share."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from tests.quick_compiling import XLA_FLAGS
-
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["JAX_NUM_CPU_DEVICES"] = "8"
-os.environ["XLA_FLAGS"] = XLA_FLAGS
 
 
 @pytest.fixture(scope="session")

@@ -54,8 +54,6 @@ class Report(TypedDict, total=False):
     tokens_per_second: Optional[float]
     mfu: Optional[float]
     """Every pair of positions counts, as PaLM counts."""
-    mfu_causal: Optional[float]
-    """Attention counts what a row of one document needs."""
     attempt_steps: int
     """Steps done in this attempt."""
     lost_steps: int
@@ -86,6 +84,8 @@ class Report(TypedDict, total=False):
     """By phase, in this attempt."""
     exit_code: Optional[int]
     """In the file of an attempt alone."""
+    mfu_causal: Optional[float]
+    """Attention counts what a row of one document needs."""
 
 
 FIELDS: Tuple[str, ...] = tuple(Report.__annotations__)

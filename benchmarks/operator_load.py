@@ -1,6 +1,6 @@
 """What the operator costs on a real API server with JobSet: many jobs at once, many at rest, and a cold start.
 
-    python -m benchmarks.operator --jobs 500
+    python -m benchmarks.operator_load --jobs 500
 
 Jobs are suspended, so no pod is made and nothing but operator, JobSet controller and API server works. All of them
 share the machine, as do the threads that create the jobs. The chart's defaults hold, but for the Lease.
