@@ -1,5 +1,6 @@
 """Queued jobs on two node pools of one shape, with the real Kueue, JobSet and scheduler: a slice never spans pools."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from tests.control_plane.jobs import Jobs
 from tests.control_plane.operator_process import OperatorProcess, grant_rights
 from tools.localcluster import binaries
-from tools.localcluster.api import Object
+from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.jobset import JobSetController, jobset_custom_resources
 from tools.localcluster.kubelet import SCHEDULER, start_scheduler
@@ -73,10 +74,24 @@ def queued(queues: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Job
         create_node(queues.api, node, {**NODE_LABELS, POOL: f"pool-{pool}", "kubernetes.io/hostname": node})
         amounts = {"capacity": AMOUNTS, "allocatable": AMOUNTS}
         queues.api.patch(f"/api/v1/nodes/{node}/status", {"status": amounts})
-    yield Jobs(queues, namespace)
+    jobs = Jobs(queues, namespace)
+    yield jobs
+    # Before its nodes go: Kueue would move what still runs to the nodes of the next test.
+    jobs.api.delete(f"{jobs.path}/llama")
+    wait_for("the hosts to be free", lambda: _is_free(jobs), timeout_seconds=60)
     queues.api.delete(f"/api/v1/namespaces/{namespace}")
     for node in nodes:
         delete_node(queues.api, node)
+
+
+def _is_free(jobs: Jobs) -> bool:
+    """Whether nothing of the job is left; its pods have no kubelet that would end them."""
+    pods = f"/api/v1/namespaces/{jobs.namespace}/pods"
+    found = jobs.api.items(pods)
+    for pod in found:
+        with contextlib.suppress(ApiError):
+            jobs.api.delete(f"{pods}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
+    return not found and not jobs.api.items(f"/apis/{API_VERSION}/namespaces/{jobs.namespace}/workloads")
 
 
 def _create_queues(plane: ControlPlane) -> None:
