@@ -3,6 +3,7 @@
 #   own-wheels       wheels of our own distributions, in /wheels
 #   operator-wheels  the locked dependencies of the operator, in /wheels
 #   trainer-wheels   the locked dependencies of the trainer, libtpu included
+#   trainer-overrides  other versions of some of them, as TRAINER_OVERRIDES says
 #   …-dependencies   these installed
 #   operator         docker build --target operator --tag tpujob-operator:0.1.0 .
 #   trainer          docker build --target trainer --tag tpujob-trainer:0.1.0 .
@@ -11,33 +12,49 @@
 # that a change of the code makes neither their download nor their layer anew. Stages hand on by COPY, whose content every builder
 # compares; a mounted stage is taken for unchanged by some (buildah 1.28).
 # A base of one's own, by digest: --build-arg BASE_IMAGE=python@sha256:… (any Python 3.12 or newer with pip and glibc).
+# A package index of one's own, by a pip.conf that only the stages that download see, and no layer keeps:
+#   --secret id=pip.conf,src=pip.conf
+# Other versions of jax and libtpu than the locked ones, without their hashes: --build-arg TRAINER_OVERRIDES="jax==… libtpu==…"
 ARG BASE_IMAGE=python:3.12-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
-    PIP_ROOT_USER_ACTION=ignore
+    PIP_ROOT_USER_ACTION=ignore \
+    PIP_CONFIG_FILE=/run/secrets/pip.conf
 WORKDIR /src
 COPY requirements/build.txt requirements/
 # Into a virtual environment: the base may forbid to install beside what its distribution manages.
-RUN python3 -m venv /build \
+RUN --mount=type=secret,id=pip.conf,target=/run/secrets/pip.conf python3 -m venv /build \
     && /build/bin/pip install --only-binary :all: --require-hashes --requirement requirements/build.txt
 
 FROM build AS operator-wheels
 COPY requirements/operator.txt /wheels/requirements.txt
 # Wheels only: a source distribution would run its own code here. The hashes make a changed file an error.
-RUN /build/bin/pip download --no-deps --only-binary :all: --require-hashes --requirement /wheels/requirements.txt --dest /wheels
+RUN --mount=type=secret,id=pip.conf,target=/run/secrets/pip.conf \
+    /build/bin/pip download --no-deps --only-binary :all: --require-hashes --requirement /wheels/requirements.txt --dest /wheels
 
 FROM build AS trainer-wheels
 COPY requirements/trainer-tpu.txt /wheels/requirements.txt
-RUN /build/bin/pip download --no-deps --only-binary :all: --require-hashes --requirement /wheels/requirements.txt --dest /wheels
+RUN --mount=type=secret,id=pip.conf,target=/run/secrets/pip.conf \
+    /build/bin/pip download --no-deps --only-binary :all: --require-hashes --requirement /wheels/requirements.txt --dest /wheels
+
+FROM build AS trainer-overrides
+ARG TRAINER_OVERRIDES=""
+# hadolint ignore=SC2086
+RUN --mount=type=secret,id=pip.conf,target=/run/secrets/pip.conf \
+    mkdir /overrides \
+    && if [ -n "${TRAINER_OVERRIDES}" ]; then \
+         /build/bin/pip download --pre --no-deps --only-binary :all: --dest /overrides ${TRAINER_OVERRIDES}; \
+       fi
 
 FROM build AS own-wheels
 COPY contract contract
 COPY operator operator
 COPY trainer trainer
+COPY sdk sdk
 COPY cli cli
-RUN /build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /wheels ./contract ./operator ./trainer ./cli
+RUN /build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /wheels ./contract ./operator ./trainer ./sdk ./cli
 
 # What both images have in common: a virtual environment, a user without rights, nothing that is written at run time.
 FROM ${BASE_IMAGE} AS base
@@ -76,6 +93,8 @@ ENTRYPOINT ["tpujob-operator"]
 FROM base AS trainer-dependencies
 COPY --from=trainer-wheels /wheels /wheels
 RUN pip install --no-index --find-links /wheels --no-deps --require-hashes --requirement /wheels/requirements.txt
+COPY --from=trainer-overrides /overrides /overrides
+RUN find /overrides -name '*.whl' -exec pip install --no-index --no-deps {} +
 
 FROM base AS trainer
 COPY --from=trainer-dependencies /opt/tpujob /opt/tpujob
@@ -86,7 +105,7 @@ LABEL org.opencontainers.image.title="tpujob trainer" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=own-wheels /wheels/tpujob_contract-*.whl /wheels/tpujob_trainer-*.whl /wheels/
+COPY --from=own-wheels /wheels/tpujob_contract-*.whl /wheels/tpujob_trainer-*.whl /wheels/tpujob_sdk-*.whl /wheels/
 RUN pip install --no-index --no-deps /wheels/*.whl \
     && pip check \
     && pip uninstall --yes pip \

@@ -4,11 +4,11 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.12 python3.13 python3.14 python3; do "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$p" && break; done)
 BIN := .venv/bin
 UV := $(BIN)/uv
-PACKAGES := contract operator trainer cli
+PACKAGES := contract operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test mutation docs maxtext lint fmt lock tools api cluster cluster-down e2e e2e-isolated faults bench-data bench-operator bench-checkpoint bench-restart generate reference-models tpu-compiler
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-restart generate reference-models tpu-compiler
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,8 +22,14 @@ test: lint .venv/go ## the linters and every test; the first run builds a Kubern
 	@$(BIN)/python -m tools.localcluster tools || echo "tests that need these programs will say so"
 	$(BIN)/python -m pytest --numprocesses 2 --durations=10 --durations-min=1
 
-mutation: .venv/go ## put small mistakes into pure code, and count how many the tests notice; LIMIT=600 seconds
-	$(BIN)/python -W ignore -m tools.mutation --seconds $(or $(LIMIT),600)
+monitoring: .venv/go ## a real Prometheus scrapes real runs and an operator, and answers every query of the dashboards; minutes
+	$(BIN)/python -m pytest -m monitoring tests/control_plane
+
+dashboard-pictures: .venv/go ## docs/images/dashboards anew, from a run of six minutes
+	$(BIN)/python -m tests.control_plane.pictures
+
+mutation: .venv/go ## put small mistakes into pure code, and count how many the tests notice; SAMPLE=400, some 15 minutes
+	nice $(BIN)/python -W ignore -m tools.mutation --sample $(or $(SAMPLE),400)
 
 lint: .venv/dev ## ruff, mypy, import arrows, yamllint
 	$(BIN)/ruff check
@@ -37,11 +43,17 @@ docs: .venv/dev ## the documentation as a site, in .cache/site; a broken link is
 	$(BIN)/mkdocs build --quiet
 	@echo "file://$$PWD/.cache/site/index.html"
 
+diagrams: .venv/dev ## draw docs/diagrams/*.mmd as docs/images/*.svg; needs npm and Chromium
+	$(BIN)/python -m tools.diagrams
+
+terminal-recording: .venv/dev ## run the demo anew, and draw what it prints as docs/images/demo.svg; a minute or two of a quiet machine
+	$(BIN)/python -m tools.terminal
+
 fmt: .venv/dev ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-.PHONY: images push
+.PHONY: images push diagrams terminal-recording
 images: ## build both images as REGISTRY/tpujob-…:VERSION; BUILDER=docker|podman|buildah, BUILD_FLAGS=…
 	@test -n "$(REGISTRY)" || { echo "make images: say where they will be pushed: REGISTRY=host/path"; exit 1; }
 	@test -n "$(BUILDER)" || { echo "make images: none of docker, podman and buildah is installed"; exit 1; }
@@ -51,14 +63,21 @@ push: ## push what `make images` built
 	@test -n "$(REGISTRY)" || { echo "make push: say where to: REGISTRY=host/path"; exit 1; }
 	$(foreach part,operator trainer,$(BUILDER) push $(REGISTRY)/tpujob-$(part):$(VERSION) &&) true
 
-generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/metrics.md, dashboards, the chart's README, golden manifests
+generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/metrics.md, dashboards, the chart's README, docs/licences.md, golden manifests
 	$(BIN)/python -m tpujob_trainer.config.json_schema
 	$(BIN)/python -m tpujob_operator.crd
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.monitoring.reference
 	$(BIN)/python -m tools.monitoring.dashboards
 	$(BIN)/python -m tools.chart_readme
+	$(BIN)/python -m tools.licences
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator -k golden
+
+.PHONY: sbom
+sbom: .venv/dev ## what is in the images as CycloneDX, in .cache/sbom
+	@mkdir -p .cache/sbom
+	$(foreach part,operator trainer,$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject $(part)/pyproject.toml \
+	  --output-file .cache/sbom/$(part).cdx.json requirements/$(if $(filter trainer,$(part)),trainer-tpu,$(part)).txt &&) true
 
 tools: .venv/go ## build the Kubernetes programs that the tests run
 	$(BIN)/python -m tools.localcluster tools
@@ -75,11 +94,14 @@ cluster-down: .venv/go ## end it, and undo what it changed on this machine
 e2e: .venv/go ## jobs in real pods: here (Linux, root), or KUBECONFIG=… for a cluster of yours; K=… chooses
 	$(BIN)/python -m tests.e2e $(if $(filter command,$(firstword $(origin KUBECONFIG))),--kubeconfig "$(KUBECONFIG)") $(if $(K),-- -k "$(K)")
 
+e2e-nights: .venv/go ## the long drills in real pods: 20 evictions in a row, a dead machine, two minutes without the API server; K=… chooses
+	$(BIN)/python -m tests.e2e --nights $(if $(K),-- -k "$(K)")
+
 e2e-isolated: .venv/dev ## a place without a network: from the bundle, a workstation trains and images are built; Linux, root
 	$(BIN)/python -m tests.e2e --isolated $(if $(K),-- -k "$(K)")
 
-faults: .venv/go ## every fault at every moment, with real processes; many minutes
-	$(BIN)/python -m pytest -m faults --timeout=1800 tests/multiprocess
+faults: .venv/go ## every fault at every moment, with real processes; some long nights of the operator; many minutes
+	$(BIN)/python -m pytest -m faults --timeout=1800 tests/multiprocess tests/control_plane
 
 maxtext: .venv/dev .cache/maxtext/installed ## a real MaxText under `tpujob run`, killed and resumed; some minutes
 	$(BIN)/python -m pytest -m maxtext tests/workloads
@@ -89,30 +111,73 @@ maxtext: .venv/dev .cache/maxtext/installed ## a real MaxText under `tpujob run`
 	@$(UV) pip install --quiet --python .cache/maxtext/bin/python 'maxtext[tpu]==0.2.5'
 	@touch $@
 
-tpu-compiler: .venv/dev ## compile for TPUs here, without one: libtpu, half a gigabyte, into .cache/libtpu
-	@mkdir -p .cache && sed -n '/^libtpu==/,/[^\\]$$/p' requirements/trainer-tpu.txt > .cache/libtpu.txt
-	@test -d .cache/libtpu/libtpu || $(UV) pip install --quiet --require-hashes --target .cache/libtpu -r .cache/libtpu.txt
+e2e-maxtext: .venv/go .cache/maxtext-pods/installed ## a real MaxText in real pods, one of them deleted; 2 GB into .cache/maxtext-pods; Linux, root
+	$(BIN)/python -m tests.e2e -- -k test_maxtext
+
+# For the Python of the images of `make e2e`, without what only a TPU or a type checker needs.
+.cache/maxtext-pods/installed: .venv/uv
+	@rm -rf $(@D)
+	@$(UV) pip install --quiet --target $(@D) --python $(BIN)/python --python-version 3.13 --python-platform x86_64-manylinux_2_40 \
+	  --excludes <(printf 'libtpu\npytype\n') 'maxtext[tpu]==0.2.5'
+	@touch $@
+
+pytorch: .venv/dev .cache/reference/installed ## a real PyTorch under `tpujob run`, stopped and resumed; installs it (5 GB)
+	$(BIN)/python -m pytest -m pytorch tests/workloads
+
+ray: .venv/dev .cache/ray/installed ## a real Ray of two hosts under `tpujob run`, stopped and resumed; 0.7 GB into .cache/ray
+	$(BIN)/python -m pytest -m ray tests/workloads
+
+# JAX as in the trainer: what stands before its hashes in the lock file.
+.cache/ray/installed: .venv/uv requirements/trainer.txt
+	@$(UV) venv --quiet --clear --python $(BIN)/python .cache/ray
+	@$(UV) pip install --quiet --python .cache/ray/bin/python 'ray==2.60.0' \
+	  $(shell sed -nE 's/^((jax|jaxlib|numpy)==[^ ]*).*/\1/p' requirements/trainer.txt)
+	@touch $@
+
+tpu-compiler: .venv/dev .cache/libtpu/libtpu ## compile for TPUs here, without one: libtpu, half a gigabyte, into .cache/libtpu
 	PYTHONPATH=.cache/libtpu $(BIN)/python -m pytest -m tpu_compiler tests/trainer/compile
+
+.cache/libtpu/libtpu: requirements/trainer-tpu.txt .venv/uv
+	@mkdir -p .cache && sed -n '/^libtpu==/,/[^\\]$$/p' requirements/trainer-tpu.txt > .cache/libtpu.txt
+	@$(UV) pip install --quiet --require-hashes --target .cache/libtpu -r .cache/libtpu.txt
+	@touch $@
+
+bench-maxtext: .venv/dev .cache/maxtext/installed .cache/libtpu/libtpu ## our step and MaxText's, compiled for TPUs side by side; CASES=llama2-7b chooses
+	$(BIN)/python -m benchmarks.maxtext_compare $(CASES)
+
+bench-cpu: .venv/dev .cache/maxtext/installed ## training on this machine's CPU beside MaxText's, in turns, and beside its matrix products
+	$(BIN)/python -m benchmarks.step_on_cpu
 
 bench-checkpoint: .venv/go ## what saves cost a run, and a restore in its parts, on this machine
 	$(BIN)/python -m benchmarks.checkpoint
 	$(BIN)/python -m benchmarks.checkpoint --bucket
 
+bench-commands: .venv/dev ## processor time of commands that need no device, before they do anything
+	$(BIN)/python benchmarks/commands.py
+
 bench-restart: .venv/dev ## process start to first new step, with compiled programs kept and without
 	$(BIN)/python benchmarks/restart.py
 	$(BIN)/python benchmarks/imports.py
 
-bench-operator: .venv/dev tools ## 500 jobs at once on a real API server: latency, CPU, requests, memory, cold start
-	$(BIN)/python -m benchmarks.operator_load
+bench-operator: .venv/dev tools ## 500 jobs at once on a real API server, and 20 that train: JOBS=5000 RUNNING=1000 for the large figures
+	$(BIN)/python -m benchmarks.operator_load --jobs $(or $(JOBS),500)
+	$(BIN)/python -m benchmarks.operator_running --jobs $(or $(RUNNING),20)
+	$(BIN)/python -m benchmarks.operator_cache
 
 bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/data_scale.py
 	$(BIN)/python benchmarks/data_memory.py
 
-reference-models: ## compare what tests expect of models with transformers itself; installs PyTorch (5 GB) into .cache/reference
-	@test -x .cache/reference/bin/python || $(PYTHON) -m venv .cache/reference
-	@.cache/reference/bin/python -m pip install --quiet -r requirements/reference.in
+bench-extract: .venv/dev .cache/reference/installed ## activations beside the bare forward pass and beside transformers with hooks; PyTorch as below
+	$(BIN)/python benchmarks/extract.py --torch .cache/reference/bin/python
+
+.cache/reference/installed: .venv/uv requirements/reference.in
+	@$(UV) venv --quiet --clear --python $(BIN)/python .cache/reference
+	@$(UV) pip install --quiet --python .cache/reference/bin/python -r requirements/reference.in
+	@touch $@
+
+reference-models: .cache/reference/installed ## compare what tests expect of models with transformers itself; installs PyTorch (5 GB) into .cache/reference
 	.cache/reference/bin/python -m tests.trainer.weights.make_reference --check
 
 lock: .venv/dev ## resolve the dependencies anew; UPGRADE=--upgrade for newer versions

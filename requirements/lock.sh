@@ -8,11 +8,11 @@ compile() { # output, inputs...
   local output=$1
   shift
   "$uv" pip compile --quiet --universal --generate-hashes --python-version 3.12 --no-header --no-annotate "${upgrade[@]}" \
-    --no-emit-package tpujob-contract --no-emit-package tpujob-operator --no-emit-package tpujob-trainer \
+    --no-emit-package tpujob-contract --no-emit-package tpujob-operator --no-emit-package tpujob-trainer --no-emit-package tpujob-sdk \
     --output-file "$output" "$@"
 }
 upgrade=("$@") # for instance --upgrade, or --upgrade-package jax
-compile requirements/dev.txt requirements/build.in requirements/dev.in operator/pyproject.toml trainer/pyproject.toml cli/pyproject.toml --extra wandb
+compile requirements/dev.txt requirements/build.in requirements/dev.in operator/pyproject.toml trainer/pyproject.toml sdk/pyproject.toml cli/pyproject.toml --extra wandb
 upgrade=()
 for part in operator trainer; do
   compile "requirements/$part.txt" "$part/pyproject.toml" -c requirements/dev.txt
@@ -20,4 +20,5 @@ done
 compile requirements/trainer-tpu.txt trainer/pyproject.toml --extra tpu -c requirements/dev.txt
 compile requirements/run.txt requirements/build.in operator/pyproject.toml trainer/pyproject.toml cli/pyproject.toml -c requirements/dev.txt
 compile requirements/build.txt requirements/build.in -c requirements/dev.txt
+compile requirements/wandb.txt requirements/wandb.in -c requirements/dev.txt
 compile requirements/go.txt requirements/go.in

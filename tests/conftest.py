@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 
 from tests import quick_compiling
 from tests.division import CONTROL_PLANE, GroupScheduling, group
+from tools.localcluster.processes import choose_ports_of_part
 from tpujob_contract.launch.processes import command_line
 
 # Under nohup, or in the background of a shell, these are ignored, and every process that is started here inherits it.
@@ -27,10 +29,23 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_NUM_CPU_DEVICES"] = "8"
 os.environ["XLA_FLAGS"] = quick_compiling.XLA_FLAGS
 
-LEAVING_SECONDS = 5.0
+# The same examples in every run, so that a run judges the code and not its luck, and no limit for one of them on a busy
+# machine. HYPOTHESIS_PROFILE=search draws others.
+_slow = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=_slow)
+hypothesis.settings.register_profile("search", deadline=None, suppress_health_check=_slow)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+LEAVING_SECONDS = 60.0
 """For a process that was told to end."""
 
 pytest_plugins = ["tests.control_plane.fixtures"]
+
+# What one worker of xdist has chosen, and not yet bound, another one does not choose.
+choose_ports_of_part(
+    int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")),
+    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+)
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +85,7 @@ def _runs(pid: int) -> bool:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
-    """Whichever is asked for: others would take stories apart."""
+    """Whichever is asked for: others would take scenarios apart."""
     config.option.loadscopereorder = False
     return GroupScheduling(config, log)
 

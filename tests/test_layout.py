@@ -13,6 +13,7 @@ PACKAGES = (
     "contract/src/tpujob_contract",
     "operator/src/tpujob_operator",
     "trainer/src/tpujob_trainer",
+    "sdk/src/tpujob_sdk",
     "cli/src/tpujob",
 )
 MOST_SIDE_BY_SIDE = 24
