@@ -45,6 +45,12 @@ def test_independent_worker():
     assert (worker.worker, worker.workers) == (5, 32)
 
 
+def test_worker_that_was_added_is_accepted():
+    worker = read_environment(WORKER | {"TPUJOB_WORKER": "40"})
+    assert isinstance(worker, IndependentWorker)
+    assert (worker.worker, worker.workers) == (40, 32)
+
+
 def test_optional_ones_are_read():
     process = read_environment(
         JOB | {"TPUJOB_CHECKPOINT_DIR": "gs://b/c", "TPUJOB_CONFIG": "{}", "TPUJOB_REPORT_PORT": "1234"}
@@ -86,7 +92,7 @@ def test_each_missing_variable_of_a_worker_is_named(missing):
         (JOB | {"TPUJOB_ATTEMPT": ""}, "lacks TPUJOB_ATTEMPT"),
         (JOB | {"TPUJOB_COORDINATOR": "host"}, "TPUJOB_COORDINATOR='host' is not host:port"),
         (JOB | {"TPUJOB_COORDINATOR": "a b:1"}, "TPUJOB_COORDINATOR='a b:1' is not host:port"),
-        (WORKER | {"TPUJOB_WORKER": "32"}, "TPUJOB_WORKER='32' is not a whole number from 0 to 31"),
+        (WORKER | {"TPUJOB_WORKER": "-1"}, "TPUJOB_WORKER='-1' is not a whole number from 0 up"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -131,9 +137,8 @@ LEAST = {
 @pytest.mark.parametrize("name", LEAST)
 def test_least_value_is_allowed_and_none_below(name):
     read_environment(JOB | {name: str(LEAST[name])})
-    if LEAST[name]:
-        with pytest.raises(ContractError, match=f"{name}='{LEAST[name] - 1}' is not a whole number from {LEAST[name]}"):
-            read_environment(JOB | {name: str(LEAST[name] - 1)})
+    with pytest.raises(ContractError, match=f"{name}='{LEAST[name] - 1}' is not a whole number from {LEAST[name]}"):
+        read_environment(JOB | {name: str(LEAST[name] - 1)})
 
 
 @pytest.mark.parametrize(
@@ -145,6 +150,11 @@ def test_of_nothing_there_is_at_least_one(environ, least):
     read_environment(environ)
     with pytest.raises(ContractError, match=f"{least}='0' is not a whole number from 1 up"):
         read_environment(environ | {least: "0"})
+
+
+def test_worker_counts_from_0():
+    with pytest.raises(ContractError, match="TPUJOB_WORKER='-1' is not a whole number from 0 up"):
+        read_environment(WORKER | {"TPUJOB_WORKER": "-1"})
 
 
 @pytest.mark.parametrize(("name", "count"), [("TPUJOB_SLICE", 2), ("TPUJOB_HOST", 4)])

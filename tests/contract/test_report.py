@@ -16,7 +16,8 @@ def test_names_and_their_order_stay():
         "goodput_fraction", "committed_step", "committed_time", "checkpoint_failing_since", "checkpoint_message",
         "restored_from", "checkpoint", "data_wait_seconds", "data_wait_fraction", "data_slow_message", "message",
         "sample", "units", "units_done", "units_here", "rows_here", "seconds", "exit_code",
-        "mfu_causal",
+        "mfu_causal", "units_claimed", "unit_failures", "rows_per_second", "preflight_message",
+        "straggler_message",
     )  # fmt: skip
 
 

@@ -31,6 +31,11 @@ GRACE_SECONDS = "TPUJOB_GRACE_SECONDS"
 REPORT_PORT = "TPUJOB_REPORT_PORT"
 FRAMEWORK = "TPUJOB_FRAMEWORK"
 """Whose names the launcher gives the process's place as well: see `launch.frameworks`."""
+CODE = "TPUJOB_CODE"
+"""Folder of the job's own code (`spec.code`); the launcher puts it on PYTHONPATH."""
+CODE_SHA256 = "TPUJOB_CODE_SHA256"
+"""What that code is: the SHA-256 of its archive, or the commit of its repository."""
+"""Digest of the archive that the folder was unpacked from."""
 WORKER = "TPUJOB_WORKER"
 WORKERS = "TPUJOB_WORKERS"
 
@@ -71,7 +76,7 @@ RESERVED_PREFIXES = (
 COMMON = (NAME, NAMESPACE, INCARNATION, ATTEMPT, CHIPS_PER_HOST, STARTUP_SECONDS, GRACE_SECONDS)
 DISTRIBUTED = (*COMMON, SLICE, HOST, HOSTS_PER_SLICE, SLICES, COORDINATOR)
 INDEPENDENT = (*COMMON, WORKER, WORKERS)
-OPTIONAL = (CHECKPOINT_DIR, CONFIG, FRAMEWORK, REPORT_PORT, TERMINATION_LOG)
+OPTIONAL = (CHECKPOINT_DIR, CODE, CODE_SHA256, CONFIG, FRAMEWORK, REPORT_PORT, TERMINATION_LOG)
 
 
 class ContractError(ValueError):
@@ -136,10 +141,12 @@ class DistributedProcess(_Process):
 
 @dataclass(frozen=True)
 class IndependentWorker(_Process):
-    """One of `workers` single-host workers that never talk to each other."""
+    """One of several single-host workers that never talk to each other."""
 
     worker: int
+    """Counted from 0; not below `workers` in one that was added to a running job."""
     workers: int
+    """That the job had at its start."""
 
 
 Process = Union[DistributedProcess, IndependentWorker, LocalProcess]
@@ -180,7 +187,7 @@ def read_environment(environ: Mapping[str, str]) -> Process:
     }
     if independent:
         workers = _integer(environ, WORKERS, 1)
-        return IndependentWorker(worker=_integer(environ, WORKER, 0, workers), workers=workers, **common)  # type: ignore[arg-type]
+        return IndependentWorker(worker=_integer(environ, WORKER, 0), workers=workers, **common)  # type: ignore[arg-type]
     slices = _integer(environ, SLICES, 1)
     hosts = _integer(environ, HOSTS_PER_SLICE, 1)
     coordinator = environ[COORDINATOR]

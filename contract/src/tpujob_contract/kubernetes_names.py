@@ -39,10 +39,10 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 # Kueue: kubernetes-sigs/kueue:apis/kueue/v1beta2/topology_types.go.
 KUEUE_GROUP = "kueue.x-k8s.io"
-KUEUE_VERSION = "v1beta1"
-"""The oldest version that releases in use still serve."""
 _KUEUE = KUEUE_GROUP + "/"
 KUEUE_QUEUE = _KUEUE + "queue-name"
+KUEUE_JOB_UID = _KUEUE + "job-uid"
+"""Label of a Workload: the uid of the JobSet that it was made for."""
 KUEUE_REQUIRED_TOPOLOGY = _KUEUE + "podset-required-topology"
 """Annotation on a pod template: the node label whose value all pods of the replicated job share."""
 KUEUE_SLICE_REQUIRED_TOPOLOGY = _KUEUE + "podset-slice-required-topology"
@@ -53,6 +53,14 @@ REPLICATED_JOB = "w"
 """Name of the one replicated job; short, because pod names have 63 characters for everything."""
 CONTAINER = "main"
 """Name of the container that runs the process; the pod failure policy refers to it."""
+
+CODE_CONTAINER = "code"
+"""Name of the init container that unpacks the job's code."""
+
+
+def worker_job_name(jobset_name: str) -> str:
+    """Name of the Job that JobSet makes for independent workers (kubernetes-sigs/jobset:pkg/util/placement)."""
+    return f"{jobset_name}-{REPLICATED_JOB}-0"
 
 
 def child_name(job_name: str) -> str:

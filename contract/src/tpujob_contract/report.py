@@ -1,7 +1,8 @@
 """What a process says about itself: the fields of a report, and where it is found while the process lives and after.
 
 - Over HTTP: process 0 of a job, `PATH` on the report port.
-- In the termination message of process 0: the last line, `FINAL_PREFIX` and the fields `FINAL_FIELDS` as JSON.
+- In the termination message of process 0, and of each independent worker: the last line, `FINAL_PREFIX` and the fields
+  `FINAL_FIELDS` as JSON.
 - Beside the checkpoint: a file for each attempt in the folder `ATTEMPTS`, with `exit_code` added; null while it runs,
   and for one that was killed.
 
@@ -86,6 +87,16 @@ class Report(TypedDict, total=False):
     """In the file of an attempt alone."""
     mfu_causal: Optional[float]
     """Attention counts what a row of one document needs."""
+    units_claimed: Optional[int]
+    """By all workers, when the units were last listed."""
+    unit_failures: Optional[Dict[str, int]]
+    """How often a unit was not finished, by cause."""
+    rows_per_second: Optional[float]
+    """Of all workers, over the last minutes."""
+    preflight_message: Optional[str]
+    """Which hosts are slow or odd, found before the first step."""
+    straggler_message: Optional[str]
+    """Which processes the others wait for, and where these are, while no step is made."""
 
 
 FIELDS: Tuple[str, ...] = tuple(Report.__annotations__)
@@ -103,6 +114,9 @@ FINAL_FIELDS = (
     "data_wait_fraction",
     "goodput",
     "goodput_fraction",
+    "units",
+    "units_done",
+    "unit_failures",
 )
 """What the termination message keeps: there is room for 4096 bytes, and for people's words before it."""
 

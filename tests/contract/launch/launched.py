@@ -111,9 +111,7 @@ class Launched:
             )
             return said
 
-        wait_for(
-            f"{text!r} in the output", said_or_ended, timeout_seconds=20, explain=lambda: self.stdout + self.stderr
-        )
+        wait_for(f"{text!r} in the output", said_or_ended, explain=lambda: self.stdout + self.stderr)
 
     def send(self, number: int) -> None:
         self._popen.send_signal(number)
@@ -126,9 +124,9 @@ class Launched:
     def has_ended(self) -> bool:
         return self._popen.poll() is not None
 
-    def wait(self) -> int:
+    def wait(self, seconds: float = 300) -> int:
         """The exit code."""
-        return self._popen.wait(timeout=20)
+        return self._popen.wait(timeout=seconds)
 
     def close(self) -> None:
         """Ends it and everything below it.
@@ -143,7 +141,7 @@ class Launched:
         left = self._processes()
         for pid in left:
             send(pid, signal.SIGKILL)
-        wait_for("the processes to be gone", lambda: not self._processes(), timeout_seconds=20)
+        wait_for("the processes to be gone", lambda: not self._processes())
         assert not (has_ended and left), f"the launcher ended and left the processes {left}"
 
     def _processes(self) -> list[int]:

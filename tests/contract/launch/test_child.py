@@ -100,13 +100,17 @@ def test_program_deaf_to_sigterm_is_killed_within_the_grace_period(launch: Launc
 @pytest.mark.parametrize("how", ["same-group", "setsid", "setsid,orphan", "deaf", "setsid,orphan,deaf"])
 @pytest.mark.parametrize("then", ["end", "wait"])
 def test_no_grandchild_survives(launch: Launch, how, then):
-    launched = launch(*PYTHON, LEAVES_A_GRANDCHILD, how, then, environ=SHORT_GRACE)
+    # Who is deaf uses up the grace period; the others need none of it, however busy the machine is.
+    environ = JOB | {"TPUJOB_GRACE_SECONDS": "2"} if "deaf" in how else JOB
+    launched = launch(*PYTHON, LEAVES_A_GRANDCHILD, how, then, environ=environ)
     if then == "wait":
         launched.wait_until_said("ready")
         launched.send(signal.SIGTERM)
+    else:
+        launched.wait_until_said("grandchild")
     start = time.monotonic()
     assert launched.wait() == (75 if then == "wait" else 0)
-    # The grace period of a second is the limit here, not what a leftover may have elsewhere; a busy machine adds to it.
+    # The grace period is the limit here, not what a leftover may have elsewhere; a busy machine adds to it.
     assert time.monotonic() - start < LEFTOVER_SECONDS
     assert not is_alive(launched.grandchild)
     named = any("left behind and killed" in line for line in launched.message)
@@ -130,7 +134,7 @@ signal.pause()
     launched.wait_until_said(" of ")
     launched.wait_until_said(f"of {launched.pid}\n")
     orphan = int(launched.stdout.split()[1])
-    wait_for("the orphan to be reaped", lambda: not _exists(orphan), timeout_seconds=10)
+    wait_for("the orphan to be reaped", lambda: not _exists(orphan))
     launched.send(signal.SIGTERM)
     assert launched.wait() == 143
 
@@ -156,7 +160,7 @@ def test_process_1_leaves_nothing_behind(launch: Launch, as_process_1):
     assert launched.message[1].startswith(f"left behind and killed: process {launched.grandchild} (")
 
 
-def test_process_1_hears_signals(launch: Launch, as_process_1):
+def test_process_1_receives_signals(launch: Launch, as_process_1):
     """The kernel drops a signal to process 1 for which it has no handler."""
     program = """
 import os, signal, sys
@@ -174,7 +178,7 @@ def test_killed_launcher_takes_its_program_along(launch: Launch):
     assert is_alive(child)
     launched.send(signal.SIGKILL)
     assert launched.wait() == -signal.SIGKILL
-    wait_for("the program to be killed", lambda: not is_alive(child), timeout_seconds=10)
+    wait_for("the program to be killed", lambda: not is_alive(child))
 
 
 @pytest.mark.parametrize(("grace", "margin"), [(1, 0.2), (5, 1), (10, 2), (30, 2), (3600, 2)])
@@ -192,7 +196,7 @@ def _exists(pid: int) -> bool:
 
 
 def test_second_stop_does_not_extend_the_grace_period(launch: Launch):
-    launched = launch(*PYTHON, SAYS_EVERY_SIGNAL, environ=JOB | {"TPUJOB_GRACE_SECONDS": "4"})
+    launched = launch(*PYTHON, SAYS_EVERY_SIGNAL, environ=JOB | {"TPUJOB_GRACE_SECONDS": "10"})
     launched.wait_until_said("ready")
     started = time.monotonic()
     launched.send(signal.SIGTERM)
@@ -201,20 +205,21 @@ def test_second_stop_does_not_extend_the_grace_period(launch: Launch):
 
     def has_asked_for_long() -> bool:
         launched.send(signal.SIGINT)
-        return time.monotonic() - started > 2
+        return time.monotonic() - started > 5
 
-    wait_for("some seconds of the grace period to pass", has_asked_for_long, timeout_seconds=15)
+    wait_for("some seconds of the grace period to pass", has_asked_for_long)
     assert launched.wait() == 137
-    assert time.monotonic() - started < 5
-    assert launched.message[1].startswith("still running 3 s after SIGTERM: killed")
+    # Eight seconds from the first one; from one of the later ones, thirteen.
+    assert time.monotonic() - started < 13
+    assert launched.message[1].startswith("still running 8 s after SIGTERM: killed")
 
 
 def test_deaf_leftovers_end_within_the_grace_period(launch: Launch):
     program = [*PYTHON, LEAVES_A_GRANDCHILD, "setsid-deaf", "wait"]
-    launched = launch(*program, environ=JOB | {"TPUJOB_GRACE_SECONDS": "3"})
+    launched = launch(*program, environ=JOB | {"TPUJOB_GRACE_SECONDS": "10"})
     launched.wait_until_said("ready")
     started = time.monotonic()
     launched.send(signal.SIGTERM)
     assert launched.wait() == 75
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10
     assert not is_alive(launched.grandchild)

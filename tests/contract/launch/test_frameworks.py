@@ -11,6 +11,9 @@ MAXTEXT = {**JOB, FRAMEWORK: "maxtext", CHECKPOINT_DIR: "gs://b/llama"}
 COMMAND = ("python3", "-m", "maxtext.trainers.pre_train.train", "base.yml", "steps=20")
 
 
+PYTORCH = {**JOB, FRAMEWORK: "pytorch"}
+
+
 def given(environ: dict[str, str], command: tuple[str, ...] = COMMAND) -> dict[str, str]:
     """What the launcher adds or changes."""
     child = child_environment(environ, read_environment(environ), command)
@@ -50,3 +53,42 @@ def test_maxtext_on_cpu_wants_the_coordinator_without_its_port():
 )
 def test_what_is_set_by_hand_stays(changes: dict[str, str], command: tuple[str, ...], absent: str):
     assert absent not in given(MAXTEXT | changes, command)
+
+
+PLACE = {"RANK": "7", "WORLD_SIZE": "8", "MASTER_ADDR": "llama-w-0-0.llama", "MASTER_PORT": "8476"}
+JAX = {"JAX_COORDINATOR_ADDRESS": "llama-w-0-0.llama:8476", "JAX_NUM_PROCESSES": "8", "JAX_PROCESS_ID": "7"}
+TORCHRUN = {
+    "PET_NNODES": "8",
+    "PET_NODE_RANK": "7",
+    "PET_MASTER_ADDR": "llama-w-0-0.llama",
+    "PET_MASTER_PORT": "8476",
+}
+ON_THIS_HOST = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "PJRT_DEVICE": "TPU"}
+
+
+def test_pytorch_gets_the_names_of_env_of_torchrun_and_of_xla():
+    assert given(PYTORCH, ("python3", "train.py")) == {**JAX, **PLACE, **TORCHRUN, **ON_THIS_HOST}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "value"),
+    [
+        ({"JAX_PLATFORMS": "cpu"}, "PJRT_DEVICE", "CPU"),
+        ({"PJRT_DEVICE": "CPU"}, "PJRT_DEVICE", "CPU"),
+        ({"MASTER_PORT": "29500"}, "MASTER_PORT", "29500"),
+        ({"MASTER_PORT": "29500"}, "PET_MASTER_PORT", "29500"),
+        ({"RANK": "0"}, "RANK", "7"),
+        ({"MASTER_ADDR": "localhost"}, "MASTER_ADDR", "llama-w-0-0.llama"),
+    ],
+    ids=[
+        "on CPU devices",
+        "device",
+        "port",
+        "port of torchrun",
+        "a rank that all would have",
+        "an address of an image",
+    ],
+)
+def test_pytorch_keeps_what_may_be_chosen_and_nothing_else(changes: dict[str, str], name: str, value: str):
+    environ = PYTORCH | changes
+    assert child_environment(environ, read_environment(environ), ("python3", "train.py"))[name] == value

@@ -1,7 +1,10 @@
 """What the launcher gives its program, what it refuses, and which exit code it leaves with."""
 
+import importlib.util
 import json
 import signal
+import socket
+import sys
 
 import pytest
 
@@ -29,6 +32,30 @@ def test_program_gets_its_ids(environ, expected):
     assert {k: v for k, v in child.items() if k not in STRANGER} == {
         k: v for k, v in environ.items() if k not in STRANGER
     }
+
+
+def test_program_on_cpu_is_given_its_devices():
+    environ = JOB | {"JAX_PLATFORMS": "cpu", "TPUJOB_CHIPS_PER_HOST": "4"}
+    assert child_environment(environ, read_environment(environ))["JAX_LOCAL_DEVICE_IDS"] == "0,1,2,3"
+
+
+def test_jax_in_a_pod_with_kubernetes_needs_no_token(launch: Launch):
+    assert importlib.util.find_spec("kubernetes") is not None, "which JAX would look for a token with"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{free.getsockname()[1]}"
+    program = f"""
+import jax
+jax.distributed.initialize({coordinator!r}, num_processes=1, process_id=0)
+print(jax.device_count())
+"""
+    place = {"TPUJOB_SLICE": "0", "TPUJOB_HOST": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": "1"}
+    cpu = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "TPUJOB_CHIPS_PER_HOST": "2"}
+    launched = launch(
+        sys.executable, "-c", program, environ=JOB | place | cpu | {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}
+    )
+    assert launched.wait() == 0, launched.stderr
+    assert launched.stdout == "2\n"
 
 
 def test_any_program_sees_its_ids(launch: Launch):

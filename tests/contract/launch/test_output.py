@@ -58,7 +58,7 @@ def test_reader_that_reads_late_gets_everything(environ):
             pass
         # The pipes are full now, for a megabyte does not fit: the program waits for us, as it would without a launcher.
         assert process.stdout.read() == b"x" * (1 << 20) + b"end"
-        assert process.wait(20) == 0
+        assert process.wait(300) == 0
 
 
 def test_program_whose_reader_hangs_can_be_stopped(environ):
@@ -71,7 +71,7 @@ def test_program_whose_reader_hangs_can_be_stopped(environ):
         while process.stderr.readline() != b"start\n":
             pass
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 143
+        assert process.wait(300) == 143
 
 
 def test_reader_that_left_breaks_the_programs_pipe(environ):
@@ -91,7 +91,7 @@ except BrokenPipeError:
         assert process.stderr is not None
         process.stdout.read(1)
         process.stdout.close()
-        assert process.wait(20) == 5
+        assert process.wait(300) == 5
         assert b"Traceback" not in process.stderr.read()
 
 

@@ -26,7 +26,7 @@ def test_descendants_are_found_at_any_depth_and_in_any_session():
 
 def test_ended_process_that_nobody_reaped_is_no_descendant():
     with subprocess.Popen(["true"]) as process:
-        wait_for("the process to end", lambda: not is_alive(process.pid), timeout_seconds=10)
+        wait_for("the process to end", lambda: not is_alive(process.pid))
         assert process.pid not in descendants(os.getpid())
         # It is still there, for nobody has asked how it ended.
         os.kill(process.pid, 0)
@@ -52,7 +52,7 @@ def test_command_line_is_one_short_line(arguments, line):
         try:
             beginning = " ".join([*PYTHON, "input()"]) + " "
             # Empty for a moment, while the kernel puts the new program in place.
-            found = wait_for("a command line", lambda: command_line(process.pid), timeout_seconds=10)
+            found = wait_for("a command line", lambda: command_line(process.pid))
             assert found == (beginning + line)[:200]
         finally:
             process.kill()

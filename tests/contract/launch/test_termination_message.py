@@ -1,7 +1,7 @@
 """The termination message: what explains an end when the pod is gone."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contract.conftest import Launch
@@ -44,7 +44,6 @@ def test_message_keeps_the_end_of_one_endless_line():
     st.lists(st.text("aü\n", max_size=3000), max_size=3),
     st.lists(st.binary(max_size=60) | st.sampled_from([b"\n", "ü".encode(), b"x" * 5000]), max_size=200).map(b"".join),
 )
-@settings(deadline=None)
 def test_message_fits_and_is_text(exit_code, remarks, output):
     message = compose(exit_code, remarks, output)
     assert len(message) <= LIMIT_BYTES

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Dict, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
 
 from tpujob_contract.launch.output import Output
 from tpujob_contract.launch.processes import adopt_orphans, command_line, descendants, die_with, reap, send
@@ -51,7 +51,13 @@ def margin_seconds(grace_seconds: float) -> float:
 
 
 def run(
-    command: Sequence[str], environ: Mapping[str, str], inbox: Inbox, *, grace_seconds: float, keep_output: bool
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    inbox: Inbox,
+    *,
+    grace_seconds: float,
+    keep_output: bool,
+    on_start: Optional[Callable[[], None]] = None,
 ) -> Ending:
     """Runs a command until neither it nor anything that it started is alive.
 
@@ -62,6 +68,7 @@ def run(
         grace_seconds: Time from being told to stop to being killed, as Kubernetes counts it.
         keep_output: Pass the output through pipes, so that its last lines are known. Otherwise the program writes
             to our stdout and stderr themselves, and sees a terminal where there is one.
+        on_start: Called once the program runs; may start threads.
 
     Raises:
         OSError: The command could not be started.
@@ -82,6 +89,8 @@ def run(
     finally:
         if output:
             output.start()
+    if on_start:
+        on_start()
     ending = _supervise(child, inbox, grace_seconds)
     if output and not output.finish(margin_seconds(grace_seconds) / 2 if ending.stop_signal else _DRAIN_SECONDS):
         logger.warning("nobody reads the output: its end is lost")

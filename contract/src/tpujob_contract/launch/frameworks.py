@@ -1,49 +1,63 @@
-"""What a framework calls a process's place in its job, where it does not read JAX's own variables.
-
-- maxtext: AI-Hypercomputer/maxtext:src/maxtext/utils/max_utils.py (initialize_jax_for_cpu) and
-  src/maxtext/configs/pyconfig.py (variables M_KEY override keys of the configuration).
-"""
+"""Frameworks that do not read JAX's own variables, or that serve no report: which there are, and what each needs."""
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Sequence
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
 
-from tpujob_contract.environment import DistributedProcess
+from tpujob_contract.environment import FRAMEWORK, DistributedProcess, Process
+from tpujob_contract.launch import maxtext, pytorch
 
-FRAMEWORKS = ("maxtext",)
+if TYPE_CHECKING:
+    from tpujob_contract.launch.reporting import Reporting
+
+FRAMEWORKS = ("maxtext", "pytorch")
 
 
 def variables(
-    framework: str, process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str]
+    process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str], metrics_file: str = ""
 ) -> Dict[str, str]:
-    """The variables of a framework; nothing for one that is unknown.
+    """The variables of the job's framework; nothing for one that is unknown, or for none.
 
     Args:
-        framework: `spec.framework`.
         process: The place of this process.
         environ: What the command is given otherwise; its own settings win where they may.
         command: Program and arguments: a key that is set there must not be set here as well.
+        metrics_file: A file that the framework may write its metrics to.
     """
-    return _maxtext(process, environ, command) if framework == "maxtext" else {}
+    if environ.get(FRAMEWORK) == "maxtext":
+        return maxtext.variables(process, environ, command, metrics_file)
+    if environ.get(FRAMEWORK) == "pytorch":
+        return pytorch.variables(process, environ)
+    return {}
 
 
-def _maxtext(process: DistributedProcess, environ: Mapping[str, str], command: Sequence[str]) -> Dict[str, str]:
-    host, _, port = process.coordinator.rpartition(":")
-    found = {
-        "JAX_PROCESS_COUNT": str(process.num_processes),
-        "JOB_INDEX": str(process.slice_index),
-        "JOB_COMPLETION_INDEX": str(process.host_index),
-        "PROCESSES_IN_JOB": str(process.hosts_per_slice),
-        "JAX_COORDINATOR_PORT": port,
-        # Without it MaxText needs packages of Google Cloud that reach for the network when they are imported.
-        "DECOUPLE_GCLOUD": environ.get("DECOUPLE_GCLOUD", "TRUE"),
-    }
-    if environ.get("JAX_PLATFORMS") == "cpu":
-        # It resolves the whole text as the name of a host, and takes port 1234.
-        found["JAX_COORDINATOR_ADDRESS"] = host
-    own = {"base_output_directory": process.checkpoint_dir, "run_name": process.name}
-    for key, value in own.items():
-        is_given = any(argument.startswith(key + "=") for argument in command)
-        if value and not is_given and "M_" + key.upper() not in environ:
-            found["M_" + key.upper()] = value
-    return found
+def reporting(
+    process: Process, environ: Mapping[str, str], command: Sequence[str], metrics_file: Path
+) -> Optional[Reporting]:
+    """What reports for the program, where it does not itself; None on all processes but the first.
+
+    Args:
+        process: The place of this process.
+        environ: Of the command, with `variables`.
+        command: Program and arguments.
+        metrics_file: As in `variables`.
+    """
+    if not isinstance(process, DistributedProcess) or process.process_id or environ.get(FRAMEWORK) != "maxtext":
+        return None
+    if maxtext.setting(maxtext.METRICS_FILE, environ, command) != os.fspath(metrics_file):
+        return None  # a file of the person's own, which is not ours to shorten
+    # Imported here: HTTP costs the start of every other program a tenth of a second.
+    from tpujob_contract.launch.progress import Progress
+    from tpujob_contract.launch.reporting import Reporting
+
+    progress = Progress(
+        metrics_file,
+        maxtext.facts,
+        steps=maxtext.steps_of(environ, command),
+        checkpoints=maxtext.checkpoint_folder(environ, command),
+        about={"process_id": 0, "processes": process.num_processes, "checkpoint": process.checkpoint_dir},
+        environ=environ,
+    )
+    return Reporting(progress, environ, process.report_port)

@@ -19,10 +19,13 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import time
-from typing import Dict, List, Mapping, Sequence, Tuple
+from pathlib import Path
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from tpujob_contract import environment
+from tpujob_contract.code.archive import CodeRefused
+from tpujob_contract.code.python_path import code_variables
 from tpujob_contract.environment import (
     ContractError,
     DistributedProcess,
@@ -32,7 +35,7 @@ from tpujob_contract.environment import (
     read_environment,
 )
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_contract.launch import frameworks
+from tpujob_contract.launch import frameworks, tpu_access
 from tpujob_contract.launch.child import Ending, run
 from tpujob_contract.launch.signals import STOP, Inbox
 from tpujob_contract.launch.termination_message import TerminationMessage
@@ -41,6 +44,9 @@ from tpujob_contract.launch.tpu import TpuFiles, find_holders, wants_whole_tpu
 logger = logging.getLogger(__name__)
 
 _JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+_LOCAL_DEVICES = "JAX_LOCAL_DEVICE_IDS"
+"""On CPU, JAX does not use the value. Without it, `jax.distributed.initialize` looks for a cluster to ask. That fails
+in an image with the package `kubernetes`: pods have no token (jax-ml/jax:jax/_src/clusters/k8s_cluster.py)."""
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -66,32 +72,40 @@ def launch(arguments: Sequence[str], environ: Mapping[str, str], tpu: TpuFiles =
         tpu: Where to look for a TPU and its user.
     """
     message = TerminationMessage(environ)
-    with Inbox() as inbox:
+    with Inbox() as inbox, tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
         try:
             command = _command(arguments)
             process = _process(environ)
             _wait_for_tpu(environ, process, tpu, inbox)
             logger.info("%s, pid %d: %s", _who(process), os.getpid(), command[0])
-            ending = _run(command, environ, process, inbox, keep_output=message.is_wanted)
+            access = _look_at_tpu(environ, tpu)
+            environ = _with_code(environ, Path(scratch), command)
+            ending, report = _run(command, environ, process, inbox, Path(scratch), keep_output=message.is_wanted)
         except Refused as refused:
             logger.error("%s", refused)  # noqa: TRY400 - one line, no stack
             message.write(refused.exit_code, [str(refused)])
             return refused.exit_code
         exit_code, remarks = account(ending)
-        message.write(exit_code, remarks, ending.output if exit_code else b"")
+        if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
+            remarks = [*remarks, *tpu_access.remarks(access, ending.output)]
+        message.write(exit_code, [*remarks, *report], ending.output if exit_code else b"")
         return exit_code
 
 
-def child_environment(environ: Mapping[str, str], process: Process, command: Sequence[str] = ()) -> Dict[str, str]:
+def child_environment(
+    environ: Mapping[str, str], process: Process, command: Sequence[str] = (), metrics_file: str = ""
+) -> Dict[str, str]:
     """The environment of the command: its ids where it is one of several, none where it works alone."""
     child = dict(environ)
     if isinstance(process, DistributedProcess):
         values = (process.coordinator, str(process.num_processes), str(process.process_id))
         child.update(zip(_JAX_VARIABLES, values))  # noqa: B905 - strict= came with 3.10
-        child.update(frameworks.variables(environ.get(environment.FRAMEWORK, ""), process, environ, command))
+        if environ.get("JAX_PLATFORMS") == "cpu":
+            child[_LOCAL_DEVICES] = ",".join(map(str, range(process.chips_per_host)))
+        child.update(frameworks.variables(process, environ, command, metrics_file))
     elif isinstance(process, IndependentWorker):
         # What an image brings along would make 32 workers wait for each other.
-        for name in _JAX_VARIABLES:
+        for name in (*_JAX_VARIABLES, _LOCAL_DEVICES):
             child.pop(name, None)
     return child
 
@@ -120,6 +134,25 @@ def _process(environ: Mapping[str, str]) -> Process:
         return read_environment(environ)
     except ContractError as error:
         raise Refused(ExitCode.CONFIGURATION, str(error)) from error
+
+
+def _with_code(environ: Mapping[str, str], scratch: Path, command: Sequence[str]) -> Mapping[str, str]:
+    """The environment with the job's own code on PYTHONPATH, where it has some; what that is, is logged."""
+    try:
+        variables, lines = code_variables(environ, scratch, command)
+    except CodeRefused as refused:
+        raise Refused(refused.exit_code, str(refused)) from refused
+    for line in lines:
+        logger.info("%s", line)
+    return {**environ, **variables}
+
+
+def _look_at_tpu(environ: Mapping[str, str], tpu: TpuFiles) -> Optional[tpu_access.TpuAccess]:
+    """Who may open the chips, logged; None where there are none, or none are wanted."""
+    access = tpu_access.look(tpu) if wants_whole_tpu(environ) else None
+    if access is not None:
+        logger.info("%s", access)
+    return access
 
 
 def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, inbox: Inbox) -> None:
@@ -151,16 +184,29 @@ def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, i
 
 
 def _run(
-    command: Sequence[str], environ: Mapping[str, str], process: Process, inbox: Inbox, *, keep_output: bool
-) -> Ending:
-    child = child_environment(environ, process, command)
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    process: Process,
+    inbox: Inbox,
+    scratch: Path,
+    *,
+    keep_output: bool,
+) -> Tuple[Ending, List[str]]:
+    """How the command ended, and the lines that report its progress."""
+    metrics_file = scratch / "metrics.jsonl"
+    child = child_environment(environ, process, command, str(metrics_file))
+    reporting = frameworks.reporting(process, child, command, metrics_file)
+    on_start = reporting.start if reporting else None
     try:
-        return run(command, child, inbox, grace_seconds=process.grace_seconds, keep_output=keep_output)
+        ending = run(
+            command, child, inbox, grace_seconds=process.grace_seconds, keep_output=keep_output, on_start=on_start
+        )
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
             raise
         reason = f"command {command[0]!r} cannot be started: {error.strerror}"
         raise Refused(ExitCode.CONFIGURATION, f"{reason}; give a program that is in the image") from error
+    return ending, reporting.finish(account(ending)[0]) if reporting else []
 
 
 def _who(process: Process) -> str:

@@ -1,0 +1,84 @@
+"""Over how many parts of the mesh the rows of a batch divide: the operator refuses what the trainer would refuse.
+
+Rows are divided over the axes slice, data, fsdp and expert. The axes tensor and context take none: they divide what
+belongs to a row.
+"""
+
+from __future__ import annotations
+
+DEFAULT_SEQUENCE_LENGTH = 2048
+"""Positions of a row, where neither the job nor a preset says it."""
+DEFAULT_BATCH_TOKENS = 524_288
+"""Tokens of a global batch, where neither the job nor a preset says it."""
+
+
+def divide_slice(
+    devices: int,
+    *,
+    slices: int,
+    tensor: int = 1,
+    context: int | None = None,
+    expert: int = 1,
+    fsdp: int | None = None,
+    rows: int | None = None,
+    positions: int | None = None,
+) -> tuple[int, int]:
+    """Devices along the axis context, and those of a slice that are left to the axes fsdp and data.
+
+    Args:
+        devices: Of a slice.
+        slices: How many there are.
+        tensor: Devices along that axis.
+        context: The same; None: as few as let the rows divide.
+        expert: Devices along that axis.
+        fsdp: The same; None: it is chosen later.
+        rows: That pass through the mesh at once; None: not known.
+        positions: Of a row; None: not known.
+
+    Raises:
+        ValueError: A size does not divide what it must; the message starts with the key at fault.
+    """
+    context = context or _least_context(devices // tensor, slices, expert, rows, positions)
+    if positions and positions % context:
+        raise ValueError(f"context: {context} does not divide sequenceLength ({positions})")
+    inner = tensor * context * expert
+    if devices % inner:
+        raise ValueError(
+            f"tensor: tensor x context x expert is {inner}, which does not divide the {devices} devices of a slice"
+        )
+    rest = devices // inner
+    if fsdp and rest % fsdp:
+        raise ValueError(f"fsdp: {fsdp} does not divide the {rest} devices that are left of a slice")
+    return context, rest
+
+
+def rows_problem(rows: int, *, parts: int, devices: int, accumulation: int = 1, derived: str = "") -> str | None:
+    """What is wrong with a number of rows; None when they divide.
+
+    Args:
+        rows: Of a global batch.
+        parts: Of the mesh over which rows are divided.
+        devices: Of all slices.
+        accumulation: Parts of a batch that pass through the mesh one after the other.
+        derived: Where the number comes from, if it was not given.
+    """
+    unit = accumulation * parts
+    if rows % unit == 0:
+        return None
+    below = rows // unit * unit
+    works = f"{below}, {below + unit} and {below + 2 * unit}" if below else f"{unit}, {2 * unit} and {3 * unit}"
+    in_parts = f" in {accumulation} parts (gradientAccumulation)" if accumulation > 1 else ""
+    over = f"{devices} devices" if parts == devices else f"{parts} groups of {devices} devices"
+    from_where = f" ({derived})" if derived else ""
+    return f"{rows} rows{from_where} do not divide over {over}{in_parts}; {works} do"
+
+
+def _least_context(of_slice: int, slices: int, expert: int, rows: int | None, positions: int | None) -> int:
+    """1, or so many devices for each row that the rows divide over what is left."""
+    if rows is None or positions is None or rows >= of_slice * slices:
+        return 1
+    for context in range(2, of_slice // expert + 1):
+        fits = of_slice % (context * expert) == 0 and rows % (of_slice // context * slices) == 0
+        if fits and positions % context == 0:
+            return context
+    return 1

@@ -1,0 +1,59 @@
+"""What was probably meant: by a name that does not exist, by a text in the place of a number."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, Iterable, Optional
+
+LEAST_LIKENESS = 0.6
+"""As `difflib.SequenceMatcher.ratio` counts it."""
+
+
+def nearest_name(given: str, known: Iterable[str]) -> Optional[str]:
+    """The known name most like a given one, whatever its capitals, hyphens and underscores; None when none is near."""
+    by_plain = {plain(name): name for name in known}
+    found = difflib.get_close_matches(plain(given), by_plain, n=1, cutoff=LEAST_LIKENESS)
+    return by_plain[found[0]] if found else None
+
+
+_SCALES = {
+    "k": "e3",
+    "m": "e6",
+    "b": "e9",
+    "g": "e9",
+    "t": "e12",
+    "thousand": "e3",
+    "million": "e6",
+    "billion": "e9",
+    "trillion": "e12",
+}
+_DIGITS = r"[0-9][0-9_,]*(?:\.[0-9]+)?"
+_PLAIN = re.compile(rf"{_DIGITS}(?:[eE][+-]?[0-9]+)?")
+_SCALED = re.compile(rf"({_DIGITS})\s*({'|'.join(_SCALES)})", re.IGNORECASE)
+
+
+def number_meant(value: Any) -> str:
+    """The end of a message: what to write for a text in the place of a number, such as "2" or 20B; else nothing."""
+    if not isinstance(value, str):
+        return ""
+    text = value.strip()
+    scaled = _SCALED.fullmatch(text)
+    if scaled:
+        return f"; write {_without_separators(scaled[1])}{_SCALES[scaled[2].lower()]}"
+    if _PLAIN.fullmatch(text):
+        return f"; write {_without_separators(text)}, without quotes"
+    return "; write it in digits"
+
+
+def _without_separators(digits: str) -> str:
+    return digits.replace(",", "").replace("_", "")
+
+
+_SHORT = {"lr": "learningrate", "bs": "batchsize", "wd": "weightdecay"}
+
+
+def plain(name: str) -> str:
+    """A name without capitals, hyphens and underscores, and at length where people write it short."""
+    letters = name.replace("_", "").replace("-", "").lower()
+    return _SHORT.get(letters, letters)
