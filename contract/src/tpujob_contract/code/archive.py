@@ -1,0 +1,163 @@
+"""An archive unpacked into a folder, after every entry was checked.
+
+A digest says that the archive is the one that was submitted, not that it is harmless: whoever may write a manifest
+chooses both. Nothing is written outside the folder, no special file is made, no link leads out.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import shutil
+import tarfile
+import zlib
+from pathlib import Path
+from typing import IO, Set
+
+from tpujob_contract.code import MAX_FILES, MAX_UNPACKED_BYTES, STAMP
+from tpujob_contract.exit_codes import ExitCode
+
+_READ_ONLY = 0o444
+_READ_ONLY_PROGRAM = 0o555
+_HEADERS_BYTES = 4096
+"""Of one entry: its header, a long name and padding."""
+
+
+class CodeRefused(Exception):  # noqa: N818 - an answer, not a fault
+    """The code of a job cannot be used as it is."""
+
+    def __init__(self, reason: str, exit_code: int = ExitCode.CONFIGURATION) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+def unpack(archive: Path, folder: Path, *, field: str = "spec.code.archive") -> int:
+    """Unpacks a .tar.gz into an empty folder, files read-only; returns the number of files.
+
+    Args:
+        archive: The file.
+        folder: Where its files go.
+        field: What a refusal names.
+
+    Raises:
+        CodeRefused: an entry leads out of the folder, is neither file, folder nor link, or there is too much; each is
+            named. What was written until then is left.
+    """
+    entries = _Entries(folder, field)
+    try:
+        with archive.open("rb") as file, tarfile.open(fileobj=_Limited(file, field), mode="r|") as tar:
+            for member in tar:
+                entries.add(tar, member)
+    except (tarfile.TarError, zlib.error, EOFError, UnicodeDecodeError) as error:
+        raise CodeRefused(f"{field}: not a .tar.gz file ({error}); `tpujob submit --code` makes one") from error
+    return len(entries.files)
+
+
+class _Entries:
+    """The entries so far, and the folder that they are written into."""
+
+    def __init__(self, folder: Path, field: str) -> None:
+        self._folder = folder
+        self._field = field
+        self._count = 0
+        self.files: Set[str] = set()
+        self._links: Set[str] = set()
+
+    def add(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        self._count += 1
+        if self._count > MAX_FILES:
+            raise CodeRefused(f"{self._field}: more than {MAX_FILES} entries; leave out what is not code")
+        name = self._checked_name(member)
+        path = self._folder / name
+        if member.isdir():
+            path.mkdir(parents=True, exist_ok=True)
+            return
+        if name in self.files or name in self._links:
+            raise CodeRefused(f"{self._field}: {member.name!r} is there twice")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if member.issym():
+            self._check_link(name, member)
+            path.symlink_to(member.linkname)
+            self._links.add(name)
+        elif member.isreg():
+            self._write(tar, member, path)
+            self.files.add(name)
+        else:
+            raise CodeRefused(f"{self._field}: {member.name!r} is neither a file, a folder nor a symbolic link")
+
+    def _checked_name(self, member: tarfile.TarInfo) -> str:
+        name = posixpath.normpath(member.name)
+        parts = member.name.split("/")
+        if member.name.startswith("/") or ".." in parts or "\0" in member.name:
+            raise CodeRefused(f"{self._field}: {member.name!r} leads out of the folder")
+        if name == STAMP:
+            raise CodeRefused(f"{self._field}: {STAMP} is the name of a file that is written here")
+        parent = posixpath.dirname(name)
+        while parent:
+            if parent in self._links or parent in self.files:
+                raise CodeRefused(f"{self._field}: {member.name!r} lies below {parent!r}, which is no folder")
+            parent = posixpath.dirname(parent)
+        return name
+
+    def _check_link(self, name: str, member: tarfile.TarInfo) -> None:
+        if leads_out(name, member.linkname):
+            raise CodeRefused(
+                f"{self._field}: {member.name!r} is a link to {member.linkname!r}, which is out of the folder"
+            )
+        if (self._folder / name).is_dir():
+            raise CodeRefused(f"{self._field}: {member.name!r} is there twice")
+
+    def _write(self, tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+        source = tar.extractfile(member)
+        assert source is not None  # a regular file, by isreg()
+        try:
+            with path.open("xb") as target:
+                shutil.copyfileobj(source, target)
+        except (FileExistsError, IsADirectoryError) as error:
+            raise CodeRefused(f"{self._field}: {member.name!r} is there twice") from error
+        path.chmod(_READ_ONLY_PROGRAM if member.mode & 0o100 else _READ_ONLY)
+
+
+def leads_out(name: str, target: str) -> bool:
+    """Whether a symbolic link `name`, relative to the folder, points at something outside of the folder."""
+    if target.startswith("/"):
+        return True
+    # Each step must stay inside: a/../../.. comes back only if the folders have the names that it hopes for.
+    place = posixpath.dirname(name).split("/") if posixpath.dirname(name) else []
+    for part in target.split("/"):
+        if part == "..":
+            if not place:
+                return True
+            place.pop()
+        elif part not in ("", "."):
+            place.append(part)
+    return False
+
+
+class _Limited(io.RawIOBase):
+    """The unpacked bytes of a gzip file, as far as the limit: a small file may stand for a full disk."""
+
+    def __init__(self, file: IO[bytes], field: str) -> None:
+        super().__init__()
+        self._field = field
+        self._file = file
+        self._inflate = zlib.decompressobj(wbits=31)
+        self._left = MAX_UNPACKED_BYTES + MAX_FILES * _HEADERS_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = size if size > 0 else 1 << 16
+        data = b""
+        while not data and not self._inflate.eof:
+            compressed = self._inflate.unconsumed_tail or self._file.read(1 << 16)
+            if not compressed:
+                raise EOFError("it ends in the middle")
+            data = self._inflate.decompress(compressed, wanted)
+        self._left -= len(data)
+        if self._left < 0:
+            raise CodeRefused(
+                f"{self._field}: holds more than {MAX_UNPACKED_BYTES // 1024**2} MiB; put data into the bucket"
+            )
+        return data

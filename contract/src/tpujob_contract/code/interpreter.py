@@ -1,0 +1,63 @@
+"""Which Python a command runs with, and where that one finds packages: not always the launcher's own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import List, Mapping, Optional, Sequence
+
+ANSWER_SECONDS = 60
+"""For an interpreter to start on a slow disk."""
+FIRST_LINE_BYTES = 512
+TELL = "import sys; print('\\n'.join(sys.path))"
+
+
+def search_path(command: Sequence[str], environ: Mapping[str, str]) -> List[str]:
+    """Where the Python of a command looks for packages; that of the launcher where the command is no Python program.
+
+    Args:
+        command: Program and arguments.
+        environ: In which it starts.
+    """
+    python = python_of(command, environ)
+    found = list(sys.path)
+    if python is not None and python != sys.executable:
+        try:
+            told = subprocess.run(
+                [python, "-c", TELL],
+                env=dict(environ),
+                capture_output=True,
+                text=True,
+                timeout=ANSWER_SECONDS,
+                check=True,
+            )
+            found = told.stdout.splitlines()
+        except (OSError, subprocess.SubprocessError):
+            # The program itself says, with its own words, why it does not start.
+            pass
+    return [entry for entry in found if entry and Path(entry).is_dir()]
+
+
+def python_of(command: Sequence[str], environ: Mapping[str, str]) -> Optional[str]:
+    """The interpreter of `python3 train.py`, or that of a script by its first line; None for other programs."""
+    program = _found(command[0], environ) if command else None
+    if program is None or _is_python(program):
+        return program
+    try:
+        with Path(program).open("rb") as file:
+            first = file.readline(FIRST_LINE_BYTES)
+    except OSError:
+        return None
+    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
+    named = [word for word in words if _is_python(word)]
+    return _found(named[0], environ) if named else None
+
+
+def _found(program: str, environ: Mapping[str, str]) -> Optional[str]:
+    return shutil.which(program, path=environ.get("PATH"))
+
+
+def _is_python(program: str) -> bool:
+    return Path(program).name.startswith("python")
