@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainer.data.parquet_files import take, write_groups
 from tpujob_trainer.data import DataConfig, batches_digest, make_manifest, plan_lanes
-from tpujob_trainer.data.inspection import inspect
+from tpujob_trainer.data.inspection import inspect, is_slow_to_read
 
 
 def inspected(path, **more):
@@ -25,11 +25,19 @@ def test_size_is_told(tmp_path):
 
     assert (found["files"], found["rows"], found["units"], found["lanes"]) == (16, 240, 32, 2)
     assert found["parts"]["count"] == 32
-    assert 8 * 5 <= found["sampled"]["rows"] <= 8 * 10
+    assert found["sampled"]["rows"] == 240, "a small data set is counted whole"
     # Bytes, and a token before and after each row.
-    assert found["tokens"] == pytest.approx(16 * (10 * 13 + 5 * 14), rel=0.05)
+    assert found["tokens"] == 16 * (10 * 13 + 5 * 14)
     assert found["warnings"] == []
     assert json.loads(json.dumps(found)) == found
+
+
+def test_tokens_of_rows_of_very_different_lengths_are_told_within_a_tenth(tmp_path):
+    lengths = [10 ** (1 + (number * 7 % 40) / 10) for number in range(2000)]
+    rows = ["x" * int(length) for length in lengths]
+    write_groups(tmp_path / "a.parquet", [rows[start : start + 10] for start in range(0, 2000, 10)])
+
+    assert inspected(tmp_path)["tokens"] == pytest.approx(sum(len(row) + 2 for row in rows), rel=0.1)
 
 
 def test_first_batch_is_that_of_a_run(tmp_path):
@@ -45,8 +53,28 @@ def test_first_batch_is_that_of_a_run(tmp_path):
     assert first["digest"] == batches_digest(batch.state)
 
 
+def test_batch_of_many_passes_is_told_of_and_not_read(tmp_path):
+    (tmp_path / "a.txt").write_text("one short text")
+
+    found = inspected(tmp_path, batch_size=20_000, sequence_length=1024)
+
+    assert found["first_batch"] is None
+    # The text has 16 tokens: its bytes, and one before and after.
+    words = "a batch of 20,000 x 1,024 tokens takes 1,280,000 passes over the 16 tokens of the data"
+    assert [line for line in found["warnings"] if line.startswith(words)]
+    assert found["batches_in_epoch"] == 0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "units", "tokens_of_batch", "is_slow"),
+    [(100, 1, 409_600, False), (100, 1, 409_601, True), (10**9, 8192, 2**20, False), (0, 1, 10**9, False)],
+)
+def test_batch_is_slow_to_read_from_4096_units(tokens, units, tokens_of_batch, is_slow):
+    assert is_slow_to_read(tokens, units, tokens_of_batch) is is_slow
+
+
 def few_row_groups(folder):
-    write_groups(folder / "a.parquet", [["text"] * 1000])
+    write_groups(folder / "a.parquet", [[f"{number}: {'text ' * 2000}" for number in range(1000)]])
 
 
 def useless_rows(folder):
@@ -62,8 +90,8 @@ def zipped(folder):
 @pytest.mark.parametrize(
     ("make", "warning"),
     [
-        (few_row_groups, "2 lanes want 16 units and there are 1 row groups of up to 0 MB: they are cut"),
-        (useless_rows, r"\d+ of \d+ sampled rows cannot be used: \d+ empty, \d+ null"),
+        (few_row_groups, "2 lanes want 16 units and there are 1 row groups of up to 10 MB: they are cut"),
+        (useless_rows, r"\d+ of \d+ sampled rows cannot be used: \d+ \(\d+\.\d%\) empty; \d+ \(\d+\.\d%\) null"),
         (zipped, "16 files, 'a.jsonl.gz' for one, cannot be read from their middle"),
     ],
     ids=["few row groups", "useless rows", "gzip"],

@@ -29,7 +29,7 @@ from tests.trainer.data.data_files import (
 from tests.trainer.data.parquet_files import raw, take
 from tpujob_trainer.data import DataChangedError, DataConfig, LanePlan, Manifest, make_manifest
 from tpujob_trainer.data.formats.examples import value_of_record
-from tpujob_trainer.data.manifest import manifest as manifest_module
+from tpujob_trainer.data.manifest import scan
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.errors import ConfigurationError
@@ -56,7 +56,7 @@ def test_each_row_is_in_one_unit(tmp_path, name, unit_bytes):
         assert (manifest.num_units > 5) == (unit_bytes < 10_000 or name == "a.parquet")
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     texts=st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), min_size=1)
     .map(lambda texts: [f"x{text}" for text in texts]),
@@ -65,7 +65,7 @@ def test_each_row_is_in_one_unit(tmp_path, name, unit_bytes):
 )  # fmt: skip
 def test_rows_of_any_length_are_in_one_unit(texts, name, unit_bytes):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifest_module, "_LEAST_BYTES", 1)
+        patch.setattr(scan, "_LEAST_BYTES", 1)
         WRITERS[name](Path(folder) / name, texts)
 
         assert rows_of(make_manifest(DataConfig(path=folder, unit_bytes=unit_bytes))) == texts
@@ -168,7 +168,7 @@ def test_checksum_is_the_standard_one():
 @pytest.mark.parametrize("at", [0, 3, 9, 14, 40])
 @pytest.mark.parametrize("unit_bytes", [1 << 20, 64])
 def test_damaged_record_is_named_in_any_unit(tmp_path, monkeypatch, at, unit_bytes):
-    monkeypatch.setattr(manifest_module, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(scan, "_LEAST_BYTES", 1)
     path = tmp_path / "a.tfrecord"
     write_tfrecords(path, [example(text=f"{row:020d}") for row in range(50)])
     one = path.stat().st_size // 50

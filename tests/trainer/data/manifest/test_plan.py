@@ -26,7 +26,7 @@ def lanes_for(num_units: int, batch_size: int, **config: Any) -> int:
     return plan_lanes(sized(num_units), DataConfig(path="p", **config), batch_size=batch_size, seed=0).lanes
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(units=st.integers(1, 300), lanes=st.integers(1, 40), epoch=st.integers(0, 5), seed=st.integers(0, 99))
 def test_lanes_share_out_each_epoch(units, lanes, epoch, seed):
     lanes = min(lanes, units)
@@ -103,3 +103,100 @@ def test_lanes_that_cannot_be_are_refused(units, batch, lanes, message):
         lanes_for(units, batch, lanes=lanes)
 
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("batch", "listed"),
+    [
+        (36, "1, 2, 3, 4, 6, 9, 12, 18, 36"),
+        (72, "1, 2, 3, 4, 6, 8, 9, 12, 18, 24, 36, 72"),
+        (120, "…, 5, 6, 8, 10, 12, 15, 20, 24, 30, 40, 60, 120"),
+        (4096, "…, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096"),
+    ],
+    ids=["a square", "twelve divisors", "the twelve largest", "the twelve largest of thirteen"],
+)
+def test_lanes_that_divide_the_batch_are_listed(batch, listed):
+    with pytest.raises(ConfigurationError, match=f"these do: {listed}$"):
+        LanePlan(500, batch, batch - 1, 0)
+
+
+def test_rows_of_one_source_are_all_its():
+    assert LanePlan(8, 4, 2, 0).sources_of_rows(3).tolist() == [0, 0, 0, 0]
+
+
+PINNED = [[0, 0, 1, 1, 1, 1, 1, 1], [0, 1, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 0, 1, 1]]
+"""Sources of the rows of batches 0, 1 and 2^62: other ones would be other data for a run that goes on."""
+
+
+def test_sources_of_rows_stay_what_they_are():
+    plan = LanePlan(8, 8, 2, 5, source_units=(range(4), range(4, 8)), weights=(0.25, 0.75))
+    assert [plan.sources_of_rows(batch).tolist() for batch in (0, 1, 2**62)] == PINNED
+
+
+FAR = [[1, 0, 1, 0, 1, 1, 1, 1], [1, 0, 1, 1, 1, 1, 0, 1]]
+
+
+def test_batches_far_away_have_their_sources_too():
+    """Rows are numbered modulo 2^64."""
+    plan = LanePlan(8, 8, 2, 5, source_units=(range(4), range(4, 8)), weights=(0.25, 0.75))
+    assert [plan.sources_of_rows(batch).tolist() for batch in (2**60 + 1, 3 * 2**60 + 1)] == FAR
+
+
+PINNED_UNITS = ([[2, 1], [3, 0], [2, 3], [1, 0]], [[5, 7, 4], [8, 6], [8, 7, 5], [4, 6]])
+"""Of both sources, in epochs 0 and 1 of both lanes: another order would be another run for one that goes on."""
+
+
+def test_order_of_units_stays_what_it_is():
+    plan = LanePlan(9, 8, 2, 5, source_units=(range(4), range(4, 9)), weights=(0.25, 0.75))
+
+    def order(source):
+        return [
+            [plan.unit(lane, epoch, index, source) for index in range(plan.units_in(lane, source))]
+            for epoch in (0, 1)
+            for lane in (0, 1)
+        ]
+
+    assert (order(0), order(1)) == PINNED_UNITS
+
+
+def test_first_source_is_meant_where_none_is_said():
+    plan = LanePlan(9, 8, 2, 5, source_units=(range(4), range(4, 9)), weights=(0.25, 0.75))
+    assert (plan.units_in(0), plan.units_in(0, 1)) == (2, 3)
+    assert [plan.unit(0, 0, index) for index in (0, 1)] == [plan.unit(0, 0, index, 0) for index in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "batch", "sources", "message"),
+    [
+        pytest.param(4, 4, (range(4), range(4, 7)), "lanes: 4 is more than the 3 units of a source", id="one of two"),
+        pytest.param(
+            1, 1, (range(0),), "lanes: 1 is more than the 0 units of the data; the data has no rows", id="none"
+        ),
+        pytest.param(0, 4, (range(4),), "lanes: 0 does not divide batchSize 4", id="no lane"),
+        pytest.param(1, 0, (range(4),), "batchSize: 0 is less than 1", id="no row"),
+    ],
+)
+def test_plan_that_cannot_be_is_refused(lanes, batch, sources, message):
+    with pytest.raises(ConfigurationError, match=message):
+        LanePlan(sum(map(len, sources)), batch, lanes, 0, source_units=sources)
+
+
+def test_batch_without_a_row_is_refused_before_lanes_are_counted():
+    with pytest.raises(ConfigurationError, match="batchSize: 0 is less than 1"):
+        plan_lanes(sized(5), DataConfig(path="p"), batch_size=0, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "limit", "is_told"), [(2 * 37, 4, True), (8, 4, False), (6, 4, False), (10, 4, True), (9, 3, False)]
+)
+def test_half_of_the_lanes_that_would_fit_is_told(caplog, batch, limit, is_told):
+    with caplog.at_level(logging.WARNING):
+        lanes_for(1000, batch, buffer_bytes=limit * 16 * MEBIBYTE)
+
+    assert ("has no divisor near" in caplog.text) is is_told
+    assert "only" not in caplog.text
+
+
+def test_units_without_bytes_need_no_memory():
+    config = DataConfig(path="p", buffer_bytes=2)
+    assert plan_lanes(sized(9, 0), config, batch_size=8, seed=0).lanes == 1

@@ -110,7 +110,7 @@ def test_two_interruptions_change_nothing(data, lanes):
     assert raw(resumed_twice(manifest, plan, (5, 7, 6), 33)) == raw(take(manifest, plan, 18, length=33))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     layout=LAYOUTS,
     lanes=st.sampled_from([1, 2, 4, 8]),
@@ -132,7 +132,7 @@ def test_interrupted_run_equals_an_undisturbed_one(layout, lanes, steps, length,
     assert batches_digest(resumed[-1].state) == batches_digest(undisturbed[-1].state)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     layout=LAYOUTS,
     lanes=st.sampled_from([1, 2, 4]),

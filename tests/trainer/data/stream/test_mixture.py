@@ -62,7 +62,7 @@ def shares(plan: LanePlan, batches: int) -> np.ndarray:
     return np.array([np.bincount(rows, minlength=plan.num_sources) for rows in of_rows])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     weights=st.lists(st.floats(0.01, 1), min_size=2, max_size=6),
     batch=st.sampled_from([1, 7, 8, 64, 257]),
@@ -111,7 +111,7 @@ def test_batches_do_not_depend_on_processes(tmp_path, lanes, processes):
     )
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(
     weights=st.lists(st.sampled_from([0.1, 1, 2, 7]), min_size=2, max_size=4),
     lanes=st.sampled_from([1, 2, 4, 8]),

@@ -55,7 +55,7 @@ def counted_rows(batches, plan) -> collections.Counter[int]:
     return seen
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     layout=LAYOUTS,
     lanes=st.sampled_from([1, 2, 4]),

@@ -12,7 +12,7 @@ from tests.multiprocess.processes import REPOSITORY
 def test_many_row_groups_take_little_time_and_memory():
     """A tenth of the files of the benchmark; for a busy machine the limit of the whole is allowed."""
     command = [sys.executable, "benchmarks/data_scale.py", "--files", "500", "--row-groups", "400"]
-    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=REPOSITORY, timeout=120)
+    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=REPOSITORY, timeout=600)
     figures = json.loads(result.stdout.decode().split(": ", 1)[1])
 
     assert figures["units"] == 200_000

@@ -24,6 +24,9 @@ from tpujob_trainer.data import (
     read_manifest,
     write_manifest,
 )
+from tpujob_trainer.data.template import Rendered
+from tpujob_trainer.data.text import columns
+from tpujob_trainer.data.text.chat import ChatTemplate
 from tpujob_trainer.errors import ConfigurationError
 
 TEMPLATE = """{{ bos_token }}{% for message in messages %}
@@ -257,6 +260,16 @@ def test_ids_are_taken_as_they_are(tmp_path, kind):
     assert batches[0].segment_ids.max() == 3
 
 
+def test_rows_without_usable_ids_are_skipped():
+    column = pa.chunked_array([pa.array([[1, 2], [1, None], [], None, [9], [-1], [0]])])
+    made = columns.tokens(column, np.arange(7), vocab_size=9)
+    assert {cause: np.flatnonzero(rows).tolist() for cause, rows in made.skipped.items()} == {
+        "null": [3],
+        "empty": [2],
+        "id outside of the vocabulary": [1, 4, 5],
+    }
+
+
 def test_ids_of_the_wrong_type_are_told(tmp_path):
     pq.write_table(pa.table({"ids": [0.5], "good": [[1]]}), tmp_path / "a.parquet")
 
@@ -347,6 +360,13 @@ def test_sentencepiece_there_and_back(sentencepiece_model):
     )
 
 
+def test_sentencepiece_marks_are_written_where_asked_for(sentencepiece_model):
+    tokenizer = load(sentencepiece_model)
+    ids = [*tokenizer.encode(["the dog"])[0], tokenizer.eos, *tokenizer.encode(["a fox"])[0]]
+    assert "</s>" not in tokenizer.decode(ids)
+    assert tokenizer.decode(ids, with_special=True) == "the dog</s>a fox"
+
+
 def test_sentencepiece_documents_stand_between_their_marks(sentencepiece_model):
     tokenizer = load(sentencepiece_model)
     texts = ["the dog", "a </s> fox", "lazy"]
@@ -363,3 +383,54 @@ def test_other_file_is_no_sentencepiece_model(tmp_path):
 
     with pytest.raises(ConfigurationError, match=r"tokenizer: '.*bad\.model' is not a SentencePiece model"):
         load_tokenizer(DataConfig(path="p", tokenizer=str(tmp_path / "bad.model")))
+
+
+def test_sizes_of_ids_are_their_bytes():
+    made = columns.tokens(pa.array([[1, 2, 3], [], [9], None, [10], [-1], [0]]), np.arange(7)[::-1], vocab_size=10)
+
+    assert made.sizes.tolist() == [4, 4, 4, 0, 4, 0, 12]
+    reasons = {cause: np.flatnonzero(rows).tolist() for cause, rows in made.skipped.items()}
+    assert reasons == {"null": [3], "empty": [5], "id outside of the vocabulary": [1, 2]}
+    assert made.take(np.array([6])).column.to_pylist() == [[1, 2, 3]]
+
+
+SAID = {
+    # name: (value, what the template makes of it, its text, why it is skipped where what is learned is marked)
+    "all is learned": ("a", Rendered.whole("text"), "text", None),
+    "nothing is learned": ("a", Rendered("text", ()), "text", columns.NOT_LEARNED),
+    "no text": ("a", Rendered.whole(""), None, "empty"),
+    "no text, and nothing is learned": ("a", Rendered("", ()), None, "empty"),
+    "no value": (None, None, None, "null"),
+    "no content": ([], None, None, "empty"),
+    "unreadable": (columns.UNREADABLE, None, None, "refused"),
+    "refused": ("a", columns.ConversationError("no"), None, "refused"),
+    "refused for a cause": ("a", columns.ConversationError("no", cause="cause"), None, "cause"),
+    "no UTF-8": ("a", Rendered.whole("\ud800"), None, "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("marks_learned", [False, True])
+@pytest.mark.parametrize(("value", "made", "text", "cause"), SAID.values(), ids=SAID.keys())
+def test_each_row_is_text_or_skipped_for_one_cause(value, made, text, cause, marks_learned):
+    def render(given):
+        if given == "another":
+            return Rendered.whole("b")
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    found = columns.rendered([value, "another"], render, refusal="refused", marks_learned=marks_learned)
+
+    wanted = None if cause == columns.NOT_LEARNED and not marks_learned else cause
+    assert [name for name, rows in found.skipped.items() if rows[0]] == ([] if wanted is None else [wanted])
+    assert not any(rows[1] for rows in found.skipped.values())
+    texts = found.column.field("text") if marks_learned else found.column
+    if wanted is None:
+        assert texts.to_pylist() == [text, "b"]
+        assert found.sizes.tolist() == [len(text), 1]
+
+
+def test_message_that_is_no_mapping_is_nobody_s_turn():
+    chat = ChatTemplate("{% for message in messages %}{{ message }}{% endfor %}", {}, "a template")
+
+    assert chat.rendered(["one", "two"], "assistant") == Rendered("onetwo", ())

@@ -14,6 +14,9 @@ import tokenizers
 from tests.trainer.data.data_files import example, write_array_records, write_tfrecords
 from tpujob_trainer.config_parsing import parse
 from tpujob_trainer.data import BatchLoader, DataConfig, batches_digest, load_tokenizer, make_manifest, plan_lanes
+from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.text.columns import ConversationError
+from tpujob_trainer.data.text.row_template import row_renderer
 from tpujob_trainer.errors import ConfigurationError
 
 ROWS = 1000
@@ -246,3 +249,17 @@ def test_wrong_template_is_refused_by_name(folder, block, message):
 def test_another_template_is_another_run(folder):
     one, other = (make_manifest(config_of(folder, template=text)) for text in ("{{ query }}", "{{ query }}."))
     assert one.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"template": "{{ query }}"}, {"messages": (("user", "{{ query }}"), ("assistant", "{{ answer }}"))}],
+    ids=["template", "messages"],
+)
+def test_row_without_what_a_template_writes_is_refused(folder, how):
+    column = Column("row", "query, answer", "spec.trainer.data.messages", **how)
+    render = row_renderer(column, {}, load_tokenizer(config_of(folder)).chat_template)
+
+    assert "why" in render({"query": "why", "answer": "so"}).text
+    with pytest.raises(ConversationError, match="'query' is undefined"):
+        render({"query": None, "answer": "so"})

@@ -95,6 +95,13 @@ def test_folder_of_a_model_will_do(tmp_path, definition):
     assert tokenizer.decode(tokenizer.encode(["the dog"])[0]) == "the dog"
 
 
+def test_special_tokens_are_written_where_asked_for(tmp_path, definition):
+    tokenizer = load(tmp_path, definition, {"eos_token": "</s>"})
+    ids = tokenizer.encode(["the fox<|end|> the dog"])[0]
+    assert tokenizer.decode(ids) == "the fox the dog"
+    assert tokenizer.decode(ids, with_special=True) == "the fox<|end|> the dog"
+
+
 def test_other_tokenizer_has_other_fingerprint(tmp_path, definition):
     (tmp_path / "named").mkdir()
     plain = load(tmp_path, definition)

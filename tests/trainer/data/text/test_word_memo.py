@@ -52,7 +52,7 @@ def expected(tokenizer, texts):
     return [item.ids for item in tokenizer.encode_batch(texts, add_special_tokens=False)]
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(texts=TEXTS)
 @example(texts=["don't 'salt' we'll ''s ' s", "", "'", "'s", "'r", "'re", "x're's 'll'", "\n's", " 's"])
 @example(texts=["a  b   c \n d\n\n e \t f", "  ", " ", "\n", "a ", "a  ", " a", "  a", "\u00a0\u00a0a", "a\u2003 b"])

@@ -20,9 +20,11 @@ with BatchLoader(manifest, tokenizer, plan, S, rows=rows, state=restored_state) 
 
 import tpujob_trainer.data.arrow_start  # noqa: F401  # before all that makes values of pyarrow
 from tpujob_trainer.data.config import DataConfig
-from tpujob_trainer.data.manifest.manifest import Manifest, make_manifest, verify_unchanged
+from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes
+from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.manifest.table import kept_manifest, read_manifest, write_manifest
+from tpujob_trainer.data.manifest.verification import verify_unchanged
 from tpujob_trainer.data.sources.footers import DataChangedError
 from tpujob_trainer.data.stream.eval_batches import evaluation_batches
 from tpujob_trainer.data.stream.lane import LanePosition
@@ -37,7 +39,8 @@ from tpujob_trainer.data.stream.position import (
     state_shape,
 )
 from tpujob_trainer.data.stream.rows import SkippedRows
-from tpujob_trainer.data.text.tokenizer import Tokenizer, load_tokenizer
+from tpujob_trainer.data.text.tokenizer import Tokenizer
+from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 
 __all__ = [
     "STATE_COLUMNS",

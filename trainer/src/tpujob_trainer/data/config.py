@@ -97,7 +97,7 @@ class SourceConfig:
     revision: str | None = None
     """Branch, tag or commit of the dataset. The commit it means when the run begins is kept for the whole run."""
     format: FormatName | None = None
-    """What kind the files are. Default: told by their names."""
+    """Format of the files. Default: follows from their names."""
     text_column: str = "text"
     """The column, or the key of a record, that holds the text; one row is one document."""
     messages_column: str | None = None
@@ -197,9 +197,9 @@ class DataConfig(SourceConfig):
     """Passes over the data, after which the run ends, whatever steps or tokens are left. The last rows are filled up
     with nothing. Not for a mixture. Default: as many as steps or tokens need."""
     tokenizer: str | None = None
-    """bytes (every byte is a token), or the path or URL of a Hugging Face tokenizer.json, of the folder of one, or of a
-    SentencePiece model (.model). Required with a preset whose vocabulary is fixed, as that of llama3-8b. Default:
-    bytes."""
+    """bytes (every byte is a token), or the path or URL of a Hugging Face tokenizer.json, of the folder of one, of a
+    SentencePiece model (.model), or of a vocabulary of tiktoken (.tiktoken, .model). Required with a preset whose
+    vocabulary is fixed, as that of llama3-8b. Default: bytes."""
     block_cross_document_attention: bool = True
     """Documents that share a row do not see each other, and each begins at position 0."""
     max_skipped_fraction: Annotated[float, Range(0, 1)] = 0.1

@@ -1,8 +1,8 @@
 """Array record files: Riegeli chunks of records, and a footer that says where they are.
 
 Formats: doc/riegeli_records_file_format.md in google/riegeli, cpp/layout.proto in google/array_record. Chunks that are
-transposed cannot be read; the writers of array records make none unless asked to. The library of array records reads
-local files only: these few lines read a range from any storage.
+transposed cannot be read; the writers of array records make none unless asked to. The library of array records
+(0.8.6) reads a file that is not there as one without records, and opens none of fsspec's file systems.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     uint64 length, uint32 masked CRC-32C of the length, data, uint32 masked CRC-32C of the data
 
 An element is a byte: the rows of a range are the records that begin in it. Their first is found by its checksums, which
-hold by chance once in 2^64 places. Every checksum is compared.
+hold by chance once in 2^64 places. Every checksum is compared. Grain's reader (0.2.18) compares none, opens local paths
+alone, and cannot start in the middle of a file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Webdataset tars: consecutive members of one name are a sample, their extensions its fields.
 
-Only text is decoded: txt, json and jsonl members. No pickle, no images. A tar is read as a whole: its directory is
-spread over it, and samples are found only by reading from the beginning.
+For rows, only text is decoded: txt, json and jsonl members. No pickle, no images: whole samples are given as bytes. A
+tar is read as a whole: its directory is spread over it, and samples are found only by reading from the beginning.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import itertools
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,16 @@ from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.data.sources.footers import DataChangedError
 
 _DECODED = ("txt", "text", "json", "jsonl")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The members of one name, as they are in the tar."""
+
+    key: str
+    """Their name: up to the first dot of its last part."""
+    fields: Mapping[str, bytes]
+    """Content by extension in small letters: `jpg`, `json`, `seg.png`."""
 
 
 class WebDataset:
@@ -52,29 +63,37 @@ class OpenedTar:
 
     def read(self, part: int, first: int, count: int) -> RawRows:
         """The rows of all samples."""
+        samples = self._read(lambda field: field.rsplit(".", 1)[-1] in _DECODED)
+        values = [value for sample in samples for value in _values(sample.fields, self._column)]
+        return rows_of_values(values, self._column)
+
+    def samples(self) -> list[Sample]:
+        """All samples, in the order of the tar."""
+        return self._read(lambda field: True)
+
+    def _read(self, is_wanted: Callable[[str], bool]) -> list[Sample]:
         data = read_whole(self._root, self._file)
         try:
             with tarfile.open(fileobj=io.BytesIO(data), mode="r:*") as tar:
-                values = [value for sample in _samples(tar) for value in _values(sample, self._column)]
+                return list(_samples(tar, is_wanted))
         except (tarfile.TarError, OSError, EOFError) as error:
             raise DataChangedError(
                 f"{self._root.locate(self._file.path)!r} cannot be read as a tar: {error}"
             ) from error
-        return rows_of_values(values, self._column)
 
 
-def _samples(tar: tarfile.TarFile) -> Iterator[dict[str, bytes]]:
-    """The fields of each sample; those that are not text are left out unread."""
+def _samples(tar: tarfile.TarFile, is_wanted: Callable[[str], bool]) -> Iterator[Sample]:
+    """The samples, each with the fields that are wanted; the others are not read."""
     members = (member for member in tar if member.isfile())
-    for _, group in itertools.groupby(members, key=lambda member: _split(member.name)[0]):
-        sample = {}
+    for key, group in itertools.groupby(members, key=lambda member: _split(member.name)[0]):
+        fields = {}
         for member in group:
             field = _split(member.name)[1]
-            if field.rsplit(".", 1)[-1] in _DECODED:
+            if is_wanted(field):
                 opened = tar.extractfile(member)
                 assert opened is not None
-                sample[field] = opened.read()
-        yield sample
+                fields[field] = opened.read()
+        yield Sample(key, fields)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -84,7 +103,7 @@ def _split(name: str) -> tuple[str, str]:
     return f"{folder}{slash}{stem}", field.lower()
 
 
-def _values(sample: dict[str, bytes], column: Column) -> list[Any]:
+def _values(sample: Mapping[str, bytes], column: Column) -> list[Any]:
     """The rows of a sample: one, or as many as a jsonl member has lines."""
     if column.kind == "row" and "jsonl" not in sample:
         record = value_of_json(sample["json"], column) if "json" in sample else {}

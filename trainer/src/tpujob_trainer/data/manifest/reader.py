@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from tpujob_trainer.data.formats import OpenedFile, RawRows, format_named
+from tpujob_trainer.data.formats.webdataset import OpenedTar, Sample
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.sources.files import DataRoot, explained, open_root
 
@@ -47,6 +48,16 @@ class UnitReader:
         root = self._roots[self._manifest.file_source[file]]
         with explained(root.locate(unit.path)):
             return self._opened(file, root).read(unit.part, unit.first, unit.count)
+
+    def samples(self, number: int) -> list[Sample]:
+        """The samples of a unit that is a webdataset tar, as bytes; errors as of `read`."""
+        unit = self._manifest.unit(number)
+        file = int(self._manifest.unit_file[number])
+        root = self._roots[self._manifest.file_source[file]]
+        with explained(root.locate(unit.path)):
+            opened = self._opened(file, root)
+            assert isinstance(opened, OpenedTar)
+            return opened.samples()
 
     def path_of(self, number: int) -> str:
         """The full path of the file that a unit is in."""

@@ -6,9 +6,12 @@ often a mount that hangs or somebody who copies: what was trained would be lost 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from tpujob_trainer.data.formats import RawRows
+from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.sources.files import PATH
 from tpujob_trainer.data.sources.footers import DataChangedError
@@ -30,14 +33,21 @@ class RetryingReader:
         Raises:
             NotFoundError: the file was gone, cut, another one or unreadable for too long, or its storage failed.
         """
+        return self._again(number, self._reader.read)
+
+    def samples(self, number: int) -> list[Sample]:
+        """The samples of a unit that is a webdataset tar, in the order of the file; errors as of `read`."""
+        return self._again(number, self._reader.samples)
+
+    def _again[T](self, number: int, read: Callable[[int], T]) -> T:
         try:
-            return self._retrying(self._reader.path_of(number), lambda: self._read_once(number))
+            return self._retrying(self._reader.path_of(number), lambda: self._once(number, read))
         except StorageFailedError as error:  # tried again by each request, for as long
             raise NotFoundError(f"{error} (what was committed is kept)") from error
 
-    def _read_once(self, number: int) -> RawRows:
+    def _once[T](self, number: int, read: Callable[[int], T]) -> T:
         try:
-            return self._reader.read(number)
+            return read(number)
         except Exception:
             self._reader.forget(number)
             raise

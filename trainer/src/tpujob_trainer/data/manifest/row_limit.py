@@ -34,8 +34,6 @@ def limited(
             break
         counts = np.zeros_like(scan.counts)
         for part, count in enumerate(scan.counts.tolist()):
-            if left <= 0:
-                break
             counts[part], rows = _elements(listing, at, scan, part, count, left, column, unit_bytes)
             left -= rows
         sizes = (scan.sizes * np.divide(counts, np.maximum(scan.counts, 1))).astype(np.int64)

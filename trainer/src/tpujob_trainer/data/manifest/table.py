@@ -7,15 +7,16 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import fsspec
-import fsspec.core
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tpujob_trainer.data.config import FIELD, Column, DataConfig
-from tpujob_trainer.data.manifest.manifest import Manifest, Source, make_manifest, require_sources, verify_unchanged
+from tpujob_trainer.data.manifest.manifest import Manifest, Source
+from tpujob_trainer.data.manifest.scan import make_manifest
+from tpujob_trainer.data.manifest.verification import require_sources, verify_unchanged
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.storage import open_bucket
 
 logger = logging.getLogger(__name__)
 
@@ -47,17 +48,9 @@ def kept_manifest(directory: str, config: DataConfig, *, batch_size: int) -> Man
 
 def write_manifest(manifest: Manifest, directory: str) -> None:
     """Write the manifest into a directory (path or URL); readers see all of it or nothing. For one process only."""
-    filesystem, folder = fsspec.core.url_to_fs(directory)
-    filesystem.makedirs(folder, exist_ok=True)
-    target = f"{folder.rstrip('/')}/{FILE_NAME}"
     sink = pa.BufferOutputStream()
     pq.write_table(_to_table(manifest), sink, compression="zstd")
-    content = sink.getvalue().to_pybytes()
-    if "file" in filesystem.protocol:
-        filesystem.pipe_file(f"{target}.partial", content)
-        filesystem.mv(f"{target}.partial", target)
-    else:  # an object appears whole
-        filesystem.pipe_file(target, content)
+    open_bucket(directory).write(FILE_NAME, sink.getvalue().to_pybytes())
 
 
 def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | None = None) -> Manifest | None:
@@ -71,12 +64,10 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
     Raises:
         ConfigurationError: the run trained on other columns or sources, or was begun by another version of the trainer.
     """
-    filesystem, folder = fsspec.core.url_to_fs(directory)
-    try:
-        content = filesystem.cat_file(f"{folder.rstrip('/')}/{FILE_NAME}")
-    except FileNotFoundError:
+    stored = open_bucket(directory).look(FILE_NAME)
+    if stored is None:
         return None
-    table = pq.read_table(pa.BufferReader(content))
+    table = pq.read_table(pa.BufferReader(stored.data))
     facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     if facts.get("tpujob.version") != _VERSION:
         raise ConfigurationError(
@@ -90,12 +81,10 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
 
 def read_unit_rows(directory: str) -> np.ndarray | None:
     """The rows of each unit, int64 [units]; None where a format does not count them, or there is no list of data."""
-    filesystem, folder = fsspec.core.url_to_fs(directory)
-    try:
-        content = filesystem.cat_file(f"{folder.rstrip('/')}/{FILE_NAME}")
-    except FileNotFoundError:
+    stored = open_bucket(directory).look(FILE_NAME)
+    if stored is None:
         return None
-    table = pq.read_table(pa.BufferReader(content))
+    table = pq.read_table(pa.BufferReader(stored.data))
     facts = json.loads((table.schema.metadata or {})[b"tpujob.sources"])
     manifest = _from_table(table, tuple(_source(each) for each in facts))
     return None if manifest.num_rows is None else manifest.unit_count

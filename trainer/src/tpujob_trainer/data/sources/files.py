@@ -13,7 +13,7 @@ import fsspec
 import fsspec.core
 
 from tpujob_trainer.data.sources.hub import at_commit, is_hub
-from tpujob_trainer.data.sources.remote import LocalFile, RemoteFile, request
+from tpujob_trainer.data.sources.remote import LocalFile, RemoteFile, reach, request
 from tpujob_trainer.errors import NotFoundError, TrainerError
 
 logger = logging.getLogger(__name__)
@@ -74,6 +74,7 @@ def open_root(url: str, *, limit_seconds: float | None = None) -> DataRoot:
 def find_root(path: str, field: str = PATH) -> DataRoot:
     """The root of the files that a path means: the folder named, or the one before any pattern."""
     with explained(path, field):
+        reach(path)
         return _root(*_located(path))
 
 
@@ -84,6 +85,7 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
         NotFoundError: nothing is there, or it may not be read.
     """
     with explained(path, field):
+        reach(path)
         filesystem, location = _located(path)
         root = _root(filesystem, location)
         read = filesystem.glob if set(location) & set(_PATTERN_CHARACTERS) else filesystem.find
@@ -101,6 +103,7 @@ def _located(path: str) -> tuple[Any, str]:
     """The file system of a path, and where the path is there: on the hub, in one commit."""
     filesystem, location = fsspec.core.url_to_fs(path)
     if is_hub(filesystem):
+        reach(filesystem.endpoint)
         return filesystem, request(path, lambda: at_commit(filesystem, location))
     return filesystem, location
 

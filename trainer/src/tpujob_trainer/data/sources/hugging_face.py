@@ -7,15 +7,16 @@ with a data set is never run.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import fsspec.core
 
 from tpujob_trainer.data.config import SourceConfig
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, describe, explained
-from tpujob_trainer.data.sources.remote import request
+from tpujob_trainer.data.sources.remote import reach, request
 from tpujob_trainer.data.sources.retrying import cause_of
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 
@@ -46,6 +47,7 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
     # Imported here: it takes a second, and few runs need it.
     import datasets
     from datasets.exceptions import DatasetNotFoundError
+    from huggingface_hub import constants
     from huggingface_hub.errors import OfflineModeIsEnabled
 
     def load() -> Any:
@@ -60,6 +62,8 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
                 raise busy from None
             raise
 
+    if not constants.HF_HUB_OFFLINE and _is_on_hub(str(config.dataset)):
+        reach(constants.ENDPOINT)
     try:
         builder = request(str(config.dataset), load)
     except DatasetNotFoundError as error:
@@ -80,6 +84,11 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
     if not found:
         raise ConfigurationError(f"{field}.dataset: {config.dataset!r} has no data files that can be read as they are")
     return {str(split): list(urls) for split, urls in found.items()}
+
+
+def _is_on_hub(name: str) -> bool:
+    """Whether a name is not that of a folder here, which the library takes as well."""
+    return re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", name) is not None and not Path(name).exists()
 
 
 def _behind(error: BaseException | None) -> Iterator[BaseException]:

@@ -13,6 +13,7 @@ import fsspec.asyn
 from tpujob_trainer.data.sources.hub import is_at_commit, is_hub, url_of
 from tpujob_trainer.data.sources.read_meter import METER, ReadMeter
 from tpujob_trainer.data.sources.retrying import IncompleteReadError, Retrying, status_of
+from tpujob_trainer.storage import reachability
 
 REQUEST_SECONDS = 60.0
 """For one range to arrive; then it is asked for again."""
@@ -58,6 +59,19 @@ def request[T](what: str, ask: Callable[[], T]) -> T:
             return ask()
 
     return RETRYING(what, counted)
+
+
+def reach(url: str) -> None:
+    """Returns when somebody answers where a URL leads; asked again as other requests are.
+
+    Libraries ask for half a minute before they say that a name is unknown.
+
+    Raises:
+        StorageFailedError: nobody has answered for too long.
+    """
+    server = reachability.server_of(url)
+    if server is not None:
+        RETRYING(url, lambda: reachability.connect(server))
 
 
 class RemoteFile(io.RawIOBase):

@@ -9,4 +9,7 @@
 - `prefetch`: Threads that work ahead of the training loop, and never keep the process from ending.
 - `rows`: The rows of a unit in their shuffled order, without those that cannot be trained on; and what became of
   those.
+- `samples`: Samples of webdataset tars as they are, batch after batch: the same ones whatever the number of
+  processes.
+- `share`: Which rows of the data a process begins with, in words.
 """

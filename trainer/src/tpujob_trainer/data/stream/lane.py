@@ -33,6 +33,13 @@ BATCHES_AHEAD = 2
 POSITION_NUMBERS = 6
 
 _MOST_SKIPPED_ROWS = 100_000
+"""How many rows of no use, one after the other, say that there is no text."""
+
+# What is tokenised at once, in rows and bytes of text.
+_BYTES_FOR_A_TOKEN = 8
+_LEAST_BYTES = 65_536
+_MOST_BYTES = 1_048_576
+_MOST_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -111,9 +118,7 @@ class Lane:
             ends: int64 [batches]: inputs of this lane in the first batch, in the first two, and so on.
         """
         more = 1 if self._plan.epochs is None else (BATCHES_AHEAD - 1) * self._batch_tokens + 2
-        if self._ahead() >= ends[-1] + more:
-            return len(ends)
-        needed = np.where(ends > 0, ends + more, 0)
+        needed = ends + more
         self._fill_to(int(needed[0]))
         while self._ahead() < needed[-1]:
             if self._has_rows():
@@ -122,7 +127,7 @@ class Lane:
                 self._next_unit()
             else:
                 break
-        if self._pending is None and not self._has_rows():
+        if self._pending is None:
             return len(ends)
         return int(np.searchsorted(needed, self._ahead(), side="right"))
 
@@ -147,9 +152,9 @@ class Lane:
         positions[:, 4] += np.arange(1, len(ends) + 1)
         stretch = None
         if ends[-1]:
-            begun = 0 if ends[0] else int(ends.searchsorted(0, side="right"))
+            begun = int(ends.searchsorted(0, side="right"))
             behind = ends[begun:] + self._at
-            over = len(behind) if behind[-1] < size else int(behind.searchsorted(size))
+            over = int(behind.searchsorted(size))
             documents = buffer.starts.searchsorted(behind[:over], side="right") - 1
             there = positions[begun : begun + over]
             there[:, :3] = buffer.origins[documents]
@@ -158,7 +163,7 @@ class Lane:
                 assert self._plan.epochs is not None
                 positions[begun + over :, :4] = (self._plan.epochs, 0, 0, 0)
             stretch = self._stretch(int(ends[-1]) + 1)
-            positions[begun:, 5] = _chained(int(last[5]), stretch.tokens, [0, *ends[begun:].tolist()])
+            positions[begun:, 5] = _chained(last[5], stretch.tokens, [0, *ends[begun:].tolist()])
             self._at = min(int(behind[-1]), size)
         self._position = positions[-1]
         return stretch, positions
@@ -220,10 +225,10 @@ class Lane:
         self._at = 0
 
     def _rows_to_take(self, sizes: np.ndarray) -> int:
-        """Rows to tokenise at once: about four batches of text, so that little is held and little done twice."""
-        target = min(max(8 * self._batch_tokens, 64 << 10), 1 << 20)
-        sizes = sizes[:4096]
-        return int(np.searchsorted(np.cumsum(sizes), target)) + 1 if sizes.sum() > target else len(sizes)
+        """Rows to tokenise at once: a few batches of text, so that little is held and little done twice."""
+        target = min(max(_BYTES_FOR_A_TOKEN * self._batch_tokens, _LEAST_BYTES), _MOST_BYTES)
+        sizes = sizes[:_MOST_ROWS]
+        return min(int(np.searchsorted(np.cumsum(sizes), target)) + 1, len(sizes))
 
     def _next_unit(self) -> None:
         """Take the unit that was being read, and begin to read the one after it."""
@@ -263,11 +268,10 @@ class Lane:
         return (epoch, index + 1) if index + 1 < self._plan.units_in(self._number, self._source) else (epoch + 1, 0)
 
 
-def _chained(digest: int, tokens: np.ndarray, borders: list[int]) -> np.ndarray:
+def _chained(digest: np.int64, tokens: np.ndarray, borders: list[int]) -> np.ndarray:
     """The digest, int64, after the tokens from each border to the next and one more, where there are any."""
     content = memoryview(np.ascontiguousarray(tokens, dtype="<i4")).cast("B")
-    last = digest & (1 << 64) - 1
-    found = []
+    found, last = [], int(digest.view(np.uint64))
     for begin, end in itertools.pairwise(borders):
         if end > begin:
             last = xxhash.xxh3_64_intdigest(content[4 * begin : 4 * end + 4], last)

@@ -28,6 +28,7 @@ from tpujob_trainer.data.stream.packing import pack
 from tpujob_trainer.data.stream.position import STATE_COLUMNS, describe_data, identity_of, pack_positions, unpack_state
 from tpujob_trainer.data.stream.prefetch import Ahead, Later, Pending, ReadPool
 from tpujob_trainer.data.stream.rows import SkippedRows, UnitRows, usable_rows
+from tpujob_trainer.data.stream.share import describe_share
 from tpujob_trainer.data.text.documents import documents_of, kind_of
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 
@@ -149,6 +150,8 @@ class BatchLoader(Iterator[LocalBatch]):
             ",".join(source.root for source in manifest.sources), len(self._lanes), plan.lanes * plan.num_sources,
             len(self.rows), plan.batch_size, self.epochs, self._batches,
         )  # fmt: skip
+        first = {key: begun.get(key, LanePosition()) for key in self._lanes}
+        logger.info("First rows of this process: %s", describe_share(manifest, plan, first))
         self._ahead = Ahead(self._make_some, prefetch) if prefetch else None
 
     def __next__(self) -> LocalBatch:

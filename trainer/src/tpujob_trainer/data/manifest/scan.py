@@ -1,0 +1,97 @@
+"""Makes the manifest of a data set: lists its files, scans each, and cuts their parts into units."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import time
+
+import numpy as np
+
+from tpujob_trainer.data.config import Column, DataConfig
+from tpujob_trainer.data.formats import FileScan
+from tpujob_trainer.data.manifest.cutting import cut_units
+from tpujob_trainer.data.manifest.listing import Listing, list_source
+from tpujob_trainer.data.manifest.manifest import Manifest, Source
+from tpujob_trainer.data.manifest.row_limit import limited
+from tpujob_trainer.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+UNITS_PER_LANE = 8
+"""Units that each lane should have at least: with one more unit than lanes, one lane would take twice as long for an
+epoch as the others; with eight for each, an eighth longer."""
+
+_LEAST_BYTES = 1024
+"""Of a unit that is a range of bytes, so that most of them hold a row."""
+_THREADS = 32
+_TELL_SECONDS = 10
+
+
+def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manifest:
+    """The manifest of what the configuration means now, cut into enough units for the lanes of a global batch.
+
+    Args:
+        config: where the data is, and how large a unit may be.
+        batch_size: rows of the global batch; None to cut by size alone.
+
+    Raises:
+        NotFoundError: no such file, or no permission.
+        ConfigurationError: a file is not what it should be or lacks the column, or there are no rows at all.
+    """
+    minimum = UNITS_PER_LANE * (config.lanes or batch_size) if batch_size else 1
+    listings = [list_source(source, field) for field, source in config.sources()]
+    sources, scans, units, num_files = [], [], [], 0
+    for (field, source), listing in zip(config.sources(), listings, strict=True):
+        column = source.column(field)
+        sources.append(Source(listing.root.url, listing.format.name, column))
+        listing, found = limited(listing, _scan(listing, column), column, unit_bytes=config.unit_bytes)
+        listings[len(sources) - 1] = listing
+        scans += found
+        least = _LEAST_BYTES if listing.format.elements == "bytes" else 1
+        cut = cut_units(*_parts(found, num_files), unit_bytes=config.unit_bytes, minimum=minimum, least=least)
+        if not len(cut[0]):
+            raise ConfigurationError(
+                f"{field}.{'path' if source.path else 'dataset'}: {(source.path or source.dataset)!r} has {len(found)} "
+                f"{listing.format.name} files and no row in any of them"
+            )
+        units.append(cut)
+        num_files += len(found)
+    files = [file for listing in listings for file in listing.files]
+    manifest = Manifest(
+        tuple(sources),
+        tuple(file.path for file in files),
+        np.repeat(np.arange(len(listings), dtype=np.int32), [len(listing.files) for listing in listings]),
+        np.array([file.size for file in files], dtype=np.int64),
+        tuple(scan.digest for scan in scans),
+        tuple(file.version for file in files),
+        *(np.concatenate(column) for column in zip(*units, strict=True)),
+    )
+    logger.info(
+        "Data: files=%d rows=%s units=%d bytes=%d fingerprint=%s",
+        len(files), "unknown" if manifest.num_rows is None else manifest.num_rows, manifest.num_units,
+        int(manifest.unit_bytes.sum()), manifest.fingerprint,
+    )  # fmt: skip
+    return manifest
+
+
+def _scan(listing: Listing, column: Column) -> list[FileScan]:
+    """The scans of all files, with a line in the log now and then."""
+    logger.info("Scanning %d %s files: root=%s", len(listing.files), listing.format.name, listing.root.url)
+    scans: list[FileScan] = []
+    told = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(_THREADS, "scan") as pool:
+        for scan in pool.map(lambda file: listing.format.scan(listing.root, file, column), listing.files):
+            scans.append(scan)
+            if time.monotonic() - told > _TELL_SECONDS:
+                told = time.monotonic()
+                logger.info("Files scanned: %d of %d", len(scans), len(listing.files))
+    return scans
+
+
+def _parts(scans: list[FileScan], first_file: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """File, number, elements and bytes of all parts, int64 [parts] each."""
+    lengths = [len(scan.counts) for scan in scans]
+    file = np.repeat(np.arange(first_file, first_file + len(scans)), lengths)
+    part = np.concatenate([np.arange(length) for length in lengths])
+    return file, part, np.concatenate([s.counts for s in scans]), np.concatenate([s.sizes for s in scans])

@@ -1,0 +1,59 @@
+"""Bytes as tokens, where no tokenizer is given."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tpujob_trainer.data.text.tokenizer import Tokenizer
+from tpujob_trainer.data.text.word_memo import buffers
+
+_NOTHING, _ROOM = pa.scalar("", pa.large_string()), pa.scalar(" ", pa.large_string())
+
+
+class ByteTokenizer:
+    """Every byte of the UTF-8 text is a token; then bos 256, eos 257, pad 258."""
+
+    vocab_size = 259
+    bos = 256
+    eos = 257
+    pad = 258
+    chat_template = None
+    fingerprint = hashlib.blake2b(b"bytes/256/257/258", digest_size=16).hexdigest()
+    special_texts: Mapping[str, str] = {}
+
+    @property
+    def spelled_out(self) -> Tokenizer:
+        """Itself: no text is a special token."""
+        return self
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The bytes of each text."""
+        return [list(text.encode()) for text in texts]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The bytes of each text, and the character that each belongs to."""
+        encoded = []
+        for text in texts:
+            ids = np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
+            character = np.cumsum((ids & 0xC0) != 0x80) - 1
+            encoded.append((ids, np.stack([character, character + 1], axis=1)))
+        return encoded
+
+    def decode(self, ids: Sequence[int], *, with_special: bool = False) -> str:
+        """The text of these bytes; ids above 255 are left out, and are not written in any way."""
+        return bytes(number for number in map(int, ids) if number < 256).decode(errors="replace")
+
+    def documents(self, texts: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The bytes of each text between bos and eos; nothing is done token by token."""
+        # Arrow makes room for the two faster than numpy could put the bytes between them.
+        offsets, data = buffers(pc.binary_join_element_wise(_NOTHING, texts, _NOTHING, _ROOM))
+        tokens = data.astype(np.int32)
+        tokens[offsets[:-1]] = self.bos
+        tokens[offsets[1:] - 1] = self.eos
+        return tokens, np.diff(offsets)

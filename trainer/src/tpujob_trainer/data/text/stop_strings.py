@@ -1,0 +1,26 @@
+"""Where a written text ends by the words of whoever asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+
+def before_any(stop: Sequence[str], text: str) -> str:
+    """The text before the first of these strings; all of it where none is there."""
+    return text[: min((at for each in stop if (at := text.find(each)) >= 0), default=len(text))]
+
+
+def tokens_until_stop(stop: Sequence[str], tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int | None:
+    """How many of the tokens it takes for their text to hold one of these strings; None: all of them do not."""
+
+    def is_there(count: int) -> bool:
+        text = decode(tokens[:count])
+        return any(each in text for each in stop)
+
+    if not stop or not is_there(len(tokens)):
+        return None
+    low, high = 1, len(tokens)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_there(middle) else (middle + 1, high)
+    return high

@@ -1,0 +1,70 @@
+"""Reads the tokenizer that `data.tokenizer` names, of whichever kind it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import fsspec
+import fsspec.core
+
+from tpujob_trainer.data.config import DataConfig
+from tpujob_trainer.data.sources.files import explained
+from tpujob_trainer.data.text.byte_tokenizer import ByteTokenizer
+from tpujob_trainer.data.text.hugging_face_tokenizer import HuggingFaceTokenizer
+from tpujob_trainer.data.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from tpujob_trainer.data.text.tiktoken_vocabulary import is_tiktoken, tokenizer_json
+from tpujob_trainer.data.text.tokenizer import FIELD, Tokenizer
+
+
+def load_tokenizer(config: DataConfig) -> Tokenizer:
+    """The tokenizer that `config.tokenizer` names; of bytes where it names none.
+
+    Raises:
+        NotFoundError: the file is not there, or may not be read.
+        ConfigurationError: it is not a tokenizer.
+    """
+    path = config.tokenizer or "bytes"
+    if path == "bytes":
+        return ByteTokenizer()
+    with explained(path, FIELD):
+        filesystem, location = fsspec.core.url_to_fs(path)
+        if filesystem.isdir(location):
+            names = ("tokenizer.json", "tokenizer.model")
+            folder = location.rstrip("/")
+            location = next((f"{folder}/{name}" for name in names if filesystem.exists(f"{folder}/{name}")), location)
+        definition = filesystem.cat_file(location)
+        folder = location.rsplit("/", 1)[0]
+        settings = json.loads(_content(filesystem, f"{folder}/tokenizer_config.json") or b"{}")
+        template = (_content(filesystem, f"{folder}/chat_template.jinja") or b"").decode() or _template(settings)
+    if is_tiktoken(definition):
+        definition = tokenizer_json(
+            definition, settings, file=location.rsplit("/", 1)[-1], problem=f"{FIELD}: {path!r}"
+        )
+    elif location.endswith(".model"):
+        return SentencePieceTokenizer(definition, _named_tokens(settings), path, chat_template=template)
+    return HuggingFaceTokenizer(definition, _named_tokens(settings), path, chat_template=template)
+
+
+def _content(filesystem: Any, location: str) -> bytes | None:
+    return filesystem.cat_file(location) if filesystem.exists(location) else None
+
+
+def _template(settings: dict[str, Any]) -> str | None:
+    """`chat_template` of a tokenizer_config.json: text, or a list of named ones of which `default` is taken."""
+    given = settings.get("chat_template")
+    if isinstance(given, list):
+        given = next((item.get("template") for item in given if item.get("name") == "default"), None)
+    return given if isinstance(given, str) else None
+
+
+def _named_tokens(settings: dict[str, Any]) -> dict[str, str]:
+    """`bos_token` and the like of a tokenizer_config.json: text, or an object with the text as `content`."""
+    named = {}
+    for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
+        value = settings.get(key)
+        if isinstance(value, dict):
+            value = value.get("content")
+        if isinstance(value, str):
+            named[key] = value
+    return named
