@@ -1,7 +1,7 @@
 """What lies in a checkpoint directory, and what deleting a step takes away."""
 
 from tpujob_trainer.checkpoint import layout
-from tpujob_trainer.storage.bucket import open_bucket
+from tpujob_trainer.storage import open_bucket
 
 
 def commit(directory, step):
@@ -35,3 +35,25 @@ def test_step_that_is_set_aside_is_no_checkpoint_and_keeps_its_data(tmp_path):
     assert layout.committed(tmp_path) == []
     assert (tmp_path / "steps" / "3").exists() is False
     assert open_bucket(where).look("unusable.json") is not None
+
+
+def test_steps_are_deleted_and_set_aside_one_after_another(tmp_path):
+    for step in (1, 2, 3, 4):
+        commit(tmp_path, step)
+    for step in (1, 2):
+        layout.delete(tmp_path, step)
+    for step in (3, 4):
+        layout.set_aside(tmp_path, step, "a flipped bit")
+    assert layout.committed(tmp_path) == []
+    assert len(list((tmp_path / "unusable").iterdir())) == 2
+
+
+def test_step_in_a_bucket_is_deleted_at_once_and_may_be_gone(tmp_path, monkeypatch):
+    """Of a bucket there is its prefix alone; a folder stands for it here."""
+    commit(tmp_path, 3)
+    monkeypatch.setattr(layout, "is_local", lambda directory: False)
+    monkeypatch.setattr(layout, "_forget_listings", lambda directory: None)
+    layout.delete(tmp_path, 3)
+    assert not (tmp_path / "steps" / "3").exists()
+    layout.delete(tmp_path, 3)
+    assert not (tmp_path / "trash").exists()

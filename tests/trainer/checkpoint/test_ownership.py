@@ -80,7 +80,7 @@ def test_lock_ends_with_its_process(tmp_path, runtime):
     )
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=60
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=300
     )
     assert (done.stdout, done.returncode) == ("held\n", -9)
     claim(tmp_path, runtime).close()

@@ -22,6 +22,10 @@ def test_what_no_rule_keeps_is_surplus(rule: Retention, gone: list[int]) -> None
     assert rule.surplus(steps) == gone
 
 
+def test_metric_alone_keeps_nothing() -> None:
+    assert Retention(last=1, best_metric="loss").surplus({1: {"loss": 1.0}, 2: {"loss": 2.0}}) == [1]
+
+
 def test_of_equally_good_ones_the_newer_stays() -> None:
     rule = Retention(last=1, best=1, best_metric="loss")
     assert rule.surplus({1: {"loss": 2.0}, 2: {"loss": 2.0}, 3: {}}) == [1]

@@ -54,6 +54,15 @@ def test_before_any_commit_it_counts_from_the_first_save(alarm, clock):
         fail(alarm, clock, after=100)
 
 
+def test_problem_is_named_while_saves_fail(alarm, clock):
+    assert (alarm.since, alarm.problem) == (None, "")
+    alarm.begun()
+    fail(alarm, clock, after=1)
+    assert alarm.problem == "503"
+    alarm.committed()
+    assert (alarm.since, alarm.problem) == (None, "")
+
+
 def test_first_failure_is_always_tried_again(alarm, clock):
     alarm.begun()
     alarm.committed()
@@ -80,7 +89,7 @@ def test_commit_ends_the_alarm(alarm, clock):
     fail(alarm, clock, after=0)
 
 
-def test_refusal_is_told_apart(alarm, clock):
+def test_refusal_is_told_from_other_failures(alarm, clock):
     alarm.begun()
     fail(alarm, clock, after=3000, why=REFUSED)
     with pytest.raises(errors.NotFoundError, match=r"spec.checkpointDir: saves to gs://b/run fail"):

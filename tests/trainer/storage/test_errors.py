@@ -47,6 +47,12 @@ def unconnected(kind: type[aiohttp.ClientConnectorError], error: OSError) -> aio
         (ValueError('OUT_OF_RANGE: requested 503 of "step/503"'), False, False),
         (FileNotFoundError(errno.ENOENT, "No such file", "/checkpoints/403"), False, False),
         (KeyError("skip_deserialize"), False, False),
+        # Words in a path are somebody's own, and say nothing about what happened.
+        (ValueError('DATA_LOSS: Error decoding "/data/connection timed out/c/0"'), False, False),
+        (OSError("bad checksum in /runs/Forbidden/UNAVAILABLE/3"), False, False),
+        (OSError(errno.ENOSPC, "No space left on device", "/runs/connection/3"), False, False),
+        (ValueError('UNAVAILABLE: Error reading "gs://b/data loss/3": HTTP response code: 503'), False, True),
+        (ValueError('Error reading "3" by HTTP/1.1: HTTP 503 "x"'), False, True),
     ],
     ids=str,
 )

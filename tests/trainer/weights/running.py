@@ -8,7 +8,7 @@ import numpy as np
 
 from tpujob_trainer.config.schema import SampleConfig
 from tpujob_trainer.model.decoder import Model, soft_capped
-from tpujob_trainer.train.generate import make_sampler
+from tpujob_trainer.train.generate import make_sampler, padded
 
 
 def logits(model: Model, weights, tokens) -> np.ndarray:
@@ -27,4 +27,5 @@ def logits(model: Model, weights, tokens) -> np.ndarray:
 def greedy(model: Model, weights, tokens, count: int) -> list[int]:
     """The likeliest tokens one after the other."""
     config = SampleConfig(prompt="not used here", tokens=count, temperature=0)
-    return np.asarray(make_sampler(model, prompt=list(tokens), config=config, seed=0)(weights)).tolist()
+    sampler = make_sampler(model, longest=len(tokens), config=config, seed=0)
+    return np.asarray(sampler(weights, *padded(tokens, len(tokens)))).tolist()

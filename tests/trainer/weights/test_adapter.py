@@ -11,7 +11,8 @@ import pytest
 
 from tests.trainer.weights.make_reference import ADAPTER, FOLDER, PROMPT
 from tests.trainer.weights.running import logits
-from tpujob_trainer.model.lora import LORA, LoraConfig, LoraModel
+from tpujob_trainer.model.lora import LORA, LoraModel
+from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.train.optimizer import adapters_only
 from tpujob_trainer.weights.adapter import export_adapter

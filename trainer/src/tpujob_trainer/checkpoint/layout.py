@@ -1,6 +1,7 @@
 """The steps of a checkpoint directory, as the file system shows them: no JAX, no other process.
 
-A step is a checkpoint when its marker exists. The marker is written last and deleted first.
+A step is a checkpoint when its marker exists. The marker is written last and deleted first. Orbax's CheckpointManager
+(0.12.8) lists a folder of a file system without its marker, such as half a copy, as a checkpoint.
 """
 
 from __future__ import annotations
@@ -91,21 +92,22 @@ def is_set_aside(directory: epath.PathLike, step: int) -> bool:
 def delete(directory: epath.PathLike, step: int) -> None:
     """Deletes a step such that it is no checkpoint from the first moment on, wherever this is interrupted."""
     found = folder(directory, step)
-    open_bucket(directory).delete(_metrics(step))
     if is_local(directory):
         trash = epath.Path(directory) / TRASH
-        trash.mkdir(parents=True, exist_ok=True)
+        trash.mkdir(exist_ok=True)
         unfinished = list(found.parent.glob(f"{step}{UNFINISHED}*"))
         for path in [found, *unfinished]:
             if path.exists():
                 path.rename(trash / f"{path.name}-{secrets.token_hex(4)}")
         for path in trash.iterdir():
             path.rmtree()
-        return
-    (found / COMMITTED).unlink(missing_ok=True)
-    _forget_listings(directory)
-    if found.exists():
-        found.rmtree()
+    else:
+        (found / COMMITTED).unlink(missing_ok=True)
+        _forget_listings(directory)
+        if found.exists():
+            found.rmtree()
+    # Last: TensorStore writes a lock beside a file that it deletes, for which a full disk has no room before.
+    open_bucket(directory).delete(_metrics(step))
 
 
 def fingerprints_of(directory: epath.PathLike, step: int) -> tuple[str, dict[str, str]]:
@@ -172,7 +174,7 @@ def set_aside(directory: epath.PathLike, step: int, reason: str) -> str:
     note = json.dumps({"step": step, "reason": reason, "time": time.time()}) + "\n"
     if is_local(directory):
         target = epath.Path(directory) / UNUSABLE / f"{step}-{secrets.token_hex(4)}"
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(exist_ok=True)
         bad.rename(target)
         open_bucket(target).write(f"{UNUSABLE}.json", note)
         return str(target)

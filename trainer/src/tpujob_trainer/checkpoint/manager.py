@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpujob_trainer.checkpoint import layout, ownership
+from tpujob_trainer.checkpoint import layout, local_restore, ownership
 from tpujob_trainer.checkpoint import restore as checkpoint_restore
 from tpujob_trainer.checkpoint import save as checkpoint_save
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.layout import Commit
+from tpujob_trainer.checkpoint.local_copies import LocalCopies
+from tpujob_trainer.checkpoint.one_slice import OneSlice, one_slice
 from tpujob_trainer.checkpoint.retention import Deleter, Retention
 from tpujob_trainer.checkpoint.save import PendingSave
 from tpujob_trainer.checkpoint.save_health import Alarm
@@ -64,6 +66,8 @@ class Checkpoints:
         listener: Listener | None = None,
         verify_claim: Callable[[], None] = lambda: None,
         confirm_claim: Callable[[], None] = lambda: None,
+        replica_axis: str | None = None,
+        copies: LocalCopies | None = None,
     ) -> None:
         """Nothing is read or written yet.
 
@@ -76,8 +80,12 @@ class Checkpoints:
             metadata: JSON values kept with every checkpoint (configuration, versions).
             listener: Who is told.
             verify_claim: Raises a TrainerError when another run has taken the directory over. Asked at every step.
-            confirm_claim: The same after a look at the storage. Asked on process 0 before every save: where a run goes
-                on after all that was given up, what the next one restores is not deleted under it.
+            confirm_claim: The same after a look at the storage. Asked on process 0 in the background, before anything
+                of a save is written, before its commit and before anything is deleted: where a run goes on after all
+                that was given up, what the next one restores is left alone.
+            replica_axis: The axis of the mesh whose parts hold the same arrays: one of them reads for all. None: every
+                process reads.
+            copies: On the hosts, between two checkpoints; None: there are none.
         """
         self.directory = directory
         self.restore_seconds = checkpoint_restore.Seconds()
@@ -90,6 +98,8 @@ class Checkpoints:
         self._listener = listener or Listener()
         self._verify_claim = verify_claim
         self._confirm_claim = confirm_claim
+        self._replica_axis = replica_axis
+        self._copies = copies
         self._fingerprinter = Fingerprinter()
         self._deleter: Deleter | None = None
         self._pending: PendingSave | None = None
@@ -116,6 +126,11 @@ class Checkpoints:
         return self._alarm.since
 
     @property
+    def problem(self) -> str:
+        """Why the last save came to nothing; empty while it was committed."""
+        return self._alarm.problem
+
+    @property
     def save_seconds(self) -> float:
         """What the last save took until its commit or its failure, or the present one has taken if that is longer.
 
@@ -131,6 +146,8 @@ class Checkpoints:
     def restore(self, abstract_tree: Any, *, check: checkpoint_restore.Check | None = None) -> tuple[int, Any] | None:
         """Step and tree of the newest checkpoint that all processes can read, or None; the same step on all.
 
+        Copies on the hosts that are newer, and whole, are taken before it.
+
         Its fingerprints are those it was saved with, and `check` has nothing against it (asked on process 0). What
         cannot be used is set aside, and the listener told.
 
@@ -142,7 +159,12 @@ class Checkpoints:
         self.finish(self._limit_seconds + checkpoint_save.ANSWER_SECONDS)
         # Now, and not when the devices of all processes are to exchange something.
         self._fingerprinter.compile(abstract_tree)
+        by_one = one_slice(abstract_tree, self._replica_axis, process_id=self._runtime.process_id)
+        if by_one is not None:
+            by_one.compile()
         self._runtime.coordination.barrier(self._next("compiled"), limit_seconds=checkpoint_restore.VOTE_SECONDS)
+        if (copied := self._restore_copies(abstract_tree, by_one, check)) is not None:
+            return copied
         restored = checkpoint_restore.restore(
             self.directory,
             abstract_tree,
@@ -150,8 +172,11 @@ class Checkpoints:
             name=self._next("restore"),
             fingerprinter=self._fingerprinter,
             check=check,
+            one_slice=by_one,
         )
         self._open()
+        if self._copies is not None:
+            self._copies.discard()
         if restored is None:
             return None
         self.restore_seconds = restored.seconds
@@ -161,12 +186,54 @@ class Checkpoints:
             self._listener.unusable(step, why)
         return restored.step, restored.tree
 
+    def _restore_copies(
+        self, abstract_tree: Any, by_one: OneSlice | None, check: checkpoint_restore.Check | None
+    ) -> tuple[int, Any] | None:
+        if self._copies is None:
+            return None
+        restored = local_restore.restore(
+            self._copies,
+            abstract_tree,
+            self._runtime,
+            name=self._next("copies"),
+            fingerprinter=self._fingerprinter,
+            newest=self._newest,
+            one_slice=by_one,
+            check=check,
+        )
+        if restored is None:
+            return None
+        self._copies.discard(but=restored.step)
+        self.restore_seconds = restored.seconds
+        self._last = Commit(
+            *self._runtime.coordination.lead_decides(
+                self._next("newest"), self._newest_commit, limit_seconds=checkpoint_restore.VOTE_SECONDS
+            )
+        )
+        self._open()
+        return restored.step, restored.tree
+
+    def _newest(self) -> int | None:
+        try:
+            return next(iter(layout.committed(self.directory)), None)
+        except Exception as error:
+            raise ownership.unusable(self.directory, error) from error
+
+    def _newest_commit(self) -> tuple[int, float]:
+        step = self._newest()
+        assert step is not None, "copies go on from a checkpoint"
+        return step, layout.committed_at(self.directory, step)
+
     def set_aside_from(self, step: int, reason: str) -> None:
         """Makes the checkpoints of this and later steps none any more, for all processes alike; `restore` comes next.
 
         Their numbers may be saved again.
         """
         self.finish(self._limit_seconds + checkpoint_save.ANSWER_SECONDS)
+        if self._copies is not None:
+            # Before the checkpoints: an attempt that ends in between must not go on from what is to be left behind.
+            self._copies.discard()
+            self._runtime.coordination.barrier(self._next("discarded"), limit_seconds=checkpoint_restore.VOTE_SECONDS)
 
         def decide() -> list[int]:
             found = [at for at in layout.committed(self.directory) if at >= step]
@@ -239,12 +306,33 @@ class Checkpoints:
                 name=f"{self._runtime.attempt_id}/{name}",
                 limit_seconds=self._limit_seconds,
                 runtime=self._runtime,
+                confirm_claim=self._confirm_claim,
             )
         except (OSError, ValueError) as error:
             raise ownership.unusable(self.directory, error) from error
         self._slots.begun(self._pending)
         self._listener.saved(step, time.monotonic() - begun)
         return True
+
+    def copy(self, step: int, tree: Any, *, metadata: Mapping[str, Any] | None = None) -> None:
+        """Begins to copy the state to the disks of the hosts; returns when it is in host memory. All processes call it.
+
+        Args:
+            step: Of the state.
+            tree: The state; global arrays, which may be donated afterwards.
+            metadata: JSON values kept with it.
+        """
+        if self._copies is None:
+            return
+        self._copies.save(
+            step,
+            tree,
+            # On all processes, whether or not their disks are busy: a computation of all devices.
+            fingerprints=self._fingerprinter.begin(tree),
+            name=f"{self._runtime.attempt_id}/{self._next('copy')}",
+            committed=self.committed_step,
+            metadata=metadata or {},
+        )
 
     def poll(self) -> None:
         """Notices a commit or a failure, without waiting. Call it once a step.
@@ -260,16 +348,22 @@ class Checkpoints:
         """Waits for the save that is under way; whether none is left and the last one was committed.
 
         Raises:
-            TrainerError: saves have failed for too long.
+            TrainerError: saves have failed for too long, or another run has taken the directory over.
         """
         if self._pending is None:
             return True
         if not self._pending.wait(limit_seconds):
             return False
+        self._verify_claim()
         return self._settle(self._pending)
 
     def close(self) -> None:
-        """Ends the background work; call `finish` before. Waits for old checkpoints to be deleted, up to 30 s."""
+        """Ends the background work of a run that is complete; call `finish` before. Removes the copies on the hosts.
+
+        Waits for old checkpoints to be deleted, up to 30 s.
+        """
+        if self._copies is not None:
+            self._copies.remove()
         if self._deleter is not None and not self._deleter.wait(CLOSE_SECONDS):
             logger.warning("Old checkpoints in %s are not deleted yet; the next run does it", self.directory)
 
@@ -288,7 +382,7 @@ class Checkpoints:
             interrupted = self._slots.look(self.directory)
         except Exception as error:
             raise ownership.unusable(self.directory, error) from error
-        self._deleter = Deleter(self.directory, self._retention)
+        self._deleter = Deleter(self.directory, self._retention, self._confirm_claim)
         for step in interrupted:
             self._deleter.discard(step)
 
@@ -307,7 +401,6 @@ class Checkpoints:
             self.finish(wait_seconds)
         if self._pending is not None:
             return LATER, f"step {self._pending.step} is still being saved"
-        self._confirm_claim()
         if self._slots.is_committed(step):
             return PRESENT, ""
         if self._alarm.since is not None or self._slots.is_taken(step):
@@ -339,5 +432,8 @@ class Checkpoints:
         self._alarm.failed(outcome, elapsed_seconds=pending.elapsed)
         self._listener.failed(pending.step, outcome.problem)
         logger.error("The checkpoint of step %d failed: %s", pending.step, outcome.problem)
+        if outcome.is_broken and self._deleter is not None:
+            # Its remains would take the room of the next one.
+            self._deleter.discard(pending.step)
         self._alarm.check(self.committed_step)
         return False

@@ -7,20 +7,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import json
 import logging
 import os
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-from etils import epath
 
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import lease
 from tpujob_trainer.checkpoint.lease import Lease
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.storage import Bucket, is_local, open_bucket
+from tpujob_trainer.storage import Bucket, is_local, open_bucket, reachability
 from tpujob_trainer.storage import errors as storage_errors
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 OWNER = "owner.json"
 LOCK = ".lock"
 LIMIT_SECONDS = 120.0
+SLOW_SECONDS = 3.0
+"""Storage that takes longer to answer at start is told of."""
 
 
 @dataclasses.dataclass
@@ -66,7 +69,14 @@ class Claim:
             self.lock_descriptor = None
 
 
-def claim(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) -> Claim:
+def claim(
+    directory: str,
+    *,
+    owner: str,
+    adopt: str | None,
+    runtime: Runtime,
+    notice: Callable[[str | None], None] = lambda message: None,
+) -> Claim:
     """The directory, created if need be, for this job alone.
 
     Args:
@@ -74,6 +84,7 @@ def claim(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) ->
         owner: This job as "namespace/name".
         adopt: Whose directory may be taken over, as "namespace/name" (`spec.trainer.checkpoint.adopt`).
         runtime: All processes call this and end alike.
+        notice: Is given what hinders while storage does not answer, and None when it is over; on process 0.
 
     Raises:
         ConfigurationError: it belongs to another job, or another run is writing to it.
@@ -83,12 +94,9 @@ def claim(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) ->
 
     def decide() -> None:
         try:
-            epath.Path(directory).mkdir(parents=True, exist_ok=True)
-            if is_local(directory):
-                held.lock_descriptor = _lock(Path(directory))
-            own(open_bucket(directory), owner, adopt)
-            if not is_local(directory):
-                held.lease = lease.take(directory, run=runtime.attempt_id, host=runtime.host)
+            reachability.wait_until_reachable(directory, notice=notice)
+            with _slowness(directory, notice):
+                _take(held, owner=owner, adopt=adopt, runtime=runtime)
         except errors.TrainerError:
             raise
         except Exception as error:  # the libraries have classes of their own for what a bucket answers
@@ -96,6 +104,30 @@ def claim(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) ->
 
     runtime.coordination.lead_decides("claim", decide, limit_seconds=LIMIT_SECONDS)
     return held
+
+
+def _take(held: Claim, *, owner: str, adopt: str | None, runtime: Runtime) -> None:
+    directory = held.directory
+    if is_local(directory):
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        held.lock_descriptor = _lock(Path(directory))
+    own(open_bucket(directory), owner, adopt)
+    if not is_local(directory):
+        held.lease = lease.take(directory, run=runtime.attempt_id, host=runtime.host)
+
+
+@contextlib.contextmanager
+def _slowness(directory: str, notice: Callable[[str | None], None]) -> Iterator[None]:
+    """Gives notice when what is done here takes long."""
+    timer = threading.Timer(SLOW_SECONDS, notice, [f"{directory} has not answered for {SLOW_SECONDS:.0f} s"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+    notice(None)
 
 
 def unusable(directory: str, error: Exception) -> errors.TrainerError:

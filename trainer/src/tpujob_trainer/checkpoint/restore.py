@@ -3,7 +3,8 @@
 Process 0 proposes, all try and vote, all walk back together.
 
 - Each process reads its own shards without waiting for any other, so that a failure in one cannot hang the rest.
-- Once all have read, all compute the fingerprints on their devices and vote on them.
+- Of several slices, which hold the same arrays, one reads; once all of it have, its devices send to the others.
+- Once all have their arrays, all compute the fingerprints on their devices and vote on them.
 - What is damaged is set aside. What is merely out of reach (refused, overloaded, slow) ends the process instead: going
   back to an older step would lose work for nothing.
 """
@@ -23,6 +24,7 @@ from etils import epath
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, leaf_names, unequal
+from tpujob_trainer.checkpoint.one_slice import OneSlice
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import errors as storage_errors
 
@@ -38,7 +40,7 @@ class Seconds:
     """What a restore took."""
 
     read: float = 0.0
-    """To read the arrays and place them on the devices."""
+    """To read the arrays and place them on the devices, those of other slices included."""
     verify: float = 0.0
     """To compute and compare the fingerprints; the first time with their compilation."""
 
@@ -69,7 +71,7 @@ Check = Callable[[int, Any, Mapping[str, Any]], str | None]
 
 def restore(
     directory: str, abstract: Any, runtime: Runtime, *, name: str, fingerprinter: Fingerprinter,
-    check: Check | None = None,
+    check: Check | None = None, one_slice: OneSlice | None = None,
 ) -> Restored | None:  # fmt: skip
     """The newest usable checkpoint, or None when there is none at all.
 
@@ -80,6 +82,7 @@ def restore(
         name: Of this restore, never used before; the same on all processes.
         fingerprinter: Of the run.
         check: Asked by process 0, once the arrays are known to be those that were saved.
+        one_slice: Of the tree; None: every process reads its own part.
 
     Raises:
         ConfigurationError: the checkpoint is of another model or optimizer.
@@ -89,12 +92,14 @@ def restore(
     talk = runtime.coordination
     steps = talk.lead_decides(f"{name}/steps", lambda: _propose(directory, abstract), limit_seconds=VOTE_SECONDS)
     bad: dict[int, str] = {}
+    is_reader = one_slice is None or one_slice.is_reader
+    part = abstract if one_slice is None else one_slice.abstract()
 
     def refuse(what: str, step: int, vote: _Vote) -> bool:
         """Whether somebody voted against the step; remembers why."""
-        said = talk.gather(f"{name}/{what}/{step}", dataclasses.asdict(vote), limit_seconds=VOTE_SECONDS)
-        votes = [(i, _Vote(**values)) for i, values in enumerate(said)]
-        against = [(i, vote) for i, vote in votes if vote.problem is not None]
+        own = None if vote.problem is None else dataclasses.asdict(vote)
+        said = talk.objections(f"{name}/{what}/{step}", own, limit_seconds=VOTE_SECONDS)
+        against = [(i, _Vote(**said[i])) for i in sorted(said)]
         if any(vote.is_out_of_reach for _, vote in against):
             raise _out_of_reach(directory, step, against)
         if against:
@@ -104,13 +109,15 @@ def restore(
 
     for step in steps:
         began = time.monotonic()
-        tree, stored, vote = _read(directory, step, abstract, runtime)
-        read_seconds = time.monotonic() - began
+        tree, stored, vote = _read(directory, step, part, runtime) if is_reader else (None, None, _Vote())
         if refuse("read", step, vote):
             continue
+        if one_slice is not None:
+            tree = one_slice.spread(tree)
+        read_seconds = time.monotonic() - began
         began = time.monotonic()
         # A computation of all devices: only now, when every process has its part.
-        vote = _verify(stored, tree, fingerprinter)
+        vote = _verify(stored, tree, fingerprinter, is_reader=is_reader)
         if vote.problem is None and check is not None and runtime.is_lead:
             vote = _agrees(directory, step, tree, check)
         verify_seconds = time.monotonic() - began
@@ -203,13 +210,12 @@ def _read(directory: str, step: int, abstract: Any, runtime: Runtime) -> tuple[A
         return None, None, _against(error)
 
 
-def _verify(stored: dict[str, str] | None, tree: Any, fingerprinter: Fingerprinter) -> _Vote:
+def _verify(stored: dict[str, str] | None, tree: Any, fingerprinter: Fingerprinter, *, is_reader: bool) -> _Vote:
     # Computed by all, whatever each of them has read: a computation of all devices.
     found = fingerprinter(tree)
-    if stored is None:
+    if stored is None and is_reader:
         logger.warning("The fingerprints are of another version of tpujob: the arrays are not verified")
-        stored = found.by_leaf
-    wrong = unequal(stored, found.by_leaf) or found.differing_copies
+    wrong = unequal(stored or found.by_leaf, found.by_leaf) or found.differing_copies
     if not wrong:
         return _Vote()
     more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""

@@ -1,4 +1,7 @@
-"""Which checkpoints stay, and the deleting of the others: in a thread of process 0, which nothing waits for."""
+"""Which checkpoints stay, and the deleting of the others: in a thread of process 0, which nothing waits for.
+
+Orbax's policies decide alike, but its BestN (0.12.8) keeps what was never measured while there are `best` or fewer.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import dataclasses
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout
@@ -42,9 +45,11 @@ class Retention:
 class Deleter:
     """Deletes in the background, one thing after the other, in the order of asking."""
 
-    def __init__(self, directory: str, retention: Retention) -> None:
+    def __init__(self, directory: str, retention: Retention, confirm_claim: Callable[[], None] = lambda: None) -> None:
+        """Nothing is asked for; `confirm_claim` is called before something is deleted, and prevents it by an error."""
         self._directory = directory
         self._retention = retention
+        self._confirm_claim = confirm_claim
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._metrics: dict[int, Mapping[str, float]] = {}
         threading.Thread(target=self._work, name="delete-checkpoints", daemon=True).start()
@@ -60,7 +65,7 @@ class Deleter:
 
     def discard(self, step: int) -> None:
         """Has everything of a step deleted that is no checkpoint."""
-        self._tasks.put(lambda: layout.delete(self._directory, step))
+        self._tasks.put(lambda: self._delete([step]))
 
     def wait(self, limit_seconds: float) -> bool:
         """Waits for what was asked for so far; whether that was done within the limit."""
@@ -85,6 +90,13 @@ class Deleter:
         for step in steps:
             if step not in self._metrics:
                 self._metrics[step] = layout.metrics_of(self._directory, step)
-        for step in self._retention.surplus({step: self._metrics[step] for step in steps}):
-            layout.delete(self._directory, step)
+        surplus = self._retention.surplus({step: self._metrics[step] for step in steps})
+        self._delete(surplus)
+        for step in surplus:
             logger.info("Deleted the checkpoint of step %d", step)
+
+    def _delete(self, steps: Sequence[int]) -> None:
+        if steps:
+            self._confirm_claim()
+        for step in steps:
+            layout.delete(self._directory, step)

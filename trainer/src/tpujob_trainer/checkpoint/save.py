@@ -15,6 +15,7 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import absl.flags
@@ -23,6 +24,7 @@ from etils import epath
 
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import fingerprint_handler, layout
+from tpujob_trainer.checkpoint.claimed_path import claimed_path
 from tpujob_trainer.checkpoint.fingerprint import Underway
 from tpujob_trainer.checkpoint.layout import Commit
 from tpujob_trainer.distributed.initialize import Runtime
@@ -34,6 +36,7 @@ logger = logging.getLogger(__name__)
 ANSWER_SECONDS = 20.0
 """How long after the end of the time the others wait for process 0's word."""
 LISTEN_SECONDS = 0.5
+"""How often process 0, which has the service, looks at its clock while it waits for an outcome."""
 HINT_SECONDS = 2.0
 
 
@@ -45,6 +48,8 @@ class Outcome:
     problem: str = ""
     is_refused: bool = False
     """Whether storage answered that it may not be written to."""
+    is_broken: bool = False
+    """Whether a process could not write its part, so that this can never become a checkpoint."""
 
 
 class PendingSave:
@@ -88,7 +93,7 @@ class PendingSave:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the begin until the outcome, or until now."""
+        """Seconds from the start until the outcome, or until now."""
         return time.monotonic() - self._begun if self._seconds is None else self._seconds
 
     def wait(self, limit_seconds: float) -> bool:
@@ -108,7 +113,12 @@ class PendingSave:
                 raise errors.TrainerError("it was written, and its commit marker is not there")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - whatever it is, all are told
             where = "" if self._runtime.num_processes == 1 else f"process {self._runtime.process_id}: "
-            self._say(Outcome(problem=where + storage_errors.brief(error), is_refused=storage_errors.is_refused(error)))
+            problem = (
+                f"the disk of {self._directory} is full"
+                if storage_errors.is_full(error)
+                else storage_errors.brief(error)
+            )
+            self._say(Outcome(problem=where + problem, is_refused=storage_errors.is_refused(error), is_broken=True))
             return
         commit = Commit(self.step, time.time())
         if not self._say(Outcome(commit)):
@@ -147,8 +157,10 @@ class PendingSave:
         return True
 
     def _heard(self) -> Outcome | None:
+        # The others ask once, and are answered when there is an outcome: thousands ask one service.
+        limit = LISTEN_SECONDS if self._runtime.is_lead else ANSWER_SECONDS - self._late()
         try:
-            return self._said(LISTEN_SECONDS)
+            return self._said(max(limit, LISTEN_SECONDS))
         except CoordinationError as error:
             return Outcome(problem=errors.brief(error))
 
@@ -163,7 +175,7 @@ class PendingSave:
 
 def begin(
     directory: str, step: int, tree: Any, *, fingerprints: Underway, metadata: dict[str, Any], name: str,
-    limit_seconds: float, runtime: Runtime,
+    limit_seconds: float, runtime: Runtime, confirm_claim: Callable[[], None] = lambda: None,
 ) -> PendingSave:  # fmt: skip
     """Begins to save: returns as soon as the tree is copied to host memory. All processes call it.
 
@@ -176,6 +188,8 @@ def begin(
         name: Of this save, never used before; the same on all processes.
         limit_seconds: For everything until the commit.
         runtime: This process among the others.
+        confirm_claim: Called on process 0, in the background, before anything is written and again before the commit;
+            the save fails with what it raises.
     """
     begun = time.monotonic()
     _quiet()
@@ -189,7 +203,11 @@ def begin(
         )
     )
     checkpointer = ocp.AsyncCheckpointer(
-        handler, async_options=timing, multiprocessing_options=together, file_options=files
+        handler,
+        async_options=timing,
+        multiprocessing_options=together,
+        file_options=files,
+        temporary_path_class=claimed_path(directory, confirm_claim),
     )
     checkpointer.save(
         epath.Path(layout.folder(directory, step)),

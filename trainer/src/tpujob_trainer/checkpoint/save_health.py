@@ -30,6 +30,11 @@ class Alarm:
         self._why = Outcome()
         self._is_repeated = False
 
+    @property
+    def problem(self) -> str:
+        """What the last failure was; empty while there is none."""
+        return "" if self.since is None else self._why.problem
+
     def begun(self) -> None:
         """A save was begun."""
         if self._safe_at is None:

@@ -1,13 +1,11 @@
-"""What a bucket can do, and the bucket at a URL.
+"""What a bucket can do.
 
-A further backend is a module with a class that has these methods, and a line in `open_bucket`.
+A further backend is a module with a class that has these methods, and a line in `opening`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from pathlib import Path
 from typing import Protocol
 
 from etils import epath
@@ -66,23 +64,6 @@ class Bucket(Protocol):
 
     def delete(self, name: str, *, version: bytes | None = None) -> bool:
         """Removes an object, with `version` only if it still has that; whether it is gone."""
-
-
-def open_bucket(url: epath.PathLike) -> Bucket:
-    """The bucket at a `gs://` address, a local path, or whatever else fsspec opens. Nothing is read yet."""
-    return _open(str(Path(url).absolute()) if is_local(url) else str(url).rstrip("/"))
-
-
-@functools.cache
-def _open(url: str) -> Bucket:
-    # Imported here: the libraries take a while, and a process needs one of them.
-    if is_local(url) or url.startswith("gs://"):
-        from tpujob_trainer.storage.tensorstore_bucket import TensorStoreBucket
-
-        return TensorStoreBucket(url)
-    from tpujob_trainer.storage.fsspec_bucket import FsspecBucket
-
-    return FsspecBucket(url)
 
 
 def is_local(url: epath.PathLike) -> bool:

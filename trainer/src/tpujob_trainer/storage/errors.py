@@ -15,6 +15,7 @@ _OUT_OF_REACH = re.compile(
     r"|Cannot connect to host|[Nn]ame resolution|Name or service not known|Could not resolve host"
 )
 """TensorStore's status codes, and what HTTP libraries write (google/tensorstore:tensorstore/internal/http/)."""
+_FULL = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
 _UNROUTED = {
     errno.ECONNREFUSED, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL,
 }  # fmt: skip
@@ -24,6 +25,14 @@ _LOCAL = {errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE, 
 def brief(error: BaseException) -> str:
     """One line about what storage said: libraries wrap that in errors which only tell where they were."""
     return errors.brief(_chain(error)[-1])
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether there is no room left: another try succeeds when somebody makes some."""
+    return any(
+        getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(str(cause))
+        for cause in _chain(error)
+    )
 
 
 def is_refused(error: BaseException) -> bool:
@@ -44,7 +53,7 @@ def is_unreachable(error: BaseException) -> bool:
 def _is_refused(error: BaseException) -> bool:
     if isinstance(error, PermissionError) or getattr(error, "code", None) in (401, 403):
         return True
-    return bool(_REFUSED.search(errors.brief(error)))
+    return bool(_REFUSED.search(_without_paths(errors.brief(error))))
 
 
 def _is_out_of_reach(error: BaseException) -> bool:
@@ -57,7 +66,13 @@ def _is_out_of_reach(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError) and error.errno in _LOCAL:
         return True
-    return bool(_OUT_OF_REACH.search(errors.brief(error)))
+    return bool(_OUT_OF_REACH.search(_without_paths(errors.brief(error))))
+
+
+def _without_paths(text: str) -> str:
+    """The text without paths and URLs: their words are chosen by people, and may be any of those above."""
+    unquoted = re.sub(r'"[^"]*"', lambda quoted: "" if "/" in quoted[0] else quoted[0], text)
+    return re.sub(r"\S*/\S*", "", unquoted)
 
 
 def _chain(error: BaseException) -> list[BaseException]:

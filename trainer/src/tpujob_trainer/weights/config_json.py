@@ -13,7 +13,7 @@ from typing import Any
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.families import FAMILIES
 from tpujob_trainer.model.families.base import RopeScaling
-from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape
 
 FAMILY_OF = {
     "llama": "llama",
@@ -247,7 +247,11 @@ def _windows(given: Mapping[str, Any], family: str, where: str) -> dict[str, Any
 
 def is_close(one: ModelShape, other: ModelShape) -> bool:
     """Whether two shapes are the same decoder."""
-    pairs = ((getattr(one, name), getattr(other, name)) for name in one.__dataclass_fields__ if name != "remat")
+    pairs = (
+        (getattr(one, name), getattr(other, name))
+        for name in one.__dataclass_fields__
+        if name not in ("remat", *TRAINING_ONLY)
+    )
     return all(
         math.isclose(a, b, rel_tol=1e-6) if isinstance(a, float) and isinstance(b, float) else a == b for a, b in pairs
     )

@@ -23,7 +23,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.data.sources.files import explained, open_root
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.model.shape import FIELDS_BESIDE_FROM, ModelConfig, ModelShape
 from tpujob_trainer.weights.config_json import shape_of
 from tpujob_trainer.weights.names import Tensor, tensors
 from tpujob_trainer.weights.safetensors import SafetensorsFolder
@@ -72,7 +72,14 @@ class ReadModel(ModelConfig):
                 "name the model's own tokenizer as spec.trainer.data.tokenizer"
             )
         usual = "float32" if platform == "cpu" else "bfloat16"
-        return replace(self.shape, compute_dtype=self.compute_dtype or usual)
+        return replace(
+            self.shape,
+            remat_save=self.remat_save or (),
+            remat_offload=self.remat_offload or (),
+            quantization=self.quantization,
+            context_attention=self.context_attention or "gather",
+            compute_dtype=self.compute_dtype or usual,
+        )
 
 
 def with_shape_read(model: ModelConfig) -> ModelConfig:
@@ -86,7 +93,7 @@ def with_shape_read(model: ModelConfig) -> ModelConfig:
         return model
     remat = model.remat or "full"
     shape = read_shape(model.from_, remat=remat, compute_dtype=model.compute_dtype or "float32")
-    return ReadModel(from_=model.from_, remat=model.remat, compute_dtype=model.compute_dtype, shape=shape)
+    return ReadModel(**{name: getattr(model, name) for name in FIELDS_BESIDE_FROM}, shape=shape)
 
 
 def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any) -> Any:

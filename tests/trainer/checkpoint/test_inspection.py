@@ -1,0 +1,61 @@
+"""What a checkpoint directory is said to hold, read off real checkpoints."""
+
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+from tpujob_trainer.checkpoint import inspection, manager, ownership
+from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.storage import open_bucket
+
+RUN = {"batchSize": 8, "sequenceLength": 32}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    """A run with checkpoints of steps 2 and 4, the second with what was measured, and the remains of a save."""
+    runtime = Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=kv_store.alone())
+    claim = ownership.claim(str(tmp_path), owner="team/llama", adopt=None, runtime=runtime)
+    checkpoints = manager.Checkpoints(
+        str(tmp_path),
+        retention=Retention(last=3),
+        runtime=runtime,
+        metadata={"configuration": RUN, "data": {"data": "abc"}, "processes": 1, "versions": {"jax": "1"}},
+    )
+    for step in (2, 4):
+        checkpoints.save(step, {"w": jnp.ones((256,))})
+        assert checkpoints.finish(30)
+    checkpoints.record_metrics(4, {"evaluation_loss": 1.5})
+    checkpoints.close()
+    claim.close()
+    (tmp_path / "steps" / "6.orbax-checkpoint-tmp").mkdir()
+    open_bucket(tmp_path).write("attempts/1.json", json.dumps({"step": 4, "loss": 1.25}))
+    return str(tmp_path)
+
+
+def test_checkpoints_are_listed_with_what_is_known_of_them(directory: str) -> None:
+    found = inspection.inspect(directory)
+    assert (found["owner"], found["unfinished"]) == ("team/llama", [6])
+    newest, before = found["checkpoints"]
+    assert (newest["step"], newest["loss"], newest["metrics"]) == (4, 1.25, {"evaluation_loss": 1.5})
+    assert newest["data"] == {"batches": 4, "tokens": 4 * 8 * 32, "fingerprint": "abc"}
+    assert newest["bytes"] == sum(p.stat().st_size for p in Path(directory, "steps/4").rglob("*") if p.is_file())
+    assert (before["step"], before["loss"], before["metrics"]) == (2, None, {})
+
+
+def test_one_is_chosen_by_its_step(directory: str) -> None:
+    found = inspection.inspect(directory)
+    assert inspection.select(found, None)["step"] == 4
+    assert inspection.select(found, 2)["versions"] == {"jax": "1"}
+    with pytest.raises(NotFoundError, match="--step: 3 is not a committed checkpoint; there are 2, 4"):
+        inspection.select(found, 3)
+
+
+def test_another_folder_is_no_checkpoint_directory(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"is no checkpoint directory: it has no owner\.json"):
+        inspection.inspect(str(tmp_path))

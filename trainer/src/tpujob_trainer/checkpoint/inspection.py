@@ -1,0 +1,128 @@
+"""What lies in a checkpoint directory, for people: steps, sizes, what was measured, who made them.
+
+    python -m tpujob_trainer.checkpoint.inspection DIRECTORY [STEP]
+
+Writes one JSON object to stdout; `tpujob checkpoint` starts it and makes text of that. Reads small files alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any
+
+import fsspec.core
+
+from tpujob_contract import ExitCode
+from tpujob_contract.report import ATTEMPTS
+from tpujob_trainer import programs
+from tpujob_trainer.checkpoint import layout, ownership
+from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.storage import Bucket, open_bucket, reachability
+
+REACH_SECONDS = 5.0
+"""How long a server that does not answer is tried: somebody waits at a terminal."""
+
+
+def inspect(directory: str) -> dict[str, Any]:
+    """The facts about a directory, as JSON values: whose it is, its checkpoints (newest first), and what is none.
+
+    Raises:
+        TrainerError: there is no run, or it cannot be read.
+    """
+    bucket = open_bucket(directory)
+    try:
+        reachability.wait_until_reachable(directory, notice=lambda message: None, limit_seconds=REACH_SECONDS)
+        owner = bucket.look(ownership.OWNER)
+        if owner is None:
+            raise NotFoundError(
+                f"DIRECTORY: {directory} is no checkpoint directory: it has no {ownership.OWNER}; give a job's "
+                "spec.checkpointDir, or .tpujob/NAMESPACE/NAME/checkpoints for a run on this machine"
+            )
+        losses = _losses(bucket)
+        return {
+            "directory": directory,
+            "owner": _values(owner.data).get("owner"),
+            "checkpoints": [describe(directory, step, losses=losses) for step in layout.committed(directory)],
+            "unfinished": layout.leftovers(directory),
+        }
+    except OSError as error:
+        raise ownership.unusable(directory, error) from error
+
+
+def describe(directory: str, step: int, *, losses: dict[int, float]) -> dict[str, Any]:
+    """One checkpoint: when, how large, what was measured of it, what it was made with."""
+    metadata = layout.metadata_of(directory, step)
+    run = metadata.get("configuration") or {}
+    tokens = (run.get("batchSize") or 0) * (run.get("sequenceLength") or 0) * step
+    return {
+        "step": step,
+        "committed_time": layout.committed_at(directory, step),
+        "bytes": _size(str(layout.folder(directory, step))),
+        "loss": losses.get(step),
+        "metrics": layout.metrics_of(directory, step),
+        "data": {"batches": step, "tokens": tokens, "fingerprint": (metadata.get("data") or {}).get("data")},
+        "processes": metadata.get("processes"),
+        "versions": metadata.get("versions"),
+        "configuration": run,
+    }
+
+
+def select(found: dict[str, Any], step: int | None) -> dict[str, Any]:
+    """One of the checkpoints of a directory; None is the newest.
+
+    Raises:
+        NotFoundError: there is no such checkpoint.
+    """
+    by_step = {each["step"]: each for each in found["checkpoints"]}
+    if not by_step:
+        raise NotFoundError(f"DIRECTORY: {found['directory']} has no committed checkpoint yet")
+    wanted = max(by_step) if step is None else step
+    if wanted not in by_step:
+        steps = ", ".join(map(str, sorted(by_step)))
+        raise NotFoundError(f"--step: {wanted} is not a committed checkpoint; there are {steps}")
+    chosen: dict[str, Any] = by_step[wanted]
+    return {**chosen, "directory": found["directory"], "owner": found["owner"]}
+
+
+def _losses(bucket: Bucket) -> dict[int, float]:
+    """The training loss at the steps with which attempts have ended; of others none is kept."""
+    reports = [_values(bucket.read(name)) for name in bucket.names(f"{ATTEMPTS}/") if name.endswith(".json")]
+    return {
+        report["step"]: report["loss"]
+        for report in reports
+        if isinstance(report.get("step"), int) and isinstance(report.get("loss"), float)
+    }
+
+
+def _values(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _size(folder: str) -> int:
+    files, path = fsspec.core.url_to_fs(folder)
+    return int(files.du(path))
+
+
+def main() -> int:
+    """Inspects what the arguments say, and tells it on stdout; the exit code."""
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    directory, step = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+    try:
+        found = inspect(directory)
+        if step is not None:
+            found = select(found, None if step == "newest" else int(step))
+    except TrainerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(found) + "\n")
+    return int(ExitCode.FINISHED)
+
+
+if __name__ == "__main__":
+    programs.end(main())

@@ -1,0 +1,203 @@
+"""Copies of the state on the hosts, between two checkpoints: each process writes what its devices hold.
+
+- Saved by a thread; training never waits for the disk. While that is busy, a copy is left out on this host.
+- A disk that is full or broken is told of, and harms nothing else.
+- The newest two are kept, since a process may have written the newest one when another has not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tpujob_trainer import errors
+from tpujob_trainer.checkpoint import local_file
+from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Underway, leaf_names
+from tpujob_trainer.checkpoint.local_file import Header, Index, LocalFile
+from tpujob_trainer.distributed.initialize import Runtime
+
+logger = logging.getLogger(__name__)
+
+KEPT = 2
+CLOSE_SECONDS = 30.0
+_SUFFIX = ".state"
+
+
+class LocalCopies:
+    """Those of one process, in a folder of its own."""
+
+    def __init__(
+        self, directory: str, *, run: str, runtime: Runtime, written: Callable[[bool], None] = lambda is_whole: None
+    ) -> None:
+        """Nothing is read or written yet.
+
+        Args:
+            directory: `checkpoint.local.dir`.
+            run: The checkpoint directory, which belongs to one job; files of others are not looked at.
+            runtime: This process among the others.
+            written: Is told whether a copy was written whole; called in the thread that wrote it.
+
+        Raises:
+            ConfigurationError: nothing can be written there.
+        """
+        self._run = run
+        self._written = written
+        self._process = (runtime.process_id, runtime.num_processes)
+        of_run = f"{Path(run).name}-{hashlib.sha256(run.encode()).hexdigest()[:12]}"
+        self._folder = Path(directory) / of_run / f"process-{runtime.process_id}"
+        self._writer: threading.Thread | None = None
+        self._is_failing = False
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.ConfigurationError(
+                f"spec.trainer.checkpoint.local.dir: {directory} cannot be written ({error.strerror}); "
+                "mount a volume there (spec.volumes), or drop checkpoint.local"
+            ) from error
+
+    def save(
+        self, step: int, tree: Any, *, fingerprints: Underway, name: str, committed: int | None,
+        metadata: Mapping[str, Any],
+    ) -> bool:  # fmt: skip
+        """Begins to save; False when the copy before is still being written. The tree may be donated afterwards.
+
+        Args:
+            step: Of the state.
+            tree: Of arrays.
+            fingerprints: Of the tree.
+            name: Of this save, never used before; the same on all processes.
+            committed: The newest step in the checkpoint directory, as far as is known.
+            metadata: JSON values.
+        """
+        if self._writer is not None and self._writer.is_alive():
+            logger.debug("No local copy of step %d: the one before is still being written", step)
+            return False
+        shards = _shards(tree)
+
+        def write() -> None:
+            header = Header(
+                run=self._run,
+                step=step,
+                save=name,
+                committed=committed,
+                process=self._process,
+                algorithm=ALGORITHM,
+                fingerprints=fingerprints.wait().by_leaf,
+                metadata=metadata,
+            )
+            self._write(header, shards)
+
+        self._writer = threading.Thread(target=write, name=f"local-copy-{step}", daemon=True)
+        self._writer.start()
+        return True
+
+    def found(self, abstract: Any) -> dict[int, LocalFile]:
+        """The steps of which this process has all that its devices hold of such a tree."""
+        files = {}
+        for path in self._folder.glob(f"*{_SUFFIX}"):
+            try:
+                file = local_file.open_file(path)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                logger.warning("A local copy cannot be used: %s", errors.brief(error))
+                continue
+            header = file.header
+            if (header.run, header.process, header.algorithm) != (self._run, self._process, ALGORITHM):
+                logger.warning("A local copy cannot be used: %s is of another run or number of processes", path)
+            elif _has_all(file, abstract):
+                files[header.step] = file
+        return files
+
+    def read(self, file: LocalFile, abstract: Any) -> Any:
+        """The tree, on the devices of this process.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it does not hold what was written.
+        """
+        leaves, structure = jax.tree.flatten(abstract)
+        found = [_placed(file, name, leaf) for name, leaf in zip(leaf_names(abstract), leaves, strict=True)]
+        return structure.unflatten(found)
+
+    def discard(self, *, but: int | None = None) -> None:
+        """Removes all copies, `but` this step; waits for the one that is being written."""
+        self.wait(None)
+        for path in self._folder.iterdir():
+            if path.name != f"{but}{_SUFFIX}":
+                path.unlink(missing_ok=True)
+
+    def wait(self, limit_seconds: float | None = CLOSE_SECONDS) -> None:
+        """Waits for the copy that is being written."""
+        if self._writer is not None:
+            self._writer.join(limit_seconds)
+
+    def remove(self) -> None:
+        """Removes the folder, when all is committed elsewhere."""
+        self.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _write(self, header: Header, shards: list[tuple[str, tuple[int, ...], Index, np.ndarray]]) -> None:
+        try:
+            local_file.write(self._folder / f"{header.step}{_SUFFIX}", header, shards)
+            for step in sorted(int(p.stem) for p in self._folder.glob(f"*{_SUFFIX}"))[:-KEPT]:
+                (self._folder / f"{step}{_SUFFIX}").unlink(missing_ok=True)
+        except OSError as error:
+            # One line for a disk that is full, however many copies it has no room for.
+            level = logging.DEBUG if self._is_failing else logging.WARNING
+            logger.log(level, "No local copy of step %d in %s: %s", header.step, self._folder, errors.brief(error))
+            self._is_failing = True
+            self._written(False)
+            return
+        self._is_failing = False
+        self._written(True)
+        logger.info("Wrote the local copy of step %d", header.step)
+
+
+def _shards(tree: Any) -> list[tuple[str, tuple[int, ...], Index, np.ndarray]]:
+    """What the devices of this process hold, each part once, in host memory of its own."""
+    arrays = [leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    parts = [
+        (name, leaf.shape, index, shard.data)
+        for name, leaf in zip(leaf_names(tree), arrays, strict=True)
+        for index, shard in {_index(s.index, leaf.shape): s for s in leaf.addressable_shards}.items()
+    ]
+    for _, _, _, data in parts:
+        data.copy_to_host_async()
+    # A copy: on CPU NumPy sees the device's memory, which the next step overwrites.
+    return [(name, shape, index, np.array(data)) for name, shape, index, data in parts]
+
+
+def _wanted(leaf: jax.ShapeDtypeStruct) -> dict[jax.Device, Index]:
+    indices = leaf.sharding.addressable_devices_indices_map(leaf.shape)
+    return {device: _index(index, leaf.shape) for device, index in indices.items()}
+
+
+def _index(index: tuple[slice, ...], shape: tuple[int, ...]) -> Index:
+    return tuple((begin, end) for begin, end, _ in (s.indices(size) for s, size in zip(index, shape, strict=True)))
+
+
+def _has_all(file: LocalFile, abstract: Any) -> bool:
+    leaves = dict(zip(leaf_names(abstract), jax.tree.leaves(abstract), strict=True))
+    if leaves.keys() != file.header.fingerprints.keys():
+        return False
+    for name, leaf in leaves.items():
+        for index in _wanted(leaf).values():
+            shard = file.shards.get((name, index))
+            if shard is None or (shard.shape, shard.dtype) != (leaf.shape, str(np.dtype(leaf.dtype))):
+                return False
+    return True
+
+
+def _placed(file: LocalFile, name: str, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    wanted = _wanted(leaf)
+    values = {index: file.read(name, index) for index in set(wanted.values())}
+    parts = [jax.device_put(values[index], device) for device, index in wanted.items()]
+    return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, parts)

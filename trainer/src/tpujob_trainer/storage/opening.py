@@ -1,0 +1,27 @@
+"""The bucket at a URL."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from etils import epath
+
+from tpujob_trainer.storage.bucket import Bucket, is_local
+
+
+def open_bucket(url: epath.PathLike) -> Bucket:
+    """The bucket at a `gs://` address, a local path, or whatever else fsspec opens. Nothing is read yet."""
+    return _open(str(Path(url).absolute()) if is_local(url) else str(url).rstrip("/"))
+
+
+@functools.cache
+def _open(url: str) -> Bucket:
+    # Imported here: the libraries take a while, and a process needs one of them.
+    if is_local(url) or url.startswith("gs://"):
+        from tpujob_trainer.storage.tensorstore_bucket import TensorStoreBucket
+
+        return TensorStoreBucket(url)
+    from tpujob_trainer.storage.fsspec_bucket import FsspecBucket
+
+    return FsspecBucket(url)
