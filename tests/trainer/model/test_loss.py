@@ -2,8 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh
 
 from tpujob_trainer.model import loss as module
+from tpujob_trainer.model import output_columns
 from tpujob_trainer.model.loss import CHUNK_BYTES, cross_entropy, num_chunks, token_losses
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.mesh_choice import MeshShape
@@ -31,9 +33,12 @@ def plain(hidden, output, targets, mask, softcap):
 
 @pytest.mark.parametrize("softcap", [None, 1.5])
 @pytest.mark.parametrize("chunk_bytes", [2**28, 19 * 4 * 3], ids=["whole", "chunks of 3"])
+@pytest.mark.parametrize("tokens_per_column", [0, 1000], ids=["matrix travels", "tokens travel"])
 @pytest.mark.parametrize("mesh", MESHES)
-def test_loss_and_gradient_are_the_plain_ones(mesh, chunk_bytes, softcap, monkeypatch) -> None:
+def test_loss_and_gradient_are_the_plain_ones(mesh, tokens_per_column, chunk_bytes, softcap, monkeypatch) -> None:
     monkeypatch.setattr(module, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(module, "GATHERED_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(output_columns, "TOKENS_PER_COLUMN", tokens_per_column)
     shape = MESHES[mesh]
     over = build_mesh(slices=shape.slice, devices=jax.devices()[: np.prod(shape.sizes)], shape=shape)
     hidden, output, targets, mask = arrays()
@@ -48,6 +53,36 @@ def test_loss_and_gradient_are_the_plain_ones(mesh, chunk_bytes, softcap, monkey
     np.testing.assert_allclose(losses, plain(hidden, output, targets, mask, softcap), rtol=1e-5, atol=1e-6)
 
 
+def test_z_loss_pulls_the_sum_of_powers_to_one() -> None:
+    hidden, output, targets, mask = arrays()
+    mesh = build_mesh(slices=1, devices=jax.devices()[:8], shape=MESHES["fsdp 8"])
+
+    def with_z(h, o):
+        log_z = jax.nn.logsumexp(h @ o, axis=-1)
+        return jnp.sum(plain(h, o, targets, mask, None)) + 0.1 * jnp.sum(jnp.where(mask, log_z**2, 0.0))
+
+    value, found = jax.jit(
+        jax.value_and_grad(lambda h, o: cross_entropy(h, o, targets, mask, mesh, None, 0.1), argnums=(0, 1))
+    )(hidden, output)
+    told = jax.grad(with_z, argnums=(0, 1))(hidden, output)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, told)
+    np.testing.assert_allclose(value, jnp.sum(plain(hidden, output, targets, mask, None)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("devices", "tokens", "vocabulary", "gathered"),
+    [
+        pytest.param(1, 8192, 32_000, False, id="one device has all"),
+        pytest.param(16, 8192, 128_256, False, id="few tokens for many words"),
+        pytest.param(16, 8192, 32_000, True, id="many tokens for few words"),
+        pytest.param(256, 8192, 128_256, True, id="many devices"),
+    ],
+)
+def test_less_travels(devices: int, tokens: int, vocabulary: int, gathered: bool) -> None:
+    mesh = AbstractMesh((devices, 1, 1, 1), ("fsdp", "expert", "context", "tensor"))
+    assert output_columns.is_gathered(tokens=tokens, vocab_size=vocabulary, mesh=mesh) is gathered
+
+
 def test_a_target_without_logit_has_no_finite_loss() -> None:
     hidden, output, targets, mask = arrays()
     targets[0, 0], mask[0, 0] = 99, True
@@ -56,8 +91,9 @@ def test_a_target_without_logit_has_no_finite_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "vocabulary", "chunks"), [(256, 384, 1), (8192, 128_256, 16), (4 * 8192, 128_256, 63), (4, 2**30, 4)]
+    ("tokens", "vocabulary", "chunks"),
+    [(256, 384, 1), (8192, 128_256, 16), (4 * 8192, 128_256, 64), (8191, 128_256, 16), (4, 2**30, 4)],
 )
 def test_logits_stay_within_the_limit(tokens: int, vocabulary: int, chunks: int) -> None:
-    assert num_chunks(tokens, vocabulary) == chunks
+    assert num_chunks(tokens, vocabulary, CHUNK_BYTES) == chunks
     assert tokens * vocabulary * 4 / chunks <= CHUNK_BYTES or chunks == tokens

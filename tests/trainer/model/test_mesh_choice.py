@@ -1,5 +1,6 @@
 """Over every topology and preset: a model's state is divided, or refused with the divisor."""
 
+import dataclasses
 import math
 
 import jax
@@ -24,7 +25,7 @@ DEVICES = sorted(
 
 
 def resolved(preset: str) -> ModelShape:
-    return ModelConfig(preset=preset).resolve(vocabulary=32_000, platform="tpu")  # type: ignore[arg-type]
+    return ModelConfig(preset=preset).resolve(vocabulary=32_000, platform="tpu")
 
 
 def of_device(model: Model, mesh: MeshShape) -> int:
@@ -86,4 +87,123 @@ def test_fewer_rows_than_devices_divide_positions() -> None:
 def test_impossible_meshes_are_refused_with_the_divisor(config: MeshConfig, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         choose_mesh(config, resolved("llama3-8b"), devices=96, slices=1)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "sequence_length", "context"),
+    [
+        (None, 4096, 1),
+        (8, None, 1),
+        (8, 4096, 1),
+        (7, 4096, 8),
+        (4, 4096, 2),
+        (2, 4096, 4),
+        (1, 4096, 8),
+        (4, 4097, 1),
+        (3, 4096, 8),
+    ],
+)
+def test_context_is_the_least_that_gives_each_device_a_row(
+    batch_size: int | None, sequence_length: int | None, context: int
+) -> None:
+    config = MeshConfig()
+    found = choose_mesh(
+        config, resolved("llama3-8b"), devices=8, slices=1, batch_size=batch_size, sequence_length=sequence_length
+    )
+    assert found.context == context
+
+
+def test_fsdp_that_does_not_divide_names_the_largest_that_does() -> None:
+    with pytest.raises(ValueError, match="fsdp: 96 devices do not divide embedDim \\(4096\\); 32 is the largest"):
+        choose_mesh(MeshConfig(fsdp=96), resolved("llama3-8b"), devices=96, slices=1)
+    with pytest.raises(ValueError, match="fsdp: 48 devices do not divide embedDim \\(4096\\); 16 is the largest"):
+        choose_mesh(MeshConfig(fsdp=24, context=2), resolved("llama3-8b"), devices=96, slices=1)
+
+
+def test_mesh_that_nobody_chose_is_one_device() -> None:
+    assert MeshShape().sizes == (1,) * len(AXES)
+    assert MeshShape().rows == 1
+
+
+EXPERTS = dataclasses.replace(resolved("llama3-8b"), experts=8)
+BY_HAND: dict[str, tuple[MeshConfig, dict[str, int | None], tuple[int, ...], str]] = {
+    # name: (what is said, devices and batch, the mesh, why)
+    "all axes": (
+        MeshConfig(tensor=2, context=2, expert=2),
+        {"devices": 64, "slices": 2},
+        (2, 1, 4, 2, 2, 2),
+        "fsdp 4: all devices that no other axis takes",
+    ),
+    "fsdp as well": (MeshConfig(tensor=2, fsdp=2), {"devices": 32, "slices": 2}, (2, 4, 2, 1, 1, 2), "fsdp as given"),
+    "as many rows as devices": (
+        MeshConfig(),
+        {"devices": 16, "slices": 2, "batch_size": 16, "sequence_length": 64},
+        (2, 1, 8, 1, 1, 1),
+        "fsdp 8: all devices that no other axis takes",
+    ),
+    "fewer rows, of two slices": (
+        MeshConfig(),
+        {"devices": 16, "slices": 2, "batch_size": 8, "sequence_length": 64},
+        (2, 1, 4, 1, 2, 1),
+        "fsdp 4: all devices that no other axis takes; context 2: a batch has fewer rows than there are devices",
+    ),
+    "fewer rows beside tensor": (
+        MeshConfig(tensor=2),
+        {"devices": 8, "slices": 1, "batch_size": 2, "sequence_length": 64},
+        (1, 1, 2, 1, 2, 2),
+        "fsdp 2: all devices that no other axis takes; context 2: a batch has fewer rows than there are devices",
+    ),
+    "fewer rows beside experts": (
+        MeshConfig(expert=2),
+        {"devices": 8, "slices": 1, "batch_size": 4, "sequence_length": 64},
+        (1, 1, 2, 2, 2, 1),
+        "fsdp 2: all devices that no other axis takes; context 2: a batch has fewer rows than there are devices",
+    ),
+    "as few rows as experts": (
+        MeshConfig(expert=2),
+        {"devices": 8, "slices": 1, "batch_size": 2, "sequence_length": 64},
+        (1, 1, 1, 2, 4, 1),
+        "fsdp 1: all devices that no other axis takes; context 4: a batch has fewer rows than there are devices",
+    ),
+    "fewer rows than experts": (
+        MeshConfig(expert=2),
+        {"devices": 8, "slices": 1, "batch_size": 1, "sequence_length": 64},
+        (1, 1, 4, 2, 1, 1),
+        "fsdp 4: all devices that no other axis takes",
+    ),
+    "fewer rows, and context as said": (
+        MeshConfig(context=4),
+        {"devices": 8, "slices": 1, "batch_size": 4, "sequence_length": 64},
+        (1, 1, 2, 1, 4, 1),
+        "fsdp 2: all devices that no other axis takes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("config", "run", "sizes", "reason"), BY_HAND.values(), ids=BY_HAND.keys())
+def test_axes_said_by_hand_leave_the_rest_to_fsdp(
+    config: MeshConfig, run: dict[str, int], sizes: tuple[int, ...], reason: str
+) -> None:
+    found = choose_mesh(config, EXPERTS, **run)
+    assert (found.sizes, found.reason) == (sizes, reason)
+    assert found.rows == math.prod(sizes[:4])
+
+
+@pytest.mark.parametrize(
+    ("config", "run", "message"),
+    [
+        (MeshConfig(), {"devices": 8, "slices": 3}, "slices: 3 do not divide 8 devices"),
+        (MeshConfig(expert=3), {"devices": 6, "slices": 1}, "expert: 3 does not divide experts (8)"),
+        (
+            MeshConfig(context=2),
+            {"devices": 8, "slices": 1, "sequence_length": 63},
+            "context: 2 does not divide sequenceLength (63)",
+        ),
+    ],
+    ids=["slices", "experts", "positions of a row"],
+)
+def test_numbers_that_do_not_divide_are_named(config: MeshConfig, run: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        choose_mesh(config, EXPERTS, **run)
     assert str(caught.value) == message

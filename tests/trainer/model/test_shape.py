@@ -1,17 +1,28 @@
-from typing import get_args
+from collections.abc import Mapping
 
 import pytest
 
+from tpujob_trainer.config_parsing import parse
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.families import FAMILIES
 from tpujob_trainer.model.presets import PRESETS
-from tpujob_trainer.model.shape import ModelConfig, ModelShape, PresetName
+from tpujob_trainer.model.shape import ModelConfig, ModelShape
 
 
 def shape(**fields: object) -> ModelShape:
     return ModelConfig(**fields).resolve(vocabulary=259, platform="cpu")  # type: ignore[arg-type]
 
 
-def test_the_names_of_presets_are_those_of_the_table() -> None:
-    assert list(get_args(PresetName)) == list(PRESETS)
+DIMENSIONS = {"layers": 1, "embedDim": 64, "heads": 4, "mlpDim": 64}
+
+
+@pytest.mark.parametrize(("key", "names"), [("preset", PRESETS), ("family", FAMILIES)], ids=["preset", "family"])
+def test_names_are_those_that_there_are(key: str, names: Mapping[str, object]) -> None:
+    for name in names:
+        given = {key: name} if key == "preset" else {key: name, **DIMENSIONS}
+        assert getattr(parse(ModelConfig, given, "model"), key) == name
+    with pytest.raises(ConfigurationError, match=f'model.{key}: "gpt" is not one of {", ".join(names)}$'):
+        parse(ModelConfig, {key: "gpt"}, "model")
 
 
 @pytest.mark.parametrize(
@@ -24,7 +35,7 @@ def test_the_names_of_presets_are_those_of_the_table() -> None:
         ("mistral-7b", 7_248_023_552),
     ],
 )
-def test_a_preset_has_the_published_number_of_parameters(preset: PresetName, parameters: int) -> None:
+def test_a_preset_has_the_published_number_of_parameters(preset: str, parameters: int) -> None:
     assert shape(preset=preset).num_parameters == parameters
 
 

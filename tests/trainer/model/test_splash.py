@@ -11,7 +11,7 @@ from tpujob_trainer.model.attention import make_attend
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.mesh_choice import MeshShape
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.model.splash import is_possible
+from tpujob_trainer.model.splash import block_size, is_possible
 
 SHAPE = ModelShape(layers=1, embed_dim=256, heads=4, kv_heads=2, head_dim=128, mlp_dim=8, vocab_size=8)
 LENGTH = 256
@@ -40,3 +40,19 @@ def test_kernel_equals_blocks(changes: dict) -> None:
 @pytest.mark.parametrize(("length", "width", "possible"), [(2048, 128, True), (200, 128, False), (2048, 24, False)])
 def test_kernel_has_no_blocks_for_odd_lengths(length: int, width: int, possible: bool) -> None:
     assert is_possible(length, width) == possible
+
+
+@pytest.mark.parametrize(
+    ("device_kind", "length", "block"),
+    [
+        ("TPU v5 lite", 8192, 512),
+        ("TPU v5", 8192, 512),
+        ("TPU v6 lite", 8192, 1024),
+        ("TPU7x", 8192, 1024),
+        ("TPU v6 lite", 1536, 768),
+        ("TPU v5 lite", 640, 128),
+        ("TPU v6 lite", 256, 256),
+    ],
+)
+def test_blocks_are_those_of_the_generation(device_kind: str, length: int, block: int) -> None:
+    assert block_size(device_kind, length) == block

@@ -19,16 +19,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpujob_trainer.model.attention import make_attend
 from tpujob_trainer.model.blocked_attention import blocked_attention
 from tpujob_trainer.model.embedding import look_up
-from tpujob_trainer.model.experts import mix_over
+from tpujob_trainer.model.experts import RouterLosses, mix_over, router_losses
 from tpujob_trainer.model.layers import INIT_STD, Attend, Layer, Past, RMSNorm, bound, weight
 from tpujob_trainer.model.partitioning import (
     POSITIONS,
     REPLICATED,
     gather,
     gathered_spec,
-    save_all_but_gathered,
     weight_spec,
 )
+from tpujob_trainer.model.remat import policy
 from tpujob_trainer.model.rotary import Angles, rotary_angles
 from tpujob_trainer.model.shape import ModelShape
 
@@ -36,12 +36,6 @@ Weights = dict[str, Any]
 """Nested, by the names of modules; arrays at the leaves."""
 
 LAYERS = "layers"
-
-REMAT_POLICIES = {
-    "none": save_all_but_gathered,
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-    "full": jax.checkpoint_policies.nothing_saveable,
-}
 
 GATHERED_AT_ONCE_BYTES = 2**28
 """Off TPU, an exchange costs its latency whatever its size: weights that take no more are gathered for all layers at
@@ -94,9 +88,12 @@ class Model:
         axes = {path: _axes(path, parameter) for path, parameter in nnx.to_flat_state(parameters)}
         self.axes: Weights = nnx.traversals.unflatten_mapping(axes)
         """The same nesting as the weights: the names of each one's dimensions."""
+        self._take_axes()
+
+    def _take_axes(self) -> None:
         self.specs: Weights = self._of_axes(weight_spec)
         self.gathered_specs: Weights = self._of_axes(gathered_spec)
-        self.shardings: Weights = jax.tree.map(lambda spec: NamedSharding(mesh, spec), self.specs)
+        self.shardings: Weights = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs)
 
     def init(self, seed: int) -> Weights:
         """Fresh float32 weights. Jit it with `shardings` as output, and no host ever holds them whole."""
@@ -105,7 +102,7 @@ class Model:
 
     def hidden(
         self, weights: Weights, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    ) -> tuple[jax.Array, jax.Array | None]:
         """The last hidden states `[B, S, D]`, normalised, and the output matrix `[D, V]`.
 
         Logits are their product, soft-capped where the shape says so. The states are in the type of computation, the
@@ -117,21 +114,43 @@ class Model:
             positions: int32 `[B, S]`, from 0 in each document.
             segment_ids: int32 `[B, S]`, one number for each document of a row.
         """
+        hidden, output, _ = self._forward(weights, tokens, positions, segment_ids, with_router=False)
+        return hidden, output
+
+    def hidden_and_router(
+        self, weights: Weights, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array
+    ) -> tuple[jax.Array, jax.Array | None, RouterLosses]:
+        """As `hidden`, and the losses of a mixture's routers; segment 0 is padding and does not count."""
+        hidden, output, losses = self._forward(weights, tokens, positions, segment_ids, with_router=True)
+        assert losses is not None
+        return hidden, output, losses
+
+    def _forward(
+        self,
+        weights: Weights,
+        tokens: jax.Array,
+        positions: jax.Array,
+        segment_ids: jax.Array,
+        *,
+        with_router: bool,
+    ) -> tuple[jax.Array, jax.Array, RouterLosses | None]:
         angles, attend = self._angles(positions), make_attend(self.shape, self.mesh, segment_ids)
         dispatch = mix_over(self.mesh)
         layers, gather_layer = self._layer_gathering(weights[LAYERS])
+        counts = segment_ids.ravel() > 0
 
-        def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, None]:
+        def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, RouterLosses | None]:
             parts, is_global = each
-            x, _ = bound(self._layer, gather_layer(parts))(x, angles(is_global), attend, is_global, dispatch)
-            return self._constrained(x), None
+            module = bound(self._layer, gather_layer(parts))
+            x, _, routing = module(x, angles(is_global), attend, is_global, dispatch)
+            return self._constrained(x), router_losses(routing, counts) if with_router else None
 
         if self.shape.remat != "none" or not self._gathers_at_once:
             # Inside of a scan XLA cannot merge the two computations anyway.
-            layer = jax.checkpoint(layer, policy=REMAT_POLICIES[self.shape.remat], prevent_cse=False)
+            layer = jax.checkpoint(layer, policy=policy(self.shape), prevent_cse=False)
         x = self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype))
-        x, _ = jax.lax.scan(layer, self._constrained(x), (layers, self._global_layers))
-        return bound(self._norm, weights["norm"])(x), self._output(weights)
+        x, losses = jax.lax.scan(layer, self._constrained(x), (layers, self._global_layers))
+        return bound(self._norm, weights["norm"])(x), self._output(weights), jax.tree.map(jnp.mean, losses)
 
     def trace(
         self,
@@ -183,8 +202,8 @@ class Model:
 
         def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, Past]:
             parts, is_global = each
-            after: tuple[jax.Array, Past] = bound(self._layer, parts)(x, angles(is_global), attend, is_global)
-            return after
+            x, past, _ = bound(self._layer, parts)(x, angles(is_global), attend, is_global)
+            return x, past
 
         x, past = jax.lax.scan(
             layer, self._embedded(weights, tokens), (self._cast(weights)[LAYERS], self._global_layers)
@@ -227,8 +246,13 @@ class Model:
         return jax.tree.map(make, self.axes, is_leaf=lambda node: isinstance(node, tuple))
 
     def _layer_gathering(self, layers: Weights) -> tuple[Weights, Callable[[Weights], Weights]]:
-        """The stacked weights as the scan gets them, and what makes of a layer's part the weights it computes with."""
+        """The stacked weights as the scan gets them, and what makes of a layer's part the weights it computes with.
+
+        The compiler would convert all layers before the loop anyway. Converted here, their gradients leave the loop in
+        the type in which they were exchanged, in half the memory.
+        """
         kept, seen = self.specs[LAYERS], self.gathered_specs[LAYERS]
+        layers = self._cast_as(layers, kept)
         if self._gathers_at_once:
             return self._gathered(layers, kept, seen), lambda parts: parts
         of_one = [jax.tree.map(lambda spec: PartitionSpec(*spec[1:]), specs) for specs in (kept, seen)]
@@ -236,8 +260,7 @@ class Model:
 
     def _gathered(self, weights: Weights, kept: Weights, seen: Weights) -> Weights:
         def one(w: jax.Array, kept: PartitionSpec, seen: PartitionSpec) -> jax.Array:
-            # Vectors stay in float32: norms are computed in it.
-            return gather(w, self.mesh, kept, seen, self._dtype) if kept != REPLICATED else w
+            return gather(w, self.mesh, kept, seen) if kept != REPLICATED else w
 
         return jax.tree.map(one, weights, kept, seen)
 
@@ -247,8 +270,11 @@ class Model:
         return not is_tpu and self.whole_bytes <= GATHERED_AT_ONCE_BYTES
 
     def _cast(self, weights: Weights) -> Weights:
-        """Matrices in the type of computation; vectors stay in float32."""
-        return jax.tree.map(lambda w, spec: w if spec == REPLICATED else w.astype(self._dtype), weights, self.specs)
+        return self._cast_as(weights, self.specs)
+
+    def _cast_as(self, weights: Weights, specs: Weights) -> Weights:
+        """Matrices in the type of computation; vectors stay in float32: norms are computed in it."""
+        return jax.tree.map(lambda w, spec: w if spec == REPLICATED else w.astype(self._dtype), weights, specs)
 
     def _constrained(self, x: jax.Array) -> jax.Array:
         """Rows and positions of the residual stream where they belong."""

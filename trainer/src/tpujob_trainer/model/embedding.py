@@ -1,17 +1,21 @@
 """The embedding table over the mesh: activations travel, never the table.
 
 Each device looks up its columns for the tokens of all, and the results are exchanged. The table's gradient is added in
-float32 on the device that holds it: in bfloat16, a token seen a thousand times would lose a sixth of its sum.
+float32 on the device that holds it: in bfloat16, a token seen a thousand times would lose a sixth of its sum. Sums of
+different slices travel in the type of computation, as those of the layers do.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from tpujob_trainer.model.output_columns import mesh_size, summed_between_replicas
 from tpujob_trainer.model.partitioning import POSITIONS, WEIGHT_AXES
 
 TABLE = PartitionSpec(None, WEIGHT_AXES)
@@ -26,24 +30,46 @@ def look_up(table: jax.Array, tokens: jax.Array, mesh: Mesh, dtype: Any) -> jax.
         mesh: over which both lie.
         dtype: of the result.
     """
-    shards = _shards(mesh)
+    return _look_up(table.astype(jnp.float32), tokens, mesh, jnp.dtype(dtype), table.shape[0])
 
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def _look_up(table: jax.Array, tokens: jax.Array, mesh: Mesh, dtype: np.dtype[Any], words: int) -> jax.Array:
     def of_device(table: jax.Array, tokens: jax.Array) -> jax.Array:
-        here = tokens.ravel()
-        if shards == 1:
-            return table[here].astype(dtype).reshape(*tokens.shape, -1)
-        everywhere = jax.lax.all_gather(here, WEIGHT_AXES, tiled=True)
-        columns = table[everywhere].astype(dtype)
-        found = jax.lax.all_to_all(columns, WEIGHT_AXES, 0, 1, tiled=True)
-        return found.reshape(*tokens.shape, -1)
+        columns = table[_everywhere(tokens, mesh)].astype(dtype)
+        if mesh_size(mesh, WEIGHT_AXES) > 1:
+            columns = jax.lax.all_to_all(columns, WEIGHT_AXES, 0, 1, tiled=True)
+        return columns.reshape(*tokens.shape, -1)
 
     mapped = jax.shard_map(of_device, mesh=mesh, in_specs=(TABLE, POSITIONS), out_specs=POSITIONS, check_vma=False)
-    found: jax.Array = mapped(table.astype(jnp.float32), tokens)
+    found: jax.Array = mapped(table, tokens)
     return found
 
 
-def _shards(mesh: Mesh) -> int:
-    found = 1
-    for axis in WEIGHT_AXES:
-        found *= mesh.shape[axis]
-    return found
+def _forward(
+    table: jax.Array, tokens: jax.Array, mesh: Mesh, dtype: np.dtype[Any], words: int
+) -> tuple[jax.Array, jax.Array]:
+    return _look_up(table, tokens, mesh, dtype, words), tokens
+
+
+def _backward(
+    mesh: Mesh, dtype: np.dtype[Any], words: int, tokens: jax.Array, gradient: jax.Array
+) -> tuple[jax.Array, None]:
+    def of_device(tokens: jax.Array, gradient: jax.Array) -> jax.Array:
+        columns = gradient.reshape(tokens.size, -1)
+        if mesh_size(mesh, WEIGHT_AXES) > 1:
+            columns = jax.lax.all_to_all(columns, WEIGHT_AXES, 1, 0, tiled=True)
+        table = jnp.zeros((words, columns.shape[1]), jnp.float32)
+        table = table.at[_everywhere(tokens, mesh)].add(columns.astype(jnp.float32))
+        return summed_between_replicas(table, mesh, dtype)
+
+    mapped = jax.shard_map(of_device, mesh=mesh, in_specs=(POSITIONS, POSITIONS), out_specs=TABLE, check_vma=False)
+    return mapped(tokens, gradient), None
+
+
+_look_up.defvjp(_forward, _backward)
+
+
+def _everywhere(tokens: jax.Array, mesh: Mesh) -> jax.Array:
+    here = tokens.ravel()
+    return jax.lax.all_gather(here, WEIGHT_AXES, tiled=True) if mesh_size(mesh, WEIGHT_AXES) > 1 else here

@@ -7,6 +7,7 @@ No token is dropped: tokens are sorted by expert, and every expert's matrix meet
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,29 @@ from jax.sharding import Mesh, PartitionSpec
 from tpujob_trainer.model.partitioning import CONTEXT, EXPERT, ROW_AXES, TENSOR
 
 
-def route(x: jax.Array, router: jax.Array, chosen: int) -> tuple[jax.Array, jax.Array]:
-    """Weights float32 and indices int32 `[T, X]` of the experts of each token: a softmax over the best ones.
+class Routing(NamedTuple):
+    """Where the tokens of a layer go."""
+
+    scores: jax.Array
+    """float32 `[T, E]`, the router's logits."""
+    weights: jax.Array
+    """float32 `[T, X]`, a softmax over the best scores."""
+    indices: jax.Array
+    """int32 `[T, X]`, the experts of each token."""
+
+
+class RouterLosses(NamedTuple):
+    """What keeps a router in order; float32, means over tokens, and over layers where there are several."""
+
+    balance: jax.Array
+    """E · Σ over experts of the share of tokens that go there times their mean probability: X where all experts get
+    the same, E · X at most (Fedus et al. 2021, equations 4 to 6, for several experts of a token)."""
+    z: jax.Array
+    """The squared logarithm of the softmax's denominator (Zoph et al. 2022, equation 5)."""
+
+
+def route(x: jax.Array, router: jax.Array, chosen: int) -> Routing:
+    """The experts of each token.
 
     Args:
         x: `[T, D]`.
@@ -25,7 +47,26 @@ def route(x: jax.Array, router: jax.Array, chosen: int) -> tuple[jax.Array, jax.
     """
     scores = jnp.einsum("TD,DE->TE", x, router, preferred_element_type=jnp.float32)
     best, indices = jax.lax.top_k(scores, chosen)
-    return jax.nn.softmax(best, axis=-1), indices
+    return Routing(scores, jax.nn.softmax(best, axis=-1), indices)
+
+
+def router_losses(routing: Routing, counts: jax.Array) -> RouterLosses:
+    """Of one layer, over the tokens that count.
+
+    Args:
+        routing: of T tokens.
+        counts: bool `[T]`.
+    """
+    experts = routing.scores.shape[1]
+    tokens = jnp.maximum(jnp.sum(counts), 1).astype(jnp.float32)
+    log_z = jax.nn.logsumexp(routing.scores, axis=-1)
+    probabilities = jnp.where(counts[:, None], jnp.exp(routing.scores - log_z[:, None]), 0.0)
+    went = jax.nn.one_hot(routing.indices, experts) * counts[:, None, None]
+    shares, means = jnp.sum(went, axis=(0, 1)) / tokens, jnp.sum(probabilities, axis=0) / tokens
+    return RouterLosses(
+        balance=experts * jnp.sum(shares * means),
+        z=jnp.sum(jnp.where(counts, jnp.square(log_z), 0.0)) / tokens,
+    )
 
 
 def mix(

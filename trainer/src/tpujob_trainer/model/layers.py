@@ -15,7 +15,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tpujob_trainer.model.experts import mix, route
+from tpujob_trainer.model.experts import Routing, mix, route
+from tpujob_trainer.model.quantized import product
+from tpujob_trainer.model.remat import named
 from tpujob_trainer.model.rotary import Angles, rotate
 from tpujob_trainer.model.shape import ModelShape
 
@@ -85,7 +87,7 @@ class Attention(nnx.Module):
         self.key = weight(rngs, INIT_STD, embed=embed, kv_heads=shape.kv_heads, head_dim=width)
         self.value = weight(rngs, INIT_STD, embed=embed, kv_heads=shape.kv_heads, head_dim=width)
         self.out = weight(rngs, _residual_std(shape), heads=shape.heads, head_dim=width, embed=embed)
-        self.has_bias, self.has_norms = shape.qkv_bias, shape.qk_norm
+        self.has_bias, self.has_norms, self.quantization = shape.qkv_bias, shape.qk_norm, shape.quantization
         if shape.qkv_bias:
             self.query_bias = zeros(heads=shape.heads, head_dim=width)
             self.key_bias = zeros(kv_heads=shape.kv_heads, head_dim=width)
@@ -96,9 +98,9 @@ class Attention(nnx.Module):
 
     def projected(self, x: jax.Array, angles: Angles) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries, keys and values of the residual stream `x` `[B, S, D]`, turned by their positions."""
-        query = jnp.einsum("BSD,DNH->BSNH", x, self.query[...])
-        key = jnp.einsum("BSD,DKH->BSKH", x, self.key[...])
-        value = jnp.einsum("BSD,DKH->BSKH", x, self.value[...])
+        query = product("BSD,DNH->BSNH", x, self.query[...], self.quantization)
+        key = product("BSD,DKH->BSKH", x, self.key[...], self.quantization)
+        value = product("BSD,DKH->BSKH", x, self.value[...], self.quantization)
         if self.has_bias:
             query += self.query_bias[...].astype(x.dtype)
             key += self.key_bias[...].astype(x.dtype)
@@ -109,7 +111,7 @@ class Attention(nnx.Module):
 
     def joined(self, seen: jax.Array) -> jax.Array:
         """What is added to the residual stream, from what the heads saw `[B, S, N, H]`."""
-        return jnp.einsum("BSNH,NHD->BSD", seen, self.out[...])
+        return product("BSNH,NHD->BSD", seen, self.out[...], self.quantization)
 
 
 class MLP(nnx.Module):
@@ -119,12 +121,14 @@ class MLP(nnx.Module):
         self.gate = weight(rngs, INIT_STD, embed=shape.embed_dim, mlp=shape.mlp_dim)
         self.up = weight(rngs, INIT_STD, embed=shape.embed_dim, mlp=shape.mlp_dim)
         self.down = weight(rngs, _residual_std(shape), mlp=shape.mlp_dim, embed=shape.embed_dim)
-        self.activation = shape.activation
+        self.activation, self.quantization = shape.activation, shape.quantization
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """What is added to the residual stream `x` `[B, S, D]`."""
-        hidden = ACTIVATIONS[self.activation](x @ self.gate[...]) * (x @ self.up[...])
-        return hidden @ self.down[...]
+        gate, up = (product("BSD,DF->BSF", x, matrix[...], self.quantization) for matrix in (self.gate, self.up))
+        gate, up = named("mlp", (gate, up))
+        hidden = ACTIVATIONS[self.activation](gate) * up
+        return product("BSF,FD->BSD", hidden, self.down[...], self.quantization)
 
 
 class Experts(nnx.Module):
@@ -140,12 +144,16 @@ class Experts(nnx.Module):
         self.down = weight(rngs, _residual_std(shape), **down)
         self.activation, self.chosen = shape.activation, shape.experts_per_token
 
-    def __call__(self, x: jax.Array, dispatch: Callable[..., jax.Array] = mix) -> jax.Array:
-        """What is added to the residual stream `x` `[B, S, D]`; `dispatch` has the signature of `experts.mix`."""
+    def __call__(self, x: jax.Array, dispatch: Callable[..., jax.Array] = mix) -> tuple[jax.Array, Routing]:
+        """What is added to the residual stream `x` `[B, S, D]`, and where its tokens went.
+
+        `dispatch` has the signature of `experts.mix`.
+        """
         tokens = x.reshape(-1, x.shape[-1])
-        weights, indices = route(tokens, self.router[...], self.chosen)
+        routing = route(tokens, self.router[...], self.chosen)
         matrices = (self.gate[...], self.up[...], self.down[...])
-        return dispatch(tokens, weights, indices, *matrices, ACTIVATIONS[self.activation]).reshape(x.shape)
+        added = dispatch(tokens, routing.weights, routing.indices, *matrices, ACTIVATIONS[self.activation])
+        return added.reshape(x.shape), routing
 
 
 class Layer(nnx.Module):
@@ -172,11 +180,13 @@ class Layer(nnx.Module):
         attend: Attend,
         is_global: jax.Array | bool = True,
         dispatch: Callable[..., jax.Array] = mix,
-    ) -> tuple[jax.Array, Past]:
-        """The residual stream `[B, S, D]` after this layer, and what positions to come see of it."""
-        query, key, value = self.attention.projected(self.attention_norm(x), angles)
+    ) -> tuple[jax.Array, Past, Routing | None]:
+        """The residual stream `[B, S, D]` after this layer, what positions to come see of it, and where tokens went."""
+        x = named("input", x)
+        query, key, value = named("qkv", self.attention.projected(self.attention_norm(x), angles))
         x = self._attended(x, attend(query, key, value, is_global))
-        return self._fed(x, dispatch), Past(key, value)
+        added, routing = self._mlp_output(x, dispatch)
+        return x + added, Past(key, value), routing
 
     def next(
         self, x: jax.Array, angles: Angles, past: Past, at: jax.Array, is_global: jax.Array | bool = True
@@ -188,7 +198,7 @@ class Layer(nnx.Module):
             jax.lax.dynamic_update_slice_in_dim(past.value, value, at, axis=1),
         )
         x = self._attended(x, self._seen(query, past, at, is_global))
-        return self._fed(x, mix), past
+        return x + self._mlp_output(x, mix)[0], past
 
     def _seen(self, query: jax.Array, past: Past, at: jax.Array, is_global: jax.Array | bool) -> jax.Array:
         rows, _, heads, width = query.shape
@@ -208,23 +218,20 @@ class Layer(nnx.Module):
         """What attention and feed-forward add to the stream, and the stream behind them (`residual`): `[B, S, D]`."""
         query, key, value = self.attention.projected(self.attention_norm(x), angles)
         attention = self._attention_output(attend(query, key, value, is_global))
-        mlp = self._mlp_output(x + attention, mix)
+        mlp, _ = self._mlp_output(x + attention, mix)
         return {"attention": attention, "mlp": mlp, "residual": x + attention + mlp}
 
     def _attended(self, x: jax.Array, seen: jax.Array) -> jax.Array:
         return x + self._attention_output(seen)
 
-    def _fed(self, x: jax.Array, dispatch: Callable[..., jax.Array]) -> jax.Array:
-        return x + self._mlp_output(x, dispatch)
-
     def _attention_output(self, seen: jax.Array) -> jax.Array:
         added = self.attention.joined(seen)
         return self.post_attention_norm(added) if self.has_post_norms else added
 
-    def _mlp_output(self, x: jax.Array, dispatch: Callable[..., jax.Array]) -> jax.Array:
+    def _mlp_output(self, x: jax.Array, dispatch: Callable[..., jax.Array]) -> tuple[jax.Array, Routing | None]:
         normed = self.mlp_norm(x)
-        added = self.experts(normed, dispatch) if self.has_experts else self.mlp(normed)
-        return self.post_mlp_norm(added) if self.has_post_norms else added
+        added, routing = self.experts(normed, dispatch) if self.has_experts else (self.mlp(normed), None)
+        return self.post_mlp_norm(added) if self.has_post_norms else added, routing
 
 
 def _residual_std(shape: ModelShape) -> float:

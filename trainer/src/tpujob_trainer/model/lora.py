@@ -7,45 +7,19 @@ the devices as the weights are: it takes the memory of the chosen matrices once 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from tpujob_trainer.config_parsing import Range
 from tpujob_trainer.model.decoder import LAYERS, Model, Weights
+from tpujob_trainer.model.lora_config import PLACES, LoraConfig
 from tpujob_trainer.model.partitioning import REPLICATED
 from tpujob_trainer.model.shape import ModelShape
 
 LORA = "lora"
 """Key of the adapters among the weights."""
-
-Target = Literal["query", "key", "value", "out", "gate", "up", "down"]
-PLACES: dict[str, tuple[str, int]] = {
-    "query": ("attention", 1),
-    "key": ("attention", 1),
-    "value": ("attention", 1),
-    "out": ("attention", 2),
-    "gate": ("mlp", 1),
-    "up": ("mlp", 1),
-    "down": ("mlp", 1),
-}
-"""Of each matrix: its module, and how many of its dimensions behind the layers are summed over."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoraConfig:
-    """Train adapters and leave the weights as they are. With model.from."""
-
-    rank: Annotated[int, Range(1, 1024)] = 16
-    """Width of the two matrices of an adapter."""
-    alpha: Annotated[float, Range(1e-3, 1e6)] = 32.0
-    """The adapters' product counts alpha / rank times."""
-    targets: tuple[Target, ...] = ("query", "key", "value", "out", "gate", "up", "down")
-    """The matrices of each layer that have one: query, key, value, out of attention; gate, up, down of the feed-forward
-    block, which mixtures of experts have no adapter for. Default: all."""
 
 
 class LoraModel(Model):
@@ -64,6 +38,11 @@ class LoraModel(Model):
         self.specs = {**self.specs, LORA: everywhere}
         self.shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), self.specs)
 
+    @property
+    def base_shardings(self) -> Weights:
+        """Where the decoder's weights lie."""
+        return self._base.shardings
+
     def init(self, seed: int) -> Weights:
         """Fresh weights, and adapters that change nothing yet."""
         return {**self._base.init(seed), LORA: self.init_adapters(seed)}
@@ -77,6 +56,11 @@ class LoraModel(Model):
             std = 1 / math.sqrt(math.prod(shape[1:-1]))
             made[name] = {"a": std * jax.random.normal(key, shape), "b": jnp.zeros(parts["b"].shape)}
         return made
+
+    def placed_adapters(self, seed: int) -> Weights:
+        """New adapters on the devices that keep them."""
+        placed: Weights = jax.jit(lambda: self.init_adapters(seed), out_shardings=self.shardings[LORA])()
+        return placed
 
     def merged(self, weights: Weights) -> Weights:
         """The weights of the decoder with the adapters added; gradients reach the adapters alone."""
@@ -94,6 +78,10 @@ class LoraModel(Model):
     def hidden(self, weights: Weights, *inputs: Any) -> Any:
         """As `Model.hidden`, with the adapters added."""
         return self._base.hidden(self.merged(weights), *inputs)
+
+    def hidden_and_router(self, weights: Weights, *inputs: Any) -> Any:
+        """As `Model.hidden_and_router`, with the adapters added."""
+        return self._base.hidden_and_router(self.merged(weights), *inputs)
 
     def whole(self, weights: Weights) -> Weights:
         """The decoder's weights on every device, with the adapters added."""

@@ -1,9 +1,8 @@
-"""Cross-entropy over the mesh, a chunk of tokens at a time.
+"""Cross-entropy over the mesh, a chunk of tokens at a time: no device ever has the logits of all its tokens.
 
-Each device holds the output columns of a part of the vocabulary. The hidden states of a chunk come to all devices, the
-logits of a token are spread over them, and of a softmax only maxima and sums are exchanged. Neither the output matrix
-nor its gradient is ever whole, and the logits are computed once: the gradient is taken where they are, as the loss
-is the last thing that is computed.
+The logits are computed once: the gradient is taken where they are, as the loss is the last thing that is computed.
+What travels is the hidden states, to devices that hold a part of the vocabulary each, or the output matrix
+(`output_columns.is_gathered`).
 
 Arrays: T tokens of a device, C tokens of a chunk, D embed, V vocabulary.
 """
@@ -11,33 +10,47 @@ Arrays: T tokens of a device, C tokens of a chunk, D embed, V vocabulary.
 from __future__ import annotations
 
 import functools
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from tpujob_trainer.model.partitioning import POSITIONS, REPLICATED, ROW_AXES, TENSOR, WEIGHT_AXES
+from tpujob_trainer.model.output_columns import (
+    Columns,
+    columns_here,
+    gradient_as_kept,
+    is_gathered,
+    mesh_size,
+    summed_between_replicas,
+)
+from tpujob_trainer.model.partitioning import CONTEXT, POSITIONS, REPLICATED, ROW_AXES, TENSOR, WEIGHT_AXES
 
 CHUNK_BYTES = 256 * 2**20
-"""Logits of one chunk on one device."""
+"""Logits of one chunk on one device that has a part of the vocabulary."""
+
+GATHERED_CHUNK_BYTES = 2**30
+"""The same where it has the whole: the gradient of the output matrix is read and written for each chunk."""
 
 OUTPUT = PartitionSpec(WEIGHT_AXES)
 """`[D, V]` as it is kept."""
 
-GROUP = (*WEIGHT_AXES, TENSOR)
-"""Over which the vocabulary is divided while the loss is computed."""
+
+def num_chunks(tokens: int, vocab_size: int, limit_bytes: int) -> int:
+    """In how many chunks the logits of a device's tokens stay within the limit: equal ones, if twice as many do."""
+    least = max(1, min(tokens, -(-tokens * vocab_size * 4 // limit_bytes)))
+    return next((chunks for chunks in range(least, min(2 * least, tokens) + 1) if tokens % chunks == 0), least)
 
 
-def num_chunks(tokens: int, vocab_size: int) -> int:
-    """In how many chunks the logits of a device's tokens stay within CHUNK_BYTES."""
-    return max(1, min(tokens, -(-tokens * vocab_size * 4 // CHUNK_BYTES)))
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
 def cross_entropy(
-    hidden: jax.Array, output: jax.Array, targets: jax.Array, mask: jax.Array, mesh: Mesh, softcap: float | None
+    hidden: jax.Array,
+    output: jax.Array,
+    targets: jax.Array,
+    mask: jax.Array,
+    mesh: Mesh,
+    softcap: float | None,
+    z_loss: float = 0.0,
 ) -> jax.Array:
     """The sum of -log p(target) over the positions that count, float32.
 
@@ -48,6 +61,8 @@ def cross_entropy(
         mask: bool `[B, S]`: which positions count.
         mesh: over which all lie.
         softcap: logits x become cap · tanh(x / cap).
+        z_loss: the gradient is that of the sum of -log p(target) + z_loss · (log Z)², Z the sum of the logits' powers
+            (de Brébisson and Vincent 2016; Chowdhery and others 2022, PaLM, section 5). The value leaves it out.
     """
     return jnp.sum(token_losses(hidden, output, targets, mask, mesh, softcap))
 
@@ -58,13 +73,13 @@ def token_losses(
     """-log p(target) of each position, float32 `[B, S]`; 0 where it does not count. Not to be differentiated."""
 
     def of_device(hidden: jax.Array, output: jax.Array, targets: jax.Array, mask: jax.Array) -> jax.Array:
-        columns = _columns(output, mesh, hidden.dtype)
+        columns = columns_here(output, mesh, hidden.dtype, is_whole=_is_whole(targets, output, mesh))
 
         def one(_: None, chunk: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[None, jax.Array]:
-            _, _, losses = _chunk(*chunk, columns, mesh, softcap)
-            return None, _own(losses, mesh)
+            _, _, losses = _chunk(*chunk, columns, mesh, softcap, 0.0)
+            return None, _own(losses, columns, mesh)
 
-        _, losses = jax.lax.scan(one, None, _cut(hidden, targets, mask, output.shape[1]))
+        _, losses = jax.lax.scan(one, None, _cut(hidden, targets, mask, columns))
         return losses.ravel()[: targets.size].reshape(targets.shape)
 
     specs = (POSITIONS, OUTPUT, POSITIONS, POSITIONS)
@@ -75,27 +90,35 @@ def token_losses(
 
 
 def _forward(
-    hidden: jax.Array, output: jax.Array, targets: jax.Array, mask: jax.Array, mesh: Mesh, softcap: float | None
+    hidden: jax.Array,
+    output: jax.Array,
+    targets: jax.Array,
+    mask: jax.Array,
+    mesh: Mesh,
+    softcap: float | None,
+    z_loss: float = 0.0,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     def of_device(
         hidden: jax.Array, output: jax.Array, targets: jax.Array, mask: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        columns = _columns(output, mesh, hidden.dtype)
+        columns = columns_here(output, mesh, hidden.dtype, is_whole=_is_whole(targets, output, mesh))
 
         def one(
             carry: tuple[jax.Array, jax.Array], chunk: tuple[jax.Array, jax.Array, jax.Array]
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
             total, of_columns = carry
-            states, of_logits, losses = _chunk(*chunk, columns, mesh, softcap)
+            states, of_logits, losses = _chunk(*chunk, columns, mesh, softcap, z_loss)
             of_states = jnp.einsum("CV,DV->CD", of_logits, columns.values, preferred_element_type=jnp.float32)
             of_columns += jnp.einsum("CD,CV->DV", states, of_logits, preferred_element_type=jnp.float32)
-            return (total + jnp.sum(losses), of_columns), _summed_back(of_states, mesh, hidden.dtype)
+            return (total + jnp.sum(losses), of_columns), _summed_back(of_states, columns, mesh, hidden.dtype)
 
         start = (jnp.zeros((), jnp.float32), jnp.zeros(columns.values.shape, jnp.float32))
-        (total, of_columns), of_hidden = jax.lax.scan(one, start, _cut(hidden, targets, mask, output.shape[1]))
+        (total, of_columns), of_hidden = jax.lax.scan(one, start, _cut(hidden, targets, mask, columns))
         of_hidden = of_hidden.reshape(-1, hidden.shape[-1])[: targets.size].reshape(hidden.shape)
         outer = tuple(axis for axis in ROW_AXES if axis not in WEIGHT_AXES)
-        return jax.lax.psum(total, outer), of_hidden, jax.lax.psum(_kept(of_columns, mesh, output.shape[1]), outer)
+        total = jax.lax.psum(total, (*ROW_AXES, CONTEXT) if columns.is_whole else outer)
+        of_output = gradient_as_kept(of_columns, columns, mesh, hidden.dtype)
+        return total, of_hidden, summed_between_replicas(of_output, mesh, hidden.dtype)
 
     specs = (POSITIONS, OUTPUT, POSITIONS, POSITIONS)
     mapped = jax.shard_map(
@@ -106,7 +129,7 @@ def _forward(
 
 
 def _backward(
-    mesh: Mesh, softcap: float | None, gradients: tuple[jax.Array, jax.Array], scale: jax.Array
+    mesh: Mesh, softcap: float | None, z_loss: float, gradients: tuple[jax.Array, jax.Array], scale: jax.Array
 ) -> tuple[jax.Array, jax.Array, None, None]:
     of_hidden, of_output = gradients
     return of_hidden * scale.astype(of_hidden.dtype), of_output * scale, None, None
@@ -115,71 +138,47 @@ def _backward(
 cross_entropy.defvjp(_forward, _backward)
 
 
+def _is_whole(targets: jax.Array, output: jax.Array, mesh: Mesh) -> bool:
+    return is_gathered(tokens=targets.size, vocab_size=output.shape[1], mesh=mesh)
+
+
 def _chunk(
-    hidden: jax.Array, targets: jax.Array, mask: jax.Array, columns: Columns, mesh: Mesh, softcap: float | None
+    hidden: jax.Array,
+    targets: jax.Array,
+    mask: jax.Array,
+    columns: Columns,
+    mesh: Mesh,
+    softcap: float | None,
+    z_loss: float,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of a chunk of all devices: the hidden states, the gradient of the logits that are here, and the losses."""
-    hidden, targets, mask = (_everywhere(x, mesh) for x in (hidden, targets, mask))
+    """Of a chunk of all that share the columns: the hidden states, the gradient of the logits here, and the losses."""
+    hidden, targets, mask = (_everywhere(x, columns, mesh) for x in (hidden, targets, mask))
     raw = jnp.einsum("CD,DV->CV", hidden, columns.values, preferred_element_type=jnp.float32)
     capped = raw if softcap is None else softcap * jnp.tanh(raw / softcap)
     ids = columns.first + jnp.arange(capped.shape[1])
     logits = jnp.where(ids < columns.vocab_size, capped, -jnp.inf)
-    highest = _over_group(jax.lax.pmax, jnp.max(logits, axis=1), mesh)
+    highest = _over_columns(jax.lax.pmax, jnp.max(logits, axis=1), columns, mesh)
     powers = jnp.exp(logits - highest[:, None])
-    sums = _over_group(jax.lax.psum, jnp.sum(powers, axis=1), mesh)
+    sums = _over_columns(jax.lax.psum, jnp.sum(powers, axis=1), columns, mesh)
     is_target = ids == targets[:, None]
-    of_target = _over_group(jax.lax.psum, jnp.sum(jnp.where(is_target, logits, 0.0), axis=1), mesh)
+    of_target = _over_columns(jax.lax.psum, jnp.sum(jnp.where(is_target, logits, 0.0), axis=1), columns, mesh)
     is_token = (targets >= 0) & (targets < columns.vocab_size)
-    losses = jnp.where(is_token, jnp.log(sums) + highest - of_target, jnp.nan)
-    of_logits = powers / sums[:, None] - is_target
+    log_z = jnp.log(sums) + highest
+    losses = jnp.where(is_token, log_z - of_target, jnp.nan)
+    of_logits = powers * ((1 + 2 * z_loss * log_z) / sums)[:, None] - is_target
     if softcap is not None:
         of_logits *= 1 - jnp.square(capped / softcap)
     of_logits = jnp.where(mask[:, None], of_logits, 0.0).astype(hidden.dtype)
     return hidden, of_logits, jnp.where(mask, losses, 0.0)
 
 
-class Columns(NamedTuple):
-    """The part of the output matrix that is on this device while the loss is computed."""
-
-    values: jax.Array
-    """`[D, V / devices]`; columns behind the vocabulary are zero."""
-    first: jax.Array
-    """int32: the id of the first."""
-    vocab_size: int
-
-
-def _columns(output: jax.Array, mesh: Mesh, dtype: Any) -> Columns:
-    """From `[D / devices, V]` as it is kept."""
-    rows, vocab_size = output.shape
-    shards, splits = _size(mesh, WEIGHT_AXES), mesh.shape[TENSOR]
-    width = -(-vocab_size // (shards * splits))
-    padded = jnp.pad(output.astype(dtype), ((0, 0), (0, shards * splits * width - vocab_size)))
-    mine = padded.reshape(rows, shards, splits, width)[:, :, jax.lax.axis_index(TENSOR)]
-    if shards > 1:
-        mine = jax.lax.all_to_all(mine, WEIGHT_AXES, 1, 0, tiled=True)
-    first = (jax.lax.axis_index(WEIGHT_AXES) * splits + jax.lax.axis_index(TENSOR)) * width
-    return Columns(mine.reshape(rows * shards, width), first, vocab_size)
-
-
-def _kept(gradient: jax.Array, mesh: Mesh, vocab_size: int) -> jax.Array:
-    """The gradient of all columns `[D / devices, V]`, from that of those here."""
-    depth, width = gradient.shape
-    shards, splits = _size(mesh, WEIGHT_AXES), mesh.shape[TENSOR]
-    mine = gradient.reshape(depth, 1, width)
-    if shards > 1:
-        mine = jax.lax.all_to_all(mine, WEIGHT_AXES, 0, 1, tiled=True)
-    mine = mine[:, :, None]
-    if splits > 1:
-        mine = jax.lax.all_gather(mine, TENSOR, axis=2, tiled=True)
-    return mine.reshape(depth // shards, -1)[:, :vocab_size]
-
-
 def _cut(
-    hidden: jax.Array, targets: jax.Array, mask: jax.Array, vocab_size: int
+    hidden: jax.Array, targets: jax.Array, mask: jax.Array, columns: Columns
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The tokens of this device in chunks `[chunks, C, ...]`, the last one filled with tokens that do not count."""
     tokens = targets.size
-    chunks = num_chunks(tokens, vocab_size)
+    limit = GATHERED_CHUNK_BYTES if columns.is_whole else CHUNK_BYTES
+    chunks = num_chunks(tokens, columns.vocab_size, limit)
     padding = -tokens % chunks
 
     def cut(x: jax.Array) -> jax.Array:
@@ -188,32 +187,35 @@ def _cut(
     return cut(hidden.reshape(tokens, -1)), cut(targets.ravel()), cut(mask.ravel())
 
 
-def _everywhere(x: jax.Array, mesh: Mesh) -> jax.Array:
-    return jax.lax.all_gather(x, WEIGHT_AXES, tiled=True) if _size(mesh, WEIGHT_AXES) > 1 else x
+def _everywhere(x: jax.Array, columns: Columns, mesh: Mesh) -> jax.Array:
+    """Of the tokens of all devices whose columns together are the vocabulary."""
+    return jax.lax.all_gather(x, WEIGHT_AXES, tiled=True) if _travels(columns, mesh) else x
 
 
-def _own(x: jax.Array, mesh: Mesh) -> jax.Array:
-    """Of what belongs to the tokens of all devices, that of this one."""
-    size = x.shape[0] // _size(mesh, WEIGHT_AXES)
+def _own(x: jax.Array, columns: Columns, mesh: Mesh) -> jax.Array:
+    """Of what belongs to the tokens of all of them, that of this one."""
+    if not _travels(columns, mesh):
+        return x
+    size = x.shape[0] // mesh_size(mesh, WEIGHT_AXES)
     return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(WEIGHT_AXES) * size, size)
 
 
-def _summed_back(x: jax.Array, mesh: Mesh, dtype: Any) -> jax.Array:
-    """Summed over the group in float32, each device's own tokens; they travel in the type of computation."""
+def _summed_back(x: jax.Array, columns: Columns, mesh: Mesh, dtype: Any) -> jax.Array:
+    """Summed over all columns in float32, each device's own tokens; they travel in the type of computation."""
     if mesh.shape[TENSOR] > 1:
         x = jax.lax.psum(x, TENSOR)
-    shards = _size(mesh, WEIGHT_AXES)
-    if shards == 1:
+    if not _travels(columns, mesh):
         return x.astype(dtype)
     # The TPU compiler makes a psum_scatter an exchange of the whole sum, twice the bytes.
     parts = jax.lax.all_to_all(x.astype(dtype), WEIGHT_AXES, 0, 0, tiled=True)
-    own = parts.reshape(shards, -1, *x.shape[1:])
+    own = parts.reshape(mesh_size(mesh, WEIGHT_AXES), -1, *x.shape[1:])
     return jnp.sum(own, axis=0, dtype=jnp.float32).astype(dtype)
 
 
-def _over_group(reduce: Any, x: jax.Array, mesh: Mesh) -> jax.Array:
-    return reduce(x, GROUP) if _size(mesh, GROUP) > 1 else x
+def _travels(columns: Columns, mesh: Mesh) -> bool:
+    return not columns.is_whole and mesh_size(mesh, WEIGHT_AXES) > 1
 
 
-def _size(mesh: Mesh, axes: tuple[str, ...]) -> int:
-    return math.prod(mesh.shape[axis] for axis in axes)
+def _over_columns(reduce: Any, x: jax.Array, columns: Columns, mesh: Mesh) -> jax.Array:
+    axes = (TENSOR,) if columns.is_whole else (*WEIGHT_AXES, TENSOR)
+    return reduce(x, axes) if mesh_size(mesh, axes) > 1 else x

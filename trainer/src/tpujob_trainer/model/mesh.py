@@ -16,12 +16,9 @@ from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh
 
 from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.model.chips import devices_per_chip
 from tpujob_trainer.model.mesh_choice import MeshShape
 from tpujob_trainer.model.partitioning import AXES
-
-DEVICES_PER_CHIP = {"TPU v2": 2, "TPU v3": 2, "TPU7x": 2}
-"""Chips that JAX shows as two devices, by device kind; others are one (v4 and v5p as megacore).
-Cloud TPU documentation, "System architecture" of each generation."""
 
 
 def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None, shape: MeshShape | None = None) -> Mesh:
@@ -59,7 +56,7 @@ def require_devices(
             same on all processes.
     """
     kind = devices[0].device_kind
-    of_one = chips_per_host * DEVICES_PER_CHIP.get(kind, 1)
+    of_one = chips_per_host * devices_per_chip(kind)
     found = Counter(device.process_index for device in devices)
     wrong = [f"{name(i)} has {found[i]}" for i in range(num_processes) if found[i] != of_one]
     if wrong or len(devices) != num_processes * of_one:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
+from tpujob_contract.batch_rows import divide_slice
 from tpujob_trainer.config_parsing import Range
 from tpujob_trainer.model.shape import ModelShape
 
@@ -74,21 +75,20 @@ def choose_mesh(
         raise ValueError(f"slices: {slices} do not divide {devices} devices")
     _check_model(config, model)
     per_slice = devices // slices
-    context = config.context or _least_context(config, per_slice, slices, batch_size, sequence_length)
-    if sequence_length and sequence_length % context:
-        raise ValueError(f"context: {context} does not divide sequenceLength ({sequence_length})")
-    inner = config.tensor * context * config.expert
-    if per_slice % inner:
-        raise ValueError(
-            f"tensor: tensor x context x expert is {inner}, which does not divide the {per_slice} devices of a slice"
-        )
-    rest = per_slice // inner
+    context, rest = divide_slice(
+        per_slice,
+        slices=slices,
+        tensor=config.tensor,
+        context=config.context,
+        expert=config.expert,
+        fsdp=config.fsdp,
+        rows=batch_size,
+        positions=sequence_length,
+    )
     others = context * config.expert
     if model.embed_dim % others:
         raise ValueError(f"context: context x expert is {others}, which does not divide embedDim ({model.embed_dim})")
     fsdp = config.fsdp or math.gcd(rest, model.embed_dim // others)
-    if rest % fsdp:
-        raise ValueError(f"fsdp: {fsdp} does not divide the {rest} devices that are left of a slice")
     if model.embed_dim % (fsdp * others):
         divides = math.gcd(rest, model.embed_dim // others)
         raise ValueError(
@@ -112,22 +112,6 @@ def _check_model(config: MeshConfig, model: ModelShape) -> None:
             raise ValueError(f"tensor: {config.tensor} does not divide {key} ({size})")
     if config.expert > 1 and (model.experts is None or model.experts % config.expert):
         raise ValueError(f"expert: {config.expert} does not divide experts ({model.experts or 'there are none'})")
-
-
-def _least_context(
-    config: MeshConfig, per_slice: int, slices: int, batch_size: int | None, sequence_length: int | None
-) -> int:
-    """1, or so many devices for each row that the rows of a batch divide over what is left."""
-    if batch_size is None or sequence_length is None:
-        return 1
-    of_slice = per_slice // config.tensor
-    if batch_size >= of_slice * slices:
-        return 1
-    for context in range(2, of_slice // config.expert + 1):
-        fits = of_slice % (context * config.expert) == 0 and batch_size % (of_slice // context * slices) == 0
-        if fits and sequence_length % context == 0:
-            return context
-    return 1
 
 
 def _reason(config: MeshConfig, model: ModelShape, rest: int, fsdp: int, context: int) -> str:

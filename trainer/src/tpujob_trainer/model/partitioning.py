@@ -62,12 +62,12 @@ def _spec(axes: tuple[str, ...], *, is_gathered: bool) -> PartitionSpec:
     )
 
 
-def gather(weight: jax.Array, mesh: Mesh, kept: PartitionSpec, seen: PartitionSpec, dtype: Any) -> jax.Array:
-    """The weight as a layer sees it, in the type of computation; its gradient comes back as the weight is kept.
+def gather(weight: jax.Array, mesh: Mesh, kept: PartitionSpec, seen: PartitionSpec) -> jax.Array:
+    """The weight as a layer sees it; its gradient comes back as the weight is kept.
 
     Without the second half the sum of a gradient over devices would be whole on each of them.
     """
-    return _gather(weight.astype(dtype), NamedSharding(mesh, kept), NamedSharding(mesh, seen))
+    return _gather(weight, NamedSharding(mesh, kept), NamedSharding(mesh, seen))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
@@ -87,11 +87,13 @@ def _gather_backward(kept: NamedSharding, seen: NamedSharding, _: None, gradient
 _gather.defvjp(_gather_forward, _gather_backward)
 
 
-def is_exchange(primitive: Any) -> bool:
+def is_exchange(primitive: Any, **settings: Any) -> bool:
     """Whether an operation changes where an array lies: what it returns is never kept for the backward pass."""
+    if str(primitive) == "custom_vjp_call":  # such as `gather`
+        return all(is_exchange(each.primitive, **each.params) for each in settings["call_jaxpr"].eqns)
     return str(primitive) in {"sharding_constraint", "reshard", "all_gather"}
 
 
-def save_all_but_gathered(primitive: Any, *_: Any, **__: Any) -> bool:
+def save_all_but_gathered(primitive: Any, *_: Any, **settings: Any) -> bool:
     """A policy of `jax.checkpoint`: everything is kept but weights gathered from other devices."""
-    return not is_exchange(primitive)
+    return not is_exchange(primitive, **settings)

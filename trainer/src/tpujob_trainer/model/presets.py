@@ -18,7 +18,7 @@ PRESETS: dict[str, Preset] = {
         batch_tokens=16 * 128,
         learning_rate=3e-3,
     ),
-    # About 125 million parameters with a vocabulary of 32 000; an hour on one TPU host.
+    # About 100 million parameters with a vocabulary of 32 000; an hour on one TPU host.
     "small": Preset(
         layers=12,
         embed_dim=768,

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tpujob_trainer.config_parsing import Range, camel_case
 from tpujob_trainer.model.families import FAMILIES
 from tpujob_trainer.model.families.base import Preset, RopeScaling
 from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.references import require_reference
 
-PresetName = Literal[
-    "tiny",
-    "small",
-    "llama2-7b",
-    "llama3-8b",
-    "llama3-70b",
-    "llama3.1-8b",
-    "llama3.2-1b",
-    "mistral-7b",
-    "qwen2.5-7b",
-    "qwen2.5-0.5b",
-    "qwen3-8b",
-    "gemma2-9b",
-    "gemma3-1b",
-    "gemma3-4b",
-    "mixtral-8x7b",
-    "qwen3-30b-a3b",
-]
-FamilyName = Literal["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "mixtral", "qwen3-moe"]
+if TYPE_CHECKING:
+    PresetName = str
+    FamilyName = str
+else:
+    # What is there is what may be said: a checker of types cannot read it, the rules of the configuration can.
+    PresetName = Literal[tuple(PRESETS)]
+    FamilyName = Literal[tuple(FAMILIES)]
 Remat = Literal["none", "dots", "full"]
+Quantization = Literal["int8", "fp8"]
+ContextAttention = Literal["gather", "ring"]
+RematName = Literal["input", "qkv", "attention", "mlp"]
+"""Values of a layer that `remat: full` can keep."""
 
 TRAIT_FIELDS = ("rope_scaling", "window", "global_every", "experts", "experts_per_token", "tie_embeddings")
 """Fields of both ModelConfig and ModelShape that a family or a preset may fix."""
+
+TRAINING_ONLY = ("remat_save", "remat_offload", "quantization", "context_attention")
+"""Fields of a shape that no other task depends on; what describes results and stored models leaves them out."""
+
+FIELDS_BESIDE_FROM = ("from_", "remat", *TRAINING_ONLY, "compute_dtype")
 
 VOCABULARY_MULTIPLE = 128
 """A derived vocabulary is rounded up to this: the lanes of a TPU register, and a size that divides over devices."""
@@ -48,7 +47,13 @@ class ModelConfig:
     """A model by name. Fields beside it replace the preset's."""
     from_: str | None = None
     """Folder of a Hugging Face model (config.json and safetensors): local, gs:// or hf://. Training starts from its
-    weights; its dimensions are those of config.json, and only remat and computeDtype stand beside it."""
+    weights; its dimensions are those of config.json, and only computeDtype, quantization, contextAttention and
+    what begins with remat stand beside it."""
+    custom: str | None = None
+    """A model of your own, as module:name: an NNX module whose weights name their dimensions. arguments, vocabSize and
+    computeDtype may stand beside it."""
+    arguments: Mapping[str, Any] | None = None
+    """What the module of custom is made with, beside vocab_size and rngs."""
     family: FamilyName | None = None
     """What kind of decoder the dimensions describe. Without a preset: llama."""
     layers: Annotated[int, Range(1, 1000)] | None = None
@@ -84,24 +89,45 @@ class ModelConfig:
     remat: Remat | None = None
     """What the backward pass recomputes: none (fastest, most memory), dots (all but matrix products), full (a layer's
     inside). Without a preset: full."""
+    remat_save: tuple[Literal["qkv", "attention", "mlp"], ...] | None = None
+    """With remat: full, what is kept in device memory for the backward pass: qkv (queries, keys and values),
+    attention (what the heads saw), mlp (the two wide products of the feed-forward block)."""
+    remat_offload: tuple[RematName, ...] | None = None
+    """With remat: full, what is kept in the host's memory: input (what enters the layer, else in device memory), or
+    what rematSave can name. On a machine without accelerators it stays where it is."""
+    quantization: Quantization | None = None
+    """Narrow type of the layers' matrix products, with scales made at each step: int8 (v5e, v5p, v6e) or fp8 (tpu7x).
+    The gradients of weights, attention, the output matrix and the weights themselves keep their types."""
+    context_attention: ContextAttention | None = None
+    """How a device gets the keys and values of the other devices of mesh.context: gather (of its whole rows at once)
+    or ring (one device's at a time: less memory for long rows, more bytes sent). Where mesh.context is 1, both are the
+    same. Default: gather."""
     compute_dtype: Literal["float32", "bfloat16"] | None = None
     """Type of activations and of weights in use; the weights themselves stay float32. Default: bfloat16 on TPU and
     GPU, float32 on CPU."""
 
     def __post_init__(self) -> None:
         if self.from_ is not None:
-            for field in dataclasses.fields(ModelConfig):
-                if getattr(self, field.name) is not None and field.name not in ("from_", "remat", "compute_dtype"):
-                    raise ValueError(
-                        f"{camel_case(field.name)}: excludes from, whose config.json says it; leave it out"
-                    )
+            self._refuse_beside("from", "whose config.json says it", FIELDS_BESIDE_FROM)
             return
+        if self.custom is not None:
+            require_reference(self.custom, "custom")
+            beside = ("custom", "arguments", "vocab_size", "compute_dtype")
+            self._refuse_beside("custom", "whose module says it by its arguments", beside)
+            return
+        if self.arguments is not None:
+            raise ValueError("arguments: are those of custom, which is missing; name a module there, or leave them out")
         if self.preset is None:
             for key in ("layers", "embed_dim", "heads"):
                 if getattr(self, key) is None:
                     camel = {"embed_dim": "embedDim"}.get(key, key)
                     raise ValueError(f"{camel}: required where there is no preset ({', '.join(PRESETS)})")
         self.resolve(vocabulary=2, platform="cpu")
+
+    def _refuse_beside(self, key: str, why: str, allowed: tuple[str, ...]) -> None:
+        for field in dataclasses.fields(ModelConfig):
+            if getattr(self, field.name) is not None and field.name not in allowed:
+                raise ValueError(f"{camel_case(field.name)}: excludes {key}, {why}; leave it out")
 
     def resolve(self, *, vocabulary: int, platform: str) -> ModelShape:
         """The model's dimensions.
@@ -121,9 +147,7 @@ class ModelConfig:
         head_dim = self.head_dim or (base.head_dim if keeps_heads else None)
         if head_dim is None and embed_dim % heads:
             raise ValueError(f"heads: {heads} does not divide embedDim ({embed_dim}); change one, or give headDim")
-        vocab_size = self.vocab_size or base.vocab_size or _round_up(vocabulary, VOCABULARY_MULTIPLE)
-        if vocab_size < vocabulary:
-            raise ValueError(f"vocabSize: {vocab_size} is less than the tokenizer's {vocabulary} ids; leave it out")
+        vocab_size = rounded_vocabulary(self.vocab_size, base.vocab_size, vocabulary)
         return ModelShape(
             **self._traits(base)
             | {
@@ -137,6 +161,10 @@ class ModelConfig:
                 "rope_theta": self.rope_theta or base.rope_theta,
                 "norm_eps": base.norm_eps if self.norm_eps is None else self.norm_eps,
                 "remat": self.remat or base.remat,
+                "remat_save": self.remat_save or (),
+                "remat_offload": self.remat_offload or (),
+                "quantization": self.quantization,
+                "context_attention": self.context_attention or "gather",
                 "compute_dtype": self.compute_dtype or ("float32" if platform == "cpu" else "bfloat16"),
             }
         )
@@ -208,6 +236,14 @@ class ModelShape:
     experts: int | None = None
     experts_per_token: int = 2
     remat: str = "full"
+    remat_save: tuple[RematName, ...] = ()
+    """Kept in device memory by `remat: full`."""
+    remat_offload: tuple[RematName, ...] = ()
+    """Kept in the host's memory by `remat: full`."""
+    quantization: Quantization | None = None
+    """Narrow type of the layers' matrix products in training."""
+    context_attention: ContextAttention = "gather"
+    """How a device gets the keys and values of the other devices of `context`."""
     compute_dtype: str = "float32"
 
     def __post_init__(self) -> None:
@@ -217,6 +253,23 @@ class ModelShape:
             raise ValueError(f"headDim: {self.head_dim} is odd; rotary positions turn pairs, so it must be even")
         if self.experts and self.experts_per_token > self.experts:
             raise ValueError(f"expertsPerToken: {self.experts_per_token} is more than experts ({self.experts})")
+        if self.quantization and self.experts:
+            raise ValueError(
+                f"quantization: {self.quantization} is for single blocks, and this model has {self.experts} experts, "
+                "where most of its products are; leave it out"
+            )
+        for key, names in (("rematSave", self.remat_save), ("rematOffload", self.remat_offload)):
+            self._check_names(key, names)
+        if both := sorted({*self.remat_save} & {*self.remat_offload}):
+            raise ValueError(f"rematOffload: {both[0]} is in rematSave, too; leave it out of one")
+
+    def _check_names(self, key: str, names: tuple[RematName, ...]) -> None:
+        if names and self.remat != "full":
+            raise ValueError(
+                f"{key}: stands beside remat: full only, and remat is {self.remat}; set it, or leave {key} out"
+            )
+        if "mlp" in names and self.experts:
+            raise ValueError(f"{key}: mlp is a single block's, and this model has {self.experts} experts; leave it out")
 
     @property
     def global_layers(self) -> tuple[bool, ...]:
@@ -252,6 +305,37 @@ class ModelShape:
         layer = attention + experts * 3 * self.embed_dim * self.mlp_dim + router + norms
         embeddings = self.vocab_size * self.embed_dim * (1 if self.tie_embeddings else 2)
         return self.layers * layer + embeddings + self.embed_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnShape(ModelShape):
+    """What is known of a module without its code: the sizes of its named axes, 1 where it has none."""
+
+    custom: str
+    """`module:name`."""
+    arguments: dict[str, Any]
+    weights: int
+    """Numbers in all of its weights."""
+
+    @property
+    def num_parameters(self) -> int:
+        return self.weights
+
+    @property
+    def active_parameters(self) -> int:
+        return self.weights
+
+
+def rounded_vocabulary(given: int | None, of_preset: int | None, vocabulary: int) -> int:
+    """Rows of the embedding: as given, as the preset has it, or enough for the tokenizer's ids.
+
+    Raises:
+        ValueError: that is less than the ids.
+    """
+    size = given or of_preset or _round_up(vocabulary, VOCABULARY_MULTIPLE)
+    if size < vocabulary:
+        raise ValueError(f"vocabSize: {size} is less than the tokenizer's {vocabulary} ids; leave it out")
+    return size
 
 
 def _mlp_dim(embed_dim: int) -> int:

@@ -27,6 +27,34 @@ def is_possible(length: int, head_dim: int) -> bool:
     return length % LANES == 0 and head_dim % 64 == 0
 
 
+def block_size(device_kind: str, length: int) -> int:
+    """Positions of a block: the generation's, or the most below that divide the length.
+
+    Args:
+        device_kind: JAX's word.
+        length: positions of a device; a multiple of LANES.
+    """
+    block = min(BLOCKS.get(device_kind, DEFAULT_BLOCK), length)
+    while length % block:
+        block -= LANES
+    return block
+
+
+def block_sizes(device_kind: str, length: int) -> kernels.BlockSizes:
+    """Of all kernels, forward and backward; arguments as of `block_size`."""
+    block = block_size(device_kind, length)
+    return kernels.BlockSizes(
+        block_q=block,
+        block_kv=block,
+        block_kv_compute=block,
+        block_q_dkv=block,
+        block_kv_dkv=block,
+        block_kv_dkv_compute=block,
+        block_q_dq=block,
+        block_kv_dq=block,
+    )
+
+
 def make_kernel(
     *,
     heads: int,
@@ -37,6 +65,7 @@ def make_kernel(
     sharding: NamedSharding | None = None,
     head_shards: int = 1,
     length_shards: int = 1,
+    name: str | None = None,
     is_interpreted: bool = False,
 ) -> tuple[Any, Any]:
     """The causal kernel of one row, and its `shard_map` specification.
@@ -52,31 +81,20 @@ def make_kernel(
         sharding: over heads and query positions; None: on one device.
         head_shards: devices over which heads are divided.
         length_shards: devices over which query positions are divided.
+        name: of what the backward pass needs of its results, for `remat.policy`.
         is_interpreted: computed by XLA, for tests without a TPU.
     """
-    of_device = length // length_shards
-    block = min(BLOCKS.get(device_kind, DEFAULT_BLOCK), of_device)
-    while of_device % block:
-        block -= LANES
-    sizes = kernels.BlockSizes(
-        block_q=block,
-        block_kv=block,
-        block_kv_compute=block,
-        block_q_dkv=block,
-        block_kv_dkv=block,
-        block_kv_dkv_compute=block,
-        block_q_dq=block,
-        block_kv_dq=block,
-    )
     mask: Any = masks.CausalMask((length, length), shard_count=length_shards)
     if window is not None:
         mask = masks.LocalMask((length, length), (window - 1, 0), 0, shard_count=length_shards)
     kernel = kernels.make_splash_mha(
         mask=masks.MultiHeadMask([mask] * heads),
-        block_sizes=sizes,
+        block_sizes=block_sizes(device_kind, length // length_shards),
         attn_logits_soft_cap=softcap,
         head_shards=head_shards,
         q_seq_shards=length_shards,
+        # The kernel's backward pass needs its sums of exponentials, too: it names both itself.
+        residual_checkpoint_name=name,
         interpret=is_interpreted,
     )
     return kernel, None if sharding is None else kernel.manual_sharding_spec(sharding)

@@ -1,0 +1,94 @@
+"""The output matrix while the loss is computed: each device has a part of the vocabulary, or all of it.
+
+With a part, hidden states travel to all devices: few bytes where there are few tokens. With the whole, the matrix and
+its gradient travel, whatever the number of tokens and devices. Over `tensor` the vocabulary is always divided.
+
+Arrays: D embed, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from tpujob_trainer.model.partitioning import ROW_AXES, TENSOR, WEIGHT_AXES
+
+TOKENS_PER_COLUMN = 2
+"""From so many tokens of all devices for each word of the vocabulary on, the matrix is gathered. At 1 both ways send
+the same; a whole matrix with its gradient takes 6 · D · V bytes of memory, which must be worth it."""
+
+
+class Columns(NamedTuple):
+    """The part of the output matrix that is on this device while the loss is computed."""
+
+    values: jax.Array
+    """`[D, columns]`; those behind the vocabulary are zero."""
+    first: jax.Array | int
+    """int32: the id of the first."""
+    vocab_size: int
+    is_whole: bool
+    """Whether other devices along `WEIGHT_AXES` have the same."""
+
+
+def is_gathered(*, tokens: int, vocab_size: int, mesh: Mesh) -> bool:
+    """Whether the matrix comes to the tokens, rather than tokens to the parts of the matrix.
+
+    Args:
+        tokens: of one device.
+        vocab_size: V.
+        mesh: over which both are divided.
+    """
+    shards = mesh_size(mesh, WEIGHT_AXES)
+    return shards > 1 and tokens * shards >= TOKENS_PER_COLUMN * vocab_size
+
+
+def columns_here(output: jax.Array, mesh: Mesh, dtype: Any, *, is_whole: bool) -> Columns:
+    """From `[D / devices, V]` as it is kept."""
+    rows, vocab_size = output.shape
+    shards, splits = 1 if is_whole else mesh_size(mesh, WEIGHT_AXES), mesh.shape[TENSOR]
+    width = -(-vocab_size // (shards * splits))
+    padded = jnp.pad(output.astype(dtype), ((0, 0), (0, shards * splits * width - vocab_size)))
+    mine = padded.reshape(rows, shards, splits, width)[:, :, jax.lax.axis_index(TENSOR)]
+    if is_whole:
+        mine = jax.lax.all_gather(mine, WEIGHT_AXES, tiled=True)
+    elif shards > 1:
+        mine = jax.lax.all_to_all(mine, WEIGHT_AXES, 1, 0, tiled=True)
+    first = jax.lax.axis_index(TENSOR) * width
+    if shards > 1:
+        first += jax.lax.axis_index(WEIGHT_AXES) * splits * width
+    return Columns(mine.reshape(-1, width), first, vocab_size, is_whole)
+
+
+def gradient_as_kept(gradient: jax.Array, columns: Columns, mesh: Mesh, dtype: Any) -> jax.Array:
+    """The gradient of all columns `[D / devices, V]` in float32, from that of those here; it travels as `dtype`."""
+    depth, width = gradient.shape
+    shards = mesh_size(mesh, WEIGHT_AXES)
+    mine = gradient.reshape(depth, 1, width)
+    if columns.is_whole:
+        # Not psum_scatter: the TPU compiler would exchange the whole sum, twice the bytes.
+        parts = jax.lax.all_to_all(mine.astype(dtype), WEIGHT_AXES, 0, 0, tiled=True)
+        mine = jnp.sum(parts.reshape(shards, -1, 1, width), axis=0, dtype=jnp.float32)
+    elif shards > 1:
+        mine = jax.lax.all_to_all(mine, WEIGHT_AXES, 0, 1, tiled=True)
+    mine = mine[:, :, None]
+    if mesh.shape[TENSOR] > 1:
+        mine = jax.lax.all_gather(mine, TENSOR, axis=2, tiled=True)
+    return mine.reshape(depth // shards, -1)[:, : columns.vocab_size]
+
+
+def summed_between_replicas(gradient: jax.Array, mesh: Mesh, dtype: Any) -> jax.Array:
+    """Of all slices and replicas in float32; it travels as `dtype`: between slices, bytes are dear."""
+    axes = tuple(axis for axis in ROW_AXES if axis not in WEIGHT_AXES)
+    if mesh_size(mesh, axes) == 1:
+        return gradient
+    total: jax.Array = jax.lax.psum(gradient.astype(dtype), axes)
+    return total.astype(jnp.float32)
+
+
+def mesh_size(mesh: Mesh, axes: tuple[str, ...]) -> int:
+    """Devices along these axes together."""
+    return math.prod(mesh.shape[axis] for axis in axes)

@@ -1,0 +1,108 @@
+"""Matrix products of a layer in a narrow type, int8 or fp8, with scales made from the values at hand.
+
+A product and the gradient of its left side are computed in the narrow type: each row of the left side and each column
+of the right side is divided by its largest value. The gradient of the weights, a sum over all tokens of all devices, is
+computed in the type of the values. Weights stay as they are: what is narrow is made for each product and never kept.
+(Jouppi and others 2017, section 2, for integers; Micikevicius and others 2022 for fp8.)
+
+No library does it here: qwix reaches its products for training through patches of jax.numpy in a module's call.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.chips import BY_KIND
+
+if TYPE_CHECKING:
+    from tpujob_trainer.model.shape import Quantization
+
+_TYPES: dict[str, tuple[Any, float, Any]] = {
+    "int8": (jnp.int8, 127.0, jnp.int32),
+    "fp8": (jnp.float8_e4m3fn, 448.0, jnp.float32),
+}
+"""Of each kind: its type, the largest value that it holds, and the type of sums."""
+
+
+def product(equation: str, x: jax.Array, weight: jax.Array, kind: Quantization | None) -> jax.Array:
+    """`jnp.einsum` of activations and a weight.
+
+    Args:
+        equation: the last dimensions of the first array are the first ones of the second, and summed over.
+        x: `[B, S, ...]`.
+        weight: in the type of `x`.
+        kind: of the narrow type; None: computed as it comes.
+    """
+    if kind is None:
+        return jnp.einsum(equation, x, weight)
+    left, right = equation.split("->")[0].split(",")
+    return _product(x, weight, len(set(left) & set(right)), kind)
+
+
+def require_faster(kind: Quantization | None, device_kind: str) -> None:
+    """Returns if the device multiplies the narrow type faster than bfloat16, or is no TPU, where all may be tried.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    chip = BY_KIND.get(device_kind)
+    if kind is None or chip is None or kind in chip.narrow_rates:
+        return
+    known = ", ".join(chip.narrow_rates)
+    raise ConfigurationError(
+        f"spec.trainer.model.quantization: {kind} is no faster than bfloat16 on {device_kind}; "
+        + (f"choose {known}, or leave it out" if known else "leave it out")
+    )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _product(x: jax.Array, weight: jax.Array, summed: int, kind: str) -> jax.Array:
+    rows = tuple(range(x.ndim - summed, x.ndim))
+    return _narrow_product(x, weight, rows, tuple(range(summed)), kind)
+
+
+def _forward(x: jax.Array, weight: jax.Array, summed: int, kind: str) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _product(x, weight, summed, kind), (x, weight)
+
+
+def _backward(
+    summed: int, kind: str, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    x, weight = kept
+    outputs = weight.ndim - summed
+    last = tuple(range(gradient.ndim - outputs, gradient.ndim))
+    of_x = _narrow_product(gradient, weight, last, tuple(range(summed, weight.ndim)), kind)
+    tokens = tuple(range(x.ndim - summed))
+    return of_x, jax.lax.dot_general(x, gradient, ((tokens, tokens), ((), ())))
+
+
+_product.defvjp(_forward, _backward)
+
+
+def _narrow_product(
+    left: jax.Array, right: jax.Array, of_left: tuple[int, ...], of_right: tuple[int, ...], kind: str
+) -> jax.Array:
+    """The sum over these dimensions, which are the last of the left side."""
+    narrow_left, left_scale = _narrowed(left, of_left, kind)
+    narrow_right, right_scale = _narrowed(right, of_right, kind)
+    sums = jax.lax.dot_general(
+        narrow_left, narrow_right, ((of_left, of_right), ((), ())), preferred_element_type=_TYPES[kind][2]
+    )
+    rows = jnp.squeeze(left_scale, of_left)
+    columns = jnp.squeeze(right_scale, of_right)
+    wide = sums.astype(jnp.float32) * rows.reshape(*rows.shape, *(1,) * columns.ndim) * columns
+    return wide.astype(left.dtype)
+
+
+def _narrowed(x: jax.Array, summed: tuple[int, ...], kind: str) -> tuple[jax.Array, jax.Array]:
+    """The values in the narrow type, and what they are multiplied by: one number for all that are summed together."""
+    narrow, largest, _ = _TYPES[kind]
+    wide = x.astype(jnp.float32)
+    scale = jnp.maximum(jnp.max(jnp.abs(wide), axis=summed, keepdims=True), 1e-30) / largest
+    scaled = wide / scale
+    return (jnp.round(scaled) if kind == "int8" else scaled).astype(narrow), scale

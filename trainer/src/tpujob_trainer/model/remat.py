@@ -1,0 +1,46 @@
+"""What the backward pass of a layer finds again, and what it recomputes.
+
+Values of a layer have names (`RematName`): `remat: full` keeps those in device memory or in the host's that a
+configuration lists, beside the layer's input. Gathered weights are never kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.ad_checkpoint import checkpoint_name
+
+from tpujob_trainer.model.partitioning import save_all_but_gathered
+
+if TYPE_CHECKING:
+    from tpujob_trainer.model.shape import ModelShape, RematName
+
+Policy = Callable[..., Any]
+
+_OTHERS: dict[str, Policy] = {
+    "none": save_all_but_gathered,
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+
+
+def policy(shape: ModelShape) -> Policy:
+    """The policy of `jax.checkpoint` for a layer.
+
+    On CPU the host's memory is the device's: there a value that is offloaded is kept.
+    """
+    if shape.remat in _OTHERS:
+        return _OTHERS[shape.remat]
+    return jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=shape.remat_save,
+        names_which_can_be_offloaded=shape.remat_offload,
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+
+def named[T](name: RematName, values: T) -> T:
+    """The values, which a configuration may name; otherwise they are as they were."""
+    found: T = jax.tree.map(lambda value: checkpoint_name(value, name), values)
+    return found
