@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tpujob_trainer.compile.chips import CHIPS, GIB
 from tpujob_trainer.compile.program import needed_bytes
 from tpujob_trainer.compile.subprocess import compile_apart
+from tpujob_trainer.model.chips import CHIPS, GIB
 
 SMALLEST = {"v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2", "tpu7x": "2x2x1"}
 TOO_LARGE = """
@@ -26,6 +27,17 @@ try:
     jax.jit(lambda x: x * 2).lower(large).compile()
 except jax.errors.JaxRuntimeError as error:
     print(error)
+"""
+PRODUCTS = """
+import json, re, sys
+from tpujob_trainer.compile.program import lower_step, prepare_environment
+from tpujob_trainer.config.schema import parse_config
+prepare_environment()
+shape = tuple(map(int, sys.argv[2].split("x")))
+text = lower_step(parse_config(json.loads(sys.argv[3])), generation=sys.argv[1], shape=shape).compile().as_text()
+types = dict(re.findall(r"%?([^ %]+) = ([a-z0-9]+)[[]", text))
+for left, right in re.findall(r" (?:convolution|dot)[(]%?([^ ,]+), %?([^ ,)]+)[)]", text):
+    print(types.get(left), types.get(right), sep="/")
 """
 TINY: dict[str, Any] = {
     "model": {"preset": "tiny"},
@@ -67,6 +79,58 @@ def test_step_is_compiled_for_a_slice() -> None:
     assert (found["devices"], found["fits"]) == (16, True)
     assert 0 < found["argument_bytes"] < found["peak_bytes"] < found["hbm_limit_bytes"]
     assert found["step_flops"] > 0
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("generation", "kind", "operand"), [("v5e", "int8", "s8"), ("v6e", "int8", "s8"), ("tpu7x", "fp8", "f8e4m3fn")]
+)
+def test_products_of_layers_are_narrow(generation: str, kind: str, operand: str) -> None:
+    model = {"layers": 2, "embedDim": 1024, "heads": 8, "mlpDim": 2816, "vocabSize": 256, "quantization": kind}
+    done = subprocess.run(
+        [sys.executable, "-c", PRODUCTS, generation, SMALLEST[generation], json.dumps({**TINY, "model": model})],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )
+    found = done.stdout.split()
+    # Seven matrices of a layer, in the forward pass, again in the backward pass, and the gradients of their inputs.
+    assert found.count(f"{operand}/{operand}") >= 7 * 3 - 1, found
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.timeout(1800)
+def test_offloaded_input_of_layers_is_in_host_memory() -> None:
+    # Buffers of the transfers cost a narrow model more than its inputs do: 1024 wide, the peak rises.
+    dimensions = {"preset": "llama2-7b", "layers": 4}
+    data = {**TINY["data"], "tokenizer": "t.json"}
+    block = {**TINY, "data": data, "model": dimensions, "batchSize": 64, "sequenceLength": 2048}
+    place: dict[str, Any] = {"generation": "v5e", "shape": (4, 4)}
+    kept = compile_apart(block, **place)
+    offloaded = compile_apart({**block, "model": {**dimensions, "rematOffload": ["input"]}}, **place)
+    of_inputs = 4 * (64 // 16) * 2048 * 4096 * 2  # layers, rows of a device, positions, width, bfloat16
+    assert (kept["host_bytes"], offloaded["host_bytes"]) == (0, of_inputs)
+    assert offloaded["peak_bytes"] < kept["peak_bytes"] - of_inputs / 2
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("generation", "shape", "slices"),
+    [("v5e", (4, 4), 1), ("v5p", (2, 2, 4), 1), ("v6e", (4, 4), 1), ("v5e", (4, 4), 2)],
+)
+def test_gradients_of_layers_travel_beside_arithmetic(generation: str, shape: tuple[int, ...], slices: int) -> None:
+    model = {"preset": "llama2-7b", "layers": 2}
+    block = {**TINY, "model": model, "data": {**TINY["data"], "tokenizer": "t.json"}, "sequenceLength": 2048}
+    found = compile_apart({**block, "batchSize": 64 * slices}, generation=generation, shape=shape, slices=slices)
+    in_loop = [each for each in found["exchanges"] if each["is_in_loop"]]
+    waiting = [each for each in in_loop if each["kind"] in {"all-reduce", "reduce-scatter"}]
+    assert [each for each in waiting if not each["is_asynchronous"] and each["bytes"] > 2**20 * each["count"]] == []
+    between = [each for each in in_loop if each["is_between_slices"]]
+    assert bool(between) == (slices > 1)
+    assert all(each["is_asynchronous"] for each in between)
 
 
 @pytest.mark.tpu_compiler

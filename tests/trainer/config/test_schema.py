@@ -33,7 +33,8 @@ def test_a_float_without_fraction_is_a_whole_number(number: float) -> None:
     [
         ({"data": {"pth": "x"}}, "spec.trainer.data.pth: unknown key; did you mean path?"),
         ({"batchsize": 4}, "spec.trainer.batchsize: unknown key; did you mean batchSize?"),
-        ({"optimizer": {"lr": 1}}, "spec.trainer.optimizer.lr: unknown key; there are name, schedule, "),
+        ({"optimizer": {"lr": 1}}, "spec.trainer.optimizer.lr: unknown key; did you mean learningRate?"),
+        ({"optimizer": {"zzz": 1}}, "spec.trainer.optimizer.zzz: unknown key; there are name, schedule, "),
         ({"data": {}}, "spec.trainer.data.path: required, and missing"),
         ({"data": "x"}, 'spec.trainer.data: "x" is not a block of keys; write its fields below it'),
         ({"model": None}, "spec.trainer.model: required, and missing"),

@@ -48,6 +48,30 @@ def test_the_mean_is_over_tokens_not_over_batches(devices: int, parts: int) -> N
     assert found.loss == pytest.approx(np.average(means, weights=counts), rel=1e-6)
 
 
+def left(batch: Batch, batches_left: int) -> Batch:
+    """The batch with what its processes say of those after it."""
+    signals = np.tile(StepFlags(batches_left=batches_left).pack(), (len(batch.signals), 1))
+    return dataclasses.replace(batch, signals=signals)
+
+
+def test_batch_without_targets_is_passed_over() -> None:
+    weights = init_state(model(8), optax.identity(), 0).weights
+    batches = [make_batch(), masked(make_batch(), 0), make_batch()]
+    found = evaluate(make_evaluation_step(model(8)), weights, batches)
+    assert found is not None
+    assert found.tokens == 2 * int(np.sum(batches[0].loss_mask))
+
+
+def test_evaluation_ends_with_the_data() -> None:
+    weights = init_state(model(8), optax.identity(), 0).weights
+    batches = [left(make_batch(), 1), left(make_batch(), 0), left(masked(make_batch(), 0), 0)]
+    rest = iter(batches)
+    found = evaluate(make_evaluation_step(model(8)), weights, rest)
+    assert found is not None
+    assert found.tokens == 2 * int(np.sum(batches[0].loss_mask))
+    assert len(list(rest)) == 1
+
+
 def test_rows_in_another_order_are_the_same_to_the_last_bit() -> None:
     weights = init_state(model(8), optax.identity(), 0).weights
     step = make_evaluation_step(model(8))

@@ -25,7 +25,7 @@ def test_arithmetic_agrees_with_the_compiler() -> None:
         layer = nnx.merge(layer_structure, jax.tree.map(lambda leaf: leaf[0], stacked))
         angles = rotary_angles(jnp.arange(length)[None], head_dim=32, theta=1e4)
         same = jnp.ones_like(tokens)
-        x, _ = layer(
+        x, *_ = layer(
             decoder.embedding[...][tokens],
             angles,
             lambda q, k, v, is_global: blocked_attention(q, k, v, same, same, scale=SHAPE.score_scale),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import optax
 import pytest
 
 from tests.trainer.train.test_step import LENGTH, ROWS, SHAPE
-from tpujob_trainer.checkpoint.manager import Checkpoints
+from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint.manager import Checkpoints, Listener
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.config.schema import CheckpointConfig, NonFiniteConfig
 from tpujob_trainer.data import STATE_COLUMNS, LocalBatch
@@ -98,6 +100,11 @@ class Batches:
         )
 
 
+def new_runtime() -> Runtime:
+    """One of its own for each run: what was said under a name is kept."""
+    return Runtime(0, 1, "1.0-0000", "here", kv_store.alone())
+
+
 class Unhurried(Checkpoints):
     """Waits for the save before, where a run would pass a save over: steps of this size are faster than a disk."""
 
@@ -120,9 +127,7 @@ class Run:
     max_skips: int = 2
 
     def __post_init__(self) -> None:
-        # One of its own: what was said under a name is kept.
-        runtime = Runtime(0, 1, "1.0-0000", "here", kv_store.alone())
-        self.saver = Unhurried(str(self.directory), retention=Retention(last=10), runtime=runtime)
+        self.saver: Checkpoints = Unhurried(str(self.directory), retention=Retention(last=10), runtime=new_runtime())
         self.losses: dict[int, float] = {}
         self.skipped: list[int] = []
 
@@ -131,6 +136,7 @@ class Run:
         config = CheckpointConfig(every_steps=self.every_steps, every_seconds=self.every_seconds)
         clock = {} if self.clock is None else {"clock": self.clock}
         policy = SavePolicy(config, self.stop, decides=True, measured_seconds=lambda: self.save_seconds, **clock)
+        self.policy = policy
         progress = Progress(self.report, Metrics(self.report), steps=steps, log_every_steps=100, is_lead=True)
         record = progress.record
 
@@ -202,7 +208,7 @@ def test_a_request_stops_it_at_a_saved_step(tmp_path: Path) -> None:
     np.testing.assert_array_equal(position, 5)
 
 
-def test_a_save_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
+def test_a_save_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
     run = Run(tmp_path, save_seconds=40)
     ending = run.train(50, Batches(before=lambda taken: run.stop.request() if taken == 3 else None))
     assert not ending.has_finished
@@ -220,6 +226,25 @@ def test_process_0_can_ask_for_a_save_by_its_clock(tmp_path: Path) -> None:
     assert run.saved() == [5, 9], "asked with batch 4, told with its metrics after step 5 was begun"
 
 
+def test_save_that_was_passed_over_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, may_end, is_committed = [0.0], threading.Event(), layout.is_committed
+    monkeypatch.setattr(layout, "is_committed", lambda *of: may_end.wait() and is_committed(*of))
+
+    def tick(taken: int) -> None:
+        now[0] += 6
+        if taken == 8:
+            may_end.set()
+            assert run.saver.finish(60)
+
+    run = Run(tmp_path, every_steps=4, clock=lambda: now[0])
+    listener = Listener(passed_over=lambda step, why: run.policy.try_again(in_seconds=10))
+    run.saver = Checkpoints(str(tmp_path), retention=Retention(last=10), runtime=new_runtime(), listener=listener)
+    run.train(12, Batches(before=tick))
+    assert run.saved() == [4, 11, 12], (
+        "8 came while 4 was being saved; asked with batch 10, read after step 11 was begun"
+    )
+
+
 def test_a_poisoned_batch_changes_nothing_and_counts(tmp_path: Path) -> None:
     run = Run(tmp_path, every_steps=3)
     ending = run.train(5, Batches(poisoned=[2]))
@@ -235,7 +260,7 @@ def test_a_poisoned_batch_changes_nothing_and_counts(tmp_path: Path) -> None:
     assert without.losses[3] == run.losses[4]
 
 
-def test_too_many_poisoned_batches_are_told_with_their_range(tmp_path: Path) -> None:
+def test_too_many_poisoned_batches_are_reported_with_their_range(tmp_path: Path) -> None:
     run = Run(tmp_path)
     with pytest.raises(NonFiniteError, match=r"^steps 2 to 6: .* in 3 steps; 2 in 1000") as error:
         run.train(9, Batches(poisoned=[1, 3, 5]))
@@ -269,7 +294,7 @@ class Noted:
     [(2, 0, [2, 4, 5]), (None, 0, [5]), (5, 0, [5]), (2, 2, [2, 4, 5]), (2, 3, [4, 5])],
     ids=["every other", "at the end only", "the last one once", "again where it restored", "restored between"],
 )
-def test_interludes_come_at_their_steps_and_after_the_last(
+def test_hooks_come_at_their_steps_and_after_the_last(
     tmp_path: Path, every: int | None, first: int, expected: list[int]
 ) -> None:
     run = Run(tmp_path)
@@ -282,7 +307,7 @@ def test_interludes_come_at_their_steps_and_after_the_last(
     assert [step for step, _ in noted.came] == expected
 
 
-def test_a_save_asked_for_by_the_clock_is_not_lost_to_an_interlude(tmp_path: Path) -> None:
+def test_a_save_asked_for_by_the_clock_is_not_lost_to_a_hook(tmp_path: Path) -> None:
     now = [0.0]
 
     def tick(taken: int) -> None:

@@ -84,3 +84,37 @@ def test_only_process_0_asks() -> None:
 def test_a_save_fits_twice_or_not_at_all(left: float, took: float, answer: bool) -> None:
     policy = SavePolicy(CheckpointConfig(), STOP, decides=True)
     assert policy.fits(StepFlags(seconds_left=left, save_seconds=took)) is answer
+
+
+@pytest.mark.parametrize(
+    ("step", "asked", "every_steps", "due"),
+    [
+        (8, False, 4, True),
+        (9, False, 4, False),
+        (9, True, 4, True),
+        (9, True, None, True),
+        (9, False, None, False),
+        (4, False, 4, False),
+    ],
+    ids=["its step", "another step", "asked for", "asked for, without steps", "never", "the first"],
+)
+def test_save_is_due_by_steps_or_when_asked_for(step: int, asked: bool, every_steps: int | None, due: bool) -> None:
+    policy = SavePolicy(CheckpointConfig(every_steps=every_steps), STOP, decides=True)
+    assert policy.is_due(step, first=4, flags=StepFlags(save=asked)) is due
+
+
+def test_flags_carry_what_the_last_save_took() -> None:
+    policy = SavePolicy(CheckpointConfig(), STOP, decides=True, measured_seconds=lambda: 7.5)
+    assert policy.flags() == StepFlags(save_seconds=7.5)
+    assert policy.stop_flags() == StepFlags()
+
+
+def test_commit_is_waited_for_within_the_time_that_is_left() -> None:
+    hand = Hand()
+    stop = StopRequest(grace_seconds=30, clock=hand)
+    policy = SavePolicy(CheckpointConfig(), stop, decides=True, clock=hand)
+    assert policy.commit_seconds() == 600
+    stop.request()
+    assert policy.commit_seconds() == stop.seconds_left() < 30
+    assert policy.flags().stop
+    assert policy.stop_flags() == StepFlags(stop=True, seconds_left=stop.seconds_left())

@@ -157,3 +157,14 @@ def test_one_weight_that_is_not_finite_is_found(model: Model) -> None:
         bad = jax.jit(lambda x, at=where: x.at[at].set(np.inf), out_shardings=leaf.sharding)(leaf)
         changed = jax.tree.map(lambda old, kept=leaf, new=bad: new if old is kept else old, weights)
         assert not np.asarray(check(changed)), path
+
+
+def test_z_loss_changes_the_step_and_not_what_is_shown() -> None:
+    model = Model(SHAPE, build_mesh(slices=1, devices=jax.devices()[:1]))
+    shown = []
+    for z_loss in (0.0, 0.5):
+        step = make_train_step(model, SGD, optax.constant_schedule(1.0), clip_norm=1e9, z_loss=z_loss)
+        _, metrics = step(init_state(model, SGD, 0), make_batch())
+        shown.append((float(metrics.loss), float(metrics.gradient_norm)))
+    assert shown[0][0] == pytest.approx(shown[1][0], rel=1e-6)
+    assert shown[1][1] > 1.2 * shown[0][1]

@@ -1,7 +1,7 @@
 """Dataclasses from the mapping that a person wrote.
 
 - A field's type says what is allowed: bool, int, float, str, `int | str`, Literal, another dataclass, `tuple[X, ...]`,
-  `X | None`, and `Annotated[int, Range(...)]` for numbers.
+  `Mapping[str, Any]`, `X | None`, and `Annotated[int, Range(...)]` for numbers.
 - YAML and JSON keys are camelCase, fields are snake_case.
 - An error is one line: the field as it was written, the value, what is allowed, what to do.
 - `20e9` arrives as 20000000000.0 from some YAML readers: a number without a fraction is a whole number.
@@ -10,13 +10,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
-import re
 import types
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from tpujob_contract.spelling import nearest_name, number_meant
 from tpujob_trainer.errors import ConfigurationError
 
 INT_OR_TEXT = int | str
@@ -119,6 +118,10 @@ def _value(hint: Any, given: Any, path: str) -> Any:
         if not given:
             raise ConfigurationError(f"{path}: empty; write a text, or leave the key out")
         return given
+    if get_origin(bare) is Mapping:
+        if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+            raise ConfigurationError(f"{path}: {_show(given)} is not a block of keys; write its fields below it")
+        return dict(given)
     if bare == INT_OR_TEXT:
         if isinstance(given, str) and given:
             return given
@@ -137,7 +140,7 @@ def _items(hint: Any, given: Any, path: str) -> tuple[Any, ...]:
 def _number_of(kind: type, given: Any, allowed: Range, path: str) -> int | float:
     word = "a whole number" if kind is int else "a number"
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise ConfigurationError(f"{path}: {_show(given)} is not {word} ({allowed}){_number_meant(given)}")
+        raise ConfigurationError(f"{path}: {_show(given)} is not {word} ({allowed}){number_meant(given)}")
     if kind is int and not float(given).is_integer():
         raise ConfigurationError(f"{path}: {_show(given)} is not a whole number ({allowed})")
     if given not in allowed:
@@ -145,29 +148,15 @@ def _number_of(kind: type, given: Any, allowed: Range, path: str) -> int | float
     return int(given) if kind is int else float(given)
 
 
-_SUFFIXES = {"k": "e3", "m": "e6", "b": "e9", "g": "e9", "t": "e12"}
-
-
-def _number_meant(given: Any) -> str:
-    """What to write instead of a text that was meant as a number."""
-    found = re.fullmatch(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][+]?[0-9]+)?)\s*([kKmMbBgGtT]?)", str(given).strip())
-    if not isinstance(given, str) or found is None:
-        return ""
-    digits = found[1].replace(",", "").replace("_", "")
-    return f"; write {digits}{_SUFFIXES[found[2].lower()]}" if found[2] else f"; write {digits}, without quotes"
-
-
 def _unknown(key: str, known: list[str], path: str) -> str:
-    near = difflib.get_close_matches(key.lower(), [name.lower() for name in known], n=1, cutoff=0.6)
-    if near:
-        meant = next(name for name in known if name.lower() == near[0])
+    if meant := nearest_name(key, known):
         return f"{path}.{key}: unknown key; did you mean {meant}?"
     return f"{path}.{key}: unknown key; there are {', '.join(known)}"
 
 
 def _not_one_of(given: Any, choices: list[str], path: str) -> str:
-    near = difflib.get_close_matches(str(given), choices, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    meant = nearest_name(str(given), choices)
+    hint = f"; did you mean {meant}?" if meant else ""
     return f"{path}: {_show(given)} is not one of {', '.join(choices)}{hint}"
 
 

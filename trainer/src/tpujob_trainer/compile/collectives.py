@@ -1,8 +1,8 @@
 """Exchanges between devices in a compiled program: kinds, axes, bytes.
 
-Read from the text of the optimised program. A loop's body counts as often as its condition says: the compiler writes it
-as `counter < constant` for the loops of `scan` and for those that it makes of an exchange itself. What it has made
-asynchronous in several pieces is one exchange, known by its channel.
+What the compiler has made asynchronous in several pieces is one exchange, known by its channel. All other exchanges
+are counted line by line: those of `shard_map` share one channel. Between slices a program sends to its host, whose
+runtime makes the exchange (megascale): always beside arithmetic.
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
+
+from tpujob_trainer.compile.hlo import Program, Run, array_bytes
 
 KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 
-_HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 _OPERATION = re.compile(rf"= (\(?[^=]*?) ({'|'.join(KINDS)})(-start)?\(")
-_CALLED = re.compile(r"(?:body|condition|calls|to_apply|called_computations)=\{?%?([\w.\-]+)")
-_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
-_CONDITION = re.compile(r" while\(.*condition=%?([\w.\-]+)")
-_CONSTANT = re.compile(r"%?([\w.\-]+) = [su]32\[\]\S* constant\((\d+)\)")
-_BELOW = re.compile(r"ROOT .* compare\([^,]*, %?([\w.\-]+)\), direction=LT")
+_TO_HOST = re.compile(r"= \((\w+\[[\d,]*\]).* send\(.*_xla_megascale_transfer_type=\"(\w+)\"")
+_CHANNEL = re.compile(r"channel_id=(\d+)")
 _PIECE = '"async_collective_fusion_config"'
 """In the settings of each piece of an exchange that the compiler runs beside arithmetic."""
-_ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 _AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
-_BITS = re.compile(r"\d+")
+_COUNTED = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{.*?\})\}")
 
 
 @dataclass(frozen=True)
@@ -41,64 +39,56 @@ class Exchange:
     count: int
     bytes: int
     """Results of all of them, on one device."""
+    sent_bytes: int
+    """What one device sends if each goes round a ring: an all-reduce its result twice, a reduce-scatter what it does
+    not keep."""
+    is_in_loop: bool = False
+    is_between_slices: bool = False
 
 
-def exchanges(program: str) -> list[Exchange]:
-    """Every exchange of the program's text, largest first."""
-    computations, entry = _computations(program)
-    found: dict[tuple[str, str, bool], list[int]] = defaultdict(lambda: [0, 0])
+def exchanges(program: str, devices_per_slice: int | None = None) -> list[Exchange]:
+    """Every exchange of the program's text, most bytes sent first.
+
+    Args:
+        program: the text.
+        devices_per_slice: tells exchanges between slices from others; None: there is one slice.
+    """
+    found: dict[tuple[str, str, bool, bool, bool], list[int]] = defaultdict(lambda: [0, 0, 0])
     seen: set[str] = set()
-    for line, times, name in _runs(computations, entry, 1):
-        match = _OPERATION.search(line)
-        if not match:
+    for run in Program(program).runs():
+        if sent := _TO_HOST.search(run.line):
+            kind, size = sent.group(2).lower().replace("_", "-"), sum(array_bytes(sent.group(1)))
+            for place, number in enumerate((run.times, run.times * size, run.times * size)):
+                found[kind, "", True, run.is_in_loop, True][place] += number
             continue
-        channel = re.search(r"channel_id=(\d+)", line)
-        key = channel.group(1) if channel else f"{name}/{line[:80]}"
-        if key in seen:
+        match = _OPERATION.search(run.line)
+        if not match or _is_known(run, seen):
             continue
-        seen.add(key)
-        is_asynchronous = bool(match.group(3)) or _PIECE in line
-        entry_ = found[match.group(2), _axes(line), is_asynchronous]
-        entry_[0] += times
-        entry_[1] += times * _bytes(match.group(1), is_started=bool(match.group(3)))
-    made = [Exchange(kind, axes, is_async, *numbers) for (kind, axes, is_async), numbers in found.items()]
-    return sorted(made, key=lambda each: -each.bytes)
+        kind, is_started = match.group(2), bool(match.group(3))
+        sizes = array_bytes(match.group(1))
+        # What is started returns its argument, its result and semaphores.
+        size = max(sizes, default=0) if is_started else sum(sizes)
+        groups = _groups(run.line)
+        is_between = any(len({each // (devices_per_slice or 2**30) for each in group}) > 1 for group in groups)
+        entry = found[kind, _axes(run.line), is_started or _PIECE in run.line, run.is_in_loop, is_between]
+        entry[0] += run.times
+        entry[1] += run.times * size
+        entry[2] += round(run.times * size * _sent(kind, len(groups[0]) if groups else 2))
+    made = [
+        Exchange(kind, axes, is_async, count, size, sent, is_in_loop, is_between)
+        for (kind, axes, is_async, is_in_loop, is_between), (count, size, sent) in found.items()
+    ]
+    return sorted(made, key=lambda each: -each.sent_bytes)
 
 
-def _computations(program: str) -> tuple[dict[str, list[str]], str]:
-    computations: dict[str, list[str]] = {}
-    current: list[str] = []
-    entry = ""
-    for line in program.splitlines():
-        if header := _HEADER.match(line):
-            current = computations[header.group(2)] = []
-            entry = header.group(2) if header.group(1) else entry
-        else:
-            current.append(line)
-    return computations, entry
-
-
-def _runs(computations: dict[str, list[str]], name: str, times: int) -> Iterator[tuple[str, int, str]]:
-    """Every line that is run, how often, and in which computation."""
-    for line in computations.get(name, []):
-        yield line, times, name
-        inner = times * _trips(computations, line)
-        called = [*_CALLED.findall(line)]
-        if branches := _BRANCHES.search(line):
-            called += [branch.strip(" %") for branch in branches.group(1).split(",")]
-        for each in called:
-            yield from _runs(computations, each, inner)
-
-
-def _trips(computations: dict[str, list[str]], line: str) -> int:
-    """How often a loop's body runs; 1 for all other lines, and for loops whose end is no constant."""
-    if not (loop := _CONDITION.search(line)):
-        return 1
-    if known := _TRIPS.search(line):
-        return int(known.group(1))
-    condition = "\n".join(computations.get(loop.group(1), []))
-    end = _BELOW.search(condition)
-    return int(dict(_CONSTANT.findall(condition)).get(end.group(1), 1)) if end else 1
+def _is_known(run: Run, seen: set[str]) -> bool:
+    """Whether another piece of the same exchange was seen before."""
+    channel = _CHANNEL.search(run.line)
+    if not channel or _PIECE not in run.line:
+        return False
+    known = channel.group(1) in seen
+    seen.add(channel.group(1))
+    return known
 
 
 def _axes(line: str) -> str:
@@ -108,11 +98,31 @@ def _axes(line: str) -> str:
     return ",".join(axis for axis in re.findall(r"'(\w+)'", match.group(2)) if sizes.get(axis) != "1")
 
 
-def _bytes(shape: str, *, is_started: bool) -> int:
-    sizes = []
-    for kind, dims in _ARRAY.findall(shape):
-        bits = _BITS.search(kind)
-        width = 1 if kind == "pred" else int(bits.group()) // 8 if bits else 4
-        sizes.append(width * math.prod(int(dim) for dim in dims.split(",") if dim))
-    # What is started returns its argument, its result and semaphores.
-    return max(sizes, default=0) if is_started else sum(sizes)
+def _groups(line: str) -> list[list[int]]:
+    """The devices that take part together, by their places in the mesh; empty where the program does not say."""
+    if match := _AXES.search(line):
+        sizes = {axis: int(size) for axis, size in re.findall(r"'(\w+)'=(\d+)", match.group(1))}
+        names = list(sizes)
+        inner = [names.index(axis) for axis in re.findall(r"'(\w+)'", match.group(2)) if axis in sizes]
+        order = [place for place in range(len(names)) if place not in inner] + inner
+        members = math.prod(sizes[names[place]] for place in inner)
+        ids = np.arange(math.prod(sizes.values())).reshape(list(sizes.values())).transpose(order)
+        return ids.reshape(-1, members).tolist()
+    if match := _COUNTED.search(line):
+        count, size, dims, turned = match.groups()
+        shape = [int(dim) for dim in dims.split(",")]
+        ids = np.arange(math.prod(shape)).reshape(shape)
+        ids = ids.transpose([int(place) for place in turned.split(",")]) if turned else ids
+        return ids.reshape(int(count), int(size)).tolist()
+    if match := _LISTED.search(line):
+        return [[int(each) for each in group.split(",")] for group in re.findall(r"\{([\d,]+)\}", match.group(1))]
+    return []
+
+
+def _sent(kind: str, members: int) -> float:
+    """Of the bytes of a result, how many each device sends."""
+    if kind == "collective-permute":
+        return 1
+    if kind == "reduce-scatter":
+        return members - 1
+    return (2 if kind == "all-reduce" else 1) * (members - 1) / members

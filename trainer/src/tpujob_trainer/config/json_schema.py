@@ -16,6 +16,7 @@ import json
 import logging
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -61,6 +62,7 @@ def _presets() -> dict[str, dict[str, int]]:
             "kvHeads": preset.kv_heads or preset.heads,
             "sequenceLength": preset.sequence_length,
             "batchTokens": preset.batch_tokens,
+            **({"vocabSize": preset.vocab_size} if preset.vocab_size else {}),
         }
         for name, preset in PRESETS.items()
     }
@@ -100,6 +102,8 @@ def _of(hint: Any) -> dict[str, Any]:
         return schema(bare)  # type: ignore[arg-type]
     if bare == INT_OR_TEXT:
         return {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}
+    if get_origin(bare) is Mapping:
+        return {"type": "object"}
     if get_origin(bare) is tuple:
         return {"type": "array", "items": _of(get_args(bare)[0]), "minItems": 1}
     if get_origin(bare) is Literal:

@@ -9,12 +9,15 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
+from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS, DEFAULT_SEQUENCE_LENGTH, rows_problem
 from tpujob_trainer.config.schema import (
     BLOCK,
     CheckpointConfig,
     EvaluationConfig,
+    ExportConfig,
     NonFiniteConfig,
     OptimizerConfig,
+    ProfileConfig,
     SampleConfig,
     TrackersConfig,
     TrainerConfig,
@@ -23,12 +26,11 @@ from tpujob_trainer.config_parsing import camel_case
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.exit.watchdog import WatchdogConfig
+from tpujob_trainer.model.lora_config import PLACES, LoraConfig
 from tpujob_trainer.model.mesh_choice import MeshShape, choose_mesh
 from tpujob_trainer.model.presets import PRESETS
-from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.shape import ModelConfig, ModelShape
 
-DEFAULT_SEQUENCE_LENGTH = 2048
-DEFAULT_BATCH_TOKENS = 2**19
 DEFAULT_LEARNING_RATE = 3e-4
 
 
@@ -43,6 +45,9 @@ class ResolvedConfig:
     sequence_length: int
     batch_size: int
     gradient_accumulation: int
+    z_loss: float
+    router_balance_loss: float
+    router_z_loss: float
     seed: int
     optimizer: OptimizerConfig
     """With learning_rate and warmup_steps set."""
@@ -50,10 +55,15 @@ class ResolvedConfig:
     non_finite: NonFiniteConfig
     evaluation: EvaluationConfig | None
     sample: SampleConfig | None
+    export: ExportConfig | None
     trackers: TrackersConfig | None
+    profile: ProfileConfig | None
     log_every_steps: int
     heartbeat_seconds: int
     watchdog: WatchdogConfig
+    lora: LoraConfig | None = None
+    loss: str | None = None
+    """`module:name` of the user's own."""
     weights_from: str | None = None
     """Folder of the Hugging Face model that training starts from."""
 
@@ -85,7 +95,7 @@ def resolve(
     """
     preset = PRESETS[config.model.preset] if config.model.preset else None
     try:
-        model = config.model.resolve(vocabulary=vocabulary, platform=platform)
+        model = _resolve_model(config.model, vocabulary, platform)
     except ValueError as error:
         raise ConfigurationError(f"{BLOCK}.model.{error}") from error
     length = config.sequence_length or (preset.sequence_length if preset else DEFAULT_SEQUENCE_LENGTH)
@@ -102,18 +112,54 @@ def resolve(
         sequence_length=length,
         batch_size=batch_size,
         gradient_accumulation=config.gradient_accumulation,
+        z_loss=config.z_loss,
+        router_balance_loss=_of_experts("routerBalanceLoss", config.router_balance_loss, model),
+        router_z_loss=_of_experts("routerZLoss", config.router_z_loss, model),
         seed=config.seed,
         optimizer=_resolve_optimizer(config, steps, preset.learning_rate if preset else DEFAULT_LEARNING_RATE),
         checkpoint=config.checkpoint,
         non_finite=config.non_finite,
         evaluation=config.evaluation,
         sample=config.sample,
+        export=config.export,
         trackers=config.trackers,
+        profile=config.profile,
         log_every_steps=config.log_every_steps,
         heartbeat_seconds=config.heartbeat_seconds,
         watchdog=config.watchdog,
+        lora=_resolve_lora(config, model),
+        loss=config.loss,
         weights_from=config.model.from_,
     )
+
+
+def _resolve_lora(config: TrainerConfig, model: ModelShape) -> LoraConfig | None:
+    if config.lora is None:
+        return None
+    of_mlp = [name for name in config.lora.targets if PLACES[name][0] == "mlp"]
+    if model.experts and of_mlp:
+        raise ConfigurationError(
+            f"{BLOCK}.lora.targets: {', '.join(of_mlp)}: a mixture of experts has no adapter there; name some of "
+            "query, key, value and out"
+        )
+    return config.lora
+
+
+def _of_experts(key: str, factor: float, model: ModelShape) -> float:
+    if factor and (not model.experts or model.family == "custom"):
+        raise ConfigurationError(
+            f"{BLOCK}.{key}: the model has no router of ours; leave it out, or choose family mixtral or qwen3-moe"
+        )
+    return factor
+
+
+def _resolve_model(config: ModelConfig, vocabulary: int, platform: str) -> ModelShape:
+    if config.custom is None:
+        return config.resolve(vocabulary=vocabulary, platform=platform)
+    # Imports JAX, for which nobody else who asks for numbers should wait.
+    from tpujob_trainer.model.own import own_shape
+
+    return own_shape(config, vocabulary=vocabulary, platform=platform)
 
 
 def _resolve_mesh(
@@ -133,17 +179,10 @@ def _resolve_mesh(
 
 
 def _check_rows(batch_size: int, accumulation: int, mesh: MeshShape, num_devices: int, *, given: bool) -> None:
-    unit = accumulation * mesh.rows
-    if batch_size % unit == 0:
-        return
-    below = batch_size // unit * unit
-    works = f"{below}, {below + unit} and {below + 2 * unit}" if below else f"{unit}, {2 * unit} and {3 * unit}"
-    parts = f" in {accumulation} parts (gradientAccumulation)" if accumulation > 1 else ""
-    derived = "" if given else " (derived: it was not given)"
-    over = f"{num_devices} devices" if mesh.rows == num_devices else f"{mesh.rows} groups of {num_devices} devices"
-    raise ConfigurationError(
-        f"{BLOCK}.batchSize: {batch_size} rows{derived} do not divide over {over}{parts}; {works} do"
-    )
+    derived = "" if given else "derived: it was not given"
+    problem = rows_problem(batch_size, parts=mesh.rows, devices=num_devices, accumulation=accumulation, derived=derived)
+    if problem is not None:
+        raise ConfigurationError(f"{BLOCK}.batchSize: {problem}")
 
 
 def _resolve_optimizer(config: TrainerConfig, steps: int, learning_rate: float) -> OptimizerConfig:

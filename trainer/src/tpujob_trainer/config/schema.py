@@ -9,19 +9,23 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from tpujob_trainer.config_parsing import Range, parse
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.exit.watchdog import WatchdogConfig
-from tpujob_trainer.extract.config import ExtractConfig
+from tpujob_trainer.extract.config import EmbedConfig, ExtractConfig, GenerateConfig, ScoreConfig
+from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh_choice import MeshConfig
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelConfig
+from tpujob_trainer.references import require_reference
 
 BLOCK = "spec.trainer"
 """Where the block stands in the resource; every message about it begins so."""
+CORPUS_TASKS = ("extract", "score", "embed", "generate")
+"""Tasks of independent workers, each with a block of its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,33 @@ class OptimizerConfig:
     """Added to the root of the second moment."""
     clip_norm: Annotated[float, Range(1e-6, 1e6)] = 1.0
     """Gradients of a larger global norm are scaled down to it."""
+    custom: str | None = None
+    """An optimizer of your own, as module:name: a function of the learning rate's schedule and arguments that gives
+    an optax transformation. name, weightDecay, beta1, beta2 and epsilon say nothing then."""
+    arguments: Mapping[str, Any] | None = None
+    """What the function of custom is called with, beside the schedule."""
+
+    def __post_init__(self) -> None:
+        if self.custom is not None:
+            require_reference(self.custom, "custom")
+        elif self.arguments is not None:
+            raise ValueError(
+                "arguments: are those of custom, which is missing; name a function there, or leave them out"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalCopiesConfig:
+    """Copies of the state on the hosts, between two checkpoints."""
+
+    dir: str
+    """Folder in the pods, on a volume that outlives them. Each process writes what its devices hold."""
+    every_steps: Annotated[int, Range(1, 1e9)]
+    """Copy after every so many steps."""
+
+    def __post_init__(self) -> None:
+        if not self.dir.startswith("/"):
+            raise ValueError(f"dir: {self.dir!r} is not an absolute path")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +112,8 @@ class CheckpointConfig:
     """Train on while saves fail, but end the run when one fails and the last commit is so old."""
     adopt: str | None = None
     """namespace/name of another job whose checkpoint directory this one takes over."""
+    local: LocalCopiesConfig | None = None
+    """Copies on the hosts as well, which are quicker than a bucket. Default: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,20 +127,51 @@ class EvaluationConfig:
     data: DataConfig | None = None
     """The text; its tokenizer is always that of the training. Default: the training's own text, and the loss then says
     nothing about text that was not seen."""
+    average: bool = False
+    """Evaluate the running average of the weights (optimizer.emaDecay)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleConfig:
     """Text written by the model, into the log, the report and samples.jsonl in the checkpoint directory."""
 
-    prompt: str
+    one_of: ClassVar[tuple[str, ...]] = ("prompt", "prompts")
+    """Keys of which one is given."""
+    prompt: str | None = None
     """What the text begins with."""
+    prompts: tuple[str, ...] | None = None
+    """What several texts begin with; one is written after the other."""
     every_steps: Annotated[int, Range(1, 1e9)] | None = None
     """Write one after every so many steps as well. Default: by the finished model only."""
     tokens: Annotated[int, Range(1, 4096)] = 64
     """Tokens to generate; the prompt and they must fit into sequenceLength."""
+    stop: tuple[str, ...] = ()
+    """A text ends before the first of these, or at the end of the document."""
     temperature: Annotated[float, Range(0, 10)] = 0.8
     """0 takes the likeliest token each time; larger is more varied."""
+
+    def __post_init__(self) -> None:
+        if (self.prompt is None) == (self.prompts is None):
+            raise ValueError(
+                "prompt: required, and missing; or prompts" if self.prompt is None else "prompts: excludes prompt"
+            )
+
+    @property
+    def all_prompts(self) -> tuple[str, ...]:
+        """In the order in which they were written."""
+        return self.prompts or (self.prompt or "",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """The finished model as config.json and safetensors, which transformers and model.from read."""
+
+    directory: str | None = None
+    """Where they are written, local or a bucket's address. Default: export in the checkpoint directory."""
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    """Type of the stored weights."""
+    average: bool = False
+    """Write the running average of the weights (optimizer.emaDecay)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,11 +218,34 @@ class TrackersConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProfileConfig:
+    """Profiles that every process takes by itself, into profiles in the checkpoint directory."""
+
+    memory_every_steps: Annotated[int, Range(1, 1e9)]
+    """Write what fills the devices' memory after every so many steps, and after the last one; for pprof."""
+    keep: Annotated[int, Range(1, 10000)] = 10
+    """Newest of these profiles that each process keeps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightConfig:
+    """What is checked of the hosts before the first step; takes about a second."""
+
+    collectives: bool = True
+    """One all-reduce over all devices, its result checked: a host that is wrong is named and ends the run, one that is
+    slow, whose clock differs, or that is short of memory or disk is named in the log."""
+    bandwidth: bool = False
+    """Measure also how fast all devices reduce 64 MiB each, beside what the chip's links give."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
     """What is done with a model and text. For pretraining, one of tokens and steps says how long."""
 
-    task: Literal["pretrain", "extract"] = "pretrain"
-    """pretrain, or extract: write activations of the corpus into the checkpoint directory, by independent workers."""
+    task: Literal["pretrain", "extract", "score", "embed", "generate", "probe"] = "pretrain"
+    """pretrain; or what independent workers write of each row of the corpus into the checkpoint directory: extract
+    (activations of layers), score (loss and perplexity), embed (one vector), generate (a continuation); or probe, which
+    only tries that directory, as tpujob doctor --probe does."""
     model: ModelConfig
     """The model."""
     data: DataConfig
@@ -175,6 +262,20 @@ class TrainerConfig:
     """How model and batch are divided over the devices of a slice. Default: chosen, and the reason logged."""
     gradient_accumulation: Annotated[int, Range(1, 4096)] = 1
     """Parts in which a batch is computed one after the other, to save memory; batchSize stays the same."""
+    z_loss: Annotated[float, Range(0, 1)] = 0.0
+    """Factor of the squared logarithm of the softmax's denominator in what is minimised; 1e-4 keeps logits from
+    drifting. The loss that is shown leaves it out."""
+    router_balance_loss: Annotated[float, Range(0, 10)] = 0.0
+    """Factor of the load-balancing loss of a mixture's routers in what is minimised, the mean over layers; 0.01 keeps
+    tokens from crowding into a few experts. The loss that is shown leaves it out."""
+    router_z_loss: Annotated[float, Range(0, 10)] = 0.0
+    """Factor of the squared logarithm of the routers' softmax denominator in what is minimised; 1e-3 keeps their logits
+    small. The loss that is shown leaves it out."""
+    lora: LoraConfig | None = None
+    """Train low-rank adapters and leave the weights of model.from as they are. Default: all weights are trained."""
+    loss: str | None = None
+    """A loss of your own, as module:name: a function from logits [tokens, vocabulary] and targets [tokens] to the loss
+    of each token. Default: cross-entropy."""
     seed: Annotated[int, Range(0, 2147483647)] = 0
     """Of the initial weights, of the order of the data and of the sample."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -187,10 +288,22 @@ class TrainerConfig:
     """Evaluation in training. Default: none."""
     sample: SampleConfig | None = None
     """Text to generate. Default: none."""
+    export: ExportConfig | None = None
+    """Write the finished model for transformers. Default: the checkpoint alone."""
     extract: ExtractConfig | None = None
     """What is kept of the model's activations; for task extract."""
+    score: ScoreConfig | None = None
+    """What is written of each row's loss; for task score. Default: all of its fields' defaults."""
+    embed: EmbedConfig | None = None
+    """How a row becomes one vector; for task embed. Default: all of its fields' defaults."""
+    generate: GenerateConfig | None = None
+    """How rows are continued; for task generate. Default: all of its fields' defaults."""
     trackers: TrackersConfig | None = None
     """Experiment trackers. Default: none."""
+    profile: ProfileConfig | None = None
+    """Profiles in training. Default: those that tpujob profile asks for."""
+    preflight: PreflightConfig = field(default_factory=PreflightConfig)
+    """What is checked of the hosts before the first step."""
     compile_cache: bool = True
     """Keep compiled programs in the checkpoint directory, for faster restarts. Who can write there can run code in the
     trainer, so turn it off where others may."""
@@ -203,10 +316,13 @@ class TrainerConfig:
     """When a run that makes no progress is ended."""
 
     def __post_init__(self) -> None:
-        if self.task == "extract":
-            self._require_extraction()
-        else:
+        for task in CORPUS_TASKS:
+            if task != self.task and getattr(self, task) is not None:
+                raise ValueError(f"{task}: goes with task: {task}, and the task is {self.task}; change one of them")
+        if self.task == "pretrain":
             self._require_training()
+        elif self.task in CORPUS_TASKS:
+            self._require_no_training()
         if self.model.from_ is not None and self.data.tokenizer is None:
             raise ValueError(
                 "data.tokenizer: required with model.from, whose weights know the ids of one tokenizer; name its folder"
@@ -219,19 +335,36 @@ class TrainerConfig:
             )
 
     def _require_training(self) -> None:
-        if self.extract is not None:
-            raise ValueError("extract: goes with task: extract, and the task is pretrain; add one or drop the other")
+        if self.loss is not None:
+            require_reference(self.loss, "loss")
+            if self.z_loss:
+                raise ValueError("zLoss: excludes loss, which can have such a term itself; leave one of them out")
+        if self.export is not None and self.model.custom is not None:
+            raise ValueError("export: transformers knows no model.custom; leave it out, and read the checkpoint")
+        if self.lora is not None and self.model.from_ is None:
+            raise ValueError("lora: requires model.from, whose weights stay as they are; name its folder")
+        if self.lora is not None and self.optimizer.ema_decay is not None:
+            raise ValueError("lora: excludes optimizer.emaDecay, which averages all weights; leave one of them out")
+        for key in ("evaluation", "export"):
+            if getattr(getattr(self, key), "average", False) and self.optimizer.ema_decay is None:
+                raise ValueError(
+                    f"{key}.average: requires optimizer.emaDecay, which keeps the average; set it, 0.999 say"
+                )
         if self.tokens is not None and self.steps is not None:
             raise ValueError("steps: excludes tokens; keep one of the two")
         if self.tokens is None and self.steps is None:
             raise ValueError("tokens: required, and missing; say how long to train, in tokens or in steps")
 
-    def _require_extraction(self) -> None:
-        if self.extract is None:
+    def _require_no_training(self) -> None:
+        if self.model.custom is not None:
+            raise ValueError(
+                f"model.custom: task: {self.task} knows the layers of presets and of model.from; take one of these"
+            )
+        if self.task == "extract" and self.extract is None:
             raise ValueError("extract: required for task: extract, and missing; name the layers to keep below it")
-        for key in ("tokens", "steps", "evaluation", "sample"):
+        for key in ("tokens", "steps", "evaluation", "sample", "lora", "loss", "export", "profile"):
             if getattr(self, key) is not None:
-                raise ValueError(f"{key}: is for training; leave it out with task: extract, which reads the data once")
+                raise ValueError(f"{key}: is for training; leave it out with task: {self.task}, which reads data once")
 
 
 def parse_config(block: Mapping[str, Any]) -> TrainerConfig:

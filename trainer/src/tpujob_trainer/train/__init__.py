@@ -15,7 +15,9 @@
 - `optimizer`: AdamW with a linear warm-up and a cosine decay, on the plain tree of weights.
 - `sample_hook`: Texts by the model in training, now and then between two steps; on all processes, told by process 0.
 - `save_policy`: When to save, and how long to wait for it.
+- `state_bytes`: Memory of weights and optimizer on a device, by arithmetic alone: without JAX.
 - `step`: The train step: a pure function of (state, batch). No clock, no process, no input or output.
 - `step_flags`: What processes tell each other inside the step, so that all of them act on the same step.
 - `step_logger`: What the loop has to tell: the report, the metrics and, on process 0, a line in the log.
+- `token_loss`: The loss of each token: cross-entropy of ours, or a function of the user's own.
 """

@@ -1,6 +1,6 @@
 """What a configuration comes to on so many devices, by arithmetic alone: without JAX, in a moment.
 
-    python -m tpujob_trainer.train.arithmetic '{"trainer": {…}, "devices": 256, "platform": "tpu"}'
+    python -m tpujob_trainer.train.arithmetic '{"trainer": {…}, "devices": 256, "slices": 1, "platform": "tpu"}'
 
 Writes one JSON object to stdout; `tpujob check` starts it and makes sentences of that.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from tpujob_contract import ExitCode
@@ -17,18 +18,21 @@ from tpujob_trainer.config.schema import TrainerConfig, parse_config
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.train.flops import training_flops_per_token
+from tpujob_trainer.train.state_bytes import state_bytes_per_device
 
 BYTES_OF_TOKENIZER = 259
-STATE_BYTES_PER_PARAMETER = 12
-"""A float32 weight and the two float32 moments of AdamW."""
+SLOW_STEP_FLOPS = 1e13
+"""Of a step on CPUs: a minute on eight cores that do 150 GFLOP/s together."""
+QUICK_SEQUENCE = 256
 
 
-def arithmetic(config: TrainerConfig, *, devices: int, platform: str) -> dict[str, Any]:
+def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: str) -> dict[str, Any]:
     """The figures of a run, as JSON values.
 
     Args:
         config: what was written.
         devices: JAX devices of all processes.
+        slices: over which the devices lie.
         platform: jax's word for them: cpu or tpu.
 
     Raises:
@@ -36,26 +40,38 @@ def arithmetic(config: TrainerConfig, *, devices: int, platform: str) -> dict[st
     """
     preset = PRESETS[config.model.preset] if config.model.preset else None
     fixed = config.model.vocab_size or (preset.vocab_size if preset else None)
-    run = resolve(config, num_devices=devices, vocabulary=min(fixed or BYTES_OF_TOKENIZER, 2**22), platform=platform)
+    vocabulary = min(fixed or BYTES_OF_TOKENIZER, 2**22)
+    run = resolve(config, num_devices=devices, vocabulary=vocabulary, platform=platform, slices=slices)
     flops = training_flops_per_token(run.model, run.sequence_length)
     return {
         "parameters": run.model.num_parameters,
+        "vocabulary": vocabulary,
         "vocabulary_is_known": bool(fixed) or config.data.tokenizer in (None, "bytes"),
         "steps": run.steps,
         "batch_size": run.batch_size,
         "sequence_length": run.sequence_length,
         "tokens": run.steps * run.tokens_per_step,
         "flops": flops * run.steps * run.tokens_per_step,
-        "state_bytes_per_device": run.model.num_parameters * STATE_BYTES_PER_PARAMETER / devices,
+        "state_bytes_per_device": state_bytes_per_device(run),
         "warmup_steps": run.optimizer.warmup_steps,
         "learning_rate": run.optimizer.learning_rate,
-        "warnings": _warnings(run, devices),
+        "warnings": [*_warnings(run, devices, platform), *_slow_steps(run, devices, platform, flops)],
     }
 
 
-def _warnings(run: ResolvedConfig, devices: int) -> list[str]:
+def _slow_steps(run: ResolvedConfig, devices: int, platform: str, flops_per_token: float) -> Iterator[str]:
+    if platform != "cpu" or flops_per_token * run.tokens_per_step < SLOW_STEP_FLOPS:
+        return
+    length = min(run.sequence_length, QUICK_SEQUENCE)
+    yield (
+        f"spec.trainer.batchSize: a step of {run.batch_size:,} x {run.sequence_length:,} tokens takes minutes or hours "
+        f"on CPUs; for a trial give batchSize: {devices} and sequenceLength: {length}"
+    )
+
+
+def _warnings(run: ResolvedConfig, devices: int, platform: str) -> list[str]:
     found = []
-    if run.batch_size // devices > 64:
+    if run.batch_size // devices > 64 and platform != "cpu":
         found.append(
             f"spec.trainer.batchSize: {run.batch_size // devices} rows for each device; more devices would help"
         )
@@ -70,7 +86,8 @@ def main() -> int:
     """Works out what the first argument says; the exit code."""
     asked = json.loads(sys.argv[1])
     try:
-        found = arithmetic(parse_config(asked["trainer"]), devices=asked["devices"], platform=asked["platform"])
+        config = parse_config(asked.pop("trainer"))
+        found = arithmetic(config, **asked)
     except TrainerError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.data import LocalBatch, batches_digest
 from tpujob_trainer.errors import TrainerError
@@ -22,14 +22,14 @@ _DISAGREE = np.int32(-1)
 """In all columns of a lane of which processes say different things; a lane has delivered no such number of batches."""
 
 
-def rows_here(mesh: Mesh, batch_size: int) -> np.ndarray:
+def rows_here(mesh: Mesh, batch_size: int, rows: PartitionSpec = ROWS) -> np.ndarray:
     """The rows of a global batch that this process's devices hold, ascending.
 
     Read from the sharding, never worked out from the process number: rows need not be contiguous, and with an axis
     across hosts two processes hold the same ones.
     """
     held: set[int] = set()
-    for index in NamedSharding(mesh, ROWS).addressable_devices_indices_map((batch_size,)).values():
+    for index in NamedSharding(mesh, rows).addressable_devices_indices_map((batch_size,)).values():
         assert index is not None
         held.update(range(*index[0].indices(batch_size)))
     return np.array(sorted(held), np.int32)
@@ -48,12 +48,12 @@ class Position:
 class Assembler:
     """Makes global arrays from the rows of this process."""
 
-    def __init__(self, mesh: Mesh, batch_size: int, lanes: int) -> None:
-        """`lanes` fill as many rows of a batch each."""
-        self.rows = rows_here(mesh, batch_size)
+    def __init__(self, mesh: Mesh, batch_size: int, lanes: int, *, rows: PartitionSpec = ROWS) -> None:
+        """`lanes` fill as many rows of a batch each; `rows` says how these are divided over the mesh."""
+        self.rows = rows_here(mesh, batch_size, rows)
         self._batch_size = batch_size
         self._rows_per_lane = batch_size // lanes
-        self._sharding = NamedSharding(mesh, ROWS)
+        self._sharding = NamedSharding(mesh, rows)
         gather = functools.partial(_of_lanes, rows_per_lane=self._rows_per_lane)
         self._gather = jax.jit(gather, out_shardings=NamedSharding(mesh, REPLICATED))
 

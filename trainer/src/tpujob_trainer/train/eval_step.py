@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from tpujob_trainer.model.decoder import Model, Weights
-from tpujob_trainer.model.loss import token_losses
 from tpujob_trainer.model.partitioning import REPLICATED, ROWS
 from tpujob_trainer.train.step import Batch, in_parts
+from tpujob_trainer.train.token_loss import TokenLoss
 
 
 @jax.tree_util.register_dataclass
@@ -35,18 +35,18 @@ class RowLosses:
 EvaluationStep = Callable[[Weights, Batch], RowLosses]
 
 
-def make_evaluation_step(model: Model, *, parts: int = 1) -> EvaluationStep:
+def make_evaluation_step(model: Model, *, parts: int = 1, loss: str | None = None) -> EvaluationStep:
     """The jitted function.
 
     Args:
         model: whose weights are evaluated.
         parts: a device computes its rows in so many parts, one after the other, as in training.
+        loss: `module:name` of a function from logits and targets to losses; None: cross-entropy.
     """
+    evaluated = TokenLoss(model, custom=loss)
 
     def of_rows(weights: Weights, batch: Batch) -> jax.Array:
-        hidden, output = model.hidden(weights, batch.inputs, batch.positions, batch.segment_ids)
-        losses = token_losses(hidden, output, batch.targets, batch.loss_mask, model.mesh, model.shape.logit_softcap)
-        return jnp.sum(losses, axis=1)
+        return jnp.sum(evaluated.of_positions(weights, batch), axis=1)
 
     def step(weights: Weights, batch: Batch) -> RowLosses:
         if parts == 1:

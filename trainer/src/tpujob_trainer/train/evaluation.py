@@ -7,6 +7,7 @@ evaluation at the same batch, and the loop stops in order.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import time
@@ -52,23 +53,29 @@ class Evaluation:
         progress: Progress,
         *,
         every_steps: int,
+        weights_of: Callable[[TrainState], Weights] = lambda state: state.weights,
     ) -> None:
-        """Put together; nothing is read yet."""
+        """Put together; nothing is read yet. `weights_of` says which weights of a state are evaluated."""
         self.every_steps: int | None = every_steps
         self._step = step
         self._open = open_batches
         self._assembler = assembler
         self._progress = progress
+        self._weights_of = weights_of
 
     def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
         """Evaluates and tells; `get_flags` is what this process has to tell the others."""
         with self._progress.pause("evaluating"), self._open() as batches:
-            of_all = (self._assembler.batch(local, get_flags()) for local in batches)
-            found = evaluate(self._step, state.weights, of_all, self._progress.tick)
+            of_all = (self._assembler.batch(local, _with_left(get_flags(), local)) for local in batches)
+            found = evaluate(self._step, self._weights_of(state), of_all, self._progress.tick)
         if found is None:
             logger.info("Step %d: evaluation left, asked to stop", step)
         else:
             self._progress.evaluated(step, found.loss, tokens=found.tokens, seconds=found.seconds)
+
+
+def _with_left(flags: StepFlags, local: LocalBatch) -> StepFlags:
+    return dataclasses.replace(flags, batches_left=local.batches_left)
 
 
 def evaluate(
@@ -76,7 +83,7 @@ def evaluate(
 ) -> Evaluated | None:
     """The mean loss over all batches; None when a process was asked to stop meanwhile.
 
-    It ends early with a batch in which nothing counts. `tick` is called for each one: a sign of progress.
+    It ends early where the batches say that the data does. `tick` is called for each one: a sign of progress.
 
     Raises:
         ConfigurationError: there is not one position that counts.
@@ -84,7 +91,7 @@ def evaluate(
     began = time.monotonic()
     losses: list[float] = []
     tokens = 0
-    unread: RowLosses | None = None
+    pending: RowLosses | None = None
 
     def read(of: RowLosses) -> StepFlags:
         nonlocal tokens
@@ -95,14 +102,15 @@ def evaluate(
 
     for batch in batches:
         # The batch before is read while the devices work on this one.
-        unread, before = step(weights, batch), unread
+        pending, before = step(weights, batch), pending
         tick()
         if before is not None:
-            if read(before).stop:
+            flags = read(before)
+            if flags.stop:
                 return None
-            if not np.asarray(before.tokens).any():
-                break  # the data is at its end; all processes see it
-    if unread is not None and read(unread).stop:
+            if flags.batches_left < 2:
+                break  # `batch` is the last of the data, or empty already; all processes see it
+    if pending is not None and read(pending).stop:
         return None
     if not tokens:
         raise ConfigurationError(

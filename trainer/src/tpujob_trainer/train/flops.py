@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from tpujob_trainer.model.shape import ModelShape
-
-PEAK_FLOPS = {
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5": 459e12,
-    "TPU v5p": 459e12,
-    "TPU v6 lite": 918e12,
-    "TPU7x": 2307e12 / 2,
-}
-"""Peak of each JAX device in bfloat16, operations per second, by device kind. A chip of v4 or v5p is one device, one of
-7x is two. Cloud TPU documentation, "System architecture" of each generation; device kinds as in
-stanford-crfm/levanter:src/levanter/utils/flop_utils.py."""
+from tpujob_trainer.model.chips import BY_KIND
+from tpujob_trainer.model.shape import ModelShape, OwnShape
 
 
 def utilisation(tokens_per_second: float, *, flops_per_token: float, device_kind: str, devices: int) -> float | None:
@@ -26,8 +15,8 @@ def utilisation(tokens_per_second: float, *, flops_per_token: float, device_kind
         device_kind: JAX's word.
         devices: of the whole run.
     """
-    peak = PEAK_FLOPS.get(device_kind)
-    return None if peak is None else tokens_per_second * flops_per_token / (peak * devices)
+    chip = BY_KIND.get(device_kind)
+    return None if chip is None else tokens_per_second * flops_per_token / (chip.flops * devices)
 
 
 def forward_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causal: bool = False) -> int:
@@ -35,8 +24,10 @@ def forward_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causa
 
     Queries times keys and probabilities times values are 2 · 2 · heads · headDim operations for each pair of positions.
     Of these, every one counts, masked or not (Chowdhery and others 2022, PaLM, appendix B); or, if `is_causal`, only
-    what a row of one document needs, as MaxText counts.
+    what a row of one document needs, as MaxText counts. Of a model of the user's own only the weights are known.
     """
+    if isinstance(shape, OwnShape):
+        return 2 * shape.num_parameters
     projections = 2 * shape.embed_dim * shape.head_dim * (shape.heads + shape.kv_heads)
     mlp = 3 * shape.embed_dim * shape.mlp_dim
     if shape.experts:

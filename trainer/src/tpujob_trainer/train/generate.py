@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding
 
 from tpujob_trainer.config.schema import BLOCK, SampleConfig
@@ -20,32 +21,41 @@ GATHERED_ONCE_BYTES = 2**28
 activations that travel."""
 
 
-def prompt_tokens(config: SampleConfig, tokenizer: Tokenizer, *, sequence_length: int) -> list[int]:
-    """The prompt as tokens, begun as a document is.
+def prompt_tokens(config: SampleConfig, tokenizer: Tokenizer, *, sequence_length: int) -> list[list[int]]:
+    """Each prompt as tokens, begun as a document is.
 
     Raises:
         ConfigurationError: prompt and text together are longer than what the model is trained on.
     """
-    (tokens,) = tokenizer.encode([config.prompt])
-    if tokenizer.bos is not None:
-        tokens = [tokenizer.bos, *tokens]
-    if not tokens:
-        raise ConfigurationError(f"{BLOCK}.sample.prompt: makes no token; write a text")
-    if len(tokens) + config.tokens > sequence_length:
-        raise ConfigurationError(
-            f"{BLOCK}.sample.tokens: {config.tokens} and the prompt's {len(tokens)} are more than sequenceLength "
-            f"({sequence_length}); {max(sequence_length - len(tokens), 0)} would fit"
-        )
-    return tokens
+    before = [] if tokenizer.bos is None else [tokenizer.bos]
+    prompts = [[*before, *tokens] for tokens in tokenizer.encode(config.all_prompts)]
+    for number, tokens in enumerate(prompts):
+        which = "prompt" if config.prompts is None else f"prompts[{number}]"
+        if not tokens:
+            raise ConfigurationError(f"{BLOCK}.sample.{which}: makes no token; write a text")
+        if len(tokens) + config.tokens > sequence_length:
+            raise ConfigurationError(
+                f"{BLOCK}.sample.tokens: {config.tokens} and the {which}'s {len(tokens)} are more than sequenceLength "
+                f"({sequence_length}); {max(sequence_length - len(tokens), 0)} would fit"
+            )
+    return prompts
 
 
-def make_sampler(model: Model, *, prompt: list[int], config: SampleConfig, seed: int) -> Callable[[Weights], jax.Array]:
-    """The jitted function from weights to the tokens that follow the prompt, int32 `[tokens]`, whole everywhere.
+Sampler = Callable[[Weights, np.ndarray, np.ndarray], jax.Array]
+"""From weights, a prompt and its length to the tokens that follow."""
+
+
+def padded(prompt: Sequence[int], longest: int) -> tuple[np.ndarray, np.ndarray]:
+    """A prompt as a sampler takes it: int32 `[longest]`, filled up with what nobody sees, and its length, int32."""
+    return np.array([*prompt, *[0] * (longest - len(prompt))], np.int32), np.array(len(prompt), np.int32)
+
+
+def make_sampler(model: Model, *, longest: int, config: SampleConfig, seed: int) -> Sampler:
+    """The jitted function from weights and a prompt to the tokens that follow it, int32 `[tokens]`, whole everywhere.
 
     The prompt goes through the model at once, then one token after the other, and each leaves what later ones see of
-    it. All devices compute the same.
+    it. All devices compute the same. One compilation is for all prompts of up to `longest` tokens (`padded`).
     """
-    length = len(prompt) + config.tokens
 
     def chosen(logits: jax.Array, at: jax.Array | int) -> jax.Array:
         """The token at a position, from the logits before it."""
@@ -54,11 +64,10 @@ def make_sampler(model: Model, *, prompt: list[int], config: SampleConfig, seed:
         key = jax.random.fold_in(jax.random.key(seed, impl="rbg"), at)  # compiles in no time
         return jax.random.categorical(key, logits / config.temperature, axis=-1).astype(jnp.int32)
 
-    def write(weights: Weights) -> jax.Array:
+    def write(weights: Weights, prompt: jax.Array, length: jax.Array) -> jax.Array:
         if model.whole_bytes <= GATHERED_ONCE_BYTES:
             weights = model.whole(weights)
-        logits, past = model.prefill(weights, jnp.asarray([prompt], jnp.int32), length)
-        first = chosen(logits, len(prompt))
+        _, past = model.prefill(weights, prompt[None], longest + config.tokens)
 
         def one(carry: tuple[jax.Array, Past], at: jax.Array) -> tuple[tuple[jax.Array, Past], jax.Array]:
             token, past = carry
@@ -66,10 +75,13 @@ def make_sampler(model: Model, *, prompt: list[int], config: SampleConfig, seed:
             following = chosen(logits, at + 1)
             return (following, past), following
 
-        _, rest = jax.lax.scan(one, (first, past), jnp.arange(len(prompt), length - 1))
-        return jnp.concatenate([first, rest[:, 0]])
+        # The first is the prompt's last token again, which leaves the same past, and the logits behind it.
+        last = length - 1
+        _, written = jax.lax.scan(one, (prompt[None, last], past), last + jnp.arange(config.tokens))
+        return written[:, 0]
 
-    return jax.jit(write, in_shardings=(model.shardings,), out_shardings=NamedSharding(model.mesh, REPLICATED))
+    everywhere = NamedSharding(model.mesh, REPLICATED)
+    return jax.jit(write, in_shardings=(model.shardings, everywhere, everywhere), out_shardings=everywhere)
 
 
 def until_end(tokens: list[int], eos: int) -> list[int]:

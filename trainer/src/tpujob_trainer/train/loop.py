@@ -24,6 +24,7 @@ import numpy as np
 
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.decoder import Weights
+from tpujob_trainer.telemetry.profiler import Profiler
 from tpujob_trainer.train.batches import Feed
 from tpujob_trainer.train.nonfinite import SkipBudget
 from tpujob_trainer.train.save_policy import SavePolicy, is_due_by_steps
@@ -42,7 +43,10 @@ class Saver(Protocol):
 
     @property
     def committed_step(self) -> int | None: ...
+    @property
+    def problem(self) -> str: ...
     def save(self, step: int, tree: Any, *, wait_seconds: float | None, metadata: Mapping[str, Any]) -> bool: ...
+    def copy(self, step: int, tree: Any, *, metadata: Mapping[str, Any]) -> None: ...
     def poll(self) -> None: ...
     def finish(self, limit_seconds: float) -> bool: ...
 
@@ -85,6 +89,7 @@ class Loop:
         policy: SavePolicy,
         progress: Progress,
         hooks: Sequence[Hook] = (),
+        profiler: Profiler | None = None,
     ) -> None:
         """Put together; nothing runs yet.
 
@@ -97,6 +102,7 @@ class Loop:
             policy: when they do.
             progress: is given every step's result.
             hooks: evaluation, samples.
+            profiler: traces steps that it is asked for.
         """
         self._train_step = train_step
         self._feed = feed
@@ -106,6 +112,7 @@ class Loop:
         self._policy = policy
         self._progress = progress
         self._hooks = hooks
+        self._profiler = profiler or Profiler(None, process_id=0)
 
     def run(self, state: TrainState, *, first: int, steps: int) -> Ending:
         """The state after `steps` steps in all, `first` of which are done; committed if there is a saver.
@@ -118,16 +125,20 @@ class Loop:
         flags = StepFlags()
         for step in range(first, steps):
             is_save_due = self._policy.is_due(step, first=first, flags=flags)
+            is_copy_due = self._policy.is_copy_due(step, first=first)
             hooks = [hook for hook in self._hooks if is_due_by_steps(step, every=hook.every_steps, begun_at=0)]
             flushed = None
-            if is_save_due or hooks:
+            if is_save_due or is_copy_due or hooks:
                 flushed, pending = self._record(pending, state), None
                 if is_save_due or (flushed and flushed.flags.save):
                     self._save(step, state, wait_seconds=0.0)
+                if is_copy_due:
+                    self._copy(step, state)
                 for hook in hooks:
                     hook.run(step, state, self._policy.stop_flags)
             batch = self._feed.take(self._policy.flags)
-            state, metrics = self._train_step(state, batch)
+            with self._profiler.step(step, state):
+                state, metrics = self._train_step(state, batch)
             result, pending = self._record(pending, state), (step + 1, metrics)
             flags = result.flags if result else StepFlags()
             if self._saver:
@@ -165,13 +176,22 @@ class Loop:
             return
         with self._progress.pause("saving"):
             position = self._feed.position()
-            self._saver.save(
+            is_begun = self._saver.save(
                 step,
                 checkpoint_tree(state, position.of_lanes),
                 wait_seconds=wait_seconds,
                 metadata={BATCHES: position.digest},
             )
-        self._policy.saved()
+        if is_begun:  # one that was passed over is asked for again
+            self._policy.saved()
+
+    def _copy(self, step: int, state: TrainState) -> None:
+        """Starts to copy the state to the hosts' disks."""
+        if self._saver is None:
+            return
+        with self._progress.pause("saving"):
+            position = self._feed.position()
+            self._saver.copy(step, checkpoint_tree(state, position.of_lanes), metadata={BATCHES: position.digest})
 
     def _save_to_stop(self, step: int, state: TrainState, flags: StepFlags) -> bool:
         """Saves if that still fits; whether nothing is lost."""
@@ -191,8 +211,9 @@ class Loop:
 
     def _wait_to_finish(self, step: int) -> None:
         if self._saver is not None and not self._wait_for_commit(step):
+            why = f" ({self._saver.problem})" if self._saver.problem else ""
             raise TrainerError(
-                f"step {step} was saved but not committed; the newest checkpoint is step {self._saver.committed_step}"
+                f"step {step} was not saved{why}; the newest checkpoint is step {self._saver.committed_step}"
             )
 
     def _wait_for_commit(self, step: int) -> bool:

@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tpujob_trainer.config.schema import OptimizerConfig
+from tpujob_trainer.config.schema import BLOCK, OptimizerConfig
+from tpujob_trainer.errors import ConfigurationError, brief
 from tpujob_trainer.model.lora import is_adapter
+from tpujob_trainer.references import load_reference
 
 MUON_RMS = 0.2
 """Root mean square of a Muon update before the learning rate, about that of AdamW's, so that one learning rate and one
@@ -47,15 +49,27 @@ def _decay(config: OptimizerConfig, peak: float, left: int, steps: int) -> optax
     return optax.cosine_decay_schedule(peak, left, alpha=config.final_learning_rate_fraction)
 
 
-def make_optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
-    """The optimizer; norms (`scale`) and biases are not decayed. Gradients are clipped before, in the step."""
+def make_optimizer(
+    config: OptimizerConfig, schedule: optax.Schedule, *, has_adapters: bool = False
+) -> optax.GradientTransformation:
+    """The optimizer; norms (`scale`) and biases are not decayed. Gradients are clipped before, in the step.
+
+    Args:
+        config: which one.
+        schedule: learning rate by step.
+        has_adapters: adapters alone are trained.
+    """
     optimizer = _optimizer(config, schedule)
+    if has_adapters:
+        return adapters_only(optimizer)
     if config.ema_decay is None:
         return optimizer
     return optax.chain(optimizer, average_weights(config.ema_decay))
 
 
 def _optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:
+    if config.custom is not None:
+        return _own(config.custom, dict(config.arguments or {}), schedule)
     if config.name == "lion":
         return optax.lion(schedule, b1=config.beta1, b2=config.beta2, weight_decay=config.weight_decay, mask=is_decayed)
     if config.name == "adafactor":
@@ -70,6 +84,26 @@ def _optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradi
         adamw = optax.adamw(schedule, **adam, weight_decay=config.weight_decay, mask=is_decayed)
         return optax.partition({"muon": _muon(config, schedule), "adamw": adamw}, _partition)
     return optax.adamw(schedule, **adam, weight_decay=config.weight_decay, mask=is_decayed)
+
+
+def _own(reference: str, arguments: dict[str, Any], schedule: optax.Schedule) -> optax.GradientTransformation:
+    """The user's own.
+
+    Raises:
+        ConfigurationError: there is none, or it gives something else.
+    """
+    field = f"{BLOCK}.optimizer.custom"
+    make = load_reference(reference, field)
+    try:
+        made = make(schedule, **arguments)
+    except Exception as error:
+        given = ", ".join(["schedule", *arguments])
+        raise ConfigurationError(f"{field}: {reference}({given}) failed: {brief(error)}") from error
+    if not isinstance(made, optax.GradientTransformation):
+        raise ConfigurationError(
+            f"{field}: {reference} gives a {type(made).__name__}; it must give an optax.GradientTransformation"
+        )
+    return made
 
 
 def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTransformation:

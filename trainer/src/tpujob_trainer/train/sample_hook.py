@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-import jax
 import numpy as np
 
 from tpujob_trainer.data import Tokenizer
-from tpujob_trainer.model.decoder import Weights
-from tpujob_trainer.train.generate import until_end
+from tpujob_trainer.data.text.stop_strings import before_any
+from tpujob_trainer.train.generate import Sampler, padded, until_end
 from tpujob_trainer.train.step import TrainState
 from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress
-
-Sampler = Callable[[Weights], jax.Array]
 
 
 class Samples:
@@ -26,22 +23,26 @@ class Samples:
         tokenizer: Tokenizer,
         progress: Progress,
         *,
-        prompt: str,
+        prompts: Sequence[tuple[str, Sequence[int]]],
+        stop: Sequence[str],
         every_steps: int | None,
     ) -> None:
-        """`compiled` makes the sampler, here and now if it is needed before the end."""
+        """`compiled` makes the sampler, here and now if it is needed before the end; `prompts` are texts and tokens."""
         self.every_steps = every_steps
         self._compiled = compiled
         self._sampler = compiled() if every_steps else None
         self._tokenizer = tokenizer
         self._progress = progress
-        self._prompt = prompt
+        self._prompts = prompts
+        self._longest = max(len(tokens) for _, tokens in prompts)
+        self._stop = stop
 
     def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
-        """Writes a text and tells it."""
+        """Writes a text for each prompt and tells it."""
         if self._sampler is None:
             self._sampler = self._compiled()
         with self._progress.pause("sampling"):
-            tokens = until_end(np.asarray(self._sampler(state.weights)).tolist(), self._tokenizer.eos)
-            text = self._prompt + self._tokenizer.decode(tokens)
-            self._progress.sampled(step, prompt=self._prompt, text=text)
+            for prompt, tokens in self._prompts:
+                written = np.asarray(self._sampler(state.weights, *padded(tokens, self._longest))).tolist()
+                text = self._tokenizer.decode(until_end(written, self._tokenizer.eos), with_special=True)
+                self._progress.sampled(step, prompt=prompt, text=prompt + before_any(self._stop, text))

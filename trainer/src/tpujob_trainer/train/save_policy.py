@@ -59,6 +59,11 @@ class SavePolicy:
         """Whether the state after `step` steps is saved, in an attempt that started with `first`."""
         return flags.save or is_due_by_steps(step, every=self._config.every_steps, begun_at=first)
 
+    def is_copy_due(self, step: int, *, first: int) -> bool:
+        """Whether the state after `step` steps is copied to the hosts' disks."""
+        local = self._config.local
+        return local is not None and is_due_by_steps(step, every=local.every_steps, begun_at=first)
+
     def flags(self) -> StepFlags:
         """What this process has to say with the next batch."""
         seconds = self._measured_seconds()

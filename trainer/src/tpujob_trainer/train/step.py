@@ -16,9 +16,9 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.decoder import Model, Weights
-from tpujob_trainer.model.loss import cross_entropy
 from tpujob_trainer.model.partitioning import REPLICATED, ROWS
 from tpujob_trainer.train.step_flags import COLUMNS
+from tpujob_trainer.train.token_loss import RouterFactors, TokenLoss
 
 
 @jax.tree_util.register_dataclass
@@ -154,6 +154,9 @@ def make_train_step(
     *,
     clip_norm: float,
     gradient_accumulation: int = 1,
+    z_loss: float = 0.0,
+    router: RouterFactors | None = None,
+    loss: str | None = None,
 ) -> TrainStep:
     """The jitted step. It takes the memory of the state it is given, which must not be used again.
 
@@ -166,10 +169,17 @@ def make_train_step(
         schedule: learning rate by step, for the metrics; the same as in the optimizer.
         clip_norm: gradients of a larger global norm are scaled down to it.
         gradient_accumulation: in how many parts, one after the other, the gradient of a batch is computed.
+        z_loss: factor of the term that keeps logits from drifting; see `loss.cross_entropy`.
+        router: factors of the losses of a mixture's routers; None: all are 0.
+        loss: `module:name` of a function from logits and targets to losses; None: cross-entropy.
+
+    Raises:
+        ConfigurationError: there is no such function.
     """
+    minimised = TokenLoss(model, custom=loss, z_loss=z_loss, router=router)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        loss, gradients = _gradients(model, state.weights, batch, gradient_accumulation)
+        total, gradients = _gradients(minimised, state.weights, batch, gradient_accumulation)
         count = jnp.sum(batch.loss_mask, dtype=jnp.int32)
         scale = 1.0 / jnp.maximum(count, 1).astype(jnp.float32)
         norm = optax.tree.norm(gradients) * scale
@@ -178,9 +188,9 @@ def make_train_step(
         updates, moments = optimizer.update(gradients, state.optimizer, state.weights)
         weights = optax.apply_updates(state.weights, updates)
         # A batch after the end of the data has no position that counts: it must not decay the weights either.
-        is_taken = jnp.isfinite(loss * scale) & jnp.isfinite(norm) & (count > 0)
+        is_taken = jnp.isfinite(total * scale) & jnp.isfinite(norm) & (count > 0)
         metrics = StepMetrics(
-            loss=loss * scale,
+            loss=total * scale,
             gradient_norm=norm,
             learning_rate=jnp.asarray(schedule(state.step), jnp.float32),
             tokens=count,
@@ -210,12 +220,6 @@ def make_finite_check(model: Model) -> Callable[[Weights], jax.Array]:
     return jax.jit(are_finite, out_shardings=NamedSharding(model.mesh, REPLICATED))
 
 
-def loss_sum(model: Model, weights: Weights, batch: Batch) -> jax.Array:
-    """The sum of the loss over the positions that count, float32."""
-    hidden, output = model.hidden(weights, batch.inputs, batch.positions, batch.segment_ids)
-    return cross_entropy(hidden, output, batch.targets, batch.loss_mask, model.mesh, model.shape.logit_softcap)
-
-
 def _chosen(is_taken: jax.Array, new: Any, old: Any) -> Any:
     """`new` where the step is taken, else `old`; whole numbers count steps and always go on."""
 
@@ -225,19 +229,20 @@ def _chosen(is_taken: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(choose, new, old)
 
 
-def _gradients(model: Model, weights: Weights, batch: Batch, parts: int) -> tuple[jax.Array, Weights]:
+def _gradients(loss: TokenLoss, weights: Weights, batch: Batch, parts: int) -> tuple[jax.Array, Weights]:
     """Sum of the loss over all rows, and its gradient, divided as the weights are."""
-    value_and_grad = jax.value_and_grad(lambda weights, batch: loss_sum(model, weights, batch))
+    value_and_grad = jax.value_and_grad(loss.total)
     if parts == 1:
-        loss, gradients = value_and_grad(weights, batch)
-        return loss, gradients
+        total, gradients = value_and_grad(weights, batch)
+        return total, gradients
 
     def add(carry: tuple[jax.Array, Weights], part: Batch) -> tuple[tuple[jax.Array, Weights], None]:
-        return jax.tree.map(jnp.add, carry, value_and_grad(weights, part)), None
+        total, gradients = jax.tree.map(jnp.add, carry, value_and_grad(weights, part))
+        return (total, jax.lax.with_sharding_constraint(gradients, loss.model.shardings)), None
 
     zero = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, weights))
-    (loss, gradients), _ = jax.lax.scan(add, zero, in_parts(batch, parts))
-    return loss, gradients
+    (total, gradients), _ = jax.lax.scan(add, zero, in_parts(batch, parts))
+    return total, gradients
 
 
 def in_parts(batch: Batch, parts: int) -> Batch:

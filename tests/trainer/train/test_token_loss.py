@@ -1,0 +1,90 @@
+"""A loss and an optimizer of the user's own, beside those that are built in."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.trainer.train.test_step import SGD, SHAPE, make_batch
+from tpujob_trainer.config.schema import OptimizerConfig
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh_choice import MeshShape
+from tpujob_trainer.train import token_loss
+from tpujob_trainer.train.eval_step import make_evaluation_step
+from tpujob_trainer.train.optimizer import make_optimizer
+from tpujob_trainer.train.step import init_state, make_train_step
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+MESHES = {
+    "one device": MeshShape(),
+    "fsdp 8": MeshShape(fsdp=8),
+    "2 slices, context 2": MeshShape(slice=2, fsdp=2, context=2),
+    "tensor 2": MeshShape(fsdp=4, tensor=2),
+}
+SOFT = dataclasses.replace(SHAPE, kv_heads=2, logit_softcap=3.0)
+
+
+@pytest.fixture(autouse=True)
+def module(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = types.ModuleType("theirs")
+    vars(made).update(
+        plain=optax.softmax_cross_entropy_with_integer_labels,
+        whole=lambda logits, targets: jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, targets)),
+        make=lambda schedule, momentum: optax.sgd(schedule, momentum=momentum),
+        nothing=lambda schedule: None,
+    )
+    monkeypatch.setitem(sys.modules, "theirs", made)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_own_cross_entropy_is_the_built_in_one(mesh: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_loss, "CHUNK_BYTES", 512)
+    shape = MESHES[mesh]
+    model = Model(SOFT, build_mesh(slices=shape.slice, devices=jax.devices()[: int(np.prod(shape.sizes))], shape=shape))
+    found = []
+    for loss in (None, "theirs:plain"):
+        step = make_train_step(model, SGD, lambda _: 1.0, clip_norm=1e6, loss=loss)
+        state, metrics = step(init_state(model, SGD, 0), make_batch())
+        rows = make_evaluation_step(model, loss=loss)(state.weights, make_batch())
+        found.append((jax.tree.map(np.asarray, state.weights), float(metrics.loss), np.asarray(rows.losses)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found[1][0], found[0][0])
+    assert found[1][1] == pytest.approx(found[0][1], rel=1e-6)
+    np.testing.assert_allclose(found[1][2], found[0][2], rtol=1e-5)
+
+
+def test_loss_of_another_shape_is_refused() -> None:
+    model = Model(SHAPE, build_mesh(slices=1, devices=jax.devices()[:1]))
+    step = make_train_step(model, SGD, lambda _: 1.0, clip_norm=1.0, loss="theirs:whole")
+    with pytest.raises(ConfigurationError, match=r"spec.trainer.loss: theirs:whole gives \[\] for .* a loss for each"):
+        step(init_state(model, SGD, 0), make_batch())
+
+
+def test_own_optimizer_gets_schedule_and_arguments() -> None:
+    config = OptimizerConfig(custom="theirs:make", arguments={"momentum": 0.5})
+    optimizer = make_optimizer(config, lambda _: 0.25)
+    weights = {"a": jnp.ones(2)}
+    updates, _ = optimizer.update({"a": jnp.ones(2)}, optimizer.init(weights), weights)
+    np.testing.assert_allclose(updates["a"], -0.25)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (OptimizerConfig(custom="theirs:make"), r"theirs:make\(schedule\) failed: TypeError"),
+        (OptimizerConfig(custom="theirs:nothing"), "gives a NoneType; it must give an optax.GradientTransformation"),
+        (OptimizerConfig(custom="theirs:plane"), "theirs has no 'plane'"),
+    ],
+)
+def test_what_is_no_optimizer_is_refused(config: OptimizerConfig, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^spec.trainer.optimizer.custom: .*{message}"):
+        make_optimizer(config, lambda _: 0.1)

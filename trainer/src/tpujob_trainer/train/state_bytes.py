@@ -1,0 +1,59 @@
+"""Memory of weights and optimizer on a device, by arithmetic alone: without JAX.
+
+Weights and what an optimizer keeps of each are float32. Vectors, which every device has whole, count as divided, and
+Adafactor's sums of rows and columns do not count.
+"""
+
+from __future__ import annotations
+
+from tpujob_trainer.config.resolve import ResolvedConfig
+from tpujob_trainer.config.schema import OptimizerConfig
+from tpujob_trainer.model.lora_config import LoraConfig
+from tpujob_trainer.model.mesh_choice import MeshShape
+from tpujob_trainer.model.shape import ModelShape
+
+FLOAT_BYTES = 4
+_MOMENTS = {"adamw": 2, "lion": 1, "muon": 1, "adafactor": 0}
+"""Numbers kept for each number of a layer's matrices."""
+
+
+def state_bytes_per_device(run: ResolvedConfig) -> float:
+    """Bytes of weights and optimizer. Of an optimizer of the user's own, two numbers are assumed for each weight."""
+    vocabulary = _vocabulary_parameters(run.model) / _vocabulary_parts(run.mesh)
+    others = (run.model.num_parameters - _vocabulary_parameters(run.model)) / _parts(run.mesh)
+    if run.lora is not None:
+        adapters = adapter_parameters(run.model, run.lora) * (1 + _moments(run.optimizer))
+        return FLOAT_BYTES * (vocabulary + others + adapters)
+    copies = 1 + _moments(run.optimizer) + (run.optimizer.ema_decay is not None)
+    # Muon leaves the embedding and the output matrix to AdamW.
+    is_muon = run.optimizer.custom is None and run.optimizer.name == "muon"
+    return FLOAT_BYTES * (copies * others + (copies + is_muon) * vocabulary)
+
+
+def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
+    """Numbers in all adapters, which every device has whole."""
+    heads, key_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    widths = {"query": heads, "key": key_heads, "value": key_heads, "out": heads}
+    sides = [shape.embed_dim + widths.get(target, shape.mlp_dim) for target in lora.targets]
+    return shape.layers * lora.rank * sum(sides)
+
+
+def _moments(optimizer: OptimizerConfig) -> int:
+    return 2 if optimizer.custom is not None else _MOMENTS[optimizer.name]
+
+
+def _vocabulary_parameters(shape: ModelShape) -> int:
+    """Numbers in the embedding and the output matrix; of a model of the user's own, they are not told from others."""
+    if shape.family == "custom":
+        return 0
+    return shape.vocab_size * shape.embed_dim * (1 if shape.tie_embeddings else 2)
+
+
+def _vocabulary_parts(mesh: MeshShape) -> int:
+    """Devices over which the two are divided: `partitioning.WEIGHT_AXES`. Slices and `data` repeat all weights."""
+    return mesh.fsdp * mesh.expert * mesh.context
+
+
+def _parts(mesh: MeshShape) -> int:
+    """Devices over which the layers' matrices are divided."""
+    return _vocabulary_parts(mesh) * mesh.tensor

@@ -1,0 +1,147 @@
+"""The loss of each token: cross-entropy of ours, or a function of the user's own.
+
+Where the model gives hidden states and an output matrix, logits are made for a chunk of tokens at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tpujob_trainer.config.schema import BLOCK
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.decoder import Model, Weights, soft_capped
+from tpujob_trainer.model.loss import CHUNK_BYTES, OUTPUT, cross_entropy, num_chunks, token_losses
+from tpujob_trainer.model.partitioning import POSITIONS, WEIGHT_AXES
+from tpujob_trainer.references import load_reference
+
+OwnLoss = Callable[[jax.Array, jax.Array], jax.Array]
+"""From logits float32 `[T, V]` and targets int32 `[T]` to losses `[T]`, each token's from its own logits alone."""
+
+
+@dataclass(frozen=True)
+class RouterFactors:
+    """How much the losses of a mixture's routers count beside the mean loss of a token."""
+
+    balance: float = 0.0
+    z: float = 0.0
+
+
+class TokenLoss:
+    """What a model's step minimises, summed or token by token."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        custom: str | None = None,
+        z_loss: float = 0.0,
+        router: RouterFactors | None = None,
+    ) -> None:
+        """The loss of a model.
+
+        Args:
+            model: whose outputs it is of.
+            custom: `module:name` of the user's own function; None: cross-entropy, with the z-loss.
+            z_loss: see `loss.cross_entropy`.
+            router: of the losses of routers; where all are 0, and for None, the model needs no experts.
+        """
+        self.model = model
+        self._router = router if router and (router.balance or router.z) else None
+        self._own: OwnLoss | None = None if custom is None else load_reference(custom, f"{BLOCK}.loss")
+        self._name, self._z_loss = custom, z_loss
+
+    def total(self, weights: Weights, batch: Any) -> jax.Array:
+        """The sum over the positions that count, float32; to be differentiated.
+
+        The losses of routers are in its gradient and not in its value.
+        """
+        if self._router is None:
+            return self._total(*self._seen(weights, batch), batch)
+        given = (weights, batch.inputs, batch.positions, batch.segment_ids)
+        hidden, output, losses = self.model.hidden_and_router(*given)
+        pulled = self._router.balance * losses.balance + self._router.z * losses.z
+        pulled *= jnp.sum(batch.loss_mask)
+        return self._total(hidden, output, batch) + (pulled - jax.lax.stop_gradient(pulled))
+
+    def _total(self, hidden: jax.Array, output: jax.Array | None, batch: Any) -> jax.Array:
+        if self._own is None and output is not None:
+            softcap = self.model.shape.logit_softcap
+            return cross_entropy(hidden, output, batch.targets, batch.loss_mask, self.model.mesh, softcap, self._z_loss)
+        return jnp.sum(self._of_logits(hidden, output, batch, z_loss=self._z_loss))
+
+    def of_positions(self, weights: Weights, batch: Any) -> jax.Array:
+        """Of each position, float32 `[B, S]`; 0 where it does not count. Not to be differentiated."""
+        hidden, output = self._seen(weights, batch)
+        if self._own is None and output is not None:
+            softcap = self.model.shape.logit_softcap
+            return token_losses(hidden, output, batch.targets, batch.loss_mask, self.model.mesh, softcap)
+        return self._of_logits(hidden, output, batch, z_loss=0.0)
+
+    def _seen(self, weights: Weights, batch: Any) -> tuple[jax.Array, jax.Array | None]:
+        return self.model.hidden(weights, batch.inputs, batch.positions, batch.segment_ids)
+
+    def _of_logits(self, hidden: jax.Array, output: jax.Array | None, batch: Any, *, z_loss: float) -> jax.Array:
+        """In chunks of each device's tokens, whose logits the backward pass computes again."""
+        softcap = self.model.shape.logit_softcap
+
+        def of_chunk(states: jax.Array, columns: jax.Array | None, targets: jax.Array) -> jax.Array:
+            if columns is None:
+                return self._of_tokens(states.astype(jnp.float32), targets, z_loss)
+            logits = jnp.matmul(states, columns, preferred_element_type=jnp.float32)
+            return self._of_tokens(soft_capped(logits, softcap), targets, z_loss)
+
+        def of_device(hidden: jax.Array, output: jax.Array | None, targets: jax.Array, mask: jax.Array) -> jax.Array:
+            if output is None:
+                losses = of_chunk(hidden.reshape(targets.size, -1), None, targets.ravel())
+            else:
+                whole = jax.lax.all_gather(output.astype(hidden.dtype), WEIGHT_AXES, tiled=True)
+                losses = _in_chunks(of_chunk, hidden.reshape(targets.size, -1), whole, targets.ravel())
+            # Chosen, not multiplied: a loss that does not count may be infinite.
+            return jnp.where(mask, losses.reshape(targets.shape), 0.0)
+
+        given = (
+            (hidden, batch.targets, batch.loss_mask)
+            if output is None
+            else (hidden, output, batch.targets, batch.loss_mask)
+        )
+        mapped = jax.shard_map(
+            of_device if output is not None else lambda hidden, *rest: of_device(hidden, None, *rest),
+            mesh=self.model.mesh,
+            in_specs=tuple(OUTPUT if each is output else POSITIONS for each in given),
+            out_specs=POSITIONS,
+            check_vma=False,
+        )
+        found: jax.Array = mapped(*given)
+        return found
+
+    def _of_tokens(self, logits: jax.Array, targets: jax.Array, z_loss: float) -> jax.Array:
+        if self._own is None:
+            log_z = jax.nn.logsumexp(logits, axis=-1)
+            losses = log_z - jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+            pulled = z_loss * jnp.square(log_z)
+            # The gradient has the z-loss, the value leaves it out.
+            return losses + (pulled - jax.lax.stop_gradient(pulled))
+        losses = self._own(logits, targets)
+        if losses.shape != targets.shape:
+            raise ConfigurationError(
+                f"{BLOCK}.loss: {self._name} gives {list(losses.shape)} for {targets.size} tokens; it must give a loss "
+                "for each, from logits [tokens, vocabulary] and targets [tokens]"
+            )
+        return losses.astype(jnp.float32)
+
+
+def _in_chunks(
+    of_chunk: Callable[..., jax.Array], states: jax.Array, columns: jax.Array, targets: jax.Array
+) -> jax.Array:
+    tokens = targets.size
+    chunks = num_chunks(tokens, columns.shape[1], CHUNK_BYTES)
+    padding = -tokens % chunks
+    states = jnp.pad(states, ((0, padding), (0, 0))).reshape(chunks, -1, states.shape[1])
+    of_parts = jax.checkpoint(lambda part: of_chunk(part[0], columns, part[1]))
+    losses: jax.Array = jax.lax.map(of_parts, (states, jnp.pad(targets, (0, padding)).reshape(chunks, -1)))
+    return losses.ravel()[:tokens]
