@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.model.plain_decoder import attention, rms_norm
-from tpujob_trainer.extract.forward import Forward
+from tpujob_trainer.extract.forward import activations_program
 from tpujob_trainer.extract.layers import Kind, sites_of
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
@@ -54,7 +54,7 @@ def _plain(weights, tokens):
 )
 def test_values_equal_the_plain_model(model, weights, layers):
     kinds: list[Kind] = ["residual"] if "norm" in layers else ["residual", "attention", "mlp"]
-    forward = Forward(model, weights, sites_of(layers, kinds, 4), positions="all", dtype="float32")
+    forward = activations_program(model, weights, sites_of(layers, kinds, 4), positions="all", dtype="float32")
     chance = np.random.default_rng(0)
     lengths = np.array([16, 9, 1, 16, 3, 12, 16, 5], dtype=np.int32)
     tokens = chance.integers(0, 256, (8, 16)).astype(np.int32)
@@ -69,5 +69,5 @@ def test_values_equal_the_plain_model(model, weights, layers):
 
 
 def test_shape_is_compiled_once(model, weights):
-    forward = Forward(model, weights, sites_of([1], ["residual"], 4), positions="last", dtype="float16")
+    forward = activations_program(model, weights, sites_of([1], ["residual"], 4), positions="last", dtype="float16")
     assert forward.compiled(8, 16) is forward.compiled(8, 16)

@@ -16,8 +16,9 @@ from tpujob_trainer.extract.units import cut
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.workers.board import Board
 from tpujob_trainer.workers.claims import Claims
-from tpujob_trainer.workers.engine import Engine, Packed
+from tpujob_trainer.workers.engine import Engine
 from tpujob_trainer.workers.uploads import Scratch, Uploads
+from tpujob_trainer.workers.work import Packed
 
 UNITS, ROWS = 6, 8
 
@@ -45,7 +46,7 @@ class Values:
             samples.astype(np.int32),
             ones,
             {"norm": values},
-            is_per_token=False,
+            per_token=frozenset(),
         )
         files = write_shards(table, folder, name, file_format="parquet", compression="zstd", shard_bytes=1 << 20)
         sums = [values.size, values.sum(), (values**2).sum(), values.min(), values.max(), 0]
@@ -56,12 +57,12 @@ class Values:
 def directory(tmp_path):
     where = tmp_path / "out"
     pq.write_table(pa.table({"text": ["x"] * UNITS * ROWS}), tmp_path / "text.parquet")
-    manifest = cut(make_manifest(DataConfig(path=f"{tmp_path}/*.parquet")), ROWS, None)
+    manifest = cut(make_manifest(DataConfig(path=f"{tmp_path}/*.parquet")), ROWS, None, field="spec.trainer.extract")
     write_manifest(manifest, str(where))
     bucket = open_bucket(where)
     described = {"units": UNITS, "rows": UNITS * ROWS, "spec.trainer.extract.dtype": "float32"}
     bucket.create("extract.json", json.dumps(described))
-    scratch = Scratch(str(tmp_path / "scratch"), 1000)
+    scratch = Scratch(str(tmp_path / "scratch"), 1000, field="spec.trainer.extract.scratch")
     engine = Engine(
         bucket,
         Claims(bucket, "job-0-aa"),
@@ -142,6 +143,14 @@ def test_leftovers_go_when_asked(directory):
     assert _ask("merge", directory, "--remove-leftovers")[0] == 0
     assert not stray.exists()
     assert _ask("verify", directory)[0] == 0
+
+
+def test_unit_that_is_being_written_is_not_read(directory):
+    lock = directory / "done" / "00000007.json.__lock"
+    lock.touch()
+    lock.chmod(0)
+    code, found = _ask("status", directory)
+    assert (code, found["done"]) == (0, UNITS)
 
 
 def test_other_directory_is_refused(tmp_path, capsys):

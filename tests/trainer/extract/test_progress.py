@@ -1,6 +1,7 @@
 import pytest
 
-from tpujob_trainer.extract.progress import Finished, index_of, rows_per_second, seconds_left, summary
+from tpujob_trainer.extract.chip_time import Finished, chip_time
+from tpujob_trainer.extract.progress import index_of, rows_per_second, seconds_left, summary
 from tpujob_trainer.workers.results import OutputFile, UnitResult
 
 
@@ -14,8 +15,7 @@ def _finished(unit, time, *, worker="job-0-aa", rows=10, **more):
         checksum="",
         worker=worker,
         token="t",
-        seconds=1.0,
-        **{"skipped": {}, "statistics": {}, **more},
+        **{"seconds": 1.0, "skipped": {}, "statistics": {}, **more},
     )
     return Finished(result, time)
 
@@ -69,3 +69,39 @@ def test_figures_of_a_job():
 )
 def test_number_of_a_worker(name, index):
     assert index_of(name) == index
+
+
+@pytest.mark.parametrize(
+    ("finished", "found"),
+    [
+        pytest.param([], (None, None, None, None), id="nothing yet"),
+        pytest.param([_finished(0, 110)], (None, None, None, None), id="of an earlier release"),
+        pytest.param([_finished(0, 110, seconds=36.0, chips=4)], (0.04, 0.16, 10 / 144, 50 / 144), id="one"),
+        pytest.param(
+            [
+                _finished(0, 110, seconds=10.0, chips=4),
+                _finished(1, 115, seconds=12.0, chips=4),
+                _finished(2, 136, seconds=20.0, chips=4),
+            ],
+            (0.04, 0.04 / 3 * 2, 30 / 144, 150 / 144),
+            id="units that overlap",
+        ),
+        pytest.param(
+            [_finished(0, 110, seconds=9.0, chips=4), _finished(1, 500, worker="job-1-bb", seconds=9.0, chips=4)],
+            (0.02, 0.03, 20 / 72, 100 / 72),
+            id="two workers, one much later",
+        ),
+        pytest.param(
+            [_finished(0, 110, seconds=36.0, chips=4), _finished(1, 20, worker="job-1-bb")],
+            (0.08, 0.12, 10 / 144, 50 / 144),
+            id="one that does not say",
+        ),
+    ],
+)
+def test_chip_hours_as_measured(finished, found):
+    measured = chip_time(5, finished)
+    hours, left, rows, tokens = found
+    assert measured["chip_hours"] == (hours and pytest.approx(hours))
+    assert measured["chip_hours_left"] == (left and pytest.approx(left, abs=1e-6))
+    assert measured["rows_per_chip_second"] == (rows and pytest.approx(rows, abs=1e-3))
+    assert measured["tokens_per_chip_second"] == (tokens and pytest.approx(tokens, abs=0.1))

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import load_file
 
 from tpujob_trainer.extract.shards import UnitTable, write_shards
 
@@ -27,7 +28,7 @@ def _table(dtype="float16", *, per_token=True, **more):
         tokens=np.arange(8, dtype=np.int32),
         lengths=LENGTHS,
         columns={**columns, **more},
-        is_per_token=per_token,
+        per_token=frozenset(["layer_0_residual", *more] if per_token else ()),
     )
 
 
@@ -52,6 +53,25 @@ def test_datasets_opens_parquet(tmp_path, dtype, per_token):
     expected = np.split(values, [3, 4]) if per_token else list(values)
     for row, wanted in zip(found["layer_0_residual"], expected, strict=True):
         np.testing.assert_array_equal(np.asarray(row), wanted)
+
+
+@pytest.mark.parametrize("per_token", [True, False], ids=["all tokens", "one vector a row"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
+def test_safetensors_opens_its_files(tmp_path, dtype, per_token):
+    table = _table(dtype, per_token=per_token)
+    files = _write(table, tmp_path, file_format="safetensors", shard_bytes=1)
+    assert [file.rows for file in files] == [1, 1, 1]
+    found = [load_file(file.path) for file in files]
+    for name, wanted in {
+        "sample": table.samples,
+        "row": table.rows,
+        "length": table.lengths,
+        "tokens": table.tokens,
+        **table.columns,
+    }.items():
+        joined = np.concatenate([tensors[name] for tensors in found])
+        assert joined.dtype == wanted.dtype
+        np.testing.assert_array_equal(joined, wanted)
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
@@ -83,7 +103,9 @@ def test_files_are_of_a_set_size(tmp_path):
 
 def test_unit_without_rows_has_no_file(tmp_path):
     nothing = np.empty(0, dtype=np.int64)
-    table = UnitTable(7, nothing, nothing.astype(np.int32), nothing.astype(np.int32), nothing, {}, is_per_token=True)
+    table = UnitTable(
+        7, nothing, nothing.astype(np.int32), nothing.astype(np.int32), nothing, {}, per_token=frozenset()
+    )
     assert _write(table, tmp_path) == []
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.extract.make_reference import FAMILIES, FOLDER, MODELS, PROMPT
-from tpujob_trainer.extract.forward import Forward
+from tpujob_trainer.extract.forward import activations_program
 from tpujob_trainer.extract.layers import Kind, sites_of
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
@@ -20,7 +20,9 @@ def _kept(folder: Path, layers: list[int | str], kinds: list[Kind]) -> dict[str,
     shape = read_shape(str(folder), remat="none", compute_dtype="float32")
     model = Model(shape, build_mesh(slices=1))
     weights = load_weights(str(folder), shape, model.abstract_weights, model.shardings)
-    forward = Forward(model, weights, sites_of(layers, kinds, shape.layers), positions="all", dtype="float32")
+    forward = activations_program(
+        model, weights, sites_of(layers, kinds, shape.layers), positions="all", dtype="float32"
+    )
     tokens = np.zeros((8, 16), dtype=np.int32)
     tokens[:, : len(PROMPT)] = PROMPT
     lengths = np.full(8, len(PROMPT), dtype=np.int32)

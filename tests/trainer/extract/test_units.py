@@ -5,7 +5,9 @@ import pytest
 
 from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.extract.units import cut, first_samples
+from tpujob_trainer.extract.units import UNCOUNTED, cut, first_samples
+
+FIELD = "spec.trainer.extract"
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def manifest(tmp_path):
     ],
 )
 def test_units_by_rows(manifest, rows_per_unit, rows, counts):
-    found = cut(manifest, rows_per_unit, rows)
+    found = cut(manifest, rows_per_unit, rows, field=FIELD)
     assert found.unit_count.tolist() == counts
     assert first_samples(found).tolist() == np.cumsum([0, *counts[:-1]]).tolist()
 
@@ -36,5 +38,19 @@ def test_uncounted_rows_cannot_be_limited(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
     manifest = make_manifest(DataConfig(path=f"{tmp_path}/*.jsonl"))
     with pytest.raises(ConfigurationError, match=r"extract\.rows: 5, but the rows of jsonl files are not counted"):
-        cut(manifest, 8, 5)
-    assert cut(manifest, 8, None) is manifest
+        cut(manifest, 8, 5, field=FIELD)
+    assert cut(manifest, 8, None, field=FIELD) is manifest
+
+
+def test_bytes_of_a_unit_are_its_share(manifest):
+    whole = manifest.unit_bytes[manifest.unit_count == 20].item()
+    found = cut(manifest, 8, 20, field=FIELD)
+    assert found.unit_bytes.tolist() == [int(whole * (rows / 20)) for rows in (8, 8, 4)]
+    assert found.unit_first.tolist() == [0, 8, 16]
+
+
+def test_samples_of_uncounted_units_have_room(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jsonl").write_text('{"text": "a"}\n')
+    manifest = make_manifest(DataConfig(path=f"{tmp_path}/*.jsonl"))
+    assert first_samples(manifest).tolist() == [0, UNCOUNTED, 2 * UNCOUNTED]

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tpujob_trainer.extract.activations import add_statistics
+from tpujob_trainer.extract.statistics import add_statistics
 from tpujob_trainer.extract.values import keep
 
 X = np.random.default_rng(0).normal(size=(3, 5, 8)).astype(np.float32)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.workers import failures
 from tpujob_trainer.workers.board import Board
 
 
@@ -46,6 +47,15 @@ def test_many_workers_one_listing(objects, clock):
     for board in boards:
         assert np.flatnonzero(board.first().done).tolist() == [3]
     assert sum(board.listings for board in boards) == 1
+
+
+def test_listing_counts_failures_by_cause(objects, clock):
+    failures.record(objects, "a", 3, MemoryError("on purpose"))
+    failures.record(objects, "b", 4, MemoryError("on purpose"))
+    objects.create("failures/c-0.json", b"{}")  # as an earlier release named them
+    boards = [_board(objects, clock, worker) for worker in ("a", "b")]
+    for board in boards:
+        assert board.first().failures == {"out of memory": 2, "unknown": 1}
 
 
 def test_old_board_is_made_anew_once(objects, clock):

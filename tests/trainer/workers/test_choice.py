@@ -19,6 +19,7 @@ def _states(text):
         pytest.param("....", None, 0.99, 3, id="starts at a random place: the last"),
         pytest.param("d...", 0, 0.99, 1, id="goes on with the next one"),
         pytest.param("dt..", 0, 0.0, 2, id="moves where somebody has been"),
+        pytest.param("...d.", 3, 0.0, 4, id="goes on with the last one"),
         pytest.param("...d", 3, 0.0, 0, id="begins again behind the end"),
         pytest.param("dttd", 0, 0.5, None, id="nothing is free"),
         pytest.param("", None, 0.5, None, id="no units"),

@@ -10,9 +10,10 @@ from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.workers import results
 from tpujob_trainer.workers.board import Board
 from tpujob_trainer.workers.claims import Claims
-from tpujob_trainer.workers.engine import Engine, Packed, PackedFile
+from tpujob_trainer.workers.engine import Engine
 from tpujob_trainer.workers.failures import ScratchFullError
 from tpujob_trainer.workers.uploads import Scratch, Uploads
+from tpujob_trainer.workers.work import Packed, PackedFile
 
 UNITS = 40
 
@@ -48,7 +49,7 @@ def engine(tmp_path):
         directory = str(tmp_path / "out")
         objects = open_bucket(directory)
         claims = Claims(objects, worker, renew_seconds=lapse_seconds / 4, lapse_seconds=lapse_seconds)
-        scratch = Scratch(str(tmp_path / f"scratch-{worker}"), 1000)
+        scratch = Scratch(str(tmp_path / f"scratch-{worker}"), 1000, field="spec.trainer.extract.scratch")
         opened.append(scratch)
         return Engine(
             objects,
@@ -126,8 +127,9 @@ def test_failure_ends_worker_and_is_told(engine, tmp_path, where):
     setattr(Fails, where, fail)
     with pytest.raises(RuntimeError, match="on purpose"):
         engine("a").run(Fails())
-    (told,) = [json.loads(file.read_text()) for file in (tmp_path / "out" / "failures").iterdir()]
+    (told,) = [json.loads(file.read_text()) for file in (tmp_path / "out" / "failures").rglob("*.json")]
     assert (told["cause"], told["worker"]) == ("RuntimeError", "a")
+    assert not list((tmp_path / "out" / "claims").iterdir())
     assert engine("b").run(Numbers())
     assert _results(tmp_path) == {unit: [str(unit)] for unit in range(UNITS)}
 
@@ -140,14 +142,14 @@ def test_frozen_worker_loses_only_its_own_unit(engine, tmp_path):
         def compute(self, read):
             if not away.is_set():
                 away.set()
-                back.wait(60)
+                back.wait(300)
             return read
 
     first = engine("a", lapse_seconds=1.0)
     first._claims._closed.set()  # as if its threads were frozen too: it renews nothing
     with ThreadPoolExecutor(1) as pool:
         ending = pool.submit(first.run, Freezes())
-        assert away.wait(30)
+        assert away.wait(300)
         assert engine("b", lapse_seconds=1.0).run(Numbers())
         back.set()
         assert ending.result(60)
@@ -158,17 +160,38 @@ def test_frozen_worker_loses_only_its_own_unit(engine, tmp_path):
     assert any(result["taken_over_from"] == "a" for result in taken_over)
 
 
+def test_worker_that_waits_for_others_says_so(engine, tmp_path):
+    claims = Claims(open_bucket(str(tmp_path / "out")), "other")
+    assert claims.take(0) is not None
+    worker = engine("a", units=2, lapse_seconds=60.0)
+    worker._on_idle = claims.close
+    assert worker.run(Numbers())
+    assert sorted(_results(tmp_path)) == [0, 1]
+
+
+def test_full_output_disk_is_not_called_scratch(engine):
+    class FullOutput(Uploads):
+        def upload(self, *_):
+            raise OSError(28, "No space left on device")
+
+    worker = engine("a")
+    worker._finisher._uploads.__class__ = FullOutput
+    with pytest.raises(OSError, match="No space left") as raised:
+        worker.run(Numbers())
+    assert not isinstance(raised.value, ScratchFullError)
+
+
 def test_scratch_without_room_is_refused(tmp_path):
     with pytest.raises(ScratchFullError, match=r"spec\.trainer\.extract\.scratch: .* scratchBytes asks for"):
-        Scratch(str(tmp_path), 1 << 60)
+        Scratch(str(tmp_path), 1 << 60, field="spec.trainer.extract.scratch")
 
 
 def test_scratch_is_bounded(tmp_path):
-    scratch = Scratch(str(tmp_path), 100)
+    scratch = Scratch(str(tmp_path), 100, field="spec.trainer.extract.scratch")
     with ThreadPoolExecutor(8) as pool:
 
         def use(number):
-            with scratch.room(40):
+            with scratch.writing():
                 pass
 
         list(pool.map(use, range(64)))
@@ -176,6 +199,6 @@ def test_scratch_is_bounded(tmp_path):
 
 
 def test_full_disk_is_one_line(tmp_path):
-    scratch = Scratch(str(tmp_path), 100)
-    with pytest.raises(ScratchFullError, match="is full"), scratch.room(40):
+    scratch = Scratch(str(tmp_path), 100, field="spec.trainer.extract.scratch")
+    with pytest.raises(ScratchFullError, match="is full"), scratch.writing():
         raise OSError(28, "No space left on device")

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from tpujob_trainer.extract.forward import Forward
+from tpujob_trainer.extract.program import Program
 
 logger = logging.getLogger(__name__)
 
@@ -48,18 +48,18 @@ def largest_rows(measured: dict[int, int], limit_bytes: int, *, at_most: int) ->
     return 1 << (int(rows).bit_length() - 1)
 
 
-def automatic_rows(forward: Forward, length: int) -> int:
+def automatic_rows(program: Program, length: int) -> int:
     """Rows of a batch over all devices of this host.
 
     Raises:
         ValueError: not even one row for each device fits.
     """
     device = jax.local_devices()[0]
-    measured = {rows: _bytes_needed(forward.compiled(rows * forward.devices, length)) for rows in (1, 2)}
+    measured = {rows: _bytes_needed(program.compiled(rows * program.devices, length)) for rows in (1, 2)}
     enough = ENOUGH_CPU_TOKENS if device.platform == "cpu" else ENOUGH_TOKENS
     rows = largest_rows(measured, free_bytes(device), at_most=enough // length)
-    logger.info("Batch size: %d rows of %d tokens on each of %d devices", rows, length, forward.devices)
-    return rows * forward.devices
+    logger.info("Batch size: %d rows of %d tokens on each of %d devices", rows, length, program.devices)
+    return rows * program.devices
 
 
 def free_bytes(device: Any) -> int:

@@ -1,4 +1,4 @@
-"""What the `extract` block of a trainer configuration says."""
+"""What the blocks `extract`, `score`, `embed` and `generate` of a trainer configuration say."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from typing import Annotated, Literal
 
 from tpujob_trainer.config_parsing import Range
 from tpujob_trainer.extract.layers import Kind
-
-FIELD = "spec.trainer.extract"
-MEBIBYTE = 1 << 20
+from tpujob_trainer.workers.config import UnitsConfig
 
 Positions = Literal["all", "last", "mean"]
 ValueType = Literal["float16", "bfloat16", "float32", "int8"]
-FileFormat = Literal["parquet", "arrow"]
-Compression = Literal["zstd", "lz4", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractConfig:
+class ExtractConfig(UnitsConfig):
     """Activations of a corpus, written as files into the checkpoint directory by independent workers."""
 
     layers: tuple[int | str, ...]
@@ -31,23 +27,42 @@ class ExtractConfig:
     dtype: ValueType = "float16"
     """Type of the values in the files. int8 comes with a float32 scale for each vector, in a column of its own;
     bfloat16 is stored as the 16 bits of each value (uint16), since Arrow has no such type."""
-    format: FileFormat = "parquet"
-    """parquet, or arrow: Arrow IPC files, which are memory-mapped as they are when compression is none."""
-    compression: Compression = "zstd"
-    """How the files are compressed."""
-    shard_bytes: Annotated[int, Range(1 << 12, 1 << 34)] = 512 * MEBIBYTE
-    """Most bytes of values in one file, before compression; a single row may be larger."""
-    rows: Annotated[int, Range(1, 1e12)] | None = None
-    """Take the first so many rows of the corpus, in the order of its files. Default: all of them."""
-    unit_rows: Annotated[int, Range(1, 1e9)] | None = None
-    """Rows that a worker claims at a time: what is lost when it dies. Default: what fills one file, or less, so that
-    every worker gets several units."""
-    buckets: Annotated[int, Range(1, 8)] = 4
-    """Row lengths that the model is compiled for: sequenceLength, and its halves down to this number of them. Short
-    rows are computed together, with less padding."""
-    lease_seconds: Annotated[int, Range(2, 3600)] = 45
-    """A unit whose worker has given no sign of life for so long is taken over by another one."""
-    scratch: str | None = None
-    """Folder for files on their way to the bucket. Default: the system's folder for temporary files."""
-    scratch_bytes: Annotated[int, Range(1 << 16, 1 << 40)] = 2048 * MEBIBYTE
-    """Most bytes there at a time; the files are removed when they are uploaded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig(UnitsConfig):
+    """The loss and the perplexity of each row of a corpus."""
+
+    per_token: bool = False
+    """Write the loss of every token as well, in the column token_losses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedConfig(UnitsConfig):
+    """One vector for each row of a corpus."""
+
+    layer: int | str = "norm"
+    """Whose residual stream it is made of: as in extract.layers, a single one."""
+    positions: Literal["last", "mean"] = "mean"
+    """The values at the last token, or their mean over the tokens."""
+    normalize: bool = True
+    """Scale each vector to length 1."""
+    dtype: ValueType = "float32"
+    """Type of the values in the files, as in extract.dtype."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig(UnitsConfig):
+    """A continuation of each row of a corpus."""
+
+    tokens: Annotated[int, Range(1, 65536)] = 128
+    """Most tokens to write for a row; a text ends earlier with the tokenizer's end of text. Rows of more than
+    sequenceLength tokens are left out, and counted."""
+    temperature: Annotated[float, Range(0, 10)] = 0.0
+    """0 takes the likeliest token each time; larger is more varied. The same seed and row give the same text."""
+    stop: tuple[str, ...] = ()
+    """A text ends before the first of these, too."""
+
+    def __post_init__(self) -> None:
+        if self.format == "safetensors":
+            raise ValueError("format: safetensors holds no text; write parquet or arrow")

@@ -1,6 +1,8 @@
 """What all files of an output directory have in common: `extract.json`, written by the first worker.
 
-A worker for which any of this is different would mix other values into the same files: it is refused by name.
+A worker for which any of this is different would mix other values into the same files: it is refused by name. Where
+the model was read from says nothing about its weights; `weights.json` has what they are, once the first worker has
+read them.
 """
 
 from __future__ import annotations
@@ -13,18 +15,44 @@ from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage import Bucket
 
 NAME = "extract.json"
+WEIGHTS = "weights.json"
+VALUES_VERSION = 1
+"""Of the code that makes values of text and weights. Raise it with any change after which the same model gives other
+values for the same row; other changes of the trainer leave a directory as it is."""
+IMAGE = "image"
+VALUES = "values"
+"""Key of `VALUES_VERSION` within `IMAGE`; a directory without it has version 1."""
+PACKAGES = ("jax", "jaxlib", "libtpu")
+"""Their versions decide the last digits of every value."""
+FROM = "spec.trainer.model.from"
+TASK = "spec.trainer.task"
+
+EXTRACT = "extract"
+"""The task of a directory that names none."""
 
 type Description = Mapping[str, Any]
 
 _REMEDIES = {
-    "image": "use the image that the job began with",
+    IMAGE: "use the image that the job began with, or set FIELD.acceptOtherImage if values may differ in their last "
+    "digits",
     "corpus": "put the data back as it was",
 }
 """Other keys are named as the fields that they come from."""
 
 
-def require_same(objects: Bucket, described: Description) -> None:
-    """Returns if the directory has been begun with the same description, or is begun by this.
+def image(versions: Mapping[str, str]) -> dict[str, Any]:
+    """What the values depend on in an image, from the versions of all that is installed."""
+    return {**{name: versions[name] for name in PACKAGES if name in versions}, VALUES: VALUES_VERSION}
+
+
+def require_same(objects: Bucket, described: Description, *, field: str, accept_other_image: bool = False) -> None:
+    """Returns if the directory was started with the same description, or is started by this.
+
+    Args:
+        objects: of the output directory.
+        described: all that the values depend on, but for the weights.
+        field: the task's block, for messages.
+        accept_other_image: whether `image` may differ.
 
     Raises:
         ConfigurationError: something differs; the first such key is named, with both values.
@@ -35,20 +63,55 @@ def require_same(objects: Bucket, described: Description) -> None:
     found = objects.look(NAME)
     if found is None or found.data == text:
         return
-    raise ConfigurationError(difference(json.loads(found.data), json.loads(text)))
+    ignored = {FROM, IMAGE} if accept_other_image else {FROM}
+    begun, now = (_compared(json.loads(content), ignored) for content in (found.data, text))
+    if begun != now:
+        raise ConfigurationError(difference(begun, now, field=field))
 
 
-def difference(begun: Description, now: Description) -> str:
+def require_same_weights(objects: Bucket, fingerprint: str, source: str) -> None:
+    """Returns if the weights are those that the files were made with, or are the first.
+
+    Args:
+        objects: of the output directory.
+        fingerprint: of the weights' content.
+        source: where they were read from.
+
+    Raises:
+        ConfigurationError: they are others.
+    """
+    text = json.dumps({"fingerprint": fingerprint, "from": source})
+    if objects.create(WEIGHTS, text) is not None:
+        return
+    found = objects.look(WEIGHTS)
+    begun = {} if found is None else json.loads(found.data)
+    if begun.get("fingerprint", fingerprint) != fingerprint:
+        raise ConfigurationError(
+            f"{FROM}: the weights at {source} are not those that the files there were made with, read from "
+            f"{begun['from']}; put them back, or write into another spec.checkpointDir"
+        )
+
+
+def difference(begun: Description, now: Description, *, field: str) -> str:
     """One line about the first key that differs."""
-    key = next(key for key in (*begun, *now) if begun.get(key) != now.get(key))
+    key = next(key for key in (TASK, *begun, *now) if begun.get(key) != now.get(key))
     before, after = begun.get(key), now.get(key)
     if isinstance(before, dict) and isinstance(after, dict):
         part = next(part for part in (*before, *after) if before.get(part) != after.get(part))
         name, before, after = f"{key}, {part}", before.get(part), after.get(part)
     else:
         name = key
-    remedy = _REMEDIES.get(key, "put it back")
+    remedy = _REMEDIES.get(key, "put it back").replace("FIELD", field)
     return (
         f"{name}: {after!r} in this worker, {before!r} in the files that are there; {remedy}, "
         "or write into another spec.checkpointDir"
     )
+
+
+def _compared(described: Description, ignored: set[str]) -> dict[str, Any]:
+    """The part that has to be the same; a directory of an earlier release names all of the code, and no task."""
+    kept = {TASK: EXTRACT} | {key: value for key, value in described.items() if key not in ignored}
+    if IMAGE in kept:
+        known = {key: value for key, value in kept[IMAGE].items() if key in (*PACKAGES, VALUES)}
+        kept[IMAGE] = {VALUES: 1, **known}
+    return kept

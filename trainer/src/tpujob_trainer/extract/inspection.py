@@ -13,10 +13,11 @@ from typing import Any, TextIO
 
 import google_crc32c
 
+from tpujob_trainer import programs
 from tpujob_trainer.data.manifest.table import read_unit_rows
 from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.extract import description, merge, progress, verification
-from tpujob_trainer.extract.progress import Finished
+from tpujob_trainer.extract.chip_time import Finished
 from tpujob_trainer.workers import claims, failures, results
 from tpujob_trainer.workers.listing import Directory
 
@@ -147,4 +148,4 @@ def _print(value: dict[str, Any], out: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    programs.end(main())

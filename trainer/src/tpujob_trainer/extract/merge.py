@@ -13,8 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tpujob_trainer.extract.activations import add_statistics
+from tpujob_trainer.extract import description
+from tpujob_trainer.extract.statistics import add_statistics
 from tpujob_trainer.workers.results import UnitResult
+
+_TITLES = {"extract": "Activations", "score": "Losses", "embed": "Embeddings", "generate": "Completions"}
 
 INDEX, STATISTICS, CARD = "index.parquet", "statistics.json", "README.md"
 
@@ -62,21 +65,18 @@ def card(described: Mapping[str, Any], results: Sequence[UnitResult], found: Map
         for name, of in found["columns"].items()
     )
     facts = "\n".join(f"- {key}: `{json.dumps(value)}`" for key, value in described.items())
-    dtype = described.get("spec.trainer.extract.dtype")
+    block = f"spec.trainer.{described.get(description.TASK, description.EXTRACT)}"
+    dtype = described.get(f"{block}.dtype")
     note = {
         "bfloat16": "Values are the 16 bits of a bfloat16 each, as uint16: `array.view(ml_dtypes.bfloat16)`.\n\n",
         "int8": "A value is the int8 times the number in the column of the same name with `_scale`.\n\n",
     }.get(str(dtype), "")
-    return f"""---
-configs:
-- config_name: default
-  data_files:
-  - split: train
-    path:
-{listed}
----
-
-# Activations
+    front = f"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path:\n{listed}\n---\n\n"
+    if described.get(f"{block}.format") == "safetensors":
+        front = ""
+        note = "" if dtype == "bfloat16" else note
+        note += "Open a file with `safetensors.numpy.load_file`; `length` says how many tokens each row has.\n\n"
+    return f"""{front}# {_TITLES[block.rpartition(".")[2]]}
 
 {found["rows"]:,} rows, {found["tokens"]:,} tokens, {found["files"]:,} files, {found["bytes"] / 1e9:.3f} GB.
 

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from tpujob_trainer.workers.results import UnitResult
+from tpujob_trainer.extract.chip_time import Finished, chip_time
 
 WINDOW_SECONDS = 300.0
 """The rate is that of the last five minutes, or of the whole if it is younger."""
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A unit's result, and when storage got it."""
-
-    result: UnitResult
-    time: float
 
 
 def summary(
@@ -36,7 +27,7 @@ def summary(
         failures: contents of the failures.
     """
     units = int(described["units"])
-    rate = rows_per_second(finished)
+    rate, tokens = rows_per_second(finished), _rate(finished, lambda result: result.tokens)
     claimed = min(len(claims), units - len(finished))
     skipped: collections.Counter[str] = collections.Counter()
     for each in finished:
@@ -53,7 +44,9 @@ def summary(
         "tokens": sum(each.result.tokens for each in finished),
         "bytes": sum(each.result.num_bytes for each in finished),
         "rows_per_second": None if rate is None else round(rate, 3),
+        "tokens_per_second": None if tokens is None else round(tokens, 1),
         "seconds_left": seconds_left(units, finished),
+        **chip_time(units, finished),
         "taken_over": sum(each.result.taken_over_from is not None for each in finished),
         "not_finite": sum(int(sums[5]) for each in finished for sums in each.result.statistics.values()),
         "workers": _workers(finished, claims),

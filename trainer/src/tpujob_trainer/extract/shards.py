@@ -1,8 +1,9 @@
-"""A unit's rows as files: Parquet or Arrow IPC, of a set size."""
+"""A unit's rows as files: Parquet, Arrow IPC or safetensors, of a set size."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tpujob_trainer.extract.batches import shard_rows
-from tpujob_trainer.extract.config import Compression, FileFormat
-from tpujob_trainer.workers.engine import PackedFile
+from tpujob_trainer.workers.config import Compression, FileFormat
+from tpujob_trainer.workers.work import PackedFile
 
-SUFFIXES: dict[FileFormat, str] = {"parquet": ".parquet", "arrow": ".arrow"}
+SUFFIXES: dict[FileFormat, str] = {"parquet": ".parquet", "arrow": ".arrow", "safetensors": ".safetensors"}
+_DTYPES = {
+    "int8": "I8", "int32": "I32", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32",
+}  # fmt: skip
+"""As safetensors calls them (huggingface/safetensors:safetensors/src/tensor.rs)."""
 ROW_GROUP_BYTES = 64 << 20
 """Of values in a row group of parquet or a record batch of Arrow: what a reader holds at a time."""
 
@@ -34,17 +39,23 @@ class UnitTable:
     """int32, all tokens one after the other."""
     lengths: np.ndarray
     """int64 [rows], tokens of each."""
-    columns: Mapping[str, np.ndarray]
-    """For each column `[vectors, D]`; for scales `[vectors]`."""
-    is_per_token: bool
-    """Whether each token has a vector, or each row."""
+    columns: Mapping[str, Any]
+    """Each `[vectors, D]`, for scales and numbers `[vectors]`; or an Arrow array of `[rows]`."""
+    per_token: frozenset[str]
+    """Columns in which each token has a vector; in the others each row has one."""
 
     @property
     def row_bytes(self) -> np.ndarray:
         """int64 [rows], values and tokens."""
-        vector = sum(values.nbytes // max(1, len(values)) for values in self.columns.values())
-        vectors = self.lengths if self.is_per_token else np.ones_like(self.lengths)
-        return self.lengths * self.tokens.itemsize + vectors * vector
+        made = self.lengths * self.tokens.itemsize
+        for column, values in self.columns.items():
+            vectors = self.lengths if self.has_tokens(column) else 1
+            made = made + vectors * -(-values.nbytes // max(1, len(values)))
+        return np.asarray(made, dtype=np.int64)
+
+    def has_tokens(self, column: str) -> bool:
+        """Whether the column, or the one whose scales it has, has a vector for each token."""
+        return column in self.per_token or any(column == scales_of(each) for each in self.per_token)
 
     def checksum(self) -> str:
         """32 hexadecimal digits of all that is in the rows."""
@@ -53,7 +64,7 @@ class UnitTable:
             digest.update(np.ascontiguousarray(array).view(np.uint8))
         for name, values in sorted(self.columns.items()):
             digest.update(name.encode())
-            digest.update(np.ascontiguousarray(values).view(np.uint8))
+            digest.update(_content(values))
         return digest.hexdigest()
 
 
@@ -70,6 +81,10 @@ def write_shards(
     made = []
     for number, rows in enumerate(shard_rows(table.row_bytes, shard_bytes)):
         path = folder / f"{name}-{number}{SUFFIXES[file_format]}"
+        if file_format == "safetensors":
+            _write_safetensors(table, rows, path)
+            made.append(PackedFile(path, rows.stop - rows.start))
+            continue
         arrow = to_arrow(table, rows)
         largest = max(1, int(table.row_bytes[rows].max()))
         group = max(1, ROW_GROUP_BYTES // largest)
@@ -94,12 +109,28 @@ def to_arrow(table: UnitTable, rows: slice) -> Any:
         "tokens": pa.ListArray.from_arrays(offsets, pa.array(table.tokens[first:end])),
     }
     fields = [pa.field(column, array.type) for column, array in arrays.items()]
-    vectors = slice(first, end) if table.is_per_token else rows
     for column, values in table.columns.items():
-        array = _vectors(values[vectors])
-        arrays[column] = pa.ListArray.from_arrays(offsets, array) if table.is_per_token else array
+        if isinstance(values, pa.Array):
+            arrays[column] = values.slice(rows.start, count)
+            fields.append(pa.field(column, values.type))
+            continue
+        has_tokens = table.has_tokens(column)
+        array = _vectors(values[first:end] if has_tokens else values[rows])
+        arrays[column] = pa.ListArray.from_arrays(offsets, array) if has_tokens else array
         fields.append(pa.field(column, arrays[column].type, metadata={"dtype": values.dtype.name}))
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def scales_of(column: str) -> str:
+    """The column with the scales of another one."""
+    return f"{column}_scale"
+
+
+def _content(values: Any) -> Any:
+    """As bytes."""
+    if isinstance(values, pa.Array):
+        return json.dumps(values.to_pylist()).encode()
+    return np.ascontiguousarray(values).view(np.uint8)
 
 
 def _vectors(values: np.ndarray) -> Any:
@@ -134,6 +165,29 @@ def _write_arrow(table: Any, path: Path, compression: Compression, group: int) -
     with pa.ipc.new_file(str(path), table.schema, options=options) as writer:
         for batch in table.to_batches(max_chunksize=group):
             writer.write_batch(batch)
+
+
+def _write_safetensors(table: UnitTable, rows: slice, path: Path) -> None:
+    """`sample`, `row`, `length` `[rows]`, `tokens` `[tokens]`, and each column `[vectors, D]`, its type as it is."""
+    ends = np.concatenate([[0], np.cumsum(table.lengths)])
+    tokens = slice(ends[rows.start], ends[rows.stop])
+    tensors = {
+        "sample": table.samples[rows],
+        "length": table.lengths[rows],
+        "row": table.rows[rows],
+        "tokens": table.tokens[tokens],
+        **{name: values[tokens if table.has_tokens(name) else rows] for name, values in table.columns.items()},
+    }
+    header, end = {}, 0
+    for name, array in tensors.items():
+        first, end = end, end + array.nbytes
+        header[name] = {"dtype": _DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [first, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in tensors.values():
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
 
 def _value_type(kind: Any) -> Any:

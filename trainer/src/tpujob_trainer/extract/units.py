@@ -9,7 +9,6 @@ import numpy as np
 from tpujob_trainer.data.formats import format_named
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.extract.config import FIELD
 
 BYTES_PER_ROW = 4096
 """Taken for a row of files whose rows are not counted before they are read."""
@@ -17,8 +16,8 @@ UNCOUNTED = 1 << 32
 """Sample numbers of a unit in such files."""
 
 
-def cut(manifest: Manifest, rows_per_unit: int, rows: int | None) -> Manifest:
-    """The same files with units of at most so many rows, and no more than `rows` in all.
+def cut(manifest: Manifest, rows_per_unit: int, rows: int | None, *, field: str) -> Manifest:
+    """The same files with units of at most so many rows, and no more than `rows` in all; `field` is for messages.
 
     Raises:
         ConfigurationError: there is a number of rows to take, and rows are not counted before they are read.
@@ -27,7 +26,7 @@ def cut(manifest: Manifest, rows_per_unit: int, rows: int | None) -> Manifest:
         if rows is not None:
             uncounted = {source.format for source in manifest.sources if format_named(source.format).elements != "rows"}
             raise ConfigurationError(
-                f"{FIELD}.rows: {rows}, but the rows of {', '.join(sorted(uncounted))} files are not counted before "
+                f"{field}.rows: {rows}, but the rows of {', '.join(sorted(uncounted))} files are not counted before "
                 "they are read; leave the key out, or give parquet or array records"
             )
         return manifest

@@ -15,8 +15,6 @@ from tpujob_trainer.extract.config import Positions, ValueType
 Kept = dict[str, jax.Array]
 """`values`, and for int8 `scales`; `sums`: float32 [6], as in `STATISTICS`."""
 
-STATISTICS = ("count", "sum", "sum_of_squares", "minimum", "maximum", "not_finite")
-
 
 def keep(x: jax.Array, lengths: jax.Array, *, positions: Positions, dtype: ValueType) -> Kept:
     """What is kept of the values `x` `[B, S, D]` of rows with so many tokens, int32 `[B]`; 0 for a row of padding.
@@ -24,15 +22,25 @@ def keep(x: jax.Array, lengths: jax.Array, *, positions: Positions, dtype: Value
     Returns:
         values `[B, S, D]`, or `[B, D]` for one vector a row; scales without the last dimension.
     """
-    is_token = jnp.arange(x.shape[1]) < lengths[:, None]
+    counted = jnp.arange(x.shape[1]) < lengths[:, None] if positions == "all" else lengths > 0
+    return typed_with_sums(at_positions(x, lengths, positions), counted, dtype)
+
+
+def at_positions(x: jax.Array, lengths: jax.Array, positions: Positions) -> jax.Array:
+    """`x` `[B, S, D]` as it is, or `[B, D]`: its values at the last token of each row, or their mean."""
+    if positions == "all":
+        return x
     if positions == "last":
-        x = jnp.take_along_axis(x, jnp.maximum(lengths - 1, 0)[:, None, None], axis=1)[:, 0]
-    elif positions == "mean":
-        total = jnp.sum(x.astype(jnp.float32) * is_token[..., None], axis=1)
-        x = total / jnp.maximum(lengths, 1)[:, None]
-    counted = is_token if positions == "all" else lengths > 0
+        return jnp.take_along_axis(x, jnp.maximum(lengths - 1, 0)[:, None, None], axis=1)[:, 0]
+    is_token = jnp.arange(x.shape[1]) < lengths[:, None]
+    total = jnp.sum(x.astype(jnp.float32) * is_token[..., None], axis=1)
+    return total / jnp.maximum(lengths, 1)[:, None]
+
+
+def typed_with_sums(x: jax.Array, counted: jax.Array, dtype: ValueType) -> Kept:
+    """The values of `x` `[..., D]` in a type, and their sums over the vectors that count, bool `[...]`."""
     kept = _typed(x, dtype)
-    return kept | {"sums": _sums(_restored(kept), counted)}
+    return kept | {"sums": sums_of(_restored(kept), counted)}
 
 
 def _typed(x: jax.Array, dtype: ValueType) -> Kept:
@@ -50,7 +58,8 @@ def _restored(kept: Kept) -> jax.Array:
     return wide * kept["scales"][..., None] if "scales" in kept else wide
 
 
-def _sums(x: jax.Array, counted: jax.Array) -> jax.Array:
+def sums_of(x: jax.Array, counted: jax.Array) -> jax.Array:
+    """`STATISTICS` of the values `x` `[..., D]` of the vectors that count, bool `[...]`: float32 [6]."""
     is_counted = jnp.broadcast_to(counted[..., None], x.shape)
     is_finite = jnp.isfinite(x) & is_counted
     finite = jnp.where(is_finite, x, 0)

@@ -11,13 +11,13 @@ import base64
 import json
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tpujob_trainer.storage import Bucket
-from tpujob_trainer.workers import results
+from tpujob_trainer.workers import failures, results
 from tpujob_trainer.workers.claims import FOLDER as CLAIMS
 from tpujob_trainer.workers.claims import Sightings
 
@@ -39,6 +39,8 @@ class Listing:
     """bool [units]"""
     claimed: int
     """Units that somebody had claimed."""
+    failures: Mapping[str, int] = field(default_factory=dict)
+    """How often a unit was not finished, by cause."""
 
 
 class Board:
@@ -100,7 +102,8 @@ class Board:
         self.listings += 1
         done = np.zeros(self._units, dtype=bool)
         done[results.units_in(self._objects.names(results.FOLDER))] = True
-        made = Listing(done, len(self._objects.names(CLAIMS)))
+        failed = failures.counts(self._objects.names(failures.FOLDER))
+        made = Listing(done, len(self._objects.names(CLAIMS)), failed)
         if announced is not None:
             self._generation = self._objects.replace(NAME, self._content(made), version=announced)
             if self._generation is not None:
@@ -113,7 +116,7 @@ class Board:
         text: dict[str, object] = {"by": self._worker, "number": self._announced, "units": self._units}
         if listing is not None:
             done = base64.b64encode(np.packbits(listing.done).tobytes()).decode()
-            text |= {"done": done, "claimed": listing.claimed}
+            text |= {"done": done, "claimed": listing.claimed, "failures": dict(listing.failures)}
         return json.dumps(text).encode()
 
     def _parsed(self, content: bytes) -> Listing | None:
@@ -121,4 +124,5 @@ class Board:
         if "done" not in values:
             return None
         bits = np.frombuffer(base64.b64decode(values["done"]), dtype=np.uint8)
-        return Listing(np.unpackbits(bits, count=self._units).astype(bool), int(values["claimed"]))
+        done = np.unpackbits(bits, count=self._units).astype(bool)
+        return Listing(done, int(values["claimed"]), values.get("failures", {}))

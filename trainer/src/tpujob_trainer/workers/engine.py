@@ -1,8 +1,9 @@
-"""The loop of a worker: claim, read ahead, compute, pack and upload at the same time, mark as done.
+"""The loop of a worker: claim and read ahead, compute, finish.
 
 - One thread claims and reads the next unit while the caller's thread computes; others pack and upload.
-- What a worker has begun is bounded: one unit read ahead, one computed, a few on their way.
+- What a worker has in flight is bounded: one unit read ahead, one computed, a few on their way.
 - A worker ends when every unit of the list is done, whoever has done it.
+- The first failure ends the loop: what is uploaded goes on to its end, everything else is released.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+from dataclasses import dataclass
+from typing import Any
 
 from tpujob_trainer.storage import Bucket
-from tpujob_trainer.workers import choice, failures, results
-from tpujob_trainer.workers.board import Board
+from tpujob_trainer.workers import failures, results
+from tpujob_trainer.workers.board import Board, Listing
 from tpujob_trainer.workers.choice import DONE, FREE, TAKEN
 from tpujob_trainer.workers.claims import Claims, Held
-from tpujob_trainer.workers.results import UnitResult
+from tpujob_trainer.workers.finishing import Finisher, Tally
+from tpujob_trainer.workers.memory import Trimming
+from tpujob_trainer.workers.states import UnitStates
 from tpujob_trainer.workers.uploads import Scratch, Uploads
+from tpujob_trainer.workers.work import Work
 
 logger = logging.getLogger(__name__)
 
-ON_THEIR_WAY = 3
+FINISHING = 3
 """Units that are packed and uploaded at a time."""
 BOARD_SECONDS = 10.0
 """Between two looks at the board."""
@@ -37,55 +38,17 @@ IDLE_SECONDS = 1.0
 """Between two looks at the units of others, when none is free."""
 LOOKED_AT = 16
 """Claimed units that are looked at each time."""
-TELL_SECONDS = 30.0
+LOG_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class PackedFile:
-    """A file in the scratch folder."""
+class Claimed:
+    """A unit of this worker, and its input."""
 
-    path: Path
-    rows: int
-
-
-@dataclass(frozen=True)
-class Packed:
-    """A unit in files, and what its result says about it."""
-
-    files: list[PackedFile]
-    tokens: int
-    skipped: dict[str, int]
-    checksum: str
-    statistics: dict[str, Any] = field(default_factory=dict)
-
-
-class Work[Read, Computed](Protocol):
-    """What is done with a unit. A repetition gives the same result."""
-
-    def read(self, unit: int) -> Read:
-        """The unit's input, on a thread of its own."""
-
-    def compute(self, read: Read) -> Computed:
-        """What the devices make of it, on the thread that called `Engine.run`."""
-
-    def size(self, computed: Computed) -> int:
-        """About the bytes of its files."""
-
-    def pack(self, computed: Computed, folder: Path, name: str) -> Packed:
-        """Its files, written into a folder under names that begin with `name`; on a thread of its own."""
-
-
-@dataclass
-class Tally:
-    """What this worker has done since it started."""
-
-    units: int = 0
-    rows: int = 0
-    tokens: int = 0
-    bytes: int = 0
-    taken_over: int = 0
-    lost: int = 0
-    """Units that another worker finished first."""
+    held: Held
+    read: Any
+    since: float
+    """When it was claimed, by `time.monotonic`."""
 
 
 class Engine:
@@ -101,185 +64,187 @@ class Engine:
         *,
         worker: str,
         units: int,
+        chips: int | None = None,
+        chip_kind: str | None = None,
         stop_requested: Callable[[], bool],
-        on_progress: Callable[[Tally, np.ndarray], None] = lambda tally, states: None,
-        chance: random.Random | None = None,
+        on_progress: Callable[[Tally, UnitStates, Listing | None], None] = lambda tally, states, listing: None,
+        on_idle: Callable[[], None] = lambda: None,
     ) -> None:
-        """Nothing is claimed yet; `on_progress` gets what was done here, and the states of all units."""
+        """Nothing is claimed yet.
+
+        Args:
+            objects: of the output directory.
+            claims: of this worker.
+            board: of finished units.
+            uploads: into the output directory.
+            scratch: for files on their way.
+            worker: who this is.
+            units: length of the list.
+            chips: that this worker has.
+            chip_kind: what they are.
+            stop_requested: whether to stop; what is computed then is finished first.
+            on_progress: is given what was done here, what is known of all units, and the latest listing, before each
+                claim and at the end.
+            on_idle: is called while this worker holds nothing and waits for the units of others.
+        """
         self._objects, self._claims, self._board = objects, claims, board
-        self._uploads, self._scratch = uploads, scratch
+        self._finisher = Finisher(objects, uploads, scratch, worker=worker, chips=chips, chip_kind=chip_kind)
         self._worker = worker
-        self._stop_requested = stop_requested
-        self._on_progress = on_progress
-        self._chance = chance or random.Random(worker)  # noqa: S311 - spreads the workers out
-        self._lock = threading.Lock()
+        self._stop_requested, self._on_progress, self._on_idle = stop_requested, on_progress, on_idle
+        self._trimming = Trimming()
+        self._chance = random.Random(worker)  # noqa: S311 - spreads the workers out
         self._failed = threading.Event()
-        self._after: int | None = None
-        self._told = 0.0
-        self.states = np.full(units, FREE, dtype=np.uint8)
-        self.tally = Tally()
+        self._failing = threading.Lock()
+        self._last: int | None = None
+        self._logged = 0.0
+        self.states = UnitStates(units)
+        self.tally = self._finisher.tally
 
     def run(self, work: Work[Any, Any]) -> bool:
         """Works until every unit is done, or until it is asked to stop; whether every unit is done.
 
         Raises:
-            TrainerError, OSError: what kept a unit from being finished; what was begun is released.
+            TrainerError, OSError: what kept a unit from being finished.
         """
-        self._merge(self._board.first().done)
-        slots = threading.BoundedSemaphore(ON_THEIR_WAY)
-        with ThreadPoolExecutor(1, "read") as reader, ThreadPoolExecutor(ON_THEIR_WAY, "pack") as packers:
-            try:
-                sent: list[Future[None]] = []
-                ahead = reader.submit(self._next, work)
-                while (claimed := ahead.result()) is not None:
-                    held, read, since = claimed
-                    if self._stop_requested() or held.is_lost:
-                        self._claims.release(held)
-                        ahead = reader.submit(self._next, work)
-                        continue
-                    ahead = reader.submit(self._next, work)
-                    computed = self._guarded(held, lambda read=read: work.compute(read))  # type: ignore[misc]
-                    slots.acquire()
-                    sent = [future for future in sent if not _raise_if_failed(future)]
-                    sent.append(packers.submit(self._finish, work, held, computed, since, slots))
-                for future in sent:
-                    future.result()
-            finally:
-                self._failed.set()
-                self._claims.close()
-        self._tell(force=True)
-        return bool((self.states == DONE).all())
+        self.states.set_done(self._board.first().done)
+        try:
+            with ThreadPoolExecutor(1, "read") as reader, ThreadPoolExecutor(FINISHING, "finish") as finishers:
+                self._loop(work, reader, finishers)
+        finally:
+            # After the threads have ended, so that nothing is claimed behind its back.
+            self._claims.close()
+        self._on_progress(self.tally, self.states, self._board.latest)
+        self._log()
+        return self.states.num_done == len(self.states)
 
-    def _next(self, work: Work[Any, Any]) -> tuple[Held, Any, float] | None:
+    def _loop(self, work: Work[Any, Any], reader: ThreadPoolExecutor, finishers: ThreadPoolExecutor) -> None:
+        room = threading.BoundedSemaphore(FINISHING)
+        sent: list[Future[None]] = []
+        try:
+            ahead = reader.submit(self._next, work)
+            while (claimed := ahead.result()) is not None:
+                ahead = reader.submit(self._next, work)
+                if self._stop_requested() or claimed.held.is_lost:
+                    self._release(claimed.held)
+                    continue
+                computed = self._compute(work, claimed)
+                room.acquire()
+                sent = [future for future in sent if not _has_ended(future)]
+                sent.append(finishers.submit(self._finish, work, claimed, computed, room))
+            for future in sent:
+                future.result()
+        except BaseException:
+            self._failed.set()
+            raise
+
+    def _next(self, work: Work[Any, Any]) -> Claimed | None:
         """A unit and its input; None when there is nothing left to do here."""
         held = self._claim()
         if held is None:
             return None
         since = time.monotonic()
-        return held, self._guarded(held, lambda: work.read(held.unit)), since
+        try:
+            return Claimed(held, work.read(held.unit), since)
+        except BaseException as error:
+            self._fail(held, error)
+            raise
+
+    def _compute(self, work: Work[Any, Any], claimed: Claimed) -> Any:
+        try:
+            return work.compute(claimed.read)
+        except BaseException as error:
+            self._fail(claimed.held, error)
+            raise
+
+    def _finish(self, work: Work[Any, Any], claimed: Claimed, computed: Any, room: threading.BoundedSemaphore) -> None:
+        held = claimed.held
+        try:
+            if not self._failed.is_set() and self._finisher.finish(work, held, computed, claimed.since):
+                self.states.set(held.unit, DONE)
+            self._claims.release(held)
+        except BaseException as error:
+            self._fail(held, error)
+            raise
+        finally:
+            room.release()
 
     def _claim(self) -> Held | None:
+        """The lease of some unit, waited for while others hold all that is left; None when there is nothing to do."""
         while not (self._stop_requested() or self._failed.is_set()):
-            listing = self._board.look(at_most_every_seconds=BOARD_SECONDS)
-            if listing is not None:
-                self._merge(listing.done)
-            self._tell()
-            with self._lock:
-                unit = choice.next_unit(self.states, self._after, self._chance.random)
+            self._look_around()
+            unit = self.states.next_free(self._last, self._chance.random)
             if unit is not None:
-                self._after = unit
+                self._last = unit
                 if (held := self._take(unit, is_known=False)) is not None:
                     return held
                 continue
-            taken = np.flatnonzero(self.states == TAKEN).tolist()
+            taken = self.states.taken()
             if not taken:
                 return None
-            for unit in self._chance.sample(taken, min(LOOKED_AT, len(taken))):
-                if not self._is_mine(unit) and (held := self._take(unit, is_known=True)) is not None:
-                    return held
+            if (held := self._take_one_of(taken)) is not None:
+                return held
+            if not self._claims.held():
+                self._on_idle()
             self._failed.wait(IDLE_SECONDS)
+        return None
+
+    def _look_around(self) -> None:
+        self._trimming()
+        listing = self._board.look(at_most_every_seconds=BOARD_SECONDS)
+        if listing is not None:
+            self.states.set_done(listing.done)
+        self._on_progress(self.tally, self.states, listing)
+        if time.monotonic() - self._logged > LOG_SECONDS:
+            self._log()
+
+    def _take_one_of(self, taken: list[int]) -> Held | None:
+        """The lease of a unit that somebody else had: it was finished or given up, or has lapsed."""
+        mine = {held.unit for held in self._claims.held() if not held.is_lost}
+        for unit in self._chance.sample(taken, min(LOOKED_AT, len(taken))):
+            if unit not in mine and (held := self._take(unit, is_known=True)) is not None:
+                return held
         return None
 
     def _take(self, unit: int, *, is_known: bool) -> Held | None:
         held = self._claims.take(unit, is_known=is_known)
+        self.states.set(unit, TAKEN)
         if held is None:
-            self._set(unit, TAKEN)
             return None
         # After the claim, and not before: whoever finishes a unit marks it first, and gives up its claim then.
         if results.is_done(self._objects, unit):
             self._claims.release(held)
-            self._set(unit, DONE)
+            self.states.set(unit, DONE)
             return None
-        self._set(unit, TAKEN)
         return held
 
-    def _is_mine(self, unit: int) -> bool:
-        return any(held.unit == unit and not held.is_lost for held in self._claims.held())
-
-    def _finish(
-        self, work: Work[Any, Any], held: Held, computed: Any, since: float, slots: threading.BoundedSemaphore
-    ) -> None:
-        try:
-            self._guarded(held, lambda: self._pack_and_upload(work, held, computed, since))
-        finally:
-            slots.release()
-
-    def _pack_and_upload(self, work: Work[Any, Any], held: Held, computed: Any, since: float) -> None:
-        if held.is_lost or self._failed.is_set():
-            self._give_up(held)
-            return
-        with self._scratch.room(work.size(computed)):
-            packed = work.pack(computed, self._scratch.folder, held.token)
-            files = tuple(
-                self._uploads.upload(held, number, file.path, file.rows) for number, file in enumerate(packed.files)
-            )
-        result = UnitResult(
-            unit=held.unit,
-            rows=sum(file.rows for file in files),
-            skipped=packed.skipped,
-            tokens=packed.tokens,
-            files=files,
-            checksum=packed.checksum,
-            statistics=packed.statistics,
-            worker=self._worker,
-            token=held.token,
-            seconds=round(time.monotonic() - since, 3),
-            taken_over_from=held.taken_over_from,
-        )
-        if not results.mark_done(self._objects, result):
-            self._uploads.remove(files)
-            self._give_up(held)
-            self._set(held.unit, DONE)
-            return
+    def _release(self, held: Held) -> None:
+        """A unit that was read, and is not computed: this worker is to stop, or another one has it."""
         self._claims.release(held)
-        self._set(held.unit, DONE)
-        with self._lock:
-            self.tally.units += 1
-            self.tally.rows += result.rows
-            self.tally.tokens += result.tokens
-            self.tally.bytes += result.num_bytes
-            self.tally.taken_over += held.taken_over_from is not None
+        if held.is_lost:
+            self.tally.add_lost()
+        else:
+            self.states.set(held.unit, FREE)
 
-    def _give_up(self, held: Held) -> None:
+    def _fail(self, held: Held, error: BaseException) -> None:
+        """Writes the first failure down, and ends the loop."""
+        with self._failing:
+            is_first = not self._failed.is_set()
+            self._failed.set()
+        if is_first:
+            failures.record(self._objects, self._worker, held.unit, error)
         self._claims.release(held)
-        with self._lock:
-            self.tally.lost += 1
 
-    def _guarded[T](self, held: Held, do: Callable[[], T]) -> T:
-        """Runs a part of the work; a failure is written down, and ends the loop."""
-        try:
-            return do()
-        except BaseException as error:
-            with self._lock:
-                is_first = not self._failed.is_set()
-                self._failed.set()
-            if is_first:
-                failures.record(self._objects, self._worker, held.unit, error)
-            self._claims.release(held)
-            raise
-
-    def _merge(self, done: np.ndarray) -> None:
-        with self._lock:
-            self.states[done] = DONE
-
-    def _set(self, unit: int, state: int) -> None:
-        with self._lock:
-            if self.states[unit] != DONE:
-                self.states[unit] = state
-
-    def _tell(self, *, force: bool = False) -> None:
-        self._on_progress(self.tally, self.states)
-        if force or time.monotonic() - self._told > TELL_SECONDS:
-            self._told = time.monotonic()
-            tally = self.tally
-            logger.info(
-                "Units: done=%d of %d, here=%d rows=%d tokens=%d bytes=%d taken_over=%d lost=%d",
-                int((self.states == DONE).sum()), len(self.states), tally.units, tally.rows, tally.tokens, tally.bytes,
-                tally.taken_over, tally.lost,
-            )  # fmt: skip
+    def _log(self) -> None:
+        self._logged = time.monotonic()
+        tally = self.tally
+        logger.info(
+            "Units: done=%d of %d, here=%d rows=%d tokens=%d bytes=%d taken_over=%d lost=%d",
+            self.states.num_done, len(self.states), tally.units, tally.rows, tally.tokens, tally.bytes,
+            tally.taken_over, tally.lost,
+        )  # fmt: skip
 
 
-def _raise_if_failed(future: Future[None]) -> bool:
+def _has_ended(future: Future[None]) -> bool:
     """Whether it has ended; raises what it raised."""
     if not future.done():
         return False

@@ -1,11 +1,16 @@
-"""Why units did not finish: one small object for each time, `failures/<worker>-<number>.json`."""
+"""Why units did not finish: one small object for each time, `failures/<cause>/<worker>-<number>.json`.
+
+The cause is in the name, so that a listing is enough to count by it.
+"""
 
 from __future__ import annotations
 
+import collections
 import errno
 import itertools
 import json
 import logging
+from collections.abc import Iterable
 
 from tpujob_trainer import errors
 from tpujob_trainer.storage import Bucket
@@ -20,11 +25,19 @@ _NUMBERS = itertools.count()
 
 def record(objects: Bucket, worker: str, unit: int | None, error: BaseException) -> None:
     """Leaves word of a failure, as far as storage answers."""
-    text = {"worker": worker, "unit": unit, "cause": cause_of(error), "message": storage_errors.brief(error)}
+    cause = cause_of(error)
+    text = {"worker": worker, "unit": unit, "cause": cause, "message": storage_errors.brief(error)}
+    name = f"{FOLDER}{cause.replace(' ', '-')}/{worker}-{next(_NUMBERS)}.json"
     try:
-        objects.create(f"{FOLDER}{worker}-{next(_NUMBERS)}.json", json.dumps(text).encode())
+        objects.create(name, json.dumps(text).encode())
     except OSError as failed:
         logger.warning("Cannot write down a failure: %s", storage_errors.brief(failed))
+
+
+def counts(names: Iterable[str]) -> dict[str, int]:
+    """How often each cause occurs in a listing of failures; those of an earlier layout do not say theirs."""
+    parts = (name.removeprefix(FOLDER).split("/") for name in names)
+    return dict(collections.Counter(part[0].replace("-", " ") if len(part) > 1 else "unknown" for part in parts))
 
 
 def cause_of(error: BaseException) -> str:

@@ -13,6 +13,9 @@ import fsspec.core
 from tpujob_trainer.data.sources.retrying import Retrying
 
 RETRYING = Retrying()
+LOCK = ".__lock"
+"""Ends the names of files that TensorStore has beside an object in a directory, while it writes
+(google/tensorstore:tensorstore/kvstore/file)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Directory:
         self._filesystem.invalidate_cache()
         find = functools.partial(self._filesystem.find, f"{self._root}/{folder}", detail=True)
         found: dict[str, dict[str, Any]] = RETRYING(folder, find)
-        return sorted((self._listed(info) for info in found.values()), key=lambda file: file.name)
+        listed = (self._listed(info) for path, info in found.items() if not path.endswith(LOCK))
+        return sorted(listed, key=lambda file: file.name)
 
     def read(self, name: str) -> bytes:
         """The content of a file.

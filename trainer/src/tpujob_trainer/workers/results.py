@@ -52,6 +52,10 @@ class UnitResult:
     """From claiming to this, as the worker counts them."""
     taken_over_from: str | None = None
     """The worker whose lease of the unit had lapsed before."""
+    chips: int | None = None
+    """Of the worker; CPU devices where it has no TPU. None in files of earlier releases, as `chip_kind`."""
+    chip_kind: str | None = None
+    """As JAX calls it."""
 
     @property
     def num_bytes(self) -> int:

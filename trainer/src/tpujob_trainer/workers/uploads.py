@@ -26,7 +26,6 @@ from tpujob_trainer.workers.claims import Held, unit_name
 from tpujob_trainer.workers.failures import ScratchFullError
 from tpujob_trainer.workers.results import OUTPUTS, OutputFile
 
-FIELD = "spec.trainer.extract.scratch"
 CHUNK_BYTES = 8 << 20
 LIMIT_SECONDS = 900.0
 """For one file, with all repetitions."""
@@ -36,12 +35,13 @@ _PREFIX = "tpujob-worker-"
 class Scratch:
     """A folder of this process for files on their way, of at most so many bytes; freed after each upload."""
 
-    def __init__(self, parent: str | None, limit_bytes: int) -> None:
+    def __init__(self, parent: str | None, limit_bytes: int, *, field: str) -> None:
         """Removes what dead workers of this machine left in the same place.
 
         Args:
             parent: where; None: the system's folder for temporary files.
             limit_bytes: most bytes at a time, but for a single unit that needs more.
+            field: where the user wrote `parent`, for messages.
 
         Raises:
             ScratchFullError: the disk has less than `limit_bytes` to give.
@@ -52,7 +52,7 @@ class Scratch:
         free = shutil.disk_usage(where).free
         if free < limit_bytes:
             raise ScratchFullError(
-                f"{FIELD}: {where} has {free / 1e9:.2f} GB free, and scratchBytes asks for {limit_bytes / 1e9:.2f} GB; "
+                f"{field}: {where} has {free / 1e9:.2f} GB free, and scratchBytes asks for {limit_bytes / 1e9:.2f} GB; "
                 "free some, name another folder, or lower scratchBytes"
             )
         self.folder = where / f"{_PREFIX}{os.getpid()}"
@@ -60,16 +60,13 @@ class Scratch:
         self.most_bytes = 0
         """That were in use at once."""
         self._limit_bytes = limit_bytes
+        self._field = field
         self._used = 0
         self._changed = threading.Condition()
 
     @contextmanager
     def room(self, num_bytes: int) -> Iterator[None]:
-        """Around the life of a unit's files; waits until there is room for them.
-
-        Raises:
-            ScratchFullError: the disk is full in spite of the limit.
-        """
+        """Around the life of a unit's files; waits until there is room for them."""
         with self._changed:
             while self._used and self._used + num_bytes > self._limit_bytes:
                 self._changed.wait()
@@ -77,17 +74,28 @@ class Scratch:
             self.most_bytes = max(self.most_bytes, self._used)
         try:
             yield
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise ScratchFullError(
-                    f"{FIELD}: {self.folder.parent} is full ({error.strerror}) with {self._used / 1e9:.2f} GB of this "
-                    "worker; give it more room, or lower scratchBytes; finished units are kept"
-                ) from error
-            raise
         finally:
             with self._changed:
                 self._used -= num_bytes
                 self._changed.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around what writes into the folder, and nowhere else.
+
+        Raises:
+            ScratchFullError: the disk is full in spite of the limit.
+        """
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise ScratchFullError(
+                    f"{self._field}: {self.folder.parent} is full ({os.strerror(error.errno)}) with "
+                    f"{self._used / 1e9:.2f} GB of this worker; give it more room, or lower scratchBytes; finished "
+                    "units are kept"
+                ) from error
+            raise
 
     def close(self) -> None:
         """Removes the folder."""
