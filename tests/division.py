@@ -11,16 +11,16 @@ from xdist.scheduler import LoadScopeScheduling
 ROOT = Path(__file__).parents[1]
 CONTROL_PLANE = "control_plane"
 """A name that stands in the files whose tests use it; they are one group, so that it is started once."""
-SCENES = "tests/e2e/"
+E2E = "tests/e2e/"
 """Each of them is for itself, but for those that tell of one job."""
-STORIES = ("tests/e2e/test_quickstart.py", "tests/e2e/test_training.py")
+SCENARIOS = ("tests/e2e/test_quickstart.py", "tests/e2e/test_training.py")
 
 
 def group(test: str) -> str:
     """What a test belongs to, by its id: the control plane, its file, or nothing but itself."""
     file, _, _ = test.partition("::")
-    if file.startswith(SCENES):
-        return file if file in STORIES else test
+    if file.startswith(E2E):
+        return file if file in SCENARIOS else test
     return CONTROL_PLANE if _uses_control_plane(file) else file
 
 

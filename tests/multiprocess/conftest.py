@@ -41,7 +41,7 @@ def trainer_block(corpus):
             "batchSize": BATCH_SIZE,
             "checkpoint": {"everySteps": every_steps, "keep": 50},
             "logEverySteps": 1,
-            "heartbeatSeconds": 10,
+            "heartbeatSeconds": 30,
             "watchdog": {"stepSeconds": 120},  # a run that hangs says where, before the test gives up on it
             **more,
         }

@@ -27,8 +27,8 @@ from tpujob_trainer.exit import process_exit
 
 logger = logging.getLogger(__name__)
 
-HEARTBEAT_SECONDS = 10
-GATE_SECONDS = 300
+HEARTBEAT_SECONDS = 30
+GATE_SECONDS = 600
 
 
 def refuse(name):
@@ -103,7 +103,7 @@ def main(stop: process_exit.StopRequest) -> int:
         if step % config["save_every"] == 0:
             checkpoints.save(step, tree, wait_seconds=config.get("wait_seconds"))
         checkpoints.poll()
-    checkpoints.finish(30)
+    checkpoints.finish(120)
     stop.left_loop()
     logger.info("committed=%s", checkpoints.committed_step)
     checkpoints.close()

@@ -17,12 +17,17 @@ TABLE_FAULTS = ("exception", "sys.exit", "kill -9", "SIGSTOP", "sleep", "SIGTERM
 VICTIMS = (0, 1)
 LIMIT_SECONDS = 45.0
 """From the fault to the end of every process that can end."""
-BEGIN_SECONDS = 120.0
+BEGIN_SECONDS = 400.0
 """For a run to come to its fault, beside others."""
 GRACE_SECONDS = 15
 """Of spot nodes."""
-WATCHDOG = {"stepSeconds": 15, "phaseSeconds": 30}
-"""Short, for a sleep has to be noticed within the limit; too short for a compile on a busy machine."""
+GRACE_SECONDS_TO_SAVE = 40
+"""Enough for a save on a busy machine, and within the limit."""
+WATCHDOG = {"stepSeconds": 20, "phaseSeconds": 30}
+"""Short, for a sleep has to be noticed within the limit; too short for a compile on a busy machine, so it begins to
+look when the fault has come."""
+HEARTBEAT_SECONDS = 15
+"""Two fifths of it after the fault a straggler is named in the report: before the watchdog ends the run."""
 LAUNCHED = ("-m", "tpujob_contract.launch", "--", sys.executable, "-m", "tests.multiprocess.faulty_trainer")
 
 CODES = {
@@ -75,6 +80,8 @@ class Outcome:
     """From the fault to the end of the last process that can end."""
     stacks: tuple[str, ...]
     """Those that were left in the checkpoint directory, by process."""
+    straggler: str
+    """Whom the report of process 0 named while they slept."""
     last: Mapping[str, Any]
     """The report that was left there; empty where none was."""
     explanation: str
@@ -109,13 +116,14 @@ def run(cell: Cell, folder: Path, config: Mapping[str, Any], **arguments: Any) -
     """
     folder.mkdir(parents=True)
     mark = folder / "mark"
+    config = {**config, "heartbeatSeconds": HEARTBEAT_SECONDS}
     if cell.stage == "evaluate":
         config = {**config, "evaluation": {"everySteps": 3, "batches": 4}}
     if cell.stage == "sample":
         config = {**config, "sample": {"prompt": "0", "tokens": 4, "everySteps": 3}}
     if cell.fault == "sleep":
         config = {**config, "watchdog": WATCHDOG}
-    arguments.setdefault("grace_seconds", GRACE_SECONDS)
+    arguments.setdefault("grace_seconds", GRACE_SECONDS_TO_SAVE if cell.stage == "sample" else GRACE_SECONDS)
     arguments.setdefault("startup_seconds", int(BEGIN_SECONDS))
     with processes.start(
         folder / "logs",
@@ -128,6 +136,7 @@ def run(cell: Cell, folder: Path, config: Mapping[str, Any], **arguments: Any) -
         **arguments,
     ) as attempt:
         begun = wait_for_strike(attempt, mark)
+        straggler = wait_for_straggler(attempt) if cell.fault == "sleep" else ""
         frozen = [cell.victim] if cell.fault == "SIGSTOP" else []
         ended = wait_for_end(attempt, [index for index in (0, 1) if index not in frozen])
         return Outcome(
@@ -136,9 +145,20 @@ def run(cell: Cell, folder: Path, config: Mapping[str, Any], **arguments: Any) -
             tuple(member.termination_message for member in attempt.members),
             ended - begun,
             tuple(file.read_text() for file in sorted((folder / "checkpoints" / "attempts").glob("*.stacks-*.txt"))),
+            straggler,
             last_report(folder / "checkpoints"),
             attempt.explain(),
         )
+
+
+def wait_for_straggler(attempt: processes.Run) -> str:
+    """What the report of process 0 says of it, as soon as it does; empty when it ends without having said anything."""
+    while attempt[0].poll() is None:
+        said = (attempt[0].report() or {}).get("straggler_message")
+        if said:
+            return str(said)
+        time.sleep(POLL_SECONDS)
+    return ""
 
 
 def last_report(checkpoints: Path) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from tests.multiprocess.processes import AT_START, REPOSITORY
+from tests.multiprocess.processes import AT_START, PATIENCE_SECONDS, REPOSITORY
 from tests.quick_compiling import XLA_FLAGS
-from tools.localcluster.dies_with_parent import __file__ as dies_with_parent
 from tools.localcluster.processes import free_ports
+from tpujob.local import dies_with_parent
 
 POLL_SECONDS = 0.05
 
@@ -75,7 +75,7 @@ class Fleet:
             "TPUJOB_WORKER": str(worker),
             "TPUJOB_WORKERS": str(max(self.workers, worker + 1)),
             "TPUJOB_CHIPS_PER_HOST": "1",
-            "TPUJOB_STARTUP_SECONDS": "60",
+            "TPUJOB_STARTUP_SECONDS": "300",
             "TPUJOB_GRACE_SECONDS": "20",
             "TPUJOB_CHECKPOINT_DIR": self.directory,
             "TPUJOB_CONFIG": json.dumps(self.config),
@@ -83,7 +83,7 @@ class Fleet:
             "TPUJOB_TERMINATION_LOG": str(log_file.with_suffix(".termination")),
             **self.environment_of(worker),
         }
-        command = [sys.executable, "-I", "-S", str(dies_with_parent), str(os.getpid()), sys.executable]
+        command = [*dies_with_parent.launcher(signal.SIGKILL), sys.executable]
         with log_file.open("wb") as log:
             popen = subprocess.Popen(
                 [*command, "-m", "tpujob_trainer"],
@@ -120,7 +120,7 @@ class Fleet:
             if process.popen.poll() not in (None, 0):
                 self.start(worker)
 
-    def wait(self, *, limit_seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def wait(self, *, limit_seconds: float = PATIENCE_SECONDS, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Returns when every worker has ended in order."""
         until = time.monotonic() + limit_seconds
         while any(process.popen.poll() != 0 for process in self.now().values()):
@@ -129,7 +129,7 @@ class Fleet:
             assert time.monotonic() < until, self.explain()
             time.sleep(POLL_SECONDS)
 
-    def wait_until(self, what: Callable[[], bool], *, limit_seconds: float = 120) -> None:
+    def wait_until(self, what: Callable[[], bool], *, limit_seconds: float = PATIENCE_SECONDS) -> None:
         until = time.monotonic() + limit_seconds
         while not what():
             assert time.monotonic() < until, self.explain()

@@ -1,6 +1,6 @@
 """Saves one tree, or restores it, on the mesh that the configuration says, and logs its fingerprints.
 
-Configuration: mesh (two numbers), save (whether).
+Configuration: mesh (two numbers, or three with the slices first), save (whether).
 """
 
 import json
@@ -29,6 +29,7 @@ LEAVES = {
     "layers": ((2, 16, 8), np.float32, PartitionSpec(None, "b", "a")),
     "whole": ((5, 3), np.float32, PartitionSpec()),
     "step": ((), np.int32, PartitionSpec()),
+    "mask": ((4,), np.bool_, PartitionSpec()),
 }
 
 
@@ -36,16 +37,19 @@ def main(stop: process_exit.StopRequest) -> int:
     process = read_environment(os.environ)
     assert process.checkpoint_dir is not None
     config = json.loads(process.config or "{}")
-    runtime = initialize.start(process, heartbeat_seconds=20, configuration_hash="the same")
+    runtime = initialize.start(process, heartbeat_seconds=30, configuration_hash="the same")
     directory = process.checkpoint_dir
     ownership.claim(directory, owner="test/job", adopt=None, runtime=runtime)
-    mesh = jax.make_mesh(tuple(config["mesh"]), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
-    checkpoints = manager.Checkpoints(directory, retention=Retention(last=3), runtime=runtime)
+    sizes = (1, 1, *config["mesh"])[-3:]
+    mesh = jax.make_mesh(sizes, ("slice", "a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 3)
+    checkpoints = manager.Checkpoints(
+        directory, retention=Retention(last=3), runtime=runtime, replica_axis="slice" if sizes[0] > 1 else None
+    )
     if config["save"]:
         found = tree(mesh)
         assert checkpoints.restore(abstract(mesh)) is None
         checkpoints.save(STEP, found)
-        assert checkpoints.finish(60)
+        assert checkpoints.finish(120)
     else:
         restored = checkpoints.restore(abstract(mesh))
         assert restored is not None
@@ -72,6 +76,8 @@ def tree(mesh: Mesh) -> dict[str, jax.Array]:
     found = {}
     for name, leaf in abstract(mesh).items():
         values = np.asarray(dice.normal(size=leaf.shape) * 100).astype(leaf.dtype)
+        if values.size > 2 and leaf.dtype != np.bool_:
+            values.flat[:2] = (-0.0, np.nan)  # the sum of a zero and -0 is another bit pattern
         found[name] = jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index, v=values: v[index])
     return found
 

@@ -19,14 +19,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.quick_compiling import XLA_FLAGS
-from tools.localcluster.dies_with_parent import __file__ as dies_with_parent
 from tools.localcluster.plain_http import opened
 from tools.localcluster.processes import free_ports
 from tools.localcluster.waiting import wait_for
+from tpujob.local import dies_with_parent
 
 REPOSITORY = Path(__file__).parents[2]
 COMPILE_CACHE = REPOSITORY / ".cache" / "jax-tests"
 TRAINER = ("-m", "tpujob_trainer")
+PATIENCE_SECONDS = 300.0
+"""For what happens within seconds on an idle machine; less than a test's own limit."""
 LOG_LINES_IN_ERRORS, LOG_LINES_WITH_STACKS = 30, 600
 AT_START = Path(__file__).parent / "at_start"
 MAIN_THREAD = "in _run_module_as_main"
@@ -90,13 +92,18 @@ class Run:
     def __getitem__(self, index: int) -> Member:
         return self.members[index]
 
-    def wait(self, *, limit_seconds: float = 120) -> list[int]:
+    def wait(self, *, limit_seconds: float = PATIENCE_SECONDS) -> list[int]:
         """The exit codes of all, once all have ended."""
         wait_for("all processes to end", self._all_ended, timeout_seconds=limit_seconds, explain=self.explain_lateness)
         return [code for member in self.members if (code := member.poll()) is not None]
 
     def wait_for_report(
-        self, what: str, condition: Callable[[dict[str, Any]], bool], *, index: int = 0, limit_seconds: float = 90
+        self,
+        what: str,
+        condition: Callable[[dict[str, Any]], bool],
+        *,
+        index: int = 0,
+        limit_seconds: float = PATIENCE_SECONDS,
     ) -> dict[str, Any]:
         """The first report of a process that fulfils the condition; fails at once when a process ends before."""
 
@@ -155,12 +162,13 @@ def start(
     *,
     processes: int,
     devices: int,
+    slices: int = 1,
     config: Mapping[str, Any],
     checkpoint_dir: Path | str | None = None,
     name: str = "job",
     attempt: int = 0,
-    startup_seconds: int = 60,
-    grace_seconds: int = 30,
+    startup_seconds: int = int(PATIENCE_SECONDS),
+    grace_seconds: int = 120,
     program: Sequence[str] = TRAINER,
     absent: Sequence[int] = (),
     extra: Mapping[str, str] | None = None,
@@ -170,8 +178,9 @@ def start(
 
     Args:
         folder: For logs and termination messages; made if need be, new for each attempt.
-        processes: How many, as hosts of one slice.
+        processes: How many, in all slices.
         devices: CPU devices of each.
+        slices: How many of equal size they are the hosts of.
         config: The `trainer` block.
         checkpoint_dir: Default: `checkpoints` beside `folder`.
         name: Of the job, in namespace "test".
@@ -185,6 +194,7 @@ def start(
     """
     folder.mkdir(parents=True, exist_ok=True)
     coordinator, *report_ports = free_ports(processes + 1)
+    hosts = processes // slices
     members = []
     for index in range(processes):
         if index in absent:
@@ -204,10 +214,10 @@ def start(
             "TPUJOB_NAMESPACE": "test",
             "TPUJOB_INCARNATION": "1",
             "TPUJOB_ATTEMPT": str(attempt),
-            "TPUJOB_SLICE": "0",
-            "TPUJOB_HOST": str(index),
-            "TPUJOB_HOSTS_PER_SLICE": str(processes),
-            "TPUJOB_SLICES": "1",
+            "TPUJOB_SLICE": str(index // hosts),
+            "TPUJOB_HOST": str(index % hosts),
+            "TPUJOB_HOSTS_PER_SLICE": str(hosts),
+            "TPUJOB_SLICES": str(slices),
             "TPUJOB_CHIPS_PER_HOST": str(devices),
             "TPUJOB_COORDINATOR": f"127.0.0.1:{coordinator}",
             "TPUJOB_STARTUP_SECONDS": str(startup_seconds),
@@ -219,7 +229,7 @@ def start(
             **(extra or {}),
             **extra_of(index),
         }
-        command = [sys.executable, "-I", "-S", str(dies_with_parent), str(os.getpid()), sys.executable, *program]
+        command = [*dies_with_parent.launcher(signal.SIGKILL), sys.executable, *program]
         with log_file.open("wb") as log:
             popen = subprocess.Popen(
                 command,

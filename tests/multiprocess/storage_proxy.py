@@ -50,7 +50,11 @@ class StorageProxy:
     def __init__(self, bucket: Bucket, processes: int) -> None:
         self.bucket = bucket
         self.requests: list[Request] = []
+        self.read: list[tuple[Request, int]] = []
+        """What was answered to reads, in bytes."""
         self.fault: Fault | None = None
+        self.on_their_way: set[int] = set()
+        """Threads of requests that the storage is answering; those that stall are not among them."""
         self._servers = [_Server(self, index) for index in range(processes)]
 
     def environment(self, process: int) -> dict[str, str]:
@@ -130,7 +134,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self._answer(fault.status, [("Content-Type", "application/json")], b'{"error": {"message": "fault"}}')
                 return
             fault.is_over.wait(LIMIT_SECONDS)
-        status, headers, content = self._ask(body)
+        proxy.on_their_way.add(threading.get_ident())
+        try:
+            status, headers, content = self._ask(body)
+        finally:
+            proxy.on_their_way.discard(threading.get_ident())
+        if request.method == "GET":
+            proxy.read.append((request, len(content)))
         self._answer(status, headers, content)
 
     def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:

@@ -6,19 +6,22 @@ Over a loss that is not finite, for which it goes back, and over a kill.
 import json
 import re
 import signal
+import socket
 import time
 
+import numpy as np
 import pytest
 
 from tests.multiprocess import processes
-from tests.multiprocess.attempts import committed, trained
+from tests.multiprocess.attempts import ENDLESS, committed, trained
+from tests.multiprocess.poisoned_trainer import EVERY, HELD_AFTER, evaluations, held_step
+from tests.trainer.telemetry import wandb_files
 from tests.trainer.telemetry.event_files import scalars
 from tools.localcluster.waiting import wait_for
+from tpujob_trainer.telemetry import goodput
 
 pytestmark = pytest.mark.processes
 
-ENDLESS = 100_000
-EVERY = 5
 ONLY_ON_PROCESS_0 = """
 import os, sys
 if os.environ.get("TPUJOB_HOST") != "0":
@@ -26,15 +29,18 @@ if os.environ.get("TPUJOB_HOST") != "0":
         sys.modules[package] = None  # importing it fails
 """
 
+CLOCK_SECONDS = 0.1
+"""More than what is rounded, and than the kernel's grain of the start of a process."""
 
 POISONED = ("-m", "tests.multiprocess.poisoned_trainer")
 PREFIX = "account/"
 
 
-class Story:
+class Scenario:
     """Two processes, of which process 0 is killed; then one process with as many devices, which is asked to stop."""
 
     def __init__(self, folder, bucket):
+        self.folder = folder
         self.checkpoints = folder / "checkpoints"
         """What is on the bucket beside the steps, once all is over."""
         self.bucket = bucket
@@ -43,14 +49,67 @@ class Story:
         self.attempts = []
         self.codes = []
         self.began = time.time()
-        self.seconds = 0.0
-        """From the first attempt's begin until that report."""
+        self.answered = 0.0
+        """When the first process was there for sure, in Unix seconds."""
         self.report = {}
         """Of the second attempt's process 0, after it has trained."""
 
-    def has_unsaved_steps(self):
-        last = json.loads(self.bucket.read(f"{PREFIX}goodput.json"))["last"]
-        return last["step"] > (last["committed_step"] or 0) > 0
+    def start(self, config, *, count, devices):
+        number = len(self.attempts)
+        run = processes.start(
+            self.folder / f"attempt-{number}",
+            processes=count,
+            devices=devices,
+            config=config,
+            checkpoint_dir=f"gs://{self.bucket.name}/{PREFIX.rstrip('/')}",
+            attempt=number,
+            program=POISONED,
+            extra={
+                **self.bucket.environment,
+                "PYTHONPATH": str(self.folder / "site"),
+                "WANDB_MODE": "offline",
+                "TMPDIR": str(self.folder / "tmp"),  # where W&B keeps its runs
+                **{name.upper(): str(self.file(name, number)) for name in ("poison", "hold", "evaluations")},
+            },
+        )
+        self.attempts.append(run)
+        return run
+
+    def file(self, name, attempt):
+        return self.folder / f"{name}-{attempt}"
+
+    def hold(self, run):
+        """Has the processes of attempt 0 stand still, and waits until all that they have done is told."""
+        self.file("hold", 0).touch()
+        held = run.wait_for_report("a hold", lambda report: report["step"] == held_step(self.file("hold", 0)))
+        step = held["step"]
+
+        def is_told():
+            return (
+                json.loads(self.bucket.read(f"{PREFIX}{goodput.FILE}"))["last"]["step"] == step
+                and self.last_sampled_step() == step - HELD_AFTER
+                and len(self.runs_of_wandb()) == 1
+            )
+
+        wait_for(
+            "the account and the samples",
+            is_told,
+            timeout_seconds=processes.PATIENCE_SECONDS,
+            explain=run.explain_lateness,
+        )
+
+    def last_sampled_step(self):
+        file = f"{PREFIX}samples.jsonl"
+        return json.loads(self.bucket.read(file).splitlines()[-1])["step"] if self.bucket.objects(file) else None
+
+    def runs_of_wandb(self):
+        return list((self.folder / "tmp").glob("wandb-*/wandb/offline-run-*"))
+
+    def account(self):
+        """The last one that was written, seconds by category, and when."""
+        found = json.loads((self.checkpoints / goodput.FILE).read_text())
+        of_last = goodput.of_attempt(found["last"], is_over=False)
+        return {name: found["seconds"][name] + seconds for name, seconds in of_last.items()}, found["written"]
 
     def fetch(self):
         for name in self.bucket.objects(PREFIX):
@@ -64,14 +123,13 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory, trainer_block, corpus, bucket):
+def scenario(tmp_path_factory, trainer_block, corpus, bucket):
     folder = tmp_path_factory.mktemp("account")
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text(
         ONLY_ON_PROCESS_0 + (processes.AT_START / "sitecustomize.py").read_text()
     )
     (folder / "tmp").mkdir()
-    story = Story(folder, bucket)
     config = trainer_block(
         steps=ENDLESS,
         every_steps=EVERY,
@@ -80,106 +138,102 @@ def story(tmp_path_factory, trainer_block, corpus, bucket):
         trackers={"tensorboard": {}, "wandb": {"project": "tests"}},
         nonFinite={"maxSkips": 1},
     )
-    for count, devices in ((2, 2), (1, 4)):
-        run = processes.start(
-            folder / f"attempt-{len(story.attempts)}",
-            processes=count,
-            devices=devices,
-            config=config,
-            checkpoint_dir=f"gs://{bucket.name}/{PREFIX.rstrip('/')}",
-            attempt=len(story.attempts),
-            startup_seconds=120,
-            program=POISONED,
-            extra={
-                **bucket.environment,
-                "PYTHONPATH": str(folder / "site"),
-                "WANDB_MODE": "offline",
-                "TMPDIR": str(folder / "tmp"),  # where W&B keeps its runs
-                "POISON": str(folder / f"poison-{count}"),
-            },
+    scenario = Scenario(folder, bucket)
+    with scenario.start(config, count=2, devices=2) as run:
+        run.wait_for_report("an answer", lambda report: True)
+        scenario.answered = time.time()
+        # Two commits: the suspects may reach back to the step of the last one.
+        run.wait_for_report("commits", committed(2 * EVERY))
+        scenario.file("poison", 0).touch()
+        scenario.went_back = run.wait_for_report("a step back", lambda report: report["lost_steps"] > 0)
+        run.wait_for_report("commits", committed(scenario.went_back["restored_from"] + EVERY + 1))
+        scenario.hold(run)
+        processes.kill(run[0])
+        scenario.codes.append(run.wait())
+    with scenario.start(config, count=1, devices=4) as run:
+        first = run.wait_for_report("a restore", trained(EVERY + 1))["restored_from"]
+        run.wait_for_report("more steps", trained(first + EVERY + 2))
+        scenario.report = run.wait_for_report("an account", lambda report: report["goodput"]["step"] > 0)
+        wait_for(
+            "a run of W&B",
+            lambda: len(scenario.runs_of_wandb()) == 2,
+            timeout_seconds=processes.PATIENCE_SECONDS,
+            explain=run.explain_lateness,
         )
-        story.attempts.append(run)
-        with run:
-            if count == 2:
-                run.wait_for_report("commits", committed(EVERY), limit_seconds=240)
-                (folder / f"poison-{count}").touch()
-                story.went_back = run.wait_for_report("a step back", lambda report: report["restored_from"] is not None)
-                run.wait_for_report("commits", committed(story.went_back["restored_from"] + EVERY + 1))
-                wait_for("an account with steps that are not saved", story.has_unsaved_steps, explain=run.explain)
-                processes.kill(run[0])
-                story.codes.append(run.wait(limit_seconds=60))
-            else:
-                first = run.wait_for_report("a restore", trained(EVERY + 1), limit_seconds=240)["restored_from"]
-                run.wait_for_report("more steps", trained(first + EVERY + 2))
-                story.report = run.wait_for_report("an account", lambda report: report["goodput"]["step"] > 0)
-                story.seconds = time.time() - story.began
-                processes.kill(run[0], signal.SIGTERM)
-                story.codes.append(run.wait(limit_seconds=60))
-    story.fetch()
-    return story
+        processes.kill(run[0], signal.SIGTERM)
+        scenario.codes.append(run.wait())
+    scenario.fetch()
+    return scenario
 
 
-def test_killed_run_goes_on_and_stops(story):
-    assert story.codes[0][0] == 137
-    assert story.codes[1] == [75], story.attempts[1].explain()
+def test_killed_run_goes_on_and_stops(scenario):
+    assert scenario.codes[0][0] == 137
+    assert scenario.codes[1] == [75], scenario.attempts[1].explain()
 
 
-def test_run_goes_back_and_on_where_the_loss_is_not_finite(story):
-    (back,) = json.loads((story.checkpoints / "nonfinite.json").read_text())["rollbacks"]
+def test_run_goes_back_and_on_where_the_loss_is_not_finite(scenario):
+    (back,) = json.loads((scenario.checkpoints / "nonfinite.json").read_text())["rollbacks"]
     first, second = back["steps"]
     assert second == first + 1
-    restored = story.went_back["restored_from"]
+    restored = scenario.went_back["restored_from"]
     assert restored < first - 1
     assert restored % EVERY == 0
     # The suspects, and what both processes say and do.
     assert back["batches"] == [first - 1, first, second]
-    for member in story.attempts[0].members:
+    for member in scenario.attempts[0].members:
         (line,) = re.findall(r"went back to step (\d+); batches ([0-9, ]+) are left out", member.log)
         assert line == (str(restored), ", ".join(map(str, back["batches"])))
-    assert story.report["restored_from"] > restored + EVERY
-    assert story.went_back["lost_steps"] == second - restored
+    assert scenario.report["restored_from"] > restored + EVERY
+    assert scenario.went_back["lost_steps"] == second - restored
 
 
-def test_evaluation_is_the_same_at_one_and_two_processes(story):
-    restored = story.report["restored_from"]
-    found = [loss for step, loss in story.scalars("evaluation/loss") if step == restored]
+def test_evaluation_is_the_same_at_one_and_two_processes(scenario):
+    restored = scenario.report["restored_from"]
     # The killed attempt evaluated this very state, and the next one did again.
-    if len(found) == 1:  # it was killed before that reached the bucket
-        (line,) = [
-            line for line in story.attempts[0][0].log.splitlines() if f"Step {restored}: evaluation loss" in line
-        ]
-        assert f"evaluation loss {found[0]:.4f}" in line
-    else:
-        assert len(found) == 2
-        assert found[0] == found[1], "float32, to the last bit"
+    killed, again = (dict(evaluations(scenario.file("evaluations", attempt)))[restored] for attempt in (0, 1))
+    # The sums over devices are of float32, and between processes they are added in another order.
+    assert killed == pytest.approx(again, rel=1e-6)
+    *_, (_, shown) = [found for found in scenario.scalars("evaluation/loss") if found[0] == restored]
+    assert shown == np.float32(again)
 
 
-def test_samples_have_one_line_for_each_step(story):
-    lines = [json.loads(line) for line in (story.checkpoints / "samples.jsonl").read_text().splitlines()]
+def test_samples_have_one_line_for_each_step(scenario):
+    lines = [json.loads(line) for line in (scenario.checkpoints / "samples.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines]
     assert steps == sorted(set(steps))
     assert steps[: len(steps) - 1] == list(range(EVERY, EVERY * len(steps), EVERY))
     assert all(line["text"].startswith("0") for line in lines)
 
 
-def test_both_attempts_are_one_run_of_wandb(story):
-    runs = list((story.checkpoints.parent / "tmp").glob("wandb-*/wandb/offline-run-*"))
+def test_both_attempts_are_one_run_of_wandb(scenario):
+    runs = scenario.runs_of_wandb()
     assert len(runs) == 2
     (run_id,) = {folder.name.rpartition("-")[2] for folder in runs}
-    assert json.loads((story.checkpoints / "wandb.json").read_text()) == {"id": run_id}
+    assert json.loads((scenario.checkpoints / "wandb.json").read_text()) == {"id": run_id}
 
 
-def test_trackers_are_process_0s_alone(story):
+def test_run_of_wandb_says_what_ran_where(scenario):
+    # Of the attempt that ended in order; the other was killed.
+    (run,) = (scenario.checkpoints / "wandb").glob("offline-run-*/run-*.wandb")
+    config = wandb_files.config(run.read_bytes())
+    assert config["model"]["layers"] >= 1
+    assert config["batchSize"] > 0
+    assert config["numParameters"] > 0
+    assert (config["numDevices"], config["hosts"]) == (4, [socket.gethostname()])
+
+
+def test_trackers_are_process_0s_alone(scenario):
     # Process 1 cannot import them at all, see ONLY_ON_PROCESS_0.
-    assert story.attempts[0][1].log.count("tracker") == 0
-    assert story.scalars("train/loss")
+    assert scenario.attempts[0][1].log.count("tracker") == 0
+    assert scenario.scalars("train/loss")
 
 
-def test_every_second_since_the_begin_is_accounted_for(story):
-    account = story.report["goodput"]
+def test_every_second_since_the_start_is_accounted_for(scenario):
+    account = scenario.report["goodput"]
     assert account["lost_steps"] > 0, "steps after the last commit of the attempt that was killed"
     for category in ("start", "compile", "step", "evaluation", "checkpoint", "between_attempts", "restore"):
         assert account[category] > 0, category
-    # Written every 10 s; the account in the report is as old at most.
-    assert sum(account.values()) == pytest.approx(story.seconds, abs=15)
-    assert 0 < story.report["goodput_fraction"] < 1
+    assert 0 < scenario.report["goodput_fraction"] < 1
+    # All that were spent when it was written lead back to the start of the first process.
+    seconds, written = scenario.account()
+    assert scenario.began - CLOCK_SECONDS < written - sum(seconds.values()) < scenario.answered

@@ -8,11 +8,14 @@ from tests.multiprocess import processes
 
 pytestmark = pytest.mark.processes
 
+MEETING_SECONDS = 40
+"""More than one process may need longer than another one until it looks for the others."""
+
 
 def fail(folder, block, count=2, devices=1, **more):
     """The processes of a run that ends by itself."""
     with processes.start(folder / "logs", processes=count, devices=devices, config=block, **more) as run:
-        run.wait(limit_seconds=120)
+        run.wait()
     return run
 
 
@@ -49,7 +52,7 @@ def test_checkpoint_directory_that_is_a_file(tmp_path, block):
 
 
 def test_missing_processes(tmp_path, block):
-    run = fail(tmp_path, block, count=4, absent=(1, 3), startup_seconds=5)
+    run = fail(tmp_path, block, count=4, absent=(1, 3), startup_seconds=MEETING_SECONDS)
     assert codes(run) == [80, 80], run.explain()
     for member in run.members:
         assert "process 1 (slice 0, host 1), process 3 (slice 0, host 3)" in member.termination_message

@@ -33,7 +33,7 @@ def run(bucket, tmp_path_factory):
             extra=bucket.environment,
             **arguments,
         ) as found:
-            found.wait(limit_seconds=120)
+            found.wait()
         return found
 
     return run
@@ -78,7 +78,12 @@ def test_second_live_run_is_refused_by_name(bucket, tmp_path, run):
         program=COUNTING,
         extra=bucket.environment,
     ) as first:
-        wait_for("the first step", lambda: "counting" in first[0].log, timeout_seconds=60, explain=first.explain)
+        wait_for(
+            "the first step",
+            lambda: "counting" in first[0].log,
+            timeout_seconds=processes.PATIENCE_SECONDS,
+            explain=first.explain,
+        )
         second = run(where, 4)
         assert codes(second) == [78, 78], second.explain()
         holder = json.loads(bucket.read("live/lease.json"))["holder"]
@@ -96,7 +101,7 @@ def test_second_live_run_is_refused_by_name(bucket, tmp_path, run):
             program=COUNTING,
             extra=bucket.environment,
         ) as third:
-            assert first.wait(limit_seconds=60) == [78, 78], first.explain()
+            assert first.wait() == [78, 78], first.explain()
             assert "another run has taken over" in first[0].termination_message
             assert codes(third) == [None, None], third.explain()
 
@@ -136,7 +141,7 @@ def test_bucket_writes_conditionally(bucket):
         env={**os.environ, **bucket.environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

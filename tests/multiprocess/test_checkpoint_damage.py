@@ -45,7 +45,7 @@ def table(request, tmp_path_factory):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=900 if bucket else 240,
+        timeout=900 if bucket else 720,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()]

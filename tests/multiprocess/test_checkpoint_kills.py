@@ -67,7 +67,7 @@ def wait_until(run, text):
         assert all(member.poll() is None for member in run.members), run.explain()
         return text in run[0].log
 
-    wait_for(text, found, timeout_seconds=60, explain=run.explain)
+    wait_for(text, found, timeout_seconds=processes.PATIENCE_SECONDS, explain=run.explain)
 
 
 def pass_time(seconds):

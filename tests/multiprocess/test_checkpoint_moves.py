@@ -23,9 +23,8 @@ def run(folder, directory, count, mesh, *, save):
         config={"mesh": mesh, "save": save},
         checkpoint_dir=directory,
         program=MOVING,
-        startup_seconds=120,
     ) as found:
-        codes = found.wait(limit_seconds=120)
+        codes = found.wait()
     assert codes == [0] * count, found.explain()
     return [json.loads(re.findall(r"fingerprints (\{.*\})", member.log)[0]) for member in found.members]
 

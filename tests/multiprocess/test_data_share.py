@@ -41,7 +41,7 @@ def shares(corpus):
         )
         for process in range(PROCESSES)
     ]
-    return [json.loads(process.communicate(timeout=120)[0]) for process in running]
+    return [json.loads(process.communicate(timeout=600)[0]) for process in running]
 
 
 def test_each_process_reads_its_part_of_the_bytes(corpus, shares):

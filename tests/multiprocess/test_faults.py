@@ -86,6 +86,12 @@ def test_stall_leaves_the_stacks_of_all_processes(telling):
     assert sorted("in _sleep" in text for text in outcome.stacks) == [False, True]
 
 
+def test_report_names_the_straggler_before_the_watchdog_ends_it(telling):
+    outcome = telling[Cell("sleep", 1, "step")].result()
+    assert outcome.straggler.startswith("process 1 on host"), outcome.explanation
+    assert "in _sleep" in outcome.straggler
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(TABLE_SECONDS)
 @pytest.mark.parametrize("cell", TABLE, ids=lambda cell: cell.key)

@@ -32,7 +32,7 @@ def start(tmp_path):
 
 def finish(run):
     with run:
-        return run.wait(limit_seconds=120)
+        return run.wait()
 
 
 def damage(checkpoints, step):
@@ -58,7 +58,7 @@ def test_damaged_checkpoint_is_left_by_all_together(start, tmp_path):
         assert "restored=2 value=2.0" in member.log
 
 
-def test_failure_of_one_is_told_to_the_others(start):
+def test_failure_of_one_is_sent_to_the_others(start):
     run = start(3, 1, more={"raise_in": 1, "width": 12})
     assert finish(run) == [1, 1, 1], run.explain()
     assert run[1].termination_message.endswith("process 1 of 3: ValueError: raised on purpose")
@@ -73,22 +73,27 @@ def test_killed_process_is_named_by_the_others(victim, start):
         wait_for(
             "all to count",
             lambda: all("counting" in member.log for member in run.members),
-            timeout_seconds=60,
+            timeout_seconds=processes.PATIENCE_SECONDS,
             explain=run.explain,
         )
         processes.kill(run[victim])
-        codes = run.wait(limit_seconds=30)
+        codes = run.wait()
     assert sorted(codes) == [1, 1, 137], run.explain()
     for member in run.members:
         if member.index != victim:
             assert f"lost process {victim} on host" in member.termination_message
 
 
-def test_request_to_stop_is_heard_while_waiting_for_others(start):
-    with start(2, 1, absent=(1,), startup_seconds=60) as run:
-        wait_for("the meeting", lambda: "Waiting for processes" in run[0].log, explain=run.explain)
+def test_request_to_stop_is_handled_while_waiting_for_others(start):
+    with start(2, 1, absent=(1,)) as run:
+        wait_for(
+            "the meeting",
+            lambda: "Waiting for processes" in run[0].log,
+            timeout_seconds=processes.PATIENCE_SECONDS,
+            explain=run.explain,
+        )
         processes.kill(run[0], signal.SIGTERM)
-        assert run.wait(limit_seconds=5) == [75]
+        assert run.wait() == [75]
     assert "SIGTERM outside the training loop" in run[0].termination_message
 
 

@@ -37,7 +37,7 @@ IDLE = ProgressState(phase="training", step=7, progress_count=9, where="lane.py:
 
 
 @pytest.mark.parametrize(
-    ("standings", "words"),
+    ("states", "words"),
     [
         (
             {0: AHEAD, 1: IDLE},
@@ -55,8 +55,8 @@ IDLE = ProgressState(phase="training", step=7, progress_count=9, where="lane.py:
         ),
     ],
 )
-def test_stall_names_who_is_behind(standings, words):
-    found = failure.stalled(Failure(1, 79, "no progress for 300 s", "stalled"), standings, name)
+def test_stall_names_who_is_behind(states, words):
+    found = failure.stalled(Failure(1, 79, "no progress for 300 s", "stalled"), states, name)
     code, message = failure.after(found, name)
     assert code == 79
     assert message.startswith(f"no progress for 300 s; {words}")
@@ -71,3 +71,17 @@ def test_long_message_leaves_room_for_the_host():
 def test_what_is_no_failure_is_refused(values):
     with pytest.raises(ValueError, match="not a failure"):
         Failure.parse(values)
+
+
+def test_process_that_has_told_nothing_is_at_the_start():
+    assert ProgressState() == ProgressState("starting", 0, 0, 0.0, "", waits=False)
+    assert ProgressState().progress == (0, 0)
+
+
+def test_lost_process_ends_with_1():
+    assert failure.lost([1], name).code == 1
+
+
+def test_place_is_left_out_where_none_is_known():
+    assert str(AHEAD) == "training, after step 8"
+    assert str(IDLE) == "training, after step 7, at lane.py:8 in read_unit"

@@ -1,17 +1,22 @@
 """One process on its own; several are in tests/multiprocess."""
 
+import concurrent.futures
+import threading
+
 import pytest
 
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import kv_store
 
 
-def test_alone_hears_itself():
+def test_single_process_receives_its_own_message():
     talk = kv_store.alone()
     talk.set("key", "value")
     assert talk.get("key", limit_seconds=0) == "value"
     assert talk.gather("vote", {"ok": True}, limit_seconds=0) == [{"ok": True}]
     assert talk.lead_decides("step", lambda: [3, 2], limit_seconds=0) == [3, 2]
+    assert talk.objections("vote", None, limit_seconds=0) == {}
+    assert talk.objections("vote", {"problem": "x"}, limit_seconds=0) == {0: {"problem": "x"}}
     talk.barrier("end", limit_seconds=0)
 
 
@@ -48,3 +53,54 @@ def test_error_survives_the_way(error):
 def test_error_of_a_subclass_becomes_its_public_kind():
     back = errors.from_dict(errors.to_dict(kv_store.CoordinationError("gone")))
     assert (type(back), back.exit_code) == (errors.TrainerError, 1)
+
+
+class Service:
+    """JAX's key-value store, as several processes of this one see it; it counts what it is asked."""
+
+    def __init__(self, processes: int) -> None:
+        self.values: dict[str, str] = {}
+        self.barriers: dict[str, threading.Barrier] = {}
+        self.changed = threading.Condition()
+        self.processes = processes
+        self.bytes = 0
+        self.questions = 0
+
+    def key_value_set(self, key: str, value: str) -> None:
+        with self.changed:
+            assert key not in self.values
+            self.values[key] = value
+            self.questions += 1
+            self.bytes += len(value)
+            self.changed.notify_all()
+
+    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str:
+        with self.changed:
+            assert self.changed.wait_for(lambda: key in self.values, timeout_in_ms / 1000)
+            self.questions += 1
+            self.bytes += len(self.values[key])
+            return self.values[key]
+
+    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]:
+        with self.changed:
+            return [(name, value) for name, value in self.values.items() if name.startswith(key)]
+
+    def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int) -> None:
+        with self.changed:
+            barrier = self.barriers.setdefault(barrier_id, threading.Barrier(self.processes))
+        barrier.wait(timeout_in_ms / 1000)
+
+
+@pytest.mark.parametrize("against", [{}, {3: "no bucket"}, {0: "bad", 7: "out of reach"}])
+def test_only_objections_are_sent(against):
+    service = Service(64)
+    hosts = [f"host-{number}" for number in range(64)]
+    talks = [kv_store.Coordination(service, process_id=number, hosts=hosts) for number in range(64)]
+    with concurrent.futures.ThreadPoolExecutor(64) as pool:
+        found = list(
+            pool.map(lambda talk: talk.objections("read/3", against.get(talk.process_id), limit_seconds=20), talks)
+        )
+    assert found == [against] * 64
+    # Each of the others asks process 0's word; what is said grows with the objections, not with the processes.
+    assert service.questions == len(against) + 1 + 63
+    assert service.bytes <= 64 * (20 + 30 * len(against))

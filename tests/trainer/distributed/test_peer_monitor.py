@@ -3,13 +3,17 @@
 import queue
 import socket
 import threading
+import time
 
 import pytest
 
+from tools.localcluster.waiting import wait_for
 from tpujob_trainer.distributed.failure import Failure, ProgressState
 from tpujob_trainer.distributed.peer_monitor import Peers
 
-HEARD_SECONDS = 10
+HEARD_SECONDS = 60
+HEARTBEAT_SECONDS = 100
+"""Longer than the machine may be busy with something else."""
 NEVER_SECONDS = 3600
 
 
@@ -17,10 +21,17 @@ class Member:
     """A process and what it heard."""
 
     def __init__(self, process_id, connections, heartbeat_seconds, progress_state):
-        self.peers = Peers(process_id, ["a", "b", "c"], connections, heartbeat_seconds=heartbeat_seconds)
+        self.ahead = 0.0
+        """Of the clock, in seconds."""
+        self.peers = Peers(
+            process_id, ["a", "b", "c"], connections, heartbeat_seconds=heartbeat_seconds, clock=self.clock
+        )
         self.connections = connections
         self.heard: queue.Queue[Failure] = queue.Queue()
         self.progress_state = progress_state
+
+    def clock(self):
+        return time.monotonic() + self.ahead
 
     def start(self):
         self.peers.start(on_failure=self.heard.put, progress_state=lambda: self.progress_state)
@@ -67,7 +78,7 @@ def part(*members):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_failure_is_told_to_all_others(meet, first):
+def test_failure_is_sent_to_all_others(meet, first):
     members = meet()
     failure = Failure(first, 78, "spec.x: wrong")
     assert members[first].peers.fail(failure) == failure
@@ -100,7 +111,7 @@ def test_killed_process_is_noticed_at_once(meet, victim):
 
 @pytest.mark.parametrize("victim", [0, 2])
 def test_silent_process_is_noticed_within_the_heartbeat(meet, victim):
-    members = meet(heartbeat_seconds=0.5, mute=(victim,))
+    members = meet(heartbeat_seconds=5, mute=(victim,))
     for member in members:
         if member is not members[victim]:
             found = member.verdict()
@@ -119,10 +130,9 @@ def test_who_goes_in_order_is_not_missed(meet):
 
 @pytest.mark.parametrize("reporter", [0, 1, 2])
 def test_stall_names_who_is_behind_whoever_noticed(meet, reporter):
-    members = meet(heartbeat_seconds=1, steps=(6, 5, 6))
-    # Everybody's progress_state has reached process 0.
-    while len(members[0].peers._standings) < 3:
-        threading.Event().wait(0.01)
+    members = meet(heartbeat_seconds=HEARTBEAT_SECONDS, steps=(6, 5, 6))
+    # Everybody's progress has reached process 0.
+    wait_for("the progress of all", lambda: len(members[0].peers._progress_states) == 3)
     found = members[reporter].peers.fail(Failure(reporter, 79, "no progress for 300 s", "stalled"))
     assert found.message.startswith("no progress for 300 s; behind the others: process 1 on host b (starting, after")
     for index, member in enumerate(members):
@@ -130,15 +140,35 @@ def test_stall_names_who_is_behind_whoever_noticed(meet, reporter):
             assert member.verdict() == found
 
 
+STANDING_SECONDS = 50.0
+"""Longer than two of five beats of a hundred seconds."""
+
+
+@pytest.mark.parametrize(
+    ("lead", "beat_seconds", "named"),
+    [
+        (ProgressState(step=6, seconds=STANDING_SECONDS), 0, "process 1 on host b (starting, after step 5)"),
+        (ProgressState(step=6, seconds=20.0), 0, None),
+        (ProgressState(phase="failed", step=6, seconds=STANDING_SECONDS), 0, None),
+        (ProgressState(step=6, seconds=STANDING_SECONDS), 40, None),
+    ],
+    ids=["nobody goes on", "steps are made", "at the end", "others have said nothing since"],
+)
+def test_straggler_is_named_while_nobody_goes_on(meet, lead, beat_seconds, named):
+    members = meet(heartbeat_seconds=HEARTBEAT_SECONDS, steps=(6, 5, 6))
+    assert members[0].peers.stragglers() is None
+    wait_for("a beat of all others", lambda: len(members[0].peers._beat_at) == 2)
+    members[0].progress_state, members[0].ahead = lead, beat_seconds
+    assert members[0].peers.stragglers() == named
+    members[1].progress_state = lead
+    assert members[1].peers.stragglers() is None
+
+
 @pytest.mark.parametrize("asked", [0, 2])
 def test_request_to_stop_is_known_to_all(meet, asked):
-    members = meet(heartbeat_seconds=1)
+    members = meet(heartbeat_seconds=HEARTBEAT_SECONDS)
     members[asked].peers.tell_asked("SIGTERM")
-    deadline = threading.Event()
-    for _ in range(500):
-        if all(member.peers.asked for member in members):
-            break
-        deadline.wait(0.01)
+    wait_for("all to have heard", lambda: all(member.peers.asked for member in members))
     assert {member.peers.asked for member in members} == {f"SIGTERM at process {asked} on host {'abc'[asked]}"}
 
 

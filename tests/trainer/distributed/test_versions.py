@@ -7,6 +7,7 @@ def test_versions_tell_what_matters():
     found = versions.versions()
     assert {"python", "jax", "jaxlib", "flax", versions.INSTALLED, versions.CODE} <= found.keys()
     assert found == versions.versions()
+    assert versions.versions({"TPUJOB_CODE_SHA256": "1a"}) == found | {versions.JOB_CODE: "1a"}
 
 
 def test_changed_line_of_code_is_another_image(tmp_path):

@@ -17,7 +17,7 @@ from tpujob_trainer.distributed.kv_store import CoordinationError
 from tpujob_trainer.exit import process_exit
 
 PREAMBLE = """
-import hashlib, logging, sys, threading
+import hashlib, logging, os, signal, sys, threading
 from pathlib import Path
 from tpujob_contract import ContractError, ExitCode
 from tpujob_trainer import errors
@@ -26,7 +26,7 @@ logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
 def ready():
     print("ready", flush=True)
 def compile_for_a_minute():
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000_000)  # one C call, without the interpreter's lock
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)  # one C call, without the interpreter's lock
 def main(stop):
 """
 
@@ -57,20 +57,23 @@ class Child:
         return self.popen.stdout.readline()
 
     def signal(self, number):
+        """Sends a signal once the body says that it is ready; returns when, by the monotonic clock."""
         assert self.line() == "ready\n"
+        now = time.monotonic()
         self.popen.send_signal(number)
+        return now
 
     def end(self):
         """Exit code, standard error and termination message."""
         try:
-            _, log = self.popen.communicate(timeout=20)
+            _, log = self.popen.communicate(timeout=300)
         finally:
             self.popen.kill()
         message = self.termination_log.read_text() if self.termination_log.is_file() else ""
         return self.popen.returncode, log, message
 
 
-def test_request_to_stop_during_the_first_imports_is_heard():
+def test_request_to_stop_during_the_first_imports_is_handled():
     source = """
 import os, runpy, signal, sys
 class Finder:
@@ -80,7 +83,7 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 runpy.run_module("tpujob_trainer", run_name="__main__")
 """
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, timeout=300, check=False)
     assert done.returncode == 75, done.stderr
 
 
@@ -144,14 +147,13 @@ def test_last_report_is_in_the_termination_message(ending, words, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_is_heard_during_a_compile(number, tmp_path):
+def test_signal_is_handled_during_a_compile(number, tmp_path):
     child = Child("ready(); compile_for_a_minute(); return 0", tmp_path)
-    child.signal(number)
-    begun = time.monotonic()
+    begun = child.signal(number)
     code, _, message = child.end()
     assert code == 75
     assert f"{number.name} outside the training loop" in message
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 25, "less than the compile takes, and than the grace period"
 
 
 def test_signal_in_the_loop_is_left_to_the_loop(tmp_path):
@@ -162,7 +164,7 @@ def test_signal_in_the_loop_is_left_to_the_loop(tmp_path):
         ready()
         while not stop.requested:
             threading.Event().wait(0.01)
-        assert 23 < stop.seconds_left() <= 25
+        assert 15 < stop.seconds_left() <= 25
         print("saved", flush=True)
         return ExitCode.STOPPED
         """,
@@ -180,13 +182,12 @@ def test_signal_after_the_loop_ends_at_once(tmp_path):
 
 
 def test_grace_period_ends_a_process_that_does_not_stop(tmp_path):
-    child = Child("stop.entered_loop(); ready(); compile_for_a_minute()", tmp_path, grace_seconds=2)
-    child.signal(signal.SIGTERM)
-    begun = time.monotonic()
+    child = Child("stop.entered_loop(); ready(); threading.Event().wait()", tmp_path, grace_seconds=20)
+    begun = child.signal(signal.SIGTERM)
     code, _, message = child.end()
     assert code == 75
     assert "the grace period is over" in message
-    assert 0.4 < time.monotonic() - begun < 2
+    assert 15 < time.monotonic() - begun < 20
 
 
 def test_second_signal_ends_at_once(tmp_path):
@@ -209,21 +210,21 @@ def test_second_signal_ends_at_once(tmp_path):
 
 def test_signal_that_comes_twice_at_once_is_one_request(tmp_path):
     body = """
+        process_exit.SAME_REQUEST_SECONDS = 300
         stop.entered_loop()
         ready()
         while not stop.requested:
             threading.Event().wait(0.01)
-        ready()
+        os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(0.5)
         return ExitCode.STOPPED
         """
     child = Child(body, tmp_path)
     child.signal(signal.SIGTERM)
-    child.signal(signal.SIGTERM)
     assert child.end()[2].endswith("asked to stop; what was committed is there")
 
 
-def test_last_words_are_said_before_the_end(tmp_path):
+def test_exit_callbacks_run_before_the_end(tmp_path):
     body = """
         stop.at_exit(lambda code, message: print(code, message, flush=True))
         stop.at_exit(lambda code, message: 1 / 0)

@@ -83,7 +83,7 @@ def test_save_within_training_has_the_limit_of_phases():
     assert dog.look() == "no progress for 11 s"
 
 
-def test_standing_says_where_the_main_thread_is():
+def test_progress_says_where_the_main_thread_is():
     watched = Watched()
     dog = watched.dog()
     watched.train(dog, 1, 1, 1)
@@ -92,6 +92,14 @@ def test_standing_says_where_the_main_thread_is():
     assert (progress_state.phase, progress_state.step, progress_state.seconds) == ("training", 3, 7.0)
     assert progress_state.where.endswith(" in main_thread")
     assert not progress_state.waits
+
+
+def test_progress_is_of_this_moment():
+    watched = Watched()
+    dog = watched.dog()
+    watched.now += 20
+    watched.report.enter("training")
+    assert dog.progress_state().seconds == 0.0, "before the watchdog has looked"
 
 
 def test_stacks_begin_with_the_main_thread():

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import time
 from types import SimpleNamespace
 
@@ -9,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tpujob_trainer.config.schema import CheckpointConfig
+from tools.localcluster.waiting import wait_for
+from tpujob_trainer.config.schema import CheckpointConfig, LocalCopiesConfig
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.exit.stop_request import StopRequest
@@ -32,7 +34,7 @@ def session(tmp_path):
 def saves(session):
     config = CheckpointConfig(keep=1, keep_best=1, every_seconds=1000)
     run = SimpleNamespace(checkpoint=config, as_json=lambda: "{}")
-    return Checkpointing(run, {"fingerprint": "f"}, stop=StopRequest(grace_seconds=30), **vars(session))  # type: ignore[arg-type]
+    return Checkpointing(run, {"fingerprint": "f"}, stop=StopRequest(grace_seconds=30), **vars(session))
 
 
 def save(saves, step):
@@ -92,5 +94,28 @@ def test_metrics_say_how_old_a_checkpoint_may_become(session, saves):
 def test_without_a_directory_there_is_no_interval(session):
     session.directory = None
     run = SimpleNamespace(checkpoint=CheckpointConfig(), as_json=lambda: "{}")
-    Checkpointing(run, {}, stop=StopRequest(grace_seconds=30), **vars(session))  # type: ignore[arg-type]
+    Checkpointing(run, {}, stop=StopRequest(grace_seconds=30), **vars(session))
     assert value(session, "tpujob_checkpoint_interval_seconds") == 0
+
+
+def test_local_copies_are_counted_and_dated(session, tmp_path):
+    local = tmp_path / "local"
+    config = CheckpointConfig(local=LocalCopiesConfig(dir=str(local), every_steps=1))
+    run = SimpleNamespace(checkpoint=config, as_json=lambda: "{}")
+    saves = Checkpointing(run, {}, stop=StopRequest(grace_seconds=30), **vars(session))
+    assert value(session, "tpujob_local_copy_timestamp_seconds") == 0
+    began = time.time()
+
+    def copied(step, told):
+        assert saves.checkpoints is not None
+        saves.checkpoints.copy(step, NOISE)
+        wait_for(told, lambda: value(session, told) == 1)
+
+    copied(1, "tpujob_local_copies_total")
+    wait_for("a date", lambda: value(session, "tpujob_local_copy_timestamp_seconds"))
+    assert began - 1 <= value(session, "tpujob_local_copy_timestamp_seconds") <= time.time() + 1
+    (folder,) = local.glob("*/process-0")
+    shutil.rmtree(folder)
+    folder.touch()  # what no file can be written below
+    copied(2, "tpujob_local_copy_failures_total")
+    assert value(session, "tpujob_local_copies_total") == 1

@@ -70,7 +70,7 @@ def test_run_goes_on_from_the_checkpoint(run):
         "TPUJOB_REPORT_PORT": "0",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tpujob_trainer"], env=environment, cwd=run, capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", "tpujob_trainer"], env=environment, cwd=run, capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 0, done.stderr
     assert "Step 4 goes on from the batches it was saved after" in done.stderr

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tokenizers
+from safetensors.numpy import load_file
 
 from tests.trainer.tasks.test_pretrain import run
 from tests.trainer.weights.make_reference import FOLDER, PROMPT
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.tasks.stored_checkpoint import export
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -65,9 +67,42 @@ def test_training_goes_on_from_its_checkpoint_not_from_the_weights(folder, tmp_p
     assert left["loss"] < 0.5 * loss_of_transformers("llama")
 
 
+def test_lora_trains_adapters_alone(folder, tmp_path):
+    """The weights stay those of the model, and what is merged with them is the exported adapter."""
+    directory = tmp_path / "checkpoints"
+    more = {"lora": {"rank": 4, "alpha": 8.0}, "export": {}, "optimizer": {"learningRate": 0.02}}
+    run(folder, directory, **changes(folder, steps=8, **more))
+    code, left = run(folder, directory, **changes(folder, steps=16, **more))
+
+    assert code == 0
+    assert left is not None
+    assert left["restored_from"] == 8
+    assert left["loss"] < 0.7 * loss_of_transformers("llama")
+
+    export(str(directory), 16, str(tmp_path / "merged"), dtype="F32")
+    before, merged, adapter = (
+        load_file(path)
+        for path in (
+            FOLDER / "llama" / "model.safetensors",
+            next((tmp_path / "merged").glob("*.safetensors")),
+            directory / "export" / "adapter_model.safetensors",
+        )
+    )
+    name = "model.layers.1.mlp.down_proj"
+    a, b = (adapter[f"base_model.model.{name}.lora_{part}.weight"] for part in "AB")
+    assert np.abs(b).max() > 1e-3
+    np.testing.assert_allclose(merged[f"{name}.weight"] - before[f"{name}.weight"], 8 / 4 * b @ a, atol=1e-5)
+    np.testing.assert_array_equal(merged["model.embed_tokens.weight"], before["model.embed_tokens.weight"])
+    config = json.loads((directory / "export" / "adapter_config.json").read_text())
+    assert (config["r"], config["base_model_name_or_path"]) == (4, str(FOLDER / "llama"))
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        ({"model": {"preset": "tiny"}, "data": {"path": "y"}, "lora": {}}, r"lora: requires model\.from"),
+        ({"lora": {}, "optimizer": {"emaDecay": 0.9}}, r"lora: excludes optimizer\.emaDecay"),
+        ({"lora": {"targets": ["gates"]}}, r"lora\.targets"),
         ({"model": {"from": "x", "layers": 2}}, r"model\.layers: excludes from, whose config\.json says it"),
         ({"model": {"from": "x"}, "data": {"path": "y"}}, r"data\.tokenizer: required with model\.from"),
         ({"model": {"from": "/nowhere"}}, r"model\.from: '/nowhere' is not there"),
@@ -76,6 +111,11 @@ def test_training_goes_on_from_its_checkpoint_not_from_the_weights(folder, tmp_p
 def test_wrong_use_is_refused_by_name(folder, more, message):
     with pytest.raises((ConfigurationError, NotFoundError), match=message):
         run(folder, None, **changes(folder, **more))
+
+
+def test_experts_have_no_adapter(folder, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"lora\.targets: gate, up, down: a mixture of experts"):
+        run(folder, None, **changes(folder, "mixtral", lora={}))
 
 
 def test_another_tokenizer_is_refused(folder, tmp_path):

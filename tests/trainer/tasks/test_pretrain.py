@@ -58,6 +58,16 @@ def run(text: Path, directory: Path | None, **changes: Any) -> tuple[int, dict[s
     return code, attempts.latest(str(directory)) if directory else None
 
 
+def test_memory_profiles_stay_beside_the_checkpoint(text: Path, tmp_path: Path) -> None:
+    code, _ = run(text, tmp_path / "checkpoints", steps=5, profile={"memoryEverySteps": 2, "keep": 2})
+    assert code == 0
+    found = list((tmp_path / "checkpoints" / "profiles" / "memory-by-step" / "process-0").iterdir())
+    assert 1 <= len(found) <= 2  # one is left out while the one before is still being written
+    assert {path.name for path in found} <= {f"{step:012}.pb.gz" for step in (2, 4, 5)}
+    with pytest.raises(ConfigurationError, match=r"spec\.trainer\.profile: .* spec\.checkpointDir, which is not set"):
+        run(text, None, steps=5, profile={"memoryEverySteps": 2})
+
+
 def test_a_run_is_trained_completed_and_extended(text: Path, tmp_path: Path) -> None:
     directory = tmp_path / "checkpoints"
     code, left = run(text, directory, steps=6, sample={"prompt": "tick ", "tokens": 4, "temperature": 0})

@@ -24,12 +24,22 @@ REPORT: dict[str, Any] = {
         ({}, False, 40.0, 0.0),
         ({}, True, 20.0, 20.0),
         ({"committed_step": 30}, True, 40.0, 0.0),
+        ({"committed_step": 31}, True, 40.0, 0.0),
         ({"committed_step": None}, True, 0.0, 40.0),
         ({"committed_step": None, "restored_from": None, "step": 20}, True, 0.0, 40.0),
         ({"lost_steps": 5}, False, 30.0, 10.0),
         ({"attempt_steps": 0, "step": 10, "committed_step": 10}, True, 40.0, 0.0),
     ],
-    ids=["it runs", "killed", "all committed", "no commit", "from the beginning", "went back", "no step"],
+    ids=[
+        "it runs",
+        "killed",
+        "all committed",
+        "more than was reported",
+        "no commit",
+        "from the beginning",
+        "went back",
+        "no step",
+    ],
 )
 def test_steps_after_the_last_commit_are_lost_when_it_is_over(changes, is_over, step, lost):
     spent = of_attempt(REPORT | changes, is_over=is_over)
@@ -59,9 +69,11 @@ def test_the_account_goes_on_over_attempts(tmp_path: Path):
     first.close()
     exit_callback = (tmp_path / FILE).read_text()
     second_report = report(step=8, restored_from=6, committed_step=8, attempt_steps=2)
-    second = Goodput(str(tmp_path), second_report, keeps_file=True, clock=lambda: 1007.5)
+    # Ten seconds old by then, as its report says: the attempts are 7.5 s apart.
+    second = Goodput(str(tmp_path), second_report, keeps_file=True, clock=lambda: 1017.5)
     second.close()
     told = second_report.snapshot()
+    assert sum(told["goodput"].values()) == 27.5
     assert told["goodput"]["step"] == 6.0 + 10.0
     assert told["goodput"]["lost_steps"] == 4.0
     assert told["goodput"]["between_attempts"] == 7.5
@@ -81,7 +93,7 @@ def test_an_older_checkpoint_loses_more(tmp_path: Path):
     assert again.snapshot()["goodput"]["lost_steps"] == 6.0
 
 
-def test_a_broken_file_begins_anew(tmp_path: Path, caplog):
+def test_a_broken_file_starts_a_new_account(tmp_path: Path, caplog):
     (tmp_path / FILE).write_text("{")
     told = report(step=1, attempt_steps=1)
     Goodput(str(tmp_path), told, keeps_file=True).close()
@@ -94,3 +106,39 @@ def test_others_keep_no_file(tmp_path: Path):
     Goodput(str(tmp_path), told, keeps_file=False).close()
     assert told.snapshot()["goodput"]["step"] == 10.0
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("restored", "attempt_steps", "lost"), [(10, 10, 0.0), (12, 10, 0.0), (6, 10, 4.0), (0, 10, 10.0), (2, 0, 0.0)]
+)
+def test_steps_after_an_older_checkpoint_are_lost(tmp_path: Path, restored: int, attempt_steps: int, lost: float):
+    made = report(step=10, committed_step=10, attempt_steps=attempt_steps)
+    Goodput(str(tmp_path), made, keeps_file=True, clock=lambda: 0.0).close()
+    second = Goodput(str(tmp_path), Report(lambda: 0.0), keeps_file=True, clock=lambda: 0.0)
+    second.restored(restored)
+    second.close()
+    assert second.tell()["lost_steps"] == pytest.approx(lost)
+
+
+def test_file_that_cannot_be_written_is_told_once(tmp_path: Path, caplog):
+    (tmp_path / FILE).mkdir()
+    account = Goodput(str(tmp_path), report(step=1, attempt_steps=1), keeps_file=True)
+    account.close()
+    account.close()
+    assert caplog.text.count(f"Cannot write {FILE}") == 1
+
+
+def test_start_from_nothing_loses_nothing_more(tmp_path: Path):
+    """Without a commit all steps are lost already."""
+    Goodput(str(tmp_path), report(step=10, attempt_steps=10), keeps_file=True, clock=lambda: 1.0).close()
+    again = report(step=4)
+    goodput = Goodput(str(tmp_path), again, keeps_file=True, clock=lambda: 1.0)
+    goodput.restored(0)
+    goodput.close()
+    assert again.snapshot()["goodput"]["lost_steps"] == 10.0
+
+
+def test_seconds_are_kept_to_the_millisecond(tmp_path: Path):
+    told = report(step=1, attempt_steps=1, data_wait_seconds=1.23456)
+    Goodput(str(tmp_path), told, keeps_file=True, clock=lambda: 1.0).close()
+    assert told.snapshot()["goodput"]["data_wait"] == 1.235

@@ -31,6 +31,7 @@ def test_facts_of_the_report_are_gauges():
 def test_unknown_fact_is_absent():
     found = samples(Metrics(Report()))
     assert ("tpujob_loss",) not in found
+    assert ("tpujob_heartbeat_timestamp_seconds",) not in found
     assert ("tpujob_checkpoint_committed_step",) not in found
 
 
@@ -91,11 +92,22 @@ def test_account_of_the_run_is_by_category():
     assert found["tpujob_goodput_ratio",] == 0.9
 
 
+def test_extraction_is_told_in_units():
+    report = Report()
+    report.update(units=100, units_done=40, units_claimed=3, units_here=20, rows_per_second=12.5)
+    report.update(unit_failures={"scratch full": 2})
+    found = samples(Metrics(report))
+    units = [found[f"tpujob_units{which}",] for which in ("", "_done", "_claimed", "_here")]
+    assert (units, found["tpujob_rows_per_second",]) == ([100, 40, 3, 20], 12.5)
+    assert found["tpujob_unit_failures", "scratch_full"] == 2
+
+
 def test_list_of_names_is_complete():
     report = Report()
-    report.update(**dict.fromkeys(GAUGES, 1.0), goodput={"step": 1.0})
+    report.update(**dict.fromkeys(GAUGES, 1.0), goodput={"step": 1.0}, unit_failures={"storage": 1})
     metrics = Metrics(report)
     metrics.devices = [Device()]
     metrics.tracker_failures.labels(tracker="wandb").inc()
+    metrics.heartbeat()
     names = {name for name, *_ in samples(metrics) if not name.endswith("_created")}
     assert names == NAMES

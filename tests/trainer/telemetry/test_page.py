@@ -1,13 +1,11 @@
 """The page at / shows what the report says, as text and nothing else."""
 
 import re
-import shutil
-import subprocess
 import urllib.request
-from html.parser import HTMLParser
 
 import pytest
 
+from tests.html_page import Page, in_chromium
 from tpujob_trainer.telemetry import page, server
 from tpujob_trainer.telemetry.report import INITIAL, Report
 
@@ -25,25 +23,6 @@ SNAPSHOT = {
 }
 CURVE = [(step, 10 / (1 + step)) for step in range(0, 1200, 10)]
 HOSTILE = "<script>alert(1)</script>\"'&{{}}"
-
-
-class Page(HTMLParser):
-    """Its tags, and its text."""
-
-    def __init__(self, content: bytes) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.addresses: list[str | None] = []
-        self.words = ""
-        self.feed(content.decode())
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.addresses += [value for key, value in attrs if key in ("href", "src", "action", "data")]
-        assert not [key for key, _ in attrs if key.startswith("on")]
-
-    def handle_data(self, data):
-        self.words += f"{data} "
 
 
 def test_page_tells_what_the_report_knows():
@@ -85,7 +64,7 @@ def test_server_answers_with_the_page_and_forbids_scripts():
     assert http is not None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://127.0.0.1:{http.port}/", timeout=10) as answer:
+        with opener.open(f"http://127.0.0.1:{http.port}/", timeout=60) as answer:
             assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
             assert answer.headers["Content-Security-Policy"] == page.SECURITY_POLICY
             assert "ns/a: starting" in Page(answer.read()).words
@@ -105,14 +84,9 @@ def test_curve_keeps_its_form_in_bounded_memory():
 
 
 def test_browser_shows_the_page(tmp_path):
-    browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("no Chromium (the Debian package chromium)")
     file = tmp_path / "page.html"
     file.write_bytes(page.render({**SNAPSHOT, "message": HOSTILE}, CURVE, name="ns/llama"))
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    done = subprocess.run([*command, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120)
-    shown = Page(done.stdout.encode())
+    shown = in_chromium(file.as_uri(), tmp_path)
     assert "ns/llama: training" in shown.words
     assert "svg" in shown.tags
     assert "script" not in shown.tags

@@ -18,7 +18,7 @@ def running():
 
 
 def get(running, path):
-    return urllib.request.urlopen(f"http://127.0.0.1:{running.port}{path}", timeout=5)
+    return urllib.request.urlopen(f"http://127.0.0.1:{running.port}{path}", timeout=60)
 
 
 def test_report_is_json(running):

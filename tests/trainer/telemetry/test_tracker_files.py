@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.telemetry import wandb_files
 from tests.trainer.telemetry.event_files import events, scalars
 from tpujob_trainer.telemetry import tensorboard
 from tpujob_trainer.telemetry.samples_file import FILE, LIMIT, SamplesFile
@@ -58,6 +59,14 @@ def test_samples_are_one_line_for_each_step(tmp_path: Path):
     assert [(line["step"], line["text"][:7]) for line in lines(tmp_path)] == [(10, "a text "), (20, "another")]
 
 
+def test_each_prompt_has_a_line_for_each_step(tmp_path: Path):
+    samples = SamplesFile(str(tmp_path))
+    for step in (10, 20, 10):
+        for prompt in ("a", "b"):
+            samples.text(step, prompt, f"{prompt} of {step}")
+    assert [(line["step"], line["text"]) for line in lines(tmp_path)] == [(10, "a of 10"), (10, "b of 10")]
+
+
 def test_samples_are_not_kept_without_end(tmp_path: Path):
     samples = SamplesFile(str(tmp_path))
     samples._lines = [{"step": step} for step in range(LIMIT)]
@@ -74,8 +83,12 @@ def test_a_run_keeps_its_id(tmp_path: Path):
 
 
 WANDB_ATTEMPT = """
+import tpujob_trainer.telemetry.wandb as module
 from tpujob_trainer.telemetry.trackers import Background, Trackers
 from tpujob_trainer.telemetry.wandb import WandB
+
+if IS_REMOTE:
+    module.is_local = lambda url: False
 
 def open_tracker():
     return WandB(project="tests", entity=None, name=None, directory=DIRECTORY, config={"steps": 9})
@@ -88,19 +101,40 @@ assert background.close(60), "it did not end"
 """
 
 
+def attempt_with_wandb(folder: Path, *, is_remote: bool = False) -> None:
+    """Offline, without a login, and in a process of its own: wandb starts a program beside it."""
+    program = f"DIRECTORY, IS_REMOTE = {str(folder / 'checkpoints')!r}, {is_remote}\n{WANDB_ATTEMPT}"
+    (folder / "tmp").mkdir(exist_ok=True)
+    environment = {**os.environ, "WANDB_MODE": "offline", "HOME": str(folder), "TMPDIR": str(folder / "tmp")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_all_attempts_are_one_run_of_wandb(tmp_path: Path):
-    checkpoints = tmp_path / "checkpoints"
-    checkpoints.mkdir()
+    (tmp_path / "checkpoints").mkdir()
     for _ in range(2):
-        program = f"DIRECTORY = {str(checkpoints)!r}\n{WANDB_ATTEMPT}"
-        # Offline, without a login, and in a process of its own: wandb starts a program beside it.
-        environment = {**os.environ, "WANDB_MODE": "offline", "HOME": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    attempts = list((checkpoints / "wandb").glob("offline-run-*"))
+        attempt_with_wandb(tmp_path)
+    attempts = list((tmp_path / "checkpoints" / "wandb").glob("offline-run-*"))
     assert len(attempts) == 2
     (run,) = {folder.name.rpartition("-")[2] for folder in attempts}
-    assert run == run_id(str(checkpoints))
-    assert all(next(folder.glob("run-*.wandb")).stat().st_size > 0 for folder in attempts)
+    assert run == run_id(str(tmp_path / "checkpoints"))
+    assert [wandb_files.steps(whole_run(folder)) for folder in attempts] == [[1, 1]] * 2
+
+
+def test_offline_run_of_wandb_ends_up_in_the_bucket(tmp_path: Path):
+    attempt_with_wandb(tmp_path, is_remote=True)
+    (here,) = (tmp_path / "tmp").glob("wandb-*/wandb/offline-run-*")
+    there = tmp_path / "checkpoints" / "wandb" / here.name
+    assert files(there) == files(here)
+    assert wandb_files.config(whole_run(there))["steps"] == 9
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def whole_run(folder: Path) -> bytes:
+    (file,) = folder.glob("run-*.wandb")
+    return file.read_bytes()

@@ -43,7 +43,7 @@ def test_everything_is_told_in_order_by_the_end():
     for step in range(50):
         trackers.scalars(step, {"train/loss": 1.0 / (step + 1)})
     trackers.text(50, "a", "a text")
-    trackers.close(5)
+    trackers.close(60)
     assert [step for step, _ in kept.told] == list(range(51))
     assert kept.told[-1] == (50, "a text")
     assert kept.closed
@@ -55,7 +55,7 @@ def test_failures_are_counted_and_said_once(caplog):
     background = Background("kept", lambda: kept, lost=lost.append)
     for step in range(4):
         background.tell(functools.partial(scalars, step))
-    assert background.close(5)
+    assert background.close(60)
     assert [step for step, _ in kept.told] == [0, 3]
     assert lost == ["kept", "kept"]
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
@@ -73,7 +73,7 @@ def test_a_tracker_that_hangs_keeps_nobody_waiting(caplog):
     assert not background.close(0.05)
     assert "slower than the training" in caplog.text
     kept.free.set()
-    wait_for("the rest to be told", lambda: len(kept.told) + len(lost) == 10, timeout_seconds=5)
+    wait_for("the rest to be told", lambda: len(kept.told) + len(lost) == 10)
 
 
 def test_one_that_cannot_be_opened_is_tried_again():
@@ -89,7 +89,7 @@ def test_one_that_cannot_be_opened_is_tried_again():
     background = Background("kept", open_tracker, lost=lost.append, reopen_seconds=0)
     for step in range(4):
         background.tell(functools.partial(scalars, step))
-    assert background.close(5)
+    assert background.close(60)
     # Tried at the start and with each event.
     assert [step for step, _ in kept.told] == [1, 2, 3]
     assert lost == ["kept"]
@@ -101,7 +101,7 @@ def test_one_that_was_never_opened_ends_with_the_run():
 
     background = Background("kept", open_tracker)
     background.tell(functools.partial(scalars, 1))
-    assert background.close(5)
+    assert background.close(60)
 
 
 @pytest.mark.parametrize("trackers", [Trackers(), Trackers([])])

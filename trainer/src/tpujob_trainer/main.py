@@ -57,12 +57,16 @@ def run(process: Process, stop: StopRequest, *, in_pod: bool = False) -> int:
         ConfigurationError: a field of the `trainer` block is wrong.
     """
     config = load_config(process.config)
-    if config.task == "extract":
-        from tpujob_trainer.tasks import extract
+    if config.task == "probe":
+        from tpujob_trainer.tasks import probe
+
+        return probe.run(process)
+    if config.task != "pretrain":
+        from tpujob_trainer.tasks import over_corpus
 
         gc.freeze()
         gc.enable()
-        return extract.run(process, config, stop, in_pod=in_pod)
+        return over_corpus.run(process, config, stop, in_pod=in_pod)
     if isinstance(process, IndependentWorker):
         raise ConfigurationError(f"{BLOCK}: pretraining needs one job of several hosts; leave out spec.workers")
     # Here and not above: a wrong configuration is told in a moment, jax takes seconds to import.

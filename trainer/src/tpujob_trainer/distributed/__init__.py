@@ -1,6 +1,8 @@
 """How processes find, know and lose each other.
 
 - `failure`: Who ended the run, and what each process says about it. Pure.
+- `host_check`: What the hosts of a run found out about themselves before the first step, and which is slow or wrong.
+  Pure.
 - `initialize`: Process initialisation: who it is, who else is there, and JAX told so explicitly. Nothing is guessed.
 - `kv_store`: Key-value store, barriers and broadcast between the processes of a run: no device, and always a time
   limit.

@@ -86,19 +86,27 @@ def lost(processes: Collection[int], name: Callable[[int], str], *, silent_secon
     return Failure(first, 1, f"{seen}{also}: {cause}", "lost")
 
 
-def stalled(failure: Failure, standings: Mapping[int, ProgressState], name: Callable[[int], str]) -> Failure:
-    """The stall with everybody who is behind the others: who has gone less far, else who is not waiting for anybody."""
-    least = min(progress_state.progress for progress_state in standings.values())
-    behind = {i: progress_state for i, progress_state in standings.items() if progress_state.progress == least}
-    if len(behind) == len(standings):
-        idle = {i: progress_state for i, progress_state in standings.items() if not progress_state.waits}
-        behind = idle if len(idle) < len(standings) else {}
+def stragglers(states: Mapping[int, ProgressState], name: Callable[[int], str]) -> str:
+    """Everybody who is behind the others, and where: who has gone less far, else who is not waiting for anybody.
+
+    Empty when nobody stands out.
+    """
+    least = min(progress_state.progress for progress_state in states.values())
+    behind = {i: progress_state for i, progress_state in states.items() if progress_state.progress == least}
+    if len(behind) == len(states):
+        idle = {i: progress_state for i, progress_state in states.items() if not progress_state.waits}
+        behind = idle if len(idle) < len(states) else {}
+    return "; ".join(f"{name(i)} ({progress_state})" for i, progress_state in sorted(behind.items()))
+
+
+def stalled(failure: Failure, states: Mapping[int, ProgressState], name: Callable[[int], str]) -> Failure:
+    """The stall with everybody who is behind the others."""
+    behind = stragglers(states, name)
     if behind:
-        culprits = "; ".join(f"{name(i)} ({progress_state})" for i, progress_state in sorted(behind.items()))
-        who = f"behind the others: {culprits}"
+        who = f"behind the others: {behind}"
     else:
         who = "no process is behind the others" + (
-            f"; {name(failure.process)}: {standings[failure.process]}" if failure.process in standings else ""
+            f"; {name(failure.process)}: {states[failure.process]}" if failure.process in states else ""
         )
     return dataclasses.replace(failure, message=f"{failure.message}; {who}"[:MESSAGE_CHARACTERS])
 

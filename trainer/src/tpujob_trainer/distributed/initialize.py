@@ -66,7 +66,7 @@ def start(
         on_met: Called before JAX starts, with the lines to the other processes.
 
     Raises:
-        PeersMissingError: not all came within the contract's `startup_seconds`; each missing one is named.
+        PeersMissingError: not all came within the contract's `startup_seconds`; twenty missing ones are named.
         ConfigurationError: the processes do not run the same thing.
     """
     host = socket.gethostname()

@@ -37,6 +37,10 @@ class KeyValues(Protocol):
         """Waits for a key."""
         ...
 
+    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]:
+        """All that is set below a key."""
+        ...
+
     def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int) -> None:
         """Waits for all processes; each name works once."""
 
@@ -52,13 +56,14 @@ class Coordination:
         self._client = client
         self._own: dict[str, str] = {}
         self._told = threading.Condition()
-        self._hosts = hosts
+        self.hosts = tuple(hosts)
+        """The host name of each process."""
         self.process_id = process_id
         self.num_processes = len(hosts)
 
     def name(self, process_id: int) -> str:
         """A process as people look for it: "process 3 on host h"."""
-        return f"process {process_id} on host {self._hosts[process_id]}"
+        return f"process {process_id} on host {self.hosts[process_id]}"
 
     def set(self, key: str, value: str) -> None:
         """Makes a value known to all processes."""
@@ -127,6 +132,53 @@ class Coordination:
         # Process 0 collects and tells: with n processes that is 2n questions to the service instead of n².
         everything: list[Any] = self.lead_decides(f"{name}/all", collect, limit_seconds=limit_seconds + ANSWER_SECONDS)
         return everything
+
+    def objections(self, name: str, own: Any | None, *, limit_seconds: float) -> dict[int, Any]:
+        """What the processes that object said, by their ids; empty where nobody does, the same on all processes.
+
+        Who has nothing against it only arrives at a barrier: among thousands of processes nothing is collected, unless
+        something is wrong. Values are JSON.
+
+        Args:
+            name: of the question.
+            own: what this process has against it; None: nothing.
+            limit_seconds: for all to arrive.
+
+        Raises:
+            CoordinationError: a process did not come within the limit; the message names it.
+        """
+        found = self.lead_decides_on(name, own, lambda said: said, limit_seconds=limit_seconds)
+        return {int(process_id): value for process_id, value in found.items()}
+
+    def lead_decides_on(
+        self, name: str, own: Any | None, decide: Callable[[dict[int, Any]], Any], *, limit_seconds: float
+    ) -> Any:
+        """What `decide` returns on process 0 for what the processes say, on every process.
+
+        Who has nothing to say (None) only arrives at a barrier. Values are JSON.
+
+        Args:
+            name: of the question.
+            own: what this process says; None: nothing.
+            decide: given what was said, by the ids of the processes.
+            limit_seconds: for all to arrive.
+
+        Raises:
+            CoordinationError: a process did not come within the limit; the message names it.
+            TrainerError: what `decide` raised on process 0, alike on all processes.
+        """
+        if self._client is None:
+            return decide({} if own is None else {0: json.loads(json.dumps(own))})
+        if own is not None:
+            self.set(f"{name}/{self.process_id}", json.dumps(own))
+        self.barrier(f"{name}/said", limit_seconds=limit_seconds)
+        return self.lead_decides(f"{name}-all", lambda: decide(self._said_below(name)), limit_seconds=limit_seconds)
+
+    def _said_below(self, name: str) -> dict[int, Any]:
+        assert self._client is not None
+        with _named(f"collecting {name}"):
+            pairs = self._client.key_value_dir_get(f"{PREFIX}{name}/")
+        return {int(key.rpartition("/")[2]): json.loads(value) for key, value in pairs}
 
     def _answers(self, name: str, limit_seconds: float) -> dict[int, Any]:
         deadline = time.monotonic() + limit_seconds

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import math
 import selectors
 import socket
 import threading
@@ -28,6 +29,10 @@ logger = logging.getLogger(__name__)
 
 BEATS = 5
 """Signs of life within one heartbeat limit."""
+STRAGGLER_BEATS = 2
+"""Without progress on process 0: within the second of them all others have said how far they are."""
+ENDING = ("failed", "stopping", "finished")
+"""Phases in which processes do not go on together."""
 ANSWER_SECONDS = 1.5
 """For process 0 to say who was first, and for the others to have heard it."""
 MAX_LINE_BYTES = 64 * 1024
@@ -79,7 +84,9 @@ class Peers:
         self._decided = threading.Event()
         self._parted = threading.Event()
         self._has_said_goodbye = False
-        self._standings: dict[int, ProgressState] = {}
+        self._progress_state: Callable[[], ProgressState] = ProgressState
+        self._progress_states: dict[int, ProgressState] = {}
+        self._beat_at: dict[int, float] = {}
         self._selector = selectors.DefaultSelector()
         now = clock()
         self._lines = [_Line(process, connection, now) for process, connection in sorted(connections.items())]
@@ -110,7 +117,7 @@ class Peers:
             progress_state: How far this process has come.
             on_beat: Called with every sign of life.
         """
-        self._on_verdict, self._standing, self._on_beat = on_failure, progress_state, on_beat
+        self._on_failure, self._progress_state, self._on_beat = on_failure, progress_state, on_beat
         now = self._clock()
         for line in self._lines:
             line.heard_at = now
@@ -129,6 +136,21 @@ class Peers:
         """Why the run is over, waiting for it to be known."""
         self._decided.wait(limit_seconds)
         return self._verdict
+
+    def stragglers(self) -> str | None:
+        """Who is behind the others, and where, while nobody makes progress; None while all do, or nobody stands out.
+
+        Known to process 0 alone.
+        """
+        own, interval = self._progress_state(), self.heartbeat_seconds / BEATS
+        if not self.is_lead or own.seconds <= STRAGGLER_BEATS * interval or own.phase in ENDING:
+            return None
+        # What a process said before it stood still, too, tells where it was, not where it is.
+        standing_since = self._clock() - own.seconds + interval
+        others = (process for process in range(len(self._hosts)) if process != self.process_id)
+        if any(self._beat_at.get(process, -math.inf) < standing_since for process in others):
+            return None
+        return failures.stragglers({**self._progress_states, self.process_id: own}, self.name) or None
 
     def tell_asked(self, why: str) -> None:
         """Tells all that this process was asked to stop: for their messages, the step carries the request itself."""
@@ -161,8 +183,8 @@ class Peers:
         return [line for line in self._lines if not line.is_done and not line.is_silent]
 
     def _beat(self) -> None:
-        own = self._standing()
-        self._standings[self.process_id] = own
+        own = self._progress_state()
+        self._progress_states[self.process_id] = own
         self._say({"beat": dataclasses.asdict(own)})
         self._on_beat()
 
@@ -187,7 +209,8 @@ class Peers:
 
     def _hear(self, line: _Line, said: Mapping[str, Any]) -> None:
         if "beat" in said:
-            self._standings[line.process] = ProgressState(**said["beat"])
+            self._progress_states[line.process] = ProgressState(**said["beat"])
+            self._beat_at[line.process] = self._clock()
         elif "failure" in said and self.is_lead:
             self._judge(Failure.parse(said["failure"]), from_elsewhere=True)
         elif "verdict" in said and line.process == 0:
@@ -219,8 +242,8 @@ class Peers:
 
     def _judge(self, failure: Failure, *, from_elsewhere: bool = False) -> None:
         if failure.kind == "stalled":
-            self._standings[self.process_id] = self._standing()
-            failure = failures.stalled(failure, self._standings, self.name)
+            self._progress_states[self.process_id] = self._progress_state()
+            failure = failures.stalled(failure, self._progress_states, self.name)
         self._decide(failure, from_elsewhere=from_elsewhere)
 
     def _decide(self, failure: Failure, *, from_elsewhere: bool) -> None:
@@ -233,7 +256,7 @@ class Peers:
         self._decided.set()
         if from_elsewhere and (failure.process != self.process_id or failure.kind == "lost"):
             # Not in this thread, which has to hear the others go.
-            threading.Thread(target=self._on_verdict, args=(failure,), name="verdict", daemon=True).start()
+            threading.Thread(target=self._on_failure, args=(failure,), name="failure", daemon=True).start()
 
     def _note_asked(self, who: str) -> None:
         with self._lock:

@@ -24,6 +24,8 @@ MAX_ANSWER_BYTES = 1024 * 1024
 SILENCE_SECONDS = 15.0
 """Silence after which process 0 counts as gone."""
 RETRY_SECONDS = 0.3
+BACKLOG = 4096
+"""Connections that wait to be accepted, where the kernel allows as many: all processes of a run come at once."""
 
 
 Met = tuple[Membership, dict[int, socket.socket]]
@@ -73,7 +75,7 @@ def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_sec
                 if "error" in said:
                     raise errors.from_dict(said)
                 if "nonce" in said:
-                    met = Membership(str(said["nonce"]), tuple(map(str, said["hosts"]))), {0: connection}
+                    met = Membership.unpacked(said), {0: connection}
                     connection = None
                     return met
                 if "refused" in said:
@@ -99,10 +101,11 @@ def _read_line(connection: socket.socket) -> bytes:
     """The next line; nothing when the connection is closed."""
     line = bytearray()
     while not line.endswith(b"\n") and len(line) < MAX_ANSWER_BYTES:
-        heard = connection.recv(1)
-        if not heard:
+        # Looked at first: what follows the line stays for those who read after us.
+        seen = connection.recv(4096, socket.MSG_PEEK)
+        if not seen:
             return b""
-        line += heard
+        line += connection.recv(seen.index(b"\n") + 1 if b"\n" in seen else len(seen))
     return bytes(line)
 
 
@@ -111,9 +114,11 @@ def _listen(host: str, port: int, deadline: float) -> socket.socket:
     while True:
         try:
             if everywhere and socket.has_dualstack_ipv6():
-                return socket.create_server(("", port), family=socket.AF_INET6, backlog=256, dualstack_ipv6=True)
+                return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            return socket.create_server(("" if everywhere else bind_host(host) or "", port), family=family, backlog=256)
+            return socket.create_server(
+                ("" if everywhere else bind_host(host) or "", port), family=family, backlog=BACKLOG
+            )
         except OSError as error:
             # A predecessor may still be leaving.
             if time.monotonic() >= deadline:

@@ -5,13 +5,20 @@ One JSON object a line, bounded in size. Nothing said here is trusted beyond nam
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import secrets
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpujob_trainer import errors
+
+MAX_HOSTS_BYTES = 2**22
+"""Of the names of all hosts."""
+MAX_NAMED = 20
+"""Processes that a message names one by one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +66,41 @@ class Membership:
     hosts: tuple[str, ...]
     """Host name of each process."""
 
+    def packed(self) -> dict[str, str]:
+        """As it is sent: the names of thousands of hosts differ by a few digits, and everybody gets all of them."""
+        names = zlib.compress(json.dumps(self.hosts).encode(), 9)
+        return {"nonce": self.nonce, "hosts": base64.b64encode(names).decode()}
+
+    @classmethod
+    def unpacked(cls, values: Mapping[str, Any]) -> Membership:
+        """The membership that `packed` describes.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        unpack = zlib.decompressobj()
+        try:
+            names = unpack.decompress(base64.b64decode(values["hosts"], validate=True), MAX_HOSTS_BYTES)
+        except (zlib.error, TypeError) as error:
+            raise ValueError("not a membership") from error
+        hosts = json.loads(names)
+        if not isinstance(hosts, list):
+            raise ValueError("not a membership")  # noqa: TRY004 - what came from the network is a wrong value
+        return cls(str(values["nonce"]), tuple(map(str, hosts)))
+
 
 def missing(positions: Sequence[str], arrived: Mapping[int, Hello], limit_seconds: float) -> errors.PeersMissingError:
     """The error that names each process that did not come. `positions[i]` says where process i should be."""
     absent = [f"process {i} ({positions[i]})" for i in range(len(positions)) if i not in arrived]
     return errors.PeersMissingError(
-        f"{len(absent)} of {len(positions)} processes did not come within {limit_seconds:g} s: {', '.join(absent)}; "
+        f"{len(absent)} of {len(positions)} processes did not come within {limit_seconds:g} s: {_listed(absent)}; "
         "see whether their pods are scheduled, and whether their logs end before this"
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def disagreement(arrived: Mapping[int, Hello]) -> errors.ConfigurationError | None:

@@ -12,16 +12,20 @@ import importlib.metadata
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+from tpujob_contract import environment
 
 PACKAGES = ("tpujob-trainer", "jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint")
 """Told by name; of all others a hash."""
 INSTALLED = "all installed packages"
 CODE = "the trainer's own code"
+JOB_CODE = "the job's code (spec.code)"
 
 
-def versions() -> dict[str, str]:
-    """Python, the packages that matter by version, and hashes of all installed packages and of the trainer's code."""
+def versions(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Python, the packages that matter by version, and hashes: of all packages, of the trainer's code, of the job's."""
     named = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -31,6 +35,7 @@ def versions() -> dict[str, str]:
         **named,
         INSTALLED: _hash(*_installed()),
         CODE: _code(Path(__file__).parents[1]),
+        **({JOB_CODE: environ[environment.CODE_SHA256]} if environ.get(environment.CODE_SHA256) else {}),
     }
 
 

@@ -70,6 +70,7 @@ class Watchdog:
         self._since = clock()
         self._last: tuple[str, int] = (report.phase, report.step)
         self._steps: deque[float] = deque(maxlen=REMEMBERED_STEPS)
+        self._lock = threading.Lock()
 
     def start(self, on_stall: Callable[[str], None]) -> None:
         """Watches in a thread; `on_stall` is called once, with what was noticed."""
@@ -84,14 +85,19 @@ class Watchdog:
 
     def look(self) -> str | None:
         """What is wrong, as "no progress for 300 s"; None while all is well."""
-        now, progress_count = self._clock(), self._report.progress_count
-        if progress_count != self._progress_count:
-            phase, step = self._report.phase, self._report.step
-            if phase == TRAINING and self._last[0] == TRAINING and step > self._last[1]:
-                self._steps.append((now - self._since) / (step - self._last[1]))
-            self._progress_count, self._since, self._last = progress_count, now, (phase, step)
-        limit = self.limit_seconds
-        return f"no progress for {now - self._since:.0f} s" if now - self._since > limit else None
+        seconds, limit = self._seconds_without_progress(), self.limit_seconds
+        return f"no progress for {seconds:.0f} s" if seconds > limit else None
+
+    def _seconds_without_progress(self) -> float:
+        """Since the last sign of progress; takes note of a new one. For any thread."""
+        with self._lock:
+            now, progress_count = self._clock(), self._report.progress_count
+            if progress_count != self._progress_count:
+                phase, step = self._report.phase, self._report.step
+                if phase == TRAINING and self._last[0] == TRAINING and step > self._last[1]:
+                    self._steps.append((now - self._since) / (step - self._last[1]))
+                self._progress_count, self._since, self._last = progress_count, now, (phase, step)
+            return now - self._since
 
     @property
     def limit_seconds(self) -> float:
@@ -110,7 +116,7 @@ class Watchdog:
             phase=self._report.phase,
             step=self._report.step,
             progress_count=self._report.progress_count,
-            seconds=self._clock() - self._since,
+            seconds=self._seconds_without_progress(),
             where=where,
             waits=waits,
         )

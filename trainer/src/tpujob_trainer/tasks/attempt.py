@@ -20,6 +20,7 @@ from tpujob_trainer.tasks.dataset import Dataset
 from tpujob_trainer.tasks.restore_or_init import restore_or_init
 from tpujob_trainer.tasks.rollback_log import Rollbacks
 from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.profiler import Profiler
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.batches import Assembler, Feed
 from tpujob_trainer.train.loop import Ending, Hook, Loop
@@ -52,6 +53,7 @@ class Training:
     assembler: Assembler
     progress: Progress
     hooks: Sequence[Hook]
+    profiler: Profiler
 
     def run(self, state: TrainState, position: np.ndarray | None) -> Ending:
         """Trains until all steps are done or a process is asked to stop.
@@ -92,11 +94,13 @@ class Training:
                 policy=self.checkpointing.policy,
                 progress=self.progress,
                 hooks=self.hooks,
+                profiler=self.profiler,
             )
             self.stop.entered_loop()
             try:
                 return loop.run(state, first=first, steps=config.steps)
             finally:
+                self.profiler.close()
                 self.stop.left_loop()
 
     def _go_back(self, error: NonFiniteError, *, first: int, taken: int) -> tuple[TrainState, np.ndarray | None]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from typing import Protocol
 
 from tpujob_trainer.checkpoint.layout import Commit
+from tpujob_trainer.checkpoint.local_copies import LocalCopies
 from tpujob_trainer.checkpoint.manager import Checkpoints, Listener
 from tpujob_trainer.checkpoint.ownership import Claim
 from tpujob_trainer.checkpoint.retention import Retention
-from tpujob_trainer.config.resolve import ResolvedConfig
+from tpujob_trainer.config.schema import CheckpointConfig, LocalCopiesConfig
 from tpujob_trainer.distributed import versions
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.exit.stop_request import StopRequest
+from tpujob_trainer.model.partitioning import SLICE
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.save_policy import SavePolicy
@@ -26,12 +29,23 @@ PASSED_OVER_SECONDS = 10.0
 """After one that was not started, because storage was busy with the one before."""
 
 
+class SavingConfig(Protocol):
+    """When a run is saved, and what it is; `config.resolve.ResolvedConfig` has it."""
+
+    @property
+    def checkpoint(self) -> CheckpointConfig:
+        """When to save and what to keep."""
+
+    def as_json(self) -> str:
+        """The configuration, kept with every checkpoint."""
+
+
 class Checkpointing:
     """The checkpoints of an attempt, when states are saved, and what report and metrics say about it."""
 
     def __init__(
         self,
-        run: ResolvedConfig,
+        run: SavingConfig,
         described: Mapping[str, str | int],
         *,
         directory: str | None,
@@ -61,7 +75,7 @@ class Checkpointing:
             measured_seconds=lambda: self.checkpoints.save_seconds if self.checkpoints else 0.0,
         )
         self._runtime = runtime
-        self._report = report
+        self.report = report
         self._metrics = metrics
         if directory:
             metrics.checkpoint_interval_seconds.set(run.checkpoint.every_seconds)
@@ -91,12 +105,14 @@ class Checkpointing:
                 ),
                 verify_claim=claim.verify if claim else lambda: None,
                 confirm_claim=claim.confirm if claim else lambda: None,
+                replica_axis=SLICE,
+                copies=_local_copies(run.checkpoint.local, directory, runtime, metrics),
             )
 
     def _committed(self, commit: Commit, seconds: float) -> None:
         self._record_metrics()
         self._metrics.checkpoint_commit_seconds.observe(seconds)
-        self._report.update(
+        self.report.update(
             committed_step=commit.step,
             committed_time=commit.time,
             checkpoint_failing_since=None,
@@ -108,7 +124,7 @@ class Checkpointing:
     def _record_metrics(self) -> None:
         """States are evaluated after they are saved: what was found then is kept with the checkpoint of that step."""
         assert self.checkpoints is not None
-        facts = self._report.snapshot()
+        facts = self.report.snapshot()
         step, loss = facts.get("evaluation_step"), facts.get("evaluation_loss")
         if step is not None and loss is not None:
             self.checkpoints.record_metrics(step, {"evaluation_loss": loss})
@@ -116,7 +132,7 @@ class Checkpointing:
     def _failed(self, step: int, why: str) -> None:
         assert self.checkpoints is not None
         self._metrics.checkpoint_failures.inc()
-        self._report.update(
+        self.report.update(
             checkpoint_failing_since=self.checkpoints.failing_since,
             checkpoint_message=f"the checkpoint of step {step} failed: {why}",
         )
@@ -128,4 +144,17 @@ class Checkpointing:
 
     def _unusable(self, step: int, why: str) -> None:
         self._metrics.checkpoints_unusable.inc()
-        self._report.update(checkpoint_message=f"the checkpoint of step {step} cannot be used: {why}")
+        self.report.update(checkpoint_message=f"the checkpoint of step {step} cannot be used: {why}")
+
+
+def _local_copies(
+    config: LocalCopiesConfig | None, directory: str, runtime: Runtime, metrics: Metrics
+) -> LocalCopies | None:
+    def count(is_whole: bool) -> None:
+        if is_whole:
+            metrics.local_copies.inc()
+            metrics.local_copy_timestamp.set_to_current_time()
+        else:
+            metrics.local_copy_failures.inc()
+
+    return LocalCopies(config.dir, run=directory, runtime=runtime, written=count) if config else None

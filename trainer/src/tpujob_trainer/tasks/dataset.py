@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import layout, ownership
-from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.distributed.initialize import Runtime
 
 MANIFEST_LIMIT_SECONDS = 3600.0
@@ -18,6 +18,26 @@ METADATA_LIMIT_SECONDS = 300.0
 """For process 0 to read what the newest checkpoint says about itself."""
 EVALUATION = "evaluation"
 """Folder of the checkpoint directory for the manifest of the evaluation's data."""
+
+
+class BatchesConfig(Protocol):
+    """What batches depend on; `config.resolve.ResolvedConfig` has it."""
+
+    @property
+    def data(self) -> data.DataConfig:
+        """Which text."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a global batch."""
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of a row."""
+
+    @property
+    def seed(self) -> int:
+        """Of the order."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +51,7 @@ class Dataset:
     """All that the batches depend on; kept with every checkpoint."""
 
 
-def training_data(
-    run: ResolvedConfig, tokenizer: data.Tokenizer, *, directory: str | None, runtime: Runtime
-) -> Dataset:
+def training_data(run: BatchesConfig, tokenizer: data.Tokenizer, *, directory: str | None, runtime: Runtime) -> Dataset:
     """The run's data; where a checkpoint is there, exactly what it was trained on so far.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Pretraining: puts the parts together, restores or begins, and trains."""
+"""Pretraining: puts the parts together, restores or starts anew, and trains."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.own import make_model
 from tpujob_trainer.tasks.attempt import Training
 from tpujob_trainer.tasks.checkpointing import Checkpointing
-from tpujob_trainer.tasks.compiler import Compiler
+from tpujob_trainer.tasks.compiler import Compiler, refuse_too_large_a_state
 from tpujob_trainer.tasks.dataset import training_data
+from tpujob_trainer.tasks.exporting import export_if_missing, folder_of
 from tpujob_trainer.tasks.hooks import make_hooks
 from tpujob_trainer.tasks.restore_or_init import restore_or_init
 from tpujob_trainer.tasks.rollback_log import Rollbacks
 from tpujob_trainer.tasks.session import Session
 from tpujob_trainer.tasks.trackers import make_trackers
+from tpujob_trainer.telemetry.profiler import Profiler
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.batches import Assembler
 from tpujob_trainer.train.flops import training_flops_per_token, utilisation
@@ -32,6 +35,7 @@ from tpujob_trainer.train.generate import prompt_tokens
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.train.step import abstract_batch, abstract_state, make_finite_check, make_train_step
 from tpujob_trainer.train.step_logger import Progress
+from tpujob_trainer.train.token_loss import RouterFactors
 from tpujob_trainer.weights.load import with_shape_read
 
 logger = logging.getLogger(__name__)
@@ -50,13 +54,15 @@ def run(
     Raises:
         TrainerError: of the class whose exit code says why.
     """
-    session = Session.begin(process, config, stop, in_pod=in_pod)
-    code = _pretrain(session, config)
+    process_id = process.process_id if isinstance(process, DistributedProcess) else 0
+    profiler = Profiler(process.checkpoint_dir, process_id=process_id)
+    session = Session.start(process, config, stop, in_pod=in_pod, profiler=profiler)
+    code = _pretrain(session, config, profiler)
     session.end()
     return code
 
 
-def _pretrain(session: Session, config: TrainerConfig) -> int:
+def _pretrain(session: Session, config: TrainerConfig, profiler: Profiler) -> int:
     config = dataclasses.replace(config, model=with_shape_read(config.model))
     tokenizer = data.load_tokenizer(config.data)
     run = resolve(
@@ -67,14 +73,17 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
         slices=session.slices,
     )
     mesh = build_mesh(slices=session.slices, shape=run.mesh)
-    prompt = prompt_tokens(run.sample, tokenizer, sequence_length=run.sequence_length) if run.sample else []
-    model = Model(run.model, mesh)
+    prompts = prompt_tokens(run.sample, tokenizer, sequence_length=run.sequence_length) if run.sample else []
+    model = make_model(run.model, mesh, run.lora)
     _tell(session, run, model)
     runtime, report, directory = session.runtime, session.report, session.directory
+    if run.export:
+        folder_of(run.export, directory)  # refused now, not after the training
     compiler = Compiler(runtime, report)
     dataset = training_data(run, tokenizer, directory=directory, runtime=runtime)
     schedule = make_schedule(run.optimizer, steps=run.steps)
-    optimizer = make_optimizer(run.optimizer, schedule)
+    optimizer = make_optimizer(run.optimizer, schedule, has_adapters=run.lora is not None)
+    refuse_too_large_a_state(abstract_state(model, optimizer))
     checkpointing = Checkpointing(
         run,
         dataset.described,
@@ -94,6 +103,9 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
     first = int(np.asarray(state.step))
     session.goodput.restored(first)
     if first >= run.steps:
+        if run.export:
+            # An attempt that was ended between the last commit and the export.
+            export_if_missing(run, run.export, model, first, state, directory=directory, runtime=runtime)
         return _already_complete(report, first, f"{first} of {run.steps} steps", "raise spec.trainer.steps or tokens")
     if position is not None and data.has_ended(position, dataset.plan):
         return _already_complete(report, first, f"all {run.data.epochs} epochs of its data", "begin another run")
@@ -105,6 +117,9 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
             schedule,
             clip_norm=run.optimizer.clip_norm,
             gradient_accumulation=run.gradient_accumulation,
+            z_loss=run.z_loss,
+            router=RouterFactors(run.router_balance_loss, run.router_z_loss),
+            loss=run.loss,
         ),
         abstract_state(model, optimizer),
         abstract_batch(model, run.batch_size, run.sequence_length),
@@ -129,7 +144,16 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
         trackers=trackers,
     )
     hooks = make_hooks(
-        run, model, dataset, assembler, progress, prompt, compiler=compiler, directory=directory, runtime=runtime
+        run,
+        model,
+        dataset,
+        assembler,
+        progress,
+        prompts,
+        compiler=compiler,
+        directory=directory,
+        runtime=runtime,
+        stop=session.stop,
     )
     training = Training(
         runtime=runtime,
@@ -147,6 +171,7 @@ def _pretrain(session: Session, config: TrainerConfig) -> int:
         assembler=assembler,
         progress=progress,
         hooks=hooks,
+        profiler=profiler,
     )
     ending = training.run(state, position)
     trackers.close(TRACKERS_SECONDS)

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint.manager import Checkpoints
 from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.partitioning import REPLICATED
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.loop import BATCHES, checkpoint_tree
@@ -51,13 +52,20 @@ def restore_or_init(
         restored = checkpoints.restore(checkpoint_tree(abstract_state(model, optimizer), position), check=_same_batches)
         if restored is not None:
             step, tree = restored
-            report.update(step=step, restored_from=step, committed_step=step, committed_time=checkpoints.committed_time)
+            report.update(
+                step=step,
+                restored_from=step,
+                committed_step=checkpoints.committed_step,
+                committed_time=checkpoints.committed_time,
+            )
             logger.info("Restored the checkpoint of step %d", step)
             state = TrainState(step=tree["step"], weights=tree["weights"], optimizer=tree["optimizer"])
             return state, np.asarray(tree["data"])
     if weights_from is not None:
         report.enter("restoring")
         weights = load_weights(weights_from, model.shape, model.abstract_weights, model.shardings)
+        if isinstance(model, LoraModel):
+            weights[LORA] = model.placed_adapters(seed)
         return state_from(model, optimizer, weights), None
     report.enter("compiling")
     return init_state(model, optimizer, seed), None

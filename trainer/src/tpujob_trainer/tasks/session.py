@@ -5,27 +5,53 @@ from __future__ import annotations
 import datetime
 import logging
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import jax
 
 from tpujob_contract import DistributedProcess, ExitCode, LocalProcess
 from tpujob_contract.report import Phase
 from tpujob_trainer.checkpoint import ownership
-from tpujob_trainer.config.schema import TrainerConfig, configuration_hash
-from tpujob_trainer.data.sources.read_meter import METER
+from tpujob_trainer.config.schema import CheckpointConfig, PreflightConfig, configuration_hash
 from tpujob_trainer.distributed import initialize
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.distributed.peer_monitor import Peers
 from tpujob_trainer.exit.stop_request import StopRequest
-from tpujob_trainer.exit.watchdog import Watchdog
+from tpujob_trainer.exit.watchdog import WatchdogConfig
 from tpujob_trainer.model.mesh import require_devices
-from tpujob_trainer.telemetry import attempts, compile_cache, server
+from tpujob_trainer.tasks.preflight import check_hosts
+from tpujob_trainer.tasks.reporting import serve_report
+from tpujob_trainer.telemetry import attempts, compile_cache
 from tpujob_trainer.telemetry.goodput import Goodput
 from tpujob_trainer.telemetry.metrics import Metrics
-from tpujob_trainer.telemetry.process import process_age
+from tpujob_trainer.telemetry.profiler import Profiler
 from tpujob_trainer.telemetry.report import Report
 
 logger = logging.getLogger(__name__)
+
+
+class SessionConfig(Protocol):
+    """What a session is told; `config.schema.TrainerConfig` has it."""
+
+    @property
+    def checkpoint(self) -> CheckpointConfig:
+        """Whose directory may be taken over."""
+
+    @property
+    def preflight(self) -> PreflightConfig:
+        """What is checked of the hosts."""
+
+    @property
+    def watchdog(self) -> WatchdogConfig:
+        """When a run that makes no progress is ended."""
+
+    @property
+    def heartbeat_seconds(self) -> int:
+        """Silence after which a process counts as lost."""
+
+    @property
+    def compile_cache(self) -> bool:
+        """Whether compiled programs are kept in the checkpoint directory."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +70,16 @@ class Session:
     goodput: Goodput
 
     @classmethod
-    def begin(
-        cls, process: DistributedProcess | LocalProcess, config: TrainerConfig, stop: StopRequest, *, in_pod: bool
+    def start(
+        cls,
+        process: DistributedProcess | LocalProcess,
+        config: SessionConfig,
+        stop: StopRequest,
+        *,
+        in_pod: bool,
+        profiler: Profiler | None = None,
     ) -> Self:
-        """The session of this process; waits for the others.
+        """The session of this process; waits for the others. `profiler` is asked over HTTP, from the start.
 
         Raises:
             PeersMissingError: somebody did not come.
@@ -55,24 +87,17 @@ class Session:
             TrainerError: jax does not see the devices that were asked for.
         """
         started = datetime.datetime.now(datetime.UTC)
-        report = Report(age=process_age())
-        report.follow(METER.facts)
-        metrics = Metrics(report)
-        stop.watched(Watchdog(report, config.watchdog))
-        host = server.address(in_pod=in_pod)
-        server.serve(
-            report.snapshot,
-            metrics.exposition,
-            host=host,
-            port=process.report_port,
-            curve=report.curve,
-            name=process.owner,
-        )
+        report, metrics = serve_report(process, config.watchdog, stop, in_pod=in_pod, profiler=profiler)
+
+        def met(peers: Peers) -> None:
+            stop.joined(peers)
+            report.follow(lambda: {"straggler_message": peers.stragglers()})
+
         runtime = initialize.start(
             process,
             heartbeat_seconds=config.heartbeat_seconds,
-            configuration_hash=configuration_hash(process.config or ""),
-            on_met=stop.joined,
+            configuration_hash=configuration_hash(process.config or "{}"),
+            on_met=met,
         )
         if isinstance(process, DistributedProcess):
             require_devices(
@@ -81,10 +106,17 @@ class Session:
                 devices=jax.devices(),
                 name=runtime.coordination.name,
             )
+        preflight = check_hosts(runtime, config.preflight) if config.preflight.collectives else None
         directory = process.checkpoint_dir
         claim, attempt = None, None
         if directory:
-            claim = ownership.claim(directory, owner=process.owner, adopt=config.checkpoint.adopt, runtime=runtime)
+            claim = ownership.claim(
+                directory,
+                owner=process.owner,
+                adopt=config.checkpoint.adopt,
+                runtime=runtime,
+                notice=lambda message: report.update(checkpoint_message=message),
+            )
             attempt = attempts.Attempt(
                 directory, attempt_id=runtime.attempt_id, started=started, is_lead=runtime.is_lead
             )
@@ -97,6 +129,7 @@ class Session:
             processes=runtime.num_processes,
             attempt=runtime.attempt_id,
             checkpoint=directory,
+            preflight_message="; ".join(preflight.warnings) or None if preflight else None,
         )
         slices = process.slices if isinstance(process, DistributedProcess) else 1
         account = Goodput(directory, report, keeps_file=runtime.is_lead)

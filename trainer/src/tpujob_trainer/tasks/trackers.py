@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from typing import Any
+
+import jax
 
 from tpujob_trainer import errors
 from tpujob_trainer.config.resolve import ResolvedConfig
@@ -55,11 +58,25 @@ def make_trackers(
                 entity=block.entity,
                 name=block.name,
                 directory=directory,
-                config=json.loads(run.as_json()),
+                config=_described(run, runtime),
             )
 
         made.append(Background("wandb", wandb, lost=lost))
+    for each in made:
+        # Exported as 0 from the start: a series that begins with its first increment has no rate.
+        metrics.tracker_failures.labels(tracker=each.name)
     return Trackers(made)
+
+
+def _described(run: ResolvedConfig, runtime: Runtime) -> dict[str, Any]:
+    """What people look for in a list of runs: the resolved configuration, how large the model is, and where it ran."""
+    resolved: dict[str, Any] = json.loads(run.as_json())
+    return {
+        **resolved,
+        "numParameters": run.model.num_parameters,
+        "numDevices": jax.device_count(),
+        "hosts": list(runtime.coordination.hosts),
+    }
 
 
 def _check(run: ResolvedConfig, directory: str | None) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import secrets
+import time
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,18 +19,19 @@ from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.exit.stop_request import StopRequest
-from tpujob_trainer.exit.watchdog import Watchdog
-from tpujob_trainer.extract.config import ExtractConfig
 from tpujob_trainer.storage import errors, open_bucket
-from tpujob_trainer.telemetry import compile_cache, server
-from tpujob_trainer.telemetry.metrics import Metrics
-from tpujob_trainer.telemetry.process import process_age
+from tpujob_trainer.tasks.reporting import serve_report
+from tpujob_trainer.telemetry import compile_cache
 from tpujob_trainer.telemetry.report import Report
-from tpujob_trainer.workers.board import Board
-from tpujob_trainer.workers.choice import DONE
+from tpujob_trainer.workers.board import Board, Listing
 from tpujob_trainer.workers.claims import Claims
-from tpujob_trainer.workers.engine import Engine, Tally, Work
+from tpujob_trainer.workers.config import UnitsConfig
+from tpujob_trainer.workers.engine import Engine
+from tpujob_trainer.workers.finishing import Tally
+from tpujob_trainer.workers.rate import Rate
+from tpujob_trainer.workers.states import UnitStates
 from tpujob_trainer.workers.uploads import Scratch, Uploads
+from tpujob_trainer.workers.work import Work
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +47,11 @@ class Worker:
     directory: str
     stop: StopRequest
     report: Report
+    chips: int
+    """Of this host."""
 
     @classmethod
-    def begin(
+    def start(
         cls,
         process: Process,
         config: TrainerConfig,
@@ -57,19 +61,7 @@ class Worker:
         in_pod: bool,
     ) -> Self:
         """The worker of this process, which serves its report from here on."""
-        report = Report(age=process_age())
-        report.follow(METER.facts)
-        metrics = Metrics(report)
-        stop.watched(Watchdog(report, config.watchdog))
-        host = server.address(in_pod=in_pod)
-        server.serve(
-            report.snapshot,
-            metrics.exposition,
-            host=host,
-            port=process.report_port,
-            curve=report.curve,
-            name=process.owner,
-        )
+        report, metrics = serve_report(process, config.watchdog, stop, in_pod=in_pod)
         index = process.worker if isinstance(process, IndependentWorker) else 0
         workers = process.workers if isinstance(process, IndependentWorker) else 1
         metrics.devices = jax.local_devices()
@@ -88,17 +80,34 @@ class Worker:
                 report.update(message=message)
 
         stop.at_exit(told)
-        return cls(name, process.owner, directory, stop, report)
+        # Of every worker: the operator reads those of the first, which may be over before it is asked.
+        stop.final_report = report.snapshot
+        chips = process.chips_per_host or jax.local_device_count()
+        return cls(name, process.owner, directory, stop, report, chips)
 
-    def work(self, work: Work[Any, Any], units: int, config: ExtractConfig) -> int:
+    def work(
+        self,
+        work: Work[Any, Any],
+        units: int,
+        config: UnitsConfig,
+        field: str,
+        unit_rows: np.ndarray | None = None,
+    ) -> int:
         """Does the units of a list until all are done; the exit code.
+
+        Args:
+            work: what is done with a unit.
+            units: length of the list.
+            config: leases and scratch.
+            field: where the user wrote `config`, for messages.
+            unit_rows: int64 [units], rows of each; None if they were not counted.
 
         Raises:
             TrainerError: a unit could not be finished; what was uploaded is kept.
         """
         objects = open_bucket(self.directory)
         claims = Claims(objects, self.name, renew_seconds=config.lease_seconds / 4, lapse_seconds=config.lease_seconds)
-        scratch = Scratch(config.scratch, config.scratch_bytes)
+        scratch = Scratch(config.scratch, config.scratch_bytes, field=f"{field}.scratch")
         self.report.update(steps=units)
         self.report.enter("extracting")
         self.stop.entered_loop()
@@ -110,8 +119,11 @@ class Worker:
             scratch,
             worker=self.name,
             units=units,
+            chips=self.chips,
+            chip_kind=jax.local_devices()[0].device_kind,
             stop_requested=lambda: self.stop.requested,
-            on_progress=self._progress,
+            on_progress=_Figures(self.report, unit_rows),
+            on_idle=self.report.tick,
         )
         with contextlib.closing(scratch):
             try:
@@ -129,8 +141,23 @@ class Worker:
             return ExitCode.FINISHED
         return ExitCode.STOPPED
 
-    def _progress(self, tally: Tally, states: np.ndarray) -> None:
-        done = int((states == DONE).sum())
-        if done != self.report.step:
-            self.report.update(step=done)
-        self.report.update(units=len(states), units_done=done, units_here=tally.units, rows_here=tally.rows)
+
+class _Figures:
+    """Brings what the engine knows into the report."""
+
+    def __init__(self, report: Report, unit_rows: np.ndarray | None) -> None:
+        self._report, self._unit_rows = report, unit_rows
+        self._rate = Rate()
+
+    def __call__(self, tally: Tally, states: UnitStates, listing: Listing | None) -> None:
+        done = states.num_done
+        if done != self._report.step:
+            self._report.update(step=done)
+        self._report.update(units=len(states), units_done=done, units_here=tally.units, rows_here=tally.rows)
+        if listing is not None:
+            claimed = min(listing.claimed, len(states) - done)
+            self._report.update(units_claimed=claimed, unit_failures=dict(listing.failures))
+        if self._unit_rows is not None:
+            now = time.monotonic()
+            self._rate.add(now, int(self._unit_rows[states.done()].sum()))
+            self._report.update(rows_per_second=self._rate.rows_per_second(now))

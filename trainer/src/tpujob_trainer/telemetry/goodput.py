@@ -107,12 +107,12 @@ class Goodput:
 
     def tell(self) -> dict[str, float]:
         """Puts the account into the report and into the file; the seconds by category."""
-        report = self._report.snapshot()
+        report, now = self._report.snapshot(), self._clock()
         with self._lock:
             seconds = _sum(self._before, of_attempt(report, is_over=False))
             self._report.update(goodput=_rounded(seconds), goodput_fraction=fraction(seconds))
             if self._bucket is not None:
-                self._write(self._bucket, report)
+                self._write(self._bucket, report, now)
         return seconds
 
     def close(self) -> None:
@@ -135,16 +135,18 @@ class Goodput:
             self._attempts = found["attempts"]
             self._last = found["last"]
             self._before = _sum(self._before, of_attempt(found["last"], is_over=True))
-            self._before["between_attempts"] += max(self._clock() - found["written"], 0.0)
+            # This process counts as starting from its own begin on.
+            began = self._clock() - sum(self._report.snapshot()["seconds"].values())
+            self._before["between_attempts"] += max(began - found["written"], 0.0)
         except (OSError, ValueError, KeyError, TypeError) as error:
             logger.warning("Cannot read %s, the account begins anew: %s", FILE, error)
 
-    def _write(self, bucket: Bucket, report: Mapping[str, Any]) -> None:
+    def _write(self, bucket: Bucket, report: Mapping[str, Any], now: float) -> None:
         content = {
             "attempts": self._attempts + 1,
             "seconds": _rounded(self._before),
             "last": {name: report[name] for name in FACTS},
-            "written": round(self._clock(), 3),
+            "written": round(now, 3),
         }
         try:
             bucket.write(FILE, json.dumps(content, indent=1) + "\n")

@@ -31,6 +31,10 @@ GAUGES = {
     "evaluation_step": ("tpujob_evaluation_step", "Training step of the last evaluation."),
     "tokens_per_second": ("tpujob_tokens_per_second", "Tokens of all processes per second, over the last interval."),
     "mfu": ("tpujob_mfu_ratio", "Model FLOPs utilisation over the last interval, of the devices' peak in bfloat16."),
+    "mfu_causal": (
+        "tpujob_mfu_causal_ratio",
+        "The same, with attention counted as a causal row of one document needs it, as MaxText counts.",
+    ),
     "goodput_fraction": ("tpujob_goodput_ratio", "Part of the run's time, over all attempts, in steps that count."),
     "committed_step": ("tpujob_checkpoint_committed_step", "Step of the last committed checkpoint."),
     "committed_time": ("tpujob_checkpoint_committed_timestamp_seconds", "When the last checkpoint was committed."),
@@ -43,6 +47,11 @@ GAUGES = {
         "Part of the last minute for which the loop waited for data; absent before the second batch.",
     ),
     "restored_from": ("tpujob_restored_from_step", "Step of the checkpoint from which this attempt continued."),
+    "units": ("tpujob_units", "Units of the whole extraction."),
+    "units_done": ("tpujob_units_done", "Units that all workers have finished."),
+    "units_claimed": ("tpujob_units_claimed", "Units that workers held when they were last listed."),
+    "units_here": ("tpujob_units_here", "Units that this worker has finished."),
+    "rows_per_second": ("tpujob_rows_per_second", "Rows that all workers finished per second, over the last minutes."),
 }
 """Fact of the report → metric. Absent while the fact is not known."""
 
@@ -51,6 +60,7 @@ PHASE_SECONDS = "tpujob_phase_seconds"
 HEARTBEAT = "tpujob_heartbeat_timestamp_seconds"
 GOODPUT = "tpujob_goodput_seconds"
 DATA_WAIT = "tpujob_data_wait_seconds"
+UNIT_FAILURES = "tpujob_unit_failures"
 
 
 class Metrics:
@@ -102,6 +112,21 @@ class Metrics:
             "Checkpoints that were found damaged in a restore, and set aside.",
             registry=self.registry,
         )
+        self.local_copies = prometheus_client.Counter(
+            "tpujob_local_copies",
+            "Copies of the state that this process wrote to its disk, `checkpoint.local`.",
+            registry=self.registry,
+        )
+        self.local_copy_failures = prometheus_client.Counter(
+            "tpujob_local_copy_failures",
+            "Copies of the state that this process could not write to its disk.",
+            registry=self.registry,
+        )
+        self.local_copy_timestamp = prometheus_client.Gauge(
+            "tpujob_local_copy_timestamp_seconds",
+            "When this process wrote its newest copy, in Unix seconds; 0 while it has written none.",
+            registry=self.registry,
+        )
         self.tracker_failures = prometheus_client.Counter(
             "tpujob_tracker_failures",
             "Events that did not reach an experiment tracker.",
@@ -110,16 +135,15 @@ class Metrics:
         )
         self.devices: Sequence[Any] = ()
         """Of this process, once JAX has started; asked for their memory."""
-        self._heartbeat = prometheus_client.Gauge(
-            HEARTBEAT, "When the training loop last turned.", registry=self.registry
-        )
+        self.heartbeat_at: float | None = None
+        """Unix time at which the training loop last turned; None before its first turn."""
         self.registry.register(_FromReport(report))
         self.registry.register(_FromReads(METER))
         self.registry.register(_FromProcess(self))
 
     def heartbeat(self) -> None:
         """Records that the training loop made a turn."""
-        self._heartbeat.set(time.time())
+        self.heartbeat_at = time.time()
 
     def exposition(self) -> bytes:
         """All metrics as Prometheus reads them."""
@@ -160,6 +184,13 @@ class _FromReport(Collector):
         for name, value in account.items() if isinstance(account, dict) else ():
             goodput.add_metric([name], value)
         yield goodput
+        failures = GaugeMetricFamily(
+            UNIT_FAILURES, "How often a worker did not finish a unit, of all workers.", labels=["cause"]
+        )
+        counted = facts.get("unit_failures")
+        for name, value in counted.items() if isinstance(counted, dict) else ():
+            failures.add_metric([name.replace(" ", "_")], value)
+        yield failures
         waited = facts["data_wait_seconds"]
         assert isinstance(waited, int | float)
         yield CounterMetricFamily(DATA_WAIT, "Time for which the loop waited for data.", value=float(waited))
@@ -181,6 +212,8 @@ class _FromProcess(Collector):
         yield CounterMetricFamily(
             "tpujob_compile_cache_misses", "Programs that were not in the compile cache.", value=COUNTS.misses
         )
+        # Not 0 before the first turn: whoever asks for its age would be told of decades.
+        yield GaugeMetricFamily(HEARTBEAT, "When the training loop last turned.", value=self._metrics.heartbeat_at)
         yield GaugeMetricFamily("tpujob_host_memory_bytes", "Resident memory of this process.", value=resident_bytes())
         memory = GaugeMetricFamily(
             "tpujob_device_memory_bytes",

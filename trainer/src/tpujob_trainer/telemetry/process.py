@@ -8,6 +8,8 @@ from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+"""Of the own container, which sees its own cgroup there (cgroups(7))."""
 
 
 def process_age(stat: str | None = None, *, now: float | None = None) -> float:
@@ -21,3 +23,13 @@ def process_age(stat: str | None = None, *, now: float | None = None) -> float:
 def resident_bytes() -> int:
     """Memory of this process (proc(5), /proc/self/statm field 2)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
+def host_memory_bytes() -> int:
+    """The memory that this process may use at most: of the machine, or of its container where that is less."""
+    machine = _PAGE * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = CGROUP_LIMIT.read_text().strip()
+    except OSError:
+        return machine
+    return min(machine, int(limit)) if limit.isdecimal() else machine

@@ -46,6 +46,11 @@ INITIAL: wire.Report = {
     "units_done": None,
     "units_here": None,
     "rows_here": None,
+    "units_claimed": None,
+    "unit_failures": None,
+    "rows_per_second": None,
+    "preflight_message": None,
+    "straggler_message": None,
 }
 """Every field with its value before anything is known; `seconds` is added by `snapshot`. Times are Unix seconds."""
 

@@ -34,8 +34,10 @@ class SamplesFile:
         """Nothing is kept of numbers."""
 
     def text(self, step: int, prompt: str, text: str) -> None:
-        """Keeps a text as that of the newest step."""
-        before = [line for line in self._lines if line["step"] < step]
+        """Keeps a text as that of the newest step, beside those of other prompts."""
+        before = [
+            line for line in self._lines if line["step"] < step or (line["step"] == step and line["prompt"] != prompt)
+        ]
         self._lines = [*before, {"step": step, "time": round(time.time(), 3), "prompt": prompt, "text": text}][-LIMIT:]
         whole = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in self._lines)
         self._bucket.write(FILE, whole)

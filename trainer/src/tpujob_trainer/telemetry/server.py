@@ -1,4 +1,7 @@
-"""GET /report, /metrics and the page of this process, on daemon threads, for the operator and for Prometheus."""
+"""GET /report, /metrics and the page of this process, on daemon threads, for the operator and for Prometheus.
+
+POST /profile is for this machine alone, and not for the pages of a browser there.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,18 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tpujob_contract import profiling
 from tpujob_contract.report import PATH
 from tpujob_trainer.telemetry import page
+from tpujob_trainer.telemetry.profiler import BusyError, Profiler
 
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTS_AT_ONCE = 8
+JSON = "application/json"
 REQUEST_SECONDS = 5
+MOST_BODY_BYTES = 4096
+LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def address(*, in_pod: bool) -> str:
@@ -45,6 +53,7 @@ def serve(
     port: int,
     curve: Callable[[], page.Points] = lambda: (),
     name: str = "",
+    profiler: Profiler | None = None,
 ) -> Server | None:
     """A server on `port` (0: any free one), or None when the port is taken: training does not depend on it.
 
@@ -55,14 +64,17 @@ def serve(
         port: The port there.
         curve: Step and loss, for the page.
         name: Of the job, for the page.
+        profiler: Takes profiles; None: this program takes none.
     """
     pages: dict[str, tuple[str, Callable[[], bytes]]] = {
         "/": ("text/html; charset=utf-8", lambda: page.render(report(), curve(), name=name)),
-        PATH: ("application/json", lambda: json.dumps(report()).encode()),
+        PATH: (JSON, lambda: json.dumps(report()).encode()),
         "/metrics": ("text/plain; version=0.0.4; charset=utf-8", metrics),
     }
+    if profiler:
+        pages[profiling.PATH] = (JSON, lambda: json.dumps(profiler.state()).encode())
     try:
-        http = _Http((host, port), pages)
+        http = _Http((host, port), pages, profiler)
     except OSError as error:
         logger.warning("No /report and /metrics: port %d of %s: %s", port, host, error.strerror or error)
         return None
@@ -75,8 +87,11 @@ class _Http(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 16
 
-    def __init__(self, where: tuple[str, int], pages: dict[str, tuple[str, Callable[[], bytes]]]) -> None:
+    def __init__(
+        self, where: tuple[str, int], pages: dict[str, tuple[str, Callable[[], bytes]]], profiler: Profiler | None
+    ) -> None:
         self.pages = pages
+        self.profiler = profiler
         self._free = threading.BoundedSemaphore(MAX_REQUESTS_AT_ONCE)
         super().__init__(where, _Handler)
 
@@ -105,8 +120,37 @@ class _Handler(BaseHTTPRequestHandler):
         if found is None:
             self.send_error(404, explain=f"there are {', '.join(self.server.pages)}")
             return
-        kind, content = found[0], found[1]()
-        self.send_response(200)
+        self._answer(200, found[0], found[1]())
+
+    def do_POST(self) -> None:
+        profiler = self.server.profiler
+        if self.path != profiling.PATH or profiler is None:
+            self.send_error(404)
+            return
+        if not self._is_from_here():
+            self.send_error(403, explain="profiles are asked for from the machine of the process")
+            return
+        try:
+            length = min(max(0, int(self.headers.get("Content-Length") or 0)), MOST_BODY_BYTES)
+            status, told = 202, dict(profiler.request(json.loads(self.rfile.read(length))))
+        except ValueError as error:
+            status, told = 400, {"message": str(error)}
+        except BusyError as error:
+            status, told = 409, {"message": str(error)}
+        self._answer(status, JSON, json.dumps(told).encode())
+
+    def _is_from_here(self) -> bool:
+        """Whether a program of this machine asks, and not a page that a browser has here from somewhere else.
+
+        A browser asks before it sends JSON to another origin, and is refused; by a name that leads here it has the
+        wrong Host.
+        """
+        host = (self.headers.get("Host") or "").rpartition(":")[0]
+        is_json = self.headers.get_content_type() == JSON
+        return self.client_address[0] == "127.0.0.1" and host in LOOPBACK and is_json
+
+    def _answer(self, status: int, kind: str, content: bytes) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Content-Security-Policy", page.SECURITY_POLICY)

@@ -1,6 +1,8 @@
 """Weights & Biases: one run there for all attempts, by an id that is kept beside the checkpoint.
 
 Who logs in and where is the environment's to say (WANDB_API_KEY, WANDB_MODE, WANDB_BASE_URL): no key is in a job.
+An offline run is a folder `wandb/offline-run-…` of the checkpoint directory for each attempt, for `wandb sync`. In a
+bucket it is there once the attempt has ended.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ class WandB:
         import wandb
 
         where = Path(directory) if directory and is_local(directory) else local
+        self._bucket = open_bucket(directory) if directory and where == local else None
         self._wandb = wandb
         self._run = wandb.init(
             project=project,
@@ -72,7 +75,13 @@ class WandB:
 
     def close(self) -> None:
         """Waits until everything is there."""
+        folder = Path(self._run.dir).parent
+        is_offline = self._run.offline
         self._run.finish()
+        if is_offline and self._bucket is not None:
+            # The run's own file last: a folder with it is complete.
+            for file in sorted(filter(Path.is_file, folder.rglob("*")), key=lambda file: file.suffix == ".wandb"):
+                self._bucket.write(f"wandb/{folder.name}/{file.relative_to(folder)}", file.read_bytes())
 
 
 def run_id(directory: str) -> str:

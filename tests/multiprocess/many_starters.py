@@ -1,0 +1,42 @@
+"""`python -m tests.multiprocess.many_starters DIRECTORY WORKERS`: so many workers start at once, in threads.
+
+Each does what a worker does before its first unit. Prints how often the corpus was listed, and the boards' listings.
+"""
+
+import json
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.workers import setup
+from tpujob_trainer.workers.board import Board
+
+UNITS = 5000
+
+
+def main() -> None:
+    directory, workers = sys.argv[1], int(sys.argv[2])
+    listed: list[str] = []
+    together = threading.Barrier(workers)
+
+    def start(worker: str) -> int:
+        objects = open_bucket(directory)
+        together.wait()
+
+        def list_corpus() -> bytes:
+            listed.append(worker)
+            return b"corpus"
+
+        assert setup.once(objects, worker, "corpus-1.0", list_corpus) == b"corpus"
+        board = Board(objects, worker, UNITS)
+        assert not board.first().done.any()
+        return board.listings
+
+    with ThreadPoolExecutor(workers) as pool:
+        boards = list(pool.map(start, [f"job-{number}-abcdef" for number in range(workers)]))
+    print(json.dumps({"corpus": len(listed), "boards": sum(boards)}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Python objects that a configuration names as `module:name`: a model, a loss, an optimizer of one's own."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+from tpujob_trainer.errors import ConfigurationError, brief
+
+_FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+WHERE_CODE_COMES_FROM = "submit it with --code, build it into the image, or start where it is"
+
+
+def require_reference(text: str, key: str) -> None:
+    """Returns if the text is a reference.
+
+    Raises:
+        ValueError: it is not; the message begins with the key.
+    """
+    if not _FORM.fullmatch(text):
+        raise ValueError(f"{key}: {text!r} is not module:name; write it as in my_package.model:Decoder")
+
+
+def load_reference(text: str, field: str) -> Any:
+    """The object that `module:name` stands for.
+
+    Args:
+        text: the reference.
+        field: whose value it is, for messages.
+
+    Raises:
+        ConfigurationError: the module cannot be imported, or has no such name, or it cannot be called.
+    """
+    module_name, _, name = text.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module_name.split(".")[0]:
+            raise ConfigurationError(
+                f"{field}: no module named {error.name!r} is installed or on PYTHONPATH; {WHERE_CODE_COMES_FROM}"
+            ) from error
+        raise ConfigurationError(f"{field}: {module_name} cannot be imported: {brief(error)}") from error
+    try:
+        found = getattr(module, name)
+    except AttributeError as error:
+        known = ", ".join(sorted(each for each in vars(module) if not each.startswith("_"))[:20])
+        raise ConfigurationError(f"{field}: {module_name} has no {name!r}; it has {known}") from error
+    if not callable(found):
+        raise ConfigurationError(f"{field}: {text} is a {type(found).__name__}, which cannot be called")
+    return found

@@ -1,0 +1,38 @@
+"""What tells one task over a corpus from another: its block, what it computes of a batch, and its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpujob_trainer.config.schema import BLOCK
+from tpujob_trainer.extract.batched import Arrange
+from tpujob_trainer.extract.program import Program
+from tpujob_trainer.model.decoder import Model, Weights
+from tpujob_trainer.workers.config import UnitsConfig
+
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusTask:
+    """A task of independent workers."""
+
+    name: str
+    """As in `trainer.task`, and of its block."""
+    units: UnitsConfig
+    """The block."""
+    described: Mapping[str, Any]
+    """The fields of the block that decide the values, by key."""
+    row_bytes: int
+    """Of the values of a row of full length."""
+    make: Callable[[Model, Weights], Program]
+    arrange: Arrange = dict
+    is_cut: bool = True
+    """Whether rows that are too long are cut off, and not left out."""
+
+    @property
+    def field(self) -> str:
+        """The block as the user wrote it."""
+        return f"{BLOCK}.{self.name}"

@@ -1,0 +1,41 @@
+"""Embedding: one vector for each row of a corpus."""
+
+from __future__ import annotations
+
+from tpujob_trainer import data
+from tpujob_trainer.config.schema import BLOCK, TrainerConfig
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.extract.config import EmbedConfig
+from tpujob_trainer.extract.embeddings import embeddings_program
+from tpujob_trainer.extract.layers import column_of, sites_of
+from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.tasks.corpus_task import DTYPE_BYTES, CorpusTask
+
+
+def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> CorpusTask:
+    """What the block `embed` asks for.
+
+    Raises:
+        ConfigurationError: the model has no such layer, or several are named.
+    """
+    block = config.embed or EmbedConfig()
+    try:
+        sites = sites_of([block.layer], ["residual"], shape.layers)
+    except ValueError as error:
+        raise ConfigurationError(f"{BLOCK}.embed.{str(error).replace('layers:', 'layer:', 1)}") from error
+    if len(sites) > 1:
+        raise ConfigurationError(f"{BLOCK}.embed.layer: {block.layer!r} are {len(sites)} layers; name one")
+    return CorpusTask(
+        name="embed",
+        units=block,
+        described={
+            "layer": column_of(sites[0], shape.layers),
+            "positions": block.positions,
+            "normalize": block.normalize,
+            "dtype": block.dtype,
+        },
+        row_bytes=shape.embed_dim * DTYPE_BYTES[block.dtype] + 4 * length,
+        make=lambda model, weights: embeddings_program(
+            model, weights, sites[0], positions=block.positions, normalize=block.normalize, dtype=block.dtype
+        ),
+    )

@@ -1,0 +1,178 @@
+"""What a job will read and write, from some rows of its data: rows, tokens, steps, bytes. No device is used.
+
+    python -m tpujob_trainer.tasks.forecast '{"trainer": {…}, "workers": 32}'
+
+Writes one JSON object to stdout; `tpujob check --data` starts it and makes sentences of that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import sys
+from typing import Any
+
+from tpujob_contract import ExitCode
+from tpujob_trainer import data, programs
+from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
+from tpujob_trainer.data import inspection
+from tpujob_trainer.data.sources.remote import RETRYING
+from tpujob_trainer.errors import ConfigurationError, TrainerError
+from tpujob_trainer.extract import batches, forecast
+from tpujob_trainer.extract.config import ExtractConfig
+from tpujob_trainer.extract.layers import Site, passes, sites_of
+from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.tasks.over_corpus import DEFAULT_SEQUENCE_LENGTH, UNIT_BYTES
+from tpujob_trainer.train.flops import forward_flops_per_token
+from tpujob_trainer.weights.load import read_shape, with_shape_read
+
+BYTES_PER_PARAMETER = 12
+"""Of a checkpoint: a float32 weight and the two float32 moments of AdamW, Lion's one and Adafactor's few are less."""
+
+COMPRESSED = 0.924
+"""What Zstandard leaves of normally distributed float32: only sign and exponent have less than 8 bits of information a
+byte. Orbax compresses arrays with it."""
+UNCOUNTED_UNIT_BYTES = 1 << 20
+"""Of files whose rows are not counted before they are read: what is read of one place."""
+
+
+def training(config: TrainerConfig, *, steps: int, tokens: int) -> dict[str, Any]:
+    """The figures of a training run that makes so many steps with so many tokens.
+
+    Raises:
+        TrainerError: as training would end for it.
+    """
+    tokenizer = data.load_tokenizer(config.data)
+    manifest = data.make_manifest(config.data)
+    sampled = inspection.sample_rows(manifest, tokenizer, seed=config.seed, examples=0)
+    num_bytes = int(manifest.unit_bytes.sum())
+    in_epoch = inspection.estimate(manifest.num_rows, sampled.rows, num_bytes, sampled.bytes, sampled.tokens)
+    shape = with_shape_read(config.model).resolve(vocabulary=tokenizer.vocab_size, platform="tpu")
+    checkpoint = round(shape.num_parameters * BYTES_PER_PARAMETER * COMPRESSED)
+    kept = config.checkpoint.keep + config.checkpoint.keep_best
+    if config.checkpoint.keep_every_steps:
+        kept += steps // config.checkpoint.keep_every_steps
+    return {
+        "rows": manifest.num_rows,
+        "skipped": sampled.skipped,
+        "rows_sampled": sampled.rows,
+        "tokens_in_data": in_epoch,
+        "passes": tokens / in_epoch if in_epoch else None,
+        "read_bytes": round(num_bytes * tokens / in_epoch) if in_epoch else None,
+        "parameters": shape.num_parameters,
+        "vocabulary": tokenizer.vocab_size,
+        "checkpoint_bytes": checkpoint,
+        "checkpoints": kept,
+        "output_bytes": checkpoint * kept,
+        "scratch_bytes_per_host": 0,
+    }
+
+
+def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -> dict[str, Any]:
+    """The figures of an extraction by so many workers.
+
+    Raises:
+        TrainerError: as a worker would end for it.
+    """
+    tokenizer = data.load_tokenizer(config.data)
+    shape = _shape(config, tokenizer.vocab_size)
+    try:
+        sites = sites_of(extract.layers, extract.keep, shape.layers)
+    except ValueError as error:
+        raise ConfigurationError(f"{BLOCK}.extract.{error}") from error
+    length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
+    manifest = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
+    if manifest.num_rows is None:
+        manifest = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNCOUNTED_UNIT_BYTES))
+    sampled = forecast.sample(
+        manifest,
+        tokenizer,
+        vocab_size=shape.vocab_size,
+        longest=length,
+        retry_seconds=config.data.retry_seconds,
+    )
+    rows = extract.rows if manifest.num_rows is None else min(manifest.num_rows, extract.rows or manifest.num_rows)
+    if rows is None:
+        rows = round(sampled.rows * int(manifest.unit_bytes.sum()) / max(1, sampled.bytes))
+    made = forecast.output(
+        extract,
+        sites,
+        layers=shape.layers,
+        width=shape.embed_dim,
+        sampled=sampled,
+        rows=rows,
+        unit_rows=extract.unit_rows or _unit_rows(config, extract, sites, shape, length, rows, workers),
+    )
+    return {
+        "rows": rows,
+        "rows_used": made.rows,
+        "rows_sampled": sampled.rows,
+        "tokens": made.tokens,
+        "value_bytes": made.value_bytes,
+        "output_bytes": made.bytes,
+        "output_bytes_per_worker": math.ceil(made.bytes / workers),
+        "scratch_bytes_per_host": min(extract.scratch_bytes, math.ceil(made.bytes / workers)),
+        "flops": made.tokens * _forward_flops(shape, sites, length),
+        "parameters": shape.num_parameters,
+    }
+
+
+def _shape(config: TrainerConfig, vocabulary: int) -> ModelShape:
+    if config.model.from_ is not None:
+        return read_shape(config.model.from_, remat="none", compute_dtype="bfloat16")
+    try:
+        return config.model.resolve(vocabulary=vocabulary, platform="tpu")
+    except ValueError as error:
+        raise ConfigurationError(f"{BLOCK}.model.{error}") from error
+
+
+def _unit_rows(
+    config: TrainerConfig,
+    extract: ExtractConfig,
+    sites: tuple[Site, ...],
+    shape: ModelShape,
+    length: int,
+    rows: int,
+    workers: int,
+) -> int:
+    width = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}[extract.dtype]
+    return batches.rows_per_unit(
+        row_bytes=len(sites) * shape.embed_dim * width * (length if extract.positions == "all" else 1),
+        shard_bytes=extract.shard_bytes,
+        batch=config.batch_size or 32,
+        total_rows=rows,
+        workers=workers,
+    )
+
+
+def _forward_flops(shape: ModelShape, sites: tuple[Site, ...], length: int) -> int:
+    """For a token, up to the last layer that is kept; without the output matrix."""
+    last = max((each.end for each in passes(sites, shape.layers)), default=0)
+    logits = 2 * shape.embed_dim * shape.vocab_size
+    return (forward_flops_per_token(shape, length) - logits) * last // shape.layers
+
+
+def main() -> int:
+    """Works out what the first argument says; the exit code."""
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    asked = json.loads(sys.argv[1])
+    RETRYING.limit_seconds = inspection.REACH_SECONDS
+    try:
+        config = parse_config(asked["trainer"])
+        if config.extract is not None:
+            found = extraction(config, config.extract, workers=asked["workers"])
+        elif config.task != "pretrain":
+            raise ConfigurationError(f"{BLOCK}.task: {config.task} has no forecast; pretrain and extract have one")
+        else:
+            found = training(config, steps=asked["steps"], tokens=asked["tokens"])
+    except TrainerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(found) + "\n")
+    return ExitCode.FINISHED
+
+
+if __name__ == "__main__":
+    programs.end(main())

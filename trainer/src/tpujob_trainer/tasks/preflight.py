@@ -1,0 +1,138 @@
+"""The hosts themselves, before the first step: an all-reduce over all devices, checked, and what hosts are short of.
+
+A host with broken links or a wrong result otherwise shows itself as a loss that diverges after hours. What is wrong
+ends the run; what is slow or odd is a warning. One small program is compiled, so it takes about a second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tpujob_trainer.config.schema import PreflightConfig
+from tpujob_trainer.distributed.host_check import HostFacts, warnings, wrong_hosts
+from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.model.chips import BY_KIND
+
+logger = logging.getLogger(__name__)
+
+LIMIT_SECONDS = 120.0
+"""For all hosts to be ready, and to have the result."""
+BANDWIDTH_BYTES = 64 << 20
+"""Of each device, for `preflight.bandwidth`."""
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What was found."""
+
+    seconds: float
+    warnings: tuple[str, ...]
+
+
+def check_hosts(runtime: Runtime, config: PreflightConfig) -> Preflight:
+    """Checks the hosts of a run; all processes call it alike.
+
+    Raises:
+        TrainerError: an exchange has a wrong result; the host is named, the same on all processes.
+        CoordinationError: a host was not ready within two minutes; it is named.
+    """
+    began = time.monotonic()
+    talk = runtime.coordination
+    talk.barrier("preflight/start", limit_seconds=LIMIT_SECONDS)
+    released, clock = time.monotonic(), time.time()
+    devices = sorted(jax.devices(), key=lambda device: device.id)
+    mesh = Mesh(np.array(devices), ("all",))
+    numbers = _place(mesh, contribution(devices))
+    facts = HostFacts(
+        ready_seconds=time.monotonic() - released,
+        clock=clock,
+        memory_bytes=free_memory_bytes(),
+        disk_bytes=shutil.disk_usage(tempfile.gettempdir()).free,
+    )
+    gathered = talk.gather("preflight/ready", dataclasses.asdict(facts), limit_seconds=LIMIT_SECONDS)
+    found = tuple(warnings(gathered, talk.name))
+    _require_right_sum(runtime, mesh, numbers)
+    if config.bandwidth:
+        _measure_bandwidth(mesh, is_lead=runtime.is_lead)
+    seconds = time.monotonic() - began
+    if runtime.is_lead:
+        logger.info("Pre-flight: %d devices exchanged right numbers, %.2f s", len(devices), seconds)
+        for line in found:
+            logger.warning("Pre-flight: %s", line)
+    return Preflight(seconds, found)
+
+
+def contribution(devices: list[jax.Device]) -> dict[int, np.ndarray]:
+    """What each device of this process adds, float32 [devices]: its own number plus one in its own place."""
+    mine = {}
+    for place, device in enumerate(devices):
+        if device.process_index == jax.process_index():
+            mine[place] = np.zeros(len(devices), np.float32)
+            mine[place][place] = place + 1
+    return mine
+
+
+def free_memory_bytes() -> int:
+    """Memory of this host that a process can still get."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _place(mesh: Mesh, mine: dict[int, np.ndarray]) -> jax.Array:
+    """float32 [devices, devices], a row on each device; returns once they are there."""
+    rows = NamedSharding(mesh, PartitionSpec("all"))
+
+    def row(index: tuple[slice, ...]) -> np.ndarray:
+        return mine[index[0].start or 0][None]
+
+    placed = jax.make_array_from_callback((mesh.size, mesh.size), rows, row)
+    return jax.block_until_ready(placed)
+
+
+def _require_right_sum(runtime: Runtime, mesh: Mesh, numbers: jax.Array) -> None:
+    """Raises a TrainerError that names who contributed or received something wrong."""
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    total = jax.jit(lambda rows: rows.sum(axis=0), out_shardings=everywhere)(numbers)
+    expected = np.arange(1, mesh.size + 1, dtype=np.float32)
+    wrong: set[int] = set()
+    for shard in total.addressable_shards:
+        wrong.update(np.flatnonzero(np.asarray(shard.data) != expected).tolist())
+    talk = runtime.coordination
+    results = talk.gather("preflight/result", sorted(wrong), limit_seconds=LIMIT_SECONDS)
+    owners = [device.process_index for device in mesh.devices.flat]
+    words = wrong_hosts(results, owners, talk.name)
+    if words is not None:
+        error = TrainerError(
+            f"pre-flight: an all-reduce over {mesh.size} devices has a wrong result: {words}; have the host's node "
+            "drained and looked at"
+        )
+        error.is_shared = True
+        raise error
+
+
+def _measure_bandwidth(mesh: Mesh, *, is_lead: bool) -> None:
+    """Logs how fast all devices reduce 64 MiB each, beside what the links of the chip give."""
+    rows = NamedSharding(mesh, PartitionSpec("all"))
+    columns = BANDWIDTH_BYTES // 4
+    make = jax.jit(lambda: jax.numpy.ones((mesh.size, columns), np.float32), out_shardings=rows)
+    reduce = jax.jit(lambda x: x.sum(axis=0), out_shardings=NamedSharding(mesh, PartitionSpec()))
+    numbers = jax.block_until_ready(make())
+    jax.block_until_ready(reduce(numbers))
+    began = time.monotonic()
+    jax.block_until_ready(reduce(numbers))
+    # A ring moves 2 (n - 1) / n of the bytes through each device.
+    rate = 2 * (mesh.size - 1) / mesh.size * BANDWIDTH_BYTES / (time.monotonic() - began)
+    chip = BY_KIND.get(mesh.devices.flat[0].device_kind)
+    beside = f", {rate / chip.link_bytes_per_second:.0%} of the chip's links" if chip is not None else ""
+    if is_lead:
+        logger.info("Pre-flight: an all-reduce moves %.2f GB/s through each device%s", rate / 1e9, beside)

@@ -1,0 +1,25 @@
+"""Scoring: the loss and the perplexity of each row of a corpus."""
+
+from __future__ import annotations
+
+from tpujob_trainer import data
+from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.extract.config import ScoreConfig
+from tpujob_trainer.extract.scores import scores_program
+from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.tasks.corpus_task import CorpusTask
+
+NUMBERS_BYTES = 12
+"""Loss, perplexity and tokens of a row."""
+
+
+def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> CorpusTask:
+    """What the block `score` asks for."""
+    block = config.score or ScoreConfig()
+    return CorpusTask(
+        name="score",
+        units=block,
+        described={"perToken": block.per_token},
+        row_bytes=NUMBERS_BYTES + 4 * length * (1 + block.per_token),
+        make=lambda model, weights: scores_program(model, weights, per_token=block.per_token),
+    )

@@ -1,0 +1,96 @@
+"""Weights on the Hugging Face hub, copied once for all workers of a job.
+
+Workers that start together would each read all of them from the hub, which limits how much a network may ask for. One
+of them copies the files into the checkpoint directory, all read them there, and so do later attempts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Any
+
+import fsspec
+import fsspec.core
+
+from tpujob_contract import IndependentWorker, Process
+from tpujob_trainer.data.sources.files import DataFile, DataRoot, list_files
+from tpujob_trainer.data.sources.hub import is_hub
+from tpujob_trainer.storage import Bucket
+from tpujob_trainer.weights.load import FIELD
+from tpujob_trainer.workers import setup
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "weights"
+CHUNK_BYTES = 32 << 20
+"""Of one read: in memory at a time."""
+LEASE_SECONDS = 45.0
+"""Without a sign of life of the worker that copies, another one begins anew."""
+WANTED = (".safetensors", ".json")
+
+
+def staged(path: str, objects: Bucket, worker: str, process: Process, tick: Callable[[], object]) -> str:
+    """Where the weights are read from: the same path, or the copy of what is on the hub.
+
+    Args:
+        path: as the user wrote it.
+        objects: of the checkpoint directory.
+        worker: who this is.
+        process: its place; one that works alone reads from the hub.
+        tick: called now and then while it is copied, here or elsewhere.
+
+    Raises:
+        NotFoundError: there are no such files, or they may not be read.
+    """
+    workers = process.workers if isinstance(process, IndependentWorker) else 1
+    if workers == 1 or not is_hub(fsspec.core.url_to_fs(path)[0]):
+        return path
+    digest = hashlib.blake2b(path.encode(), digest_size=8).hexdigest()
+    folder = f"{objects.url}/{FOLDER}/{digest}"
+
+    def wait(seconds: float) -> None:
+        tick()
+        time.sleep(seconds)
+
+    setup.once(
+        objects,
+        worker,
+        f"{FOLDER}-{digest}",
+        lambda: json.dumps({"from": path, **_copied(path, folder, tick)}).encode(),
+        lapse_seconds=LEASE_SECONDS,
+        renew_seconds=LEASE_SECONDS / 4,
+        wait=wait,
+    )
+    return folder
+
+
+def _copied(path: str, folder: str, tick: Callable[[], object]) -> dict[str, Any]:
+    """What was copied."""
+    began = time.monotonic()
+    root, files = list_files(path, FIELD)
+    wanted = [file for file in files if PurePosixPath(file.path).suffix in WANTED and "/" not in file.path]
+    filesystem, target = fsspec.core.url_to_fs(folder)
+    filesystem.makedirs(target, exist_ok=True)
+    for file in wanted:
+        _copy(root, file, filesystem, f"{target}/{file.path}", tick)
+    total = sum(file.size for file in wanted)
+    seconds = time.monotonic() - began
+    logger.info("Weights for all workers: %s copied to %s: bytes=%d seconds=%.1f", path, folder, total, seconds)
+    return {"root": root.url, "files": [file.path for file in wanted], "bytes": total}
+
+
+def _copy(root: DataRoot, file: DataFile, filesystem: Any, target: str, tick: Callable[[], object]) -> None:
+    with root.open(file.path, file.size) as source, filesystem.open(target, "wb") as sink:
+        left = file.size
+        while left:
+            chunk = source.read(min(CHUNK_BYTES, left))
+            if not chunk:
+                raise OSError(f"{file.path} ended {left} bytes too early")
+            sink.write(chunk)
+            left -= len(chunk)
+            tick()

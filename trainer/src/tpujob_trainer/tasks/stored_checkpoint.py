@@ -1,0 +1,143 @@
+"""Reads a checkpoint without its run: verifies its arrays, or writes its weights as a Hugging Face model.
+
+    python -m tpujob_trainer.tasks.stored_checkpoint verify DIRECTORY [STEP]
+    python -m tpujob_trainer.tasks.stored_checkpoint export DIRECTORY STEP|newest OUT DTYPE
+
+Writes one JSON object to stdout; `tpujob checkpoint` starts it. One process reads on one CPU device, so its memory must
+hold the arrays: all of them to verify, the weights in their stored type to export.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tpujob_contract import ExitCode
+from tpujob_trainer import programs
+from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, unequal
+from tpujob_trainer.checkpoint.inspection import inspect, select
+from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.model.families.base import RopeScaling
+from tpujob_trainer.model.lora import LoraModel
+from tpujob_trainer.model.lora_config import LoraConfig
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape
+from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.weights.export import export_weights
+
+WEIGHTS = "weights"
+
+
+def verify(directory: str, step: int | None) -> dict[str, Any]:
+    """What is wrong with each checkpoint of a directory, or with one of them; nothing is changed.
+
+    Raises:
+        TrainerError: there is no run or no such checkpoint, or it cannot be listed.
+    """
+    found = inspect(directory)
+    steps = [each["step"] for each in found["checkpoints"]] if step is None else [select(found, step)["step"]]
+    return {"directory": directory, "owner": found["owner"], "problems": {n: _problems(directory, n) for n in steps}}
+
+
+def export(directory: str, step: int | None, out: str, *, dtype: str) -> dict[str, Any]:
+    """Writes the weights of a checkpoint as config.json and safetensors.
+
+    Raises:
+        TrainerError: there is no run or no such checkpoint, or it was made by something else than the trainer.
+        OSError: `out` cannot be written to.
+    """
+    chosen = select(inspect(directory), step)
+    configuration = chosen["configuration"]
+    if "model" not in configuration:
+        raise NotFoundError(f"DIRECTORY: step {chosen['step']} names no model; it was not made by `trainer`")
+    shape = shape_from(configuration["model"])
+    weights = _merged(_read(directory, chosen["step"], only=WEIGHTS)[WEIGHTS], shape, configuration.get("lora"))
+    export_weights(out, shape, weights, max_positions=configuration["sequenceLength"], dtype=dtype)
+    return {"directory": directory, "step": chosen["step"], "out": out, "parameters": shape.num_parameters}
+
+
+def _merged(weights: Any, shape: ModelShape, lora: Mapping[str, Any] | None) -> Any:
+    """The weights of the decoder, with the adapters added where there are some."""
+    if not lora:
+        return weights
+    found = LoraConfig(rank=lora["rank"], alpha=lora["alpha"], targets=tuple(lora["targets"]))
+    model = LoraModel(shape, build_mesh(slices=1, devices=jax.devices()[:1]), found)
+    return jax.jit(model.merged, out_shardings=model.base_shardings)(jax.device_put(weights, model.shardings))
+
+
+def shape_from(model: Mapping[str, Any]) -> ModelShape:
+    """The shape of a model from the configuration that is stored with a checkpoint; unknown fields stay out."""
+    values = {name: model[key] for name, key in _keys(ModelShape).items() if key in model and name not in TRAINING_ONLY}
+    scaling = values.get("rope_scaling")
+    if scaling is not None:
+        values["rope_scaling"] = RopeScaling(
+            **{name: scaling[key] for name, key in _keys(RopeScaling).items() if key in scaling}
+        )
+    return ModelShape(**values)
+
+
+def _keys(kind: type[Any]) -> dict[str, str]:
+    """Field → its spelling in the configuration."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    return {name: name.split("_")[0] + "".join(part.title() for part in name.split("_")[1:]) for name in names}
+
+
+def _problems(directory: str, step: int) -> list[str]:
+    try:
+        algorithm, stored = layout.fingerprints_of(directory, step)
+        found = Fingerprinter()(_read(directory, step))
+    except Exception as error:  # noqa: BLE001 - whatever a damaged file makes a library raise
+        return [f"cannot be read: {storage_errors.brief(error)}"]
+    if algorithm != ALGORITHM:
+        return [f"its fingerprints are of {algorithm}, which this version cannot compare; the arrays are readable"]
+    return [f"{name}: the fingerprint is not that of what was saved" for name in unequal(stored, found.by_leaf)]
+
+
+def _read(directory: str, step: int, only: str | None = None) -> Any:
+    """The arrays of a checkpoint, or one part of them, on one device."""
+    item = layout.folder(directory, step) / layout.STATE
+    tree = ocp.StandardCheckpointHandler().metadata(item).tree
+    whole = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("all",)), PartitionSpec())
+    abstract = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), tree)
+    if only is not None:
+        abstract = {key: value if key == only else _left_out(value) for key, value in abstract.items()}
+        arguments = ocp.args.PyTreeRestore(abstract, restore_args=ocp.checkpoint_utils.construct_restore_args(abstract))
+        return ocp.Checkpointer(ocp.PyTreeCheckpointHandler()).restore(item, args=arguments)
+    return ocp.Checkpointer(ocp.StandardCheckpointHandler()).restore(item, args=ocp.args.StandardRestore(abstract))
+
+
+def _left_out(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: ocp.PLACEHOLDER, tree)
+
+
+def main() -> int:
+    """Does what the arguments say, and tells it on stdout; the exit code."""
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    verb, directory, *rest = sys.argv[1:]
+    step = int(rest[0]) if rest and rest[0] != "newest" else None
+    try:
+        found = verify(directory, step) if verb == "verify" else export(directory, step, rest[1], dtype=rest[2])
+    except TrainerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except OSError as error:
+        sys.stderr.write(f"OUT: {storage_errors.brief(error)}; name a folder that you may write to\n")
+        return int(ExitCode.NOT_FOUND)
+    sys.stdout.write(json.dumps(found) + "\n")
+    return int(ExitCode.FINISHED)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    programs.end(main())

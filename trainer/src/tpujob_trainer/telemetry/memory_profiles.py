@@ -1,0 +1,70 @@
+"""What fills the devices' memory, now and then between two steps; each process keeps its newest profiles.
+
+Written in a thread: the loop never waits for storage, and a profile that fails never ends the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from tpujob_contract.profiling import FOLDER
+from tpujob_trainer.storage import Bucket, open_bucket
+
+logger = logging.getLogger(__name__)
+
+MEMORY_FOLDER = f"{FOLDER}/memory-by-step"
+CLOSING_SECONDS = 10.0
+"""For a profile that is being written when the process ends."""
+
+
+class MemoryProfiles:
+    """Writes a profile for pprof; a hook of the loop."""
+
+    def __init__(self, directory: str, *, process_id: int, every_steps: int, keep: int) -> None:
+        """Nothing is written yet.
+
+        Args:
+            directory: the checkpoint directory, with a folder for each process.
+            process_id: names this one's.
+            every_steps: between two profiles; there is one after the last step as well.
+            keep: newest profiles that stay.
+        """
+        self.every_steps: int | None = every_steps
+        self._directory = directory
+        self._folder = f"{MEMORY_FOLDER}/process-{process_id}"
+        self._keep = keep
+        self._bucket: Bucket | None = None
+        self._writing: threading.Thread | None = None
+
+    def run(self, step: int, state: Any, get_flags: Callable[[], Any]) -> None:
+        """Takes a profile after `step` steps; passed over while the one before is being written."""
+        if self._writing and self._writing.is_alive():
+            logger.warning("Memory profile after step %d: left out, the one before is still being written", step)
+            return
+        try:
+            profile = jax.profiler.device_memory_profile()
+        except RuntimeError as error:
+            logger.warning("Memory profile after step %d: not taken: %s", step, error)
+            return
+        self._writing = threading.Thread(target=self._write, args=(step, profile), name="memory-profile", daemon=True)
+        self._writing.start()
+
+    def close(self) -> None:
+        """Waits a moment for the last one."""
+        if self._writing:
+            self._writing.join(CLOSING_SECONDS)
+
+    def _write(self, step: int, profile: bytes) -> None:
+        try:
+            self._bucket = self._bucket or open_bucket(self._directory)
+            # Digits enough that names sort as steps do.
+            self._bucket.write(f"{self._folder}/{step:012}.pb.gz", profile)
+            for name in self._bucket.names(f"{self._folder}/")[: -self._keep]:
+                self._bucket.delete(name)
+        except (OSError, RuntimeError) as error:
+            logger.warning("Memory profile after step %d: not written: %s", step, error)
