@@ -1,0 +1,34 @@
+"""Data, checkpoints, reports and orderly stops for a training loop of your own, from the pieces of tpujob's trainer.
+
+def train(job: Job) -> None:
+    batches = job.lanes("gs://my-bucket/text/*.parquet", batch_size=256, sequence_length=1024)
+    checkpoints = job.checkpoints(batches)
+    step, state = checkpoints.restore(state) or (0, state)
+    while step < 1000 and not job.stop_requested():
+        state, loss = train_step(state, next(batches))
+        step += 1
+        job.report(step=step, steps=1000, loss=loss)
+    checkpoints.save(step, state)
+
+run(train)
+
+- `job`: A process of a job, as a training loop sees it.
+- `lanes`: The same global batches whatever the number of processes.
+- `options`: What a run may decide about saves and limits.
+- `place`: Where a process stands in its job.
+- `running`: From the start of a process to its exit code.
+- `samples`: Raw samples of webdataset tars, images included: the same ones whatever the number of processes.
+- `saving`: Checkpoints of any pytree, committed and restored by all processes together.
+- `stopping`: A request to stop that all processes see at the same step.
+"""
+
+from tpujob_sdk.job import Job
+from tpujob_sdk.lanes import Batch, Lanes
+from tpujob_sdk.options import Options
+from tpujob_sdk.place import Place, place
+from tpujob_sdk.running import run
+from tpujob_sdk.samples import Samples
+from tpujob_sdk.saving import Checkpoints
+from tpujob_trainer.data.formats.webdataset import Sample
+
+__all__ = ["Batch", "Checkpoints", "Job", "Lanes", "Options", "Place", "Sample", "Samples", "place", "run"]

@@ -1,0 +1,200 @@
+"""A process of a job, as a training loop sees it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tpujob_sdk.lanes import Lanes
+from tpujob_sdk.options import Options
+from tpujob_sdk.place import Place
+from tpujob_sdk.samples import Samples
+from tpujob_sdk.saving import Checkpoints
+from tpujob_sdk.stopping import AgreedStop
+from tpujob_trainer.tasks.checkpointing import Checkpointing
+from tpujob_trainer.tasks.session import Session
+
+AXIS = "data"
+"""Axis of the mesh that a loop gets unless it brings its own."""
+
+OnReport = Callable[[int, Mapping[str, float]], None]
+"""Called on process 0 with the step and what was reported."""
+
+
+class Job:
+    """What `run` gives to the loop. Methods are for the main thread."""
+
+    def __init__(self, session: Session, place: Place, options: Options) -> None:
+        """Made by `run`, once all processes are there."""
+        self.place = place
+        self.was_stopped = False
+        """Whether `stop_requested` has said so."""
+        self.on_report: list[OnReport] = []
+        self._session = session
+        self._options = options
+        self._stop = AgreedStop(session.stop, session.runtime.coordination)
+        self._checkpoints: list[Checkpoints] = []
+        self._lanes: list[Lanes | Samples] = []
+        self._reported_at: float | None = None
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether this is process 0."""
+        return self.place.is_lead
+
+    @property
+    def mesh(self) -> Mesh:
+        """All devices of all processes along one axis, `data`."""
+        return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def replicate[T](self, tree: T) -> T:
+        """The same values as arrays on all devices of all processes, which must give the same."""
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+
+        def spread(leaf: Any) -> jax.Array:
+            values = np.asarray(leaf)
+            return jax.make_array_from_callback(values.shape, everywhere, lambda index: values[index])
+
+        return jax.tree.map(spread, tree)
+
+    def stop_requested(self) -> bool:
+        """Whether to leave the loop; the same answer on all processes, each of which asks once a step.
+
+        Until the first call, and once the last save is committed, a request ends the process at once.
+        """
+        self._session.stop.entered_loop()
+        self.was_stopped = self._stop.look() or self.was_stopped
+        return self.was_stopped
+
+    def report(self, *, step: int, steps: int | None = None, tokens: int = 0, **values: Any) -> None:
+        """Tells the operator and Prometheus how far the run is; every process calls it after each step.
+
+        Args:
+            step: Steps done.
+            steps: Of the whole run.
+            tokens: Of this step, over all processes.
+            values: `loss`, `gradient_norm`, `evaluation_loss`, `evaluation_step`; numbers or arrays of one element, for
+                which the call waits.
+
+        Raises:
+            KeyError: a report has no such value.
+            TrainerError: saves have failed for too long.
+        """
+        numbers = {name: float(value) for name, value in values.items()}
+        report, metrics, now = self._session.report, self._session.metrics, time.monotonic()
+        if report.phase != "training":
+            report.enter("training")
+        if self._reported_at is not None:
+            seconds = now - self._reported_at
+            metrics.step_seconds.observe(seconds)
+            if tokens:
+                report.update(tokens_per_second=tokens / max(seconds, 1e-9))
+        self._reported_at = now
+        metrics.tokens.inc(tokens)
+        metrics.heartbeat()
+        report.update(step=step, **({"steps": steps} if steps is not None else {}), **numbers)
+        for checkpoints in self._checkpoints:
+            checkpoints.poll()
+        if self.is_lead:
+            for callback in self.on_report:
+                callback(step, numbers)
+
+    def lanes(
+        self,
+        data: str | Mapping[str, Any],
+        *,
+        batch_size: int,
+        sequence_length: int,
+        seed: int = 0,
+        mesh: Mesh | None = None,
+        rows: PartitionSpec | None = None,
+    ) -> Lanes:
+        """Batches of tokens: the same ones on any number of processes, and after a restart.
+
+        Args:
+            data: A path of text, or a mapping as `spec.trainer.data` has it: `path`, `tokenizer`, `textColumn`,
+                `template`, …
+            batch_size: Rows of a global batch; a multiple of the devices along `rows`.
+            sequence_length: Tokens of a row.
+            seed: Of the order.
+            mesh: Of all devices. Default: `Job.mesh`.
+            rows: How rows are divided over the mesh. Default: along its first axis.
+
+        Raises:
+            ConfigurationError: there is no such data, or it is not what the checkpoints were made from.
+        """
+        mesh = mesh or self.mesh
+        lanes = Lanes.of(
+            data,
+            batch_size=batch_size,
+            sequence_length=sequence_length,
+            seed=seed,
+            mesh=mesh,
+            rows=rows if rows is not None else PartitionSpec(mesh.axis_names[0]),
+            runtime=self._session.runtime,
+            directory=self._session.directory,
+        )
+        self._lanes.append(lanes)
+        return lanes
+
+    def samples(
+        self,
+        path: str | Sequence[str],
+        *,
+        batch_size: int,
+        seed: int = 0,
+        mesh: Mesh | None = None,
+        rows: PartitionSpec | None = None,
+    ) -> Samples:
+        """Batches of raw samples, images included: the same ones on any number of processes, and after a restart.
+
+        Args:
+            path: Webdataset tars: a path or a pattern, local or in a bucket, or several.
+            batch_size: Samples of a global batch; a multiple of the devices along `rows`.
+            seed: Of the order.
+            mesh: Of all devices. Default: `Job.mesh`.
+            rows: How samples are divided over the mesh. Default: along its first axis.
+
+        Raises:
+            ConfigurationError: there are no such tars, or they are not what the checkpoints were made from.
+        """
+        mesh = mesh or self.mesh
+        samples = Samples(
+            path,
+            batch_size=batch_size,
+            seed=seed,
+            mesh=mesh,
+            rows=rows if rows is not None else PartitionSpec(mesh.axis_names[0]),
+            runtime=self._session.runtime,
+            directory=self._session.directory,
+        )
+        self._lanes.append(samples)
+        return samples
+
+    def checkpoints(self, lanes: Lanes | Samples | None = None) -> Checkpoints:
+        """The checkpoints of the job's checkpoint directory; the position of lanes or samples goes with them."""
+        checkpointing = Checkpointing(
+            self._options,
+            lanes.described if lanes is not None else {},
+            directory=self._session.directory,
+            claim=self._session.claim,
+            runtime=self._session.runtime,
+            report=self._session.report,
+            metrics=self._session.metrics,
+            stop=self._session.stop,
+        )
+        made = Checkpoints(checkpointing, lanes)
+        self._checkpoints.append(made)
+        return made
+
+    def close(self) -> None:
+        """Commits what was saved and ends the threads; `run` does it."""
+        for lanes in self._lanes:
+            lanes.close()
+        for checkpoints in self._checkpoints:
+            checkpoints.finish()

@@ -1,0 +1,32 @@
+"""What a run may decide about saves and limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+
+from tpujob_trainer.config.schema import CheckpointConfig, PreflightConfig
+from tpujob_trainer.exit.watchdog import WatchdogConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Everything has a default; the fields mean what they mean in the `trainer` block."""
+
+    checkpoint_dir: str | None = None
+    """For a process whose job names none, as on a laptop. Default: nothing is saved."""
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    """How many checkpoints stay, and how long a save may take. When to save is the loop's own decision."""
+    watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+    """When a run that makes no progress is ended."""
+    preflight: PreflightConfig = field(default_factory=PreflightConfig)
+    """What is checked of the hosts before the first step."""
+    heartbeat_seconds: int = 30
+    """Silence after which a process counts as lost, and all others end, naming it."""
+    compile_cache: bool = True
+    """Keep compiled programs in the checkpoint directory."""
+
+    def as_json(self) -> str:
+        """Kept with every checkpoint."""
+        return json.dumps(dataclasses.asdict(self))

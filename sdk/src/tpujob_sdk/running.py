@@ -1,0 +1,62 @@
+"""From the start of a process to its exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from tpujob_contract import ExitCode, IndependentWorker, environment, read_environment, termination_message
+from tpujob_sdk.job import Job
+from tpujob_sdk.options import Options
+from tpujob_sdk.place import place
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.exit import process_exit
+from tpujob_trainer.exit.stop_request import StopRequest
+from tpujob_trainer.main import LOG_FORMAT
+from tpujob_trainer.tasks.session import Session
+
+_DEFAULTS = Options()
+
+
+def run(train: Callable[[Job], None], options: Options = _DEFAULTS) -> NoReturn:
+    """Meets the other processes, trains, and ends this process with the exit code of the contract.
+
+    0 when `train` returns, 75 when it does so after `Job.stop_requested` said yes, and otherwise that of the error. JAX
+    is started here: do not call `jax.distributed.initialize`. Outside of a job this is one process on its own.
+
+    Args:
+        train: The loop; the same on all processes.
+        options: See there.
+    """
+    # Orbax imports absl, whose handler stands at the root already.
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr, force=True)
+    logging.getLogger("absl").setLevel(logging.WARNING)
+    process = read_environment(os.environ)
+    process_exit.run_to_exit(
+        lambda stop: _run(train, options, stop),
+        process,
+        message_file=termination_message.find(os.environ),
+        grace_seconds=process.grace_seconds,
+    )
+
+
+def _run(train: Callable[[Job], None], options: Options, stop: StopRequest) -> int:
+    process = read_environment(os.environ)
+    if isinstance(process, IndependentWorker):
+        raise ConfigurationError(
+            "spec.workers: tpujob_sdk.run is for processes that train together; independent workers find their number "
+            f"in {environment.WORKER}"
+        )
+    process = dataclasses.replace(process, checkpoint_dir=process.checkpoint_dir or options.checkpoint_dir)
+    session = Session.start(process, options, stop, in_pod="KUBERNETES_SERVICE_HOST" in os.environ)
+    job = Job(session, place(), options)
+    train(job)
+    # Hosts are not asked at once: one that left early would take the others, and the last save, with it.
+    job.close()
+    stop.left_loop()
+    session.end()
+    return ExitCode.STOPPED if job.was_stopped else ExitCode.FINISHED

@@ -1,0 +1,122 @@
+"""Checkpoints of any pytree, committed and restored by all processes together.
+
+The trainer's own: one commit point for the state and the position in the data, written by all processes in the
+background, and restored on any number of them by a vote, damaged ones set aside.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from tpujob_sdk.lanes import Lanes
+from tpujob_sdk.samples import Samples
+from tpujob_trainer import data
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.tasks.checkpointing import Checkpointing
+from tpujob_trainer.train.loop import BATCHES
+
+logger = logging.getLogger(__name__)
+
+FINISH_SECONDS = 600.0
+"""How long the end of a run waits for its last save."""
+
+
+class Checkpoints:
+    """The checkpoints of a run. All processes call every method alike."""
+
+    def __init__(self, checkpointing: Checkpointing, lanes: Lanes | Samples | None) -> None:
+        """Nothing is read or written yet; with `lanes`, the position in the data goes with every state."""
+        self._saver = checkpointing.checkpoints
+        self._lanes = lanes
+        self._report = checkpointing.report
+
+    @property
+    def committed_step(self) -> int | None:
+        """Step of the newest commit that this process knows of."""
+        return self._saver.committed_step if self._saver else None
+
+    def restore[T](self, state: T) -> tuple[int, T] | None:
+        """Step and state of the newest checkpoint that all processes can read; the lanes go on from there.
+
+        Args:
+            state: A pytree of arrays over all devices, of the same shapes; its values are not looked at.
+
+        Returns:
+            None when there is no checkpoint yet.
+
+        Raises:
+            ConfigurationError: the checkpoint is of another state, or a leaf is no array over all devices.
+        """
+        if self._saver is None:
+            return None
+        self._report.enter("restoring")
+        restored = self._saver.restore(self._tree(_abstract(state), lambda lanes: lanes.abstract_state()), check=_check)
+        if restored is None:
+            return None
+        step, tree = restored
+        if self._lanes is not None:
+            self._lanes.restore(tree["data"])
+        self._report.update(
+            step=step, restored_from=step, committed_step=step, committed_time=self._saver.committed_time
+        )
+        logger.info("Restored the checkpoint of step %d", step)
+        return step, tree["state"]
+
+    def save(self, step: int, state: Any) -> bool:
+        """Starts to save, and returns once the state may change; False when storage is still busy or has it already.
+
+        Raises:
+            TrainerError: saves have failed for too long.
+        """
+        if self._saver is None:
+            return False
+        _abstract(state)
+        position = None if self._lanes is None else self._lanes.state()
+        said = {} if position is None else {BATCHES: position.digest}
+        tree = self._tree(state, lambda lanes: position.of_lanes if position is not None else None)
+        return self._saver.save(step, tree, metadata=said)
+
+    def poll(self) -> None:
+        """Notices commits and failures; `Job.report` does it at each step."""
+        if self._saver is not None:
+            self._saver.poll()
+
+    def finish(self) -> None:
+        """Waits until what was saved is committed."""
+        if self._saver is not None:
+            self._saver.finish(FINISH_SECONDS)
+            self._saver.close()
+
+    def _tree(self, state: Any, position: Any) -> dict[str, Any]:
+        return {"state": state} | ({"data": position(self._lanes)} if self._lanes is not None else {})
+
+
+def _check(step: int, tree: Any, said: Mapping[str, Any]) -> str | None:
+    """Whether the position in the data is that of the very batches that the state was trained on."""
+    if "data" not in tree:
+        return None
+    found = data.batches_digest(np.asarray(tree["data"]))
+    return None if said.get(BATCHES) == found else f"the data position is that of batches {found}, not of the state's"
+
+
+def _abstract(state: Any) -> Any:
+    """Shapes and shardings of a pytree.
+
+    Raises:
+        ConfigurationError: a leaf lies on the devices of one process only.
+    """
+
+    def describe(path: Any, leaf: Any) -> jax.ShapeDtypeStruct:
+        if not isinstance(leaf, jax.Array) or len(leaf.sharding.device_set) != jax.device_count():
+            raise ConfigurationError(
+                f"state{jax.tree_util.keystr(path)}: is no array over all {jax.device_count()} devices; "
+                "make it so with job.replicate(...), or give jax.jit its out_shardings"
+            )
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+
+    return jax.tree_util.tree_map_with_path(describe, state)
