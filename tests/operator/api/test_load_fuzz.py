@@ -37,7 +37,7 @@ def _judge(given_manifest: dict[str, Any]) -> None:
     assert all("\n" not in problem and ": " in problem for problem in problems)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(field=st.sampled_from(FIELDS), value=VALUES)
 def test_any_value_of_a_field_is_judged(field: str, value: Any) -> None:
     base = container_manifest() if field in ("image", "command", "args") else manifest()
@@ -45,7 +45,7 @@ def test_any_value_of_a_field_is_judged(field: str, value: Any) -> None:
     _judge(base)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     name=st.sampled_from(sorted(GOOD)), extra=st.dictionaries(st.sampled_from([*FIELDS, "typo"]), VALUES, max_size=4)
 )
@@ -53,13 +53,13 @@ def test_any_set_of_values_is_judged(name: str, extra: dict[str, Any]) -> None:
     _judge({**GOOD[name], "spec": {**GOOD[name]["spec"], **extra}})
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(top=st.dictionaries(st.sampled_from(["apiVersion", "kind", "metadata", "spec", "status", "x"]), VALUES))
 def test_any_manifest_is_judged(top: dict[str, Any]) -> None:
     _judge({**manifest(), **top})
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(accelerator=ACCELERATORS)
 def test_any_accelerator_is_judged(accelerator: str) -> None:
     _judge(manifest(accelerator=accelerator))

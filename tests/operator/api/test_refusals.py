@@ -1,6 +1,7 @@
 """docs/refusals.md says what refused resources are told; UPDATE_GOLDEN=1 rewrites it."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ def _table(title: str, cases: dict[str, Any]) -> list[str]:
 def _cell(text: str) -> str:
     # Without the list of all fields, which grows.
     plain = text.partition("; known: ")[0].replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")
-    return plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"
+    shown = plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"
+    # A pattern is no link and no emphasis.
+    return re.sub(r"([\[\]*_])", r"\\\1", shown)
 
 
 def test_golden_list_of_refusals() -> None:

@@ -4,7 +4,13 @@ from math import prod
 import pytest
 
 from tpujob_operator.errors import InvalidField
-from tpujob_operator.topology.parse import COUNT_LABEL, Accelerator, parse_accelerator
+from tpujob_operator.topology.parse import (
+    COUNT_LABEL,
+    MAX_CPU_DEVICES,
+    MAX_CPU_HOSTS,
+    Accelerator,
+    parse_accelerator,
+)
 from tpujob_operator.topology.tables import GENERATIONS
 
 # name: topology, chips, hosts, chips per host, machine type
@@ -188,3 +194,10 @@ def test_multi_host_is_more_than_one_host() -> None:
 def test_the_largest_slice_is_allowed() -> None:
     assert parse_accelerator("v4:16x16x16").chips == 4096
     assert parse_accelerator("v5p:16x20x28").chips == 8960
+
+
+def test_largest_cpu_accelerator_is_accepted() -> None:
+    assert parse_accelerator(f"cpu:{MAX_CPU_HOSTS}x{MAX_CPU_DEVICES}").chips == MAX_CPU_HOSTS * MAX_CPU_DEVICES
+    for text in (f"cpu:{MAX_CPU_HOSTS + 1}x1", f"cpu:1x{MAX_CPU_DEVICES + 1}"):
+        with pytest.raises(InvalidField, match="at most"):
+            parse_accelerator(text)

@@ -13,6 +13,12 @@ from tpujob_operator.api.job import TpuTrainingJob
 
 CHECKPOINT_DIR_PATTERN = r"^(gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/\S*)?|/\S*)$"
 BUCKET_PATTERN = r"^gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/|$)"
+BUCKET_ADDRESS_PATTERN = (
+    r"^https?://(?:storage\.(?:googleapis|cloud\.google)\.com/|console\.cloud\.google\.com/storage/browser/)"
+    r"([^/?#;]+)(/[^?#;]*)?|^https?://([^/?#;]+)\.storage\.googleapis\.com(/[^?#;]*)?"
+)
+"""Addresses of a bucket: of the XML API, by path and by host, and of the console
+(docs.cloud.google.com/storage/docs/request-endpoints)."""
 PARENT_PATTERN = r"(^|/)\.\.(/|$)"
 """A path that leaves the folder it starts in."""
 CONFIDENTIAL_PATTERN = r"^(.*_)?(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS)$"
@@ -62,9 +68,24 @@ def storage(job: TpuTrainingJob) -> Problems:
             "lower-case letters, digits, -, _ and ., and starts and ends with a letter or digit"
         )
     elif not re.fullmatch(CHECKPOINT_DIR_PATTERN, directory):
-        yield f"spec.checkpointDir: {shown(directory)} is neither gs://BUCKET/PATH nor an absolute path"
+        yield (
+            f"spec.checkpointDir: {shown(directory)} is neither gs://BUCKET/PATH nor an absolute path; "
+            f"write {_directory_meant(directory)}"
+        )
     if re.search(PARENT_PATTERN, directory):
         yield f"spec.checkpointDir: {shown(directory)} contains ..; write the directory that is meant"
+
+
+def _directory_meant(given: str) -> str:
+    """What to write for a directory that is none: the bucket of an address that a browser shows, else the form."""
+    address = re.match(BUCKET_ADDRESS_PATTERN, given)
+    if address:
+        meant = f"gs://{address[1] or address[3]}{address[2] or address[4] or ''}"
+        if re.fullmatch(CHECKPOINT_DIR_PATTERN, meant):
+            return meant
+    if re.search(r"\s", given):
+        return "it without spaces"
+    return "gs://BUCKET/PATH, or a path that begins with / on a volume that all hosts share"
 
 
 def pod_metadata(job: TpuTrainingJob) -> Problems:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from tpujob_contract.spelling import nearest_name, number_meant, plain
+from tpujob_operator.api import patterns
+
 MAX_SHOWN = 60
 """Characters of a value that a message repeats."""
+PASSWORD = re.compile(r"://[^/@\s\"]+@")
+"""What stands before the host of an address; conditions and logs repeat messages, and others read them."""
+SHELL_WORDS = ("command", "args")
+"""Fields that people write as one line."""
 
 
 def describe_problems(error: ValidationError, model: type[BaseModel]) -> tuple[str, ...]:
@@ -43,37 +49,27 @@ def _is_word(key: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value for a message: JSON, and not too long."""
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    """A value for a message: JSON, not too long, and without the user and password of an address."""
+    text = PASSWORD.sub("://…@", json.dumps(value, default=str, ensure_ascii=False))
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
-_SUFFIXES = {"k": "e3", "m": "e6", "b": "e9", "g": "e9", "t": "e12"}
+def unknown_field(parent: str, key: str, known: list[str], below: Iterable[str] = ()) -> str:
+    """The line for a key that does not exist.
 
-
-def number_meant(value: Any) -> str:
-    """What to write instead of a text that was meant as a number, such as "2" and 20B; else nothing."""
-    found = isinstance(value, str) and re.fullmatch(
-        r"([0-9][0-9_,]*(\.[0-9]+)?([eE][+]?[0-9]+)?) ?([kKmMbBgGtT]?)", value
-    )
-    if not found:
-        return ""
-    digits = found[1].replace(",", "").replace("_", "")
-    return f"; write {digits}{_SUFFIXES[found[4].lower()]}" if found[4] else f"; write {digits}, without quotes"
-
-
-def nearest_key(key: str, known: list[str]) -> str | None:
-    """The known key that was probably meant, whatever its spelling (snake_case, capitals, a letter off)."""
-    flat = {k.replace("_", "").replace("-", "").lower(): k for k in known}
-    plain = key.replace("_", "").replace("-", "").lower()
-    near = difflib.get_close_matches(plain, flat, n=1, cutoff=0.6)
-    return flat[near[0]] if near else None
-
-
-def unknown_field(parent: str, key: str, known: list[str]) -> str:
-    """The line for a key that does not exist."""
-    near = nearest_key(key, known)
-    advice = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+    Args:
+        parent: Where it stands.
+        key: As it was written.
+        known: The keys that may stand there.
+        below: Keys of the mappings among them, as `block.key`: one of that name is what was meant.
+    """
+    word, colon, value = key.partition(":")
+    deeper = [name for name in below if plain(name.rpartition(".")[2]) == plain(key)]
+    near = deeper[0] if len(deeper) == 1 else nearest_name(key, known)
+    if colon and word in known:
+        advice = f"write {word}: {value}, with a space after the colon"
+    else:
+        advice = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
     path = parent + field_path((key,)) if key and not _is_word(key) else f"{parent}.{key}" if parent else key
     return f"{path}: there is no such field; {advice}"
 
@@ -81,7 +77,10 @@ def unknown_field(parent: str, key: str, known: list[str]) -> str:
 def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     location = tuple(part for part in detail["loc"] if part != "[key]")
     if detail["type"] == "extra_forbidden":
-        return unknown_field(field_path(location[:-1]), str(location[-1]), list(_known_keys(model, location[:-1])))
+        known = list(_known_keys(model, location[:-1]))
+        # In a resource, only `spec` is written by people.
+        below = [f"spec.{name}" for name in _known_keys(model, ("spec",))] if len(location) == 1 else []
+        return unknown_field(field_path(location[:-1]), str(location[-1]), known, below)
     location = _without_union_members(location)
     path = field_path(location) or "the manifest"
     if detail["type"] == "missing":
@@ -92,6 +91,10 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     wanted = say(context) if say else detail["msg"][0].lower() + detail["msg"][1:]
     given = "the key" if detail["loc"][-1:] == ("[key]",) else shown(detail["input"])
     meant = number_meant(detail["input"]) if detail["type"] in ("int_type", "float_type") else ""
+    if detail["type"] == "list_type" and location[-1] == "env" and isinstance(detail["input"], dict):
+        meant = '; write [{name: NAME, value: "VALUE"}], an entry for each'
+    if detail["type"] == "list_type" and location[-1] in SHELL_WORDS and isinstance(detail["input"], str):
+        meant = f"; write [{', '.join(detail['input'].split())}]"
     return f"{path}: {given} {wanted}{meant}"
 
 
@@ -99,6 +102,7 @@ _SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "string_type": lambda c: "is not a string; put it in quotes",
     "int_type": lambda c: "is not a whole number",
     "int_from_float": lambda c: "is not a whole number",
+    "float_type": lambda c: "is not a number",
     "bool_type": lambda c: "is neither true nor false",
     "dict_type": lambda c: "is not a mapping",
     "model_type": lambda c: "is not a mapping",
@@ -110,7 +114,7 @@ _SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "string_too_short": lambda c: "is empty",
     "too_long": lambda c: f"has {c['actual_length']} entries; at most {c['max_length']}",
     "too_short": lambda c: f"is empty; at least {c['min_length']} entry",
-    "string_pattern_mismatch": lambda c: f"has characters that are not allowed here; pattern {c['pattern']}",
+    "string_pattern_mismatch": lambda c: patterns.wanted(c["pattern"]),
     "literal_error": lambda c: f"is not allowed; one of {c['expected']}",
     "enum": lambda c: f"is not allowed; one of {c['expected']}",
 }

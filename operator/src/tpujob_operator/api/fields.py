@@ -33,6 +33,9 @@ Quantity = Annotated[
 
 
 NO_NUL_PATTERN = r"^[^\x00]*$"
+FILE = "file://"
+CODE_REPOSITORY_PATTERN = r"^(https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?/[^\s@?#]+|file:///[^\s?#%]+)$"
+CODE_ARCHIVE_PATTERN = r"^(gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]/|/)\S+$"
 IMAGE_PATTERN = (
     r"^([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?(:[0-9]+)?/)?"
     r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"

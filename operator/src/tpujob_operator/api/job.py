@@ -53,6 +53,16 @@ class TpuTrainingJob(BaseModel):
         """Number of slices, 1 unless said otherwise; also 1 for independent workers."""
         return self.spec.slices or 1
 
+    def with_slices(self, slices: int) -> TpuTrainingJob:
+        """The same job with another number of slices."""
+        machine = self.accelerator.node_selector.get(COUNT_LABEL)
+        # Or one slice of 2x4 chips would be another machine than each of several.
+        chosen = {} if machine is None else {COUNT_LABEL: machine}
+        selector = {**(self.spec.node_selector or {}), **chosen} or None
+        spec = self.spec.model_copy(update={"slices": slices, "node_selector": selector})
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return TpuTrainingJob.model_validate({**fields, "spec": spec}, by_name=True)
+
     @property
     def hosts(self) -> int:
         """Number of pods: hosts of all slices, or workers."""

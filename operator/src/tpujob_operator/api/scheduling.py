@@ -28,6 +28,13 @@ class Reservation(Part):
     """Sub-block of that block. Default: any."""
 
 
+class QueuedProvisioning(Part):
+    """Machines that Kueue asks for, all at once, by a ProvisioningRequest of class queued-provisioning."""
+
+    max_run_seconds: Annotated[int, Field(ge=600, le=604_800)] | None = None
+    """Seconds that the machines are kept, at most 7 days. Default: what the ProvisioningRequestConfig says."""
+
+
 class Capacity(Part):
     """How the machines are paid for: at most one of these. Default: on demand, or what the node pool is."""
 
@@ -39,6 +46,8 @@ class Capacity(Part):
     """GKE compute class, whose priorities choose among reservations, flex-start and spot."""
     flex_start: bool | None = None
     """Flex-start: waits for capacity, then keeps it for at most 7 days. Not for v4."""
+    queued_provisioning: QueuedProvisioning | None = None
+    """Flex-start with queued provisioning: Kueue starts the job when all its machines are there. Needs queue."""
 
 
 class Toleration(Part):
@@ -61,6 +70,13 @@ class Placement(Part):
 
     policy_name: LabelValue | None = None
     """Placement or workload policy of the node pools; multi-host tpu7x pools have one."""
+    pool_topology: (
+        Annotated[str, StringConstraints(max_length=32, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*){1,2}$")] | None
+    ) = None
+    """Topology of the larger v6e node pools of which each slice is a part, such as 16x16. Needs queue."""
+    super_slice: bool | None = None
+    """Whether tpu7x slices are put together from cubes of 4x4x4 chips, by the slice controller of Kueue. Needs queue,
+    and a name of at most 28 characters."""
     required_topology: LabelKey | None = None
     """Topology level (a node label such as cloud.google.com/gke-nodepool) that holds all hosts of a slice, for Kueue's
     topology-aware scheduling. Needs queue. Default: one node pool for each multi-host slice, kept by JobSet."""

@@ -11,6 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from tpujob_operator.api.fields import (
+    CODE_ARCHIVE_PATTERN,
+    CODE_REPOSITORY_PATTERN,
+    FILE,
     IMAGE_PATTERN,
     NO_NUL_PATTERN,
     DataKey,
@@ -104,6 +107,42 @@ class LocalObject(Part):
     """Its name."""
 
 
+Commit = Annotated[str, StringConstraints(max_length=72, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?(\+changes)?$")]
+
+
+class Code(Part):
+    """Code of the job's own, read-only in every pod and on PYTHONPATH: an archive, or a commit of a git repository."""
+
+    archive: Annotated[str, StringConstraints(min_length=2, max_length=1024, pattern=CODE_ARCHIVE_PATTERN)] | None = (
+        None
+    )
+    """A .tar.gz file: gs://BUCKET/PATH, or an absolute path on one of the job's volumes. Excludes repository."""
+    sha256: Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Digest of the archive, 64 hexadecimal digits. An archive with another one is refused."""
+    repository: (
+        Annotated[str, StringConstraints(min_length=8, max_length=1024, pattern=CODE_REPOSITORY_PATTERN)] | None
+    ) = None
+    """A git repository that pods read without a password: https://HOST/PATH, or file:///PATH on one of the job's
+    volumes. Needs commit; excludes archive."""
+    commit: (
+        Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?(\+changes)?$")] | None
+    ) = None
+    """With repository: the commit to fetch, 40 hexadecimal digits; other content is refused. With archive: the one that
+    it was packed from, +changes where files differed from it, for people."""
+
+    @property
+    def identity(self) -> str:
+        """Tells this code from any other: the digest of the archive, or the commit."""
+        return self.sha256 or self.commit or ""
+
+    @property
+    def path(self) -> str | None:
+        """Where it lies on a volume; None for what comes over the network."""
+        if self.repository is not None:
+            return self.repository[len(FILE) :] if self.repository.startswith(FILE) else None
+        return self.archive if self.archive is not None and self.archive.startswith("/") else None
+
+
 class Spec(Part):
     """What to run, and on which accelerators."""
 
@@ -111,8 +150,18 @@ class Spec(Part):
     """One slice: a size (v5e-256, v4-8), a shape in chips (v6e:16x16) or cpu:HOSTSxDEVICES."""
     slices: Annotated[int, Field(ge=1, le=256)] | None = None
     """Equal slices that train together, as one JAX runtime. Default 1. Excludes workers."""
+    min_slices: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Slices that the job goes on with, from its last checkpoint, while machines for the others are missing. Default:
+    slices, so that it waits for all. Needs checkpointDir; excludes queue."""
+    shrink_after_seconds: Annotated[int, Field(ge=5, le=86400)] | None = None
+    """Seconds that machines for a slice are waited for, before the job goes on with fewer; the least time, too, until
+    it grows again. Less than startupSeconds. Default 300. Needs minSlices."""
+    grow_after_seconds: Annotated[int, Field(ge=60, le=2_592_000)] | None = None
+    """Seconds with fewer slices, after which all are tried again though no free machines are seen: for node pools that
+    an autoscaler makes. Default: never. Needs minSlices."""
     workers: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Independent single-host processes that never talk to each other. Excludes slices."""
+    """Independent single-host processes that never talk to each other. Excludes slices. With a trainer.task
+    of independent workers and no queue, the number changes in a running job."""
     trainer: Annotated[dict[str, Any], Field(min_length=1)] | None = None
     """Configuration of the trainer: model, data, tokens, … Excludes command."""
     image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=IMAGE_PATTERN)] | None = None
@@ -121,7 +170,9 @@ class Spec(Part):
     """Command to run in the image, as a list; no shell."""
     args: Annotated[list[Argument], Field(max_length=512)] | None = None
     """Arguments of the command, as a list."""
-    framework: Literal["maxtext"] | None = None
+    code: Code | None = None
+    """Code of the job's own: what it imports beside, or instead of, what is in the image. Default: none."""
+    framework: Literal["maxtext", "pytorch"] | None = None
     """What the command is, where it wants its place in the job under names of its own. Default: JAX's own names."""
     env: Annotated[list[EnvVar], Field(max_length=128)] | None = None
     """Environment variables of every process."""

@@ -10,10 +10,12 @@ import json
 import re
 from collections.abc import Callable, Iterator
 
-from tpujob_operator.api import container_rules, volume_rules
+from tpujob_operator.api import container_rules, placement_rules, volume_rules
+from tpujob_operator.api.code_rules import code_source
 from tpujob_operator.api.error_messages import shown
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.api.limits import spec_size
+from tpujob_operator.api.slice_counts import slice_counts
 from tpujob_operator.api.trainer_rules import trainer_contradictions
 from tpujob_operator.api.trainer_schema import trainer_problems
 from tpujob_operator.errors import InvalidField
@@ -114,12 +116,15 @@ def _placement(job: TpuTrainingJob) -> Problems:
                 ("computeClass", spec.capacity.compute_class is not None),
                 ("reservation", spec.capacity.reservation is not None),
                 ("flexStart", spec.capacity.flex_start),
+                ("queuedProvisioning", spec.capacity.queued_provisioning is not None),
             )
             if is_chosen
         ]
         reservation = spec.capacity.reservation
         if reservation is not None and reservation.sub_block is not None and reservation.block is None:
             yield "spec.capacity.reservation.subBlock: is a part of a block; give block, too"
+        if spec.capacity.queued_provisioning is not None and spec.queue is None:
+            yield "spec.capacity.queuedProvisioning: Kueue asks for the machines, and the job has no queue; set queue"
         if len(chosen) > 1:
             yield f"spec.capacity: {' and '.join(chosen)} exclude each other; keep one"
     if spec.priority_class_name is not None and spec.priority_class_name.startswith("system-"):
@@ -127,11 +132,6 @@ def _placement(job: TpuTrainingJob) -> Problems:
             f"spec.priorityClassName: {shown(spec.priority_class_name)} is for Kubernetes' own pods; use a class of "
             "your cluster's jobs"
         )
-    if spec.placement is not None and spec.placement.required_topology is not None:
-        if spec.queue is None:
-            yield "spec.placement.requiredTopology: is for Kueue, and the job has no queue; set queue, or leave it out"
-        if spec.workers is not None:
-            yield "spec.placement.requiredTopology: is for hosts that talk to each other; workers do not"
     for key, value in (spec.node_selector or {}).items():
         path = f'spec.nodeSelector["{key}"]'
         if key in OWNED_SELECTORS:
@@ -153,6 +153,7 @@ OWNED_SELECTORS = {
     "cloud.google.com/gke-spot": "spec.capacity.spot",
     "cloud.google.com/gke-flex-start": "spec.capacity.flexStart",
     "cloud.google.com/gke-provisioning": "spec.capacity",
+    "cloud.google.com/gke-queued": "spec.capacity.queuedProvisioning",
     "cloud.google.com/reservation-name": "spec.capacity.reservation.name",
     "cloud.google.com/reservation-project": "spec.capacity.reservation.project",
     "cloud.google.com/reservation-affinity": "spec.capacity.reservation",
@@ -173,7 +174,7 @@ def _trainer(job: TpuTrainingJob) -> Problems:
         yield f"spec.trainer: holds something that JSON does not have ({error}); use strings, numbers, lists, mappings"
         return
     yield from trainer_problems(job.spec.trainer)
-    yield from trainer_contradictions(job.spec.trainer, devices=_devices(job))
+    yield from trainer_contradictions(job.spec.trainer, devices=_devices(job), slices=job.slices)
 
 
 def _devices(job: TpuTrainingJob) -> int | None:
@@ -195,7 +196,12 @@ _RULES: tuple[Callable[[TpuTrainingJob], Problems], ...] = (
     container_rules.pod_metadata,
     volume_rules.volumes,
     volume_rules.checkpoint_volume,
+    volume_rules.copies_volume,
+    code_source,
+    volume_rules.code_place,
     _placement,
+    placement_rules.placement,
+    slice_counts,
     container_rules.amounts,
     spec_size,
 )

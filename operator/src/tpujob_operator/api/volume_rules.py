@@ -1,4 +1,4 @@
-"""Rules for volumes, and for a checkpoint directory that lies on one. Each yields sentences."""
+"""Rules for volumes, and for what must lie on one that lasts. Each yields sentences."""
 
 from __future__ import annotations
 
@@ -36,21 +36,58 @@ def volumes(job: TpuTrainingJob) -> Problems:
 def checkpoint_volume(job: TpuTrainingJob) -> Problems:
     """A directory of a TPU job lies in a bucket, or on a volume that outlives the pods and can be written."""
     directory = job.spec.checkpoint_dir
-    if directory is None or not directory.startswith("/") or job.spec.accelerator.startswith("cpu:"):
+    if directory is not None and directory.startswith("/"):
+        yield from _lasting(job, "spec.checkpointDir", directory, "gs://BUCKET/PATH, or ")
+
+
+def copies_volume(job: TpuTrainingJob) -> Problems:
+    """The copies between two checkpoints lie on such a volume, too: a failure makes new pods."""
+    trainer = job.spec.trainer or {}
+    checkpoint = trainer.get("checkpoint")
+    local = checkpoint.get("local") if isinstance(checkpoint, dict) else None
+    directory = local.get("dir") if isinstance(local, dict) else None
+    if isinstance(directory, str) and directory.startswith("/"):
+        yield from _lasting(job, "spec.trainer.checkpoint.local.dir", directory, "")
+
+
+def _lasting(job: TpuTrainingJob, field: str, directory: str, rather: str) -> Problems:
+    """Why a directory of a TPU job is lost with the pod, or cannot be written."""
+    if job.spec.accelerator.startswith("cpu:"):
         return
     volume = _volume_of(job, directory)
     if volume is None:
         yield (
-            f"spec.checkpointDir: {shown(directory)} is on no volume, and would be lost with the pod; take "
-            "gs://BUCKET/PATH, or mount a persistentVolumeClaim or gcs volume there (spec.volumes)"
+            f"{field}: {shown(directory)} is on no volume, and would be lost with the pod; "
+            f"{f'take {rather}' if rather else ''}mount a persistentVolumeClaim or gcs volume there (spec.volumes)"
         )
     elif not set(_kinds(volume)) & set(SHARED):
         yield (
-            f"spec.checkpointDir: {shown(directory)} is on volume {volume.name}, which does not outlive the pod; take "
-            "gs://BUCKET/PATH, or a persistentVolumeClaim or gcs volume"
+            f"{field}: {shown(directory)} is on volume {volume.name}, which does not outlive the pod; take "
+            f"{rather}a persistentVolumeClaim or gcs volume"
         )
     elif volume.read_only:
-        yield f"spec.checkpointDir: {shown(directory)} is on volume {volume.name}, which is readOnly; drop readOnly"
+        yield f"{field}: {shown(directory)} is on volume {volume.name}, which is readOnly; drop readOnly"
+
+
+def code_place(job: TpuTrainingJob) -> Problems:
+    """Code of the job that does not come over the network lies on a volume that the pods mount."""
+    code = job.spec.code
+    if code is None or code.path is None:
+        return
+    field, other = ("repository", "https://HOST/PATH") if code.repository else ("archive", "gs://BUCKET/PATH")
+    if ".." in PurePosixPath(code.path).parts:
+        yield f"spec.code.{field}: {shown(code.path)} contains ..; write the path that is meant"
+    elif code_volume(job) is None and not job.spec.accelerator.startswith("cpu:"):
+        yield (
+            f"spec.code.{field}: {shown(code.path)} is on no volume of the job; take {other}, or mount the "
+            "volume that holds it (spec.volumes)"
+        )
+
+
+def code_volume(job: TpuTrainingJob) -> Volume | None:
+    """The volume that holds the job's code; None when it comes over the network, or the job has none."""
+    code = job.spec.code
+    return None if code is None or code.path is None else _volume_of(job, code.path)
 
 
 def _volume_of(job: TpuTrainingJob, directory: str) -> Volume | None:

@@ -55,6 +55,6 @@ class Volume(Part):
 KINDS = ("persistent_volume_claim", "gcs", "secret", "config_map", "empty_dir")
 SHARED = ("persistent_volume_claim", "gcs")
 """What outlives a pod and can be the same for all hosts: where checkpoints may lie."""
-OWN_MOUNTS = ("/tmp", "/home/tpujob", "/dev/shm", "/tpujob")  # noqa: S108 — of the pods
+OWN_MOUNTS = ("/tmp", "/home/tpujob", "/dev/shm", "/tpujob", "/tpujob-code")  # noqa: S108 — of the pods
 """Paths that the operator mounts."""
-OWN_NAMES = ("tmp", "home", "shared-memory", "launcher")
+OWN_NAMES = ("tmp", "home", "shared-memory", "launcher", "code")

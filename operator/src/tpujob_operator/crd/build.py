@@ -13,7 +13,7 @@ from tpujob_contract import kubernetes_names
 from tpujob_operator.api.spec import Spec
 from tpujob_operator.api.status import Status
 from tpujob_operator.api.trainer_schema import trainer_schema
-from tpujob_operator.crd import cel_rules
+from tpujob_operator.crd import accelerator_rules, change_rules, pod_rules, spec_rules
 from tpujob_operator.crd.structural_schema import PRESERVE, Schema, structural
 from tpujob_operator.jobset.build import IN_PLACE
 
@@ -63,7 +63,7 @@ def _build_schema() -> Schema:
         "type": "object",
         "description": "A training run, or any container, on the hosts of one or more TPU slices.",
         "required": ["spec"],
-        "x-kubernetes-validations": cel_rules.root_rules(frozen),
+        "x-kubernetes-validations": change_rules.root_rules(frozen),
         "properties": {
             "apiVersion": {"type": "string", "description": kubernetes_names.API_VERSION},
             "kind": {"type": "string", "description": kubernetes_names.KIND},
@@ -76,29 +76,30 @@ def _build_schema() -> Schema:
 
 def _build_spec() -> Schema:
     spec = structural(Spec.model_json_schema(by_alias=True))
-    spec["x-kubernetes-validations"] = cel_rules.spec_rules()
+    spec["x-kubernetes-validations"] = spec_rules.spec_rules()
     properties = spec["properties"]
-    properties["accelerator"]["x-kubernetes-validations"] = cel_rules.accelerator_rules()
-    properties["checkpointDir"]["x-kubernetes-validations"] = cel_rules.checkpoint_dir_rules()
-    properties["capacity"]["x-kubernetes-validations"] = cel_rules.capacity_rules()
-    properties["nodeSelector"]["x-kubernetes-validations"] = cel_rules.node_selector_rules()
-    properties["tolerations"]["items"]["x-kubernetes-validations"] = cel_rules.toleration_rules()
+    properties["accelerator"]["x-kubernetes-validations"] = accelerator_rules.accelerator_rules()
+    properties["code"]["x-kubernetes-validations"] = spec_rules.code_rules()
+    properties["checkpointDir"]["x-kubernetes-validations"] = spec_rules.checkpoint_dir_rules()
+    properties["capacity"]["x-kubernetes-validations"] = spec_rules.capacity_rules()
+    properties["nodeSelector"]["x-kubernetes-validations"] = pod_rules.node_selector_rules()
+    properties["tolerations"]["items"]["x-kubernetes-validations"] = pod_rules.toleration_rules()
     variable = properties["env"]["items"]
-    variable["x-kubernetes-validations"] = cel_rules.variable_rules()
-    variable["properties"]["valueFrom"]["x-kubernetes-validations"] = cel_rules.source_rules()
+    variable["x-kubernetes-validations"] = pod_rules.variable_rules()
+    variable["properties"]["valueFrom"]["x-kubernetes-validations"] = pod_rules.source_rules()
     properties["env"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     properties["imagePullSecrets"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     for name in ("command", "args", "tolerations"):
         properties[name]["x-kubernetes-list-type"] = "atomic"
     properties["nodeSelector"]["x-kubernetes-map-type"] = "atomic"
     properties["trainer"] = _build_trainer(properties["trainer"])
-    properties["volumes"]["items"]["x-kubernetes-validations"] = cel_rules.volume_rules()
+    properties["volumes"]["items"]["x-kubernetes-validations"] = pod_rules.volume_rules()
     properties["volumes"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     for name in ("podLabels", "podAnnotations"):
-        properties[name]["x-kubernetes-validations"] = cel_rules.pod_metadata_rules()
+        properties[name]["x-kubernetes-validations"] = pod_rules.pod_metadata_rules()
         properties[name]["x-kubernetes-map-type"] = "atomic"
-    properties["resources"]["x-kubernetes-validations"] = cel_rules.resource_rules()
-    properties["priorityClassName"]["x-kubernetes-validations"] = cel_rules.priority_class_rules()
+    properties["resources"]["x-kubernetes-validations"] = pod_rules.resource_rules()
+    properties["priorityClassName"]["x-kubernetes-validations"] = pod_rules.priority_class_rules()
     return spec
 
 
@@ -108,7 +109,7 @@ def _build_trainer(plain: Schema) -> Schema:
     if published is None:
         return plain
     return {**structural(published, keep_unknown=True), "description": plain["description"], PRESERVE: True} | {
-        "x-kubernetes-validations": cel_rules.trainer_rules()
+        "x-kubernetes-validations": spec_rules.trainer_rules()
     }
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from math import prod
 
+from tpujob_contract.spelling import nearest_name
 from tpujob_operator.topology.tables import GENERATIONS, SMALL_3D, Generation, Shape
 
 FORMS = (
@@ -44,7 +44,7 @@ def unknown_generation(text: str, prefix: str) -> str:
     """For a well-formed name of a generation that is not in the table."""
     if prefix in _UNSUPPORTED:
         return f'"{text}": {prefix} {_UNSUPPORTED[prefix]} and is not supported; allowed: {FORMS}'
-    near = _SPELLINGS.get(prefix) or next(iter(difflib.get_close_matches(prefix, GENERATIONS, n=1)), None)
+    near = _SPELLINGS.get(prefix) or nearest_name(prefix, GENERATIONS)
     hint = f' (perhaps "{near}{text[len(prefix) :]}" is meant)' if near else ""
     return f'"{text}": there is no TPU generation "{prefix}"{hint}; allowed: {FORMS}'
 
@@ -58,7 +58,7 @@ def no_such_size(generation: Generation, text: str, size: int) -> str:
         fact = f'"{text}" would be {chips_of(size // cores)} ({counts(generation)}), {none}'
     else:
         fact = f'"{text}" would be {chips_of(size)}, {none}'
-    if cores > 1 and size * cores in generation.sizes:
+    if size * cores in generation.sizes:
         fact += f"; for {chips_of(size)} ask for {generation.name}-{size * cores}"
     return f"{fact}; nearest: {nearest(generation, size)}"
 
@@ -72,7 +72,7 @@ def no_such_shape(generation: Generation, text: str, shape: Shape) -> str:
         fact = f'"{text}" has {len(shape)} dimensions, and {name} slices are {wanted} chips'
     elif generation.dimensions == 2 and tuple(sorted(shape)) in generation.shapes:
         return f'"{text}": write the smaller dimension first, "{name}:{_text(tuple(sorted(shape)))}"'
-    elif generation.dimensions == 3 and _reordered(generation, shape):
+    elif _reordered(generation, shape):
         return f'"{text}": write it as "{name}:{_text(_reordered(generation, shape) or shape)}"'
     elif generation.max_cubes and chips > generation.max_cubes * 64:
         most = generation.max_cubes * 64
@@ -134,12 +134,13 @@ def _amount(chips: int, hosts: int) -> str:
 
 
 def _reordered(generation: Generation, shape: Shape) -> Shape | None:
+    """The order in which a refused shape is one that Google sells."""
     for small in SMALL_3D:
         if sorted(small) == sorted(shape):
             return small
     ordered = tuple(sorted(shape))
     is_right = all(n % 4 == 0 and n for n in ordered) and prod(n // 4 for n in ordered) <= generation.max_cubes
-    return ordered if is_right and ordered != shape else None
+    return ordered if is_right else None
 
 
 def _text(shape: Shape) -> str:

@@ -5,6 +5,7 @@ CA    GoogleCloudPlatform/cluster-autoscaler, the autoscaler that GKE itself run
 XPK   AI-Hypercomputer/xpk, src/xpk/core/system_characteristics.py
 PW    google/pathways-job, internal/controller/pathwaysjob_controller.go
 JAX   jax-ml/jax, jax/_src/tpu_info.py
+DOCS  Cloud TPU documentation, "System architecture" of each generation
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class Generation:
     """By how much the number of a size name counts more than chips: 2 where it counts TensorCores, else 1."""
     jax_devices_per_chip: int
     """What `jax.local_device_count()` counts (JAX): the two cores of a v4 or v5p chip appear as one device."""
+    peak_flops: float
+    """Operations per second of a chip in bfloat16 (DOCS)."""
+    hbm_gib: int
+    """Memory of a chip as marketed (DOCS); a program gets a little less."""
     machines: Mapping[int, str]
     """Machine type by chips per host (CA: machinetypes/deprecated_machine_types_config.go)."""
     single_host: Mapping[Shape, int]
@@ -106,6 +111,8 @@ GENERATIONS = {
             single_host_machine="ct3-hightpu-4t",
             cores_in_size=2,
             jax_devices_per_chip=2,
+            peak_flops=123e12,
+            hbm_gib=32,
             machines={4: "ct3p-hightpu-4t"},
             single_host={(2, 2): 4},
             shapes=_V3,
@@ -117,6 +124,8 @@ GENERATIONS = {
             label="tpu-v4-podslice",
             cores_in_size=2,
             jax_devices_per_chip=1,
+            peak_flops=275e12,
+            hbm_gib=32,
             machines={4: "ct4p-hightpu-4t"},
             single_host={(2, 2, 1): 4},
             shapes=_V4,
@@ -130,6 +139,8 @@ GENERATIONS = {
             label="tpu-v5-lite-podslice",
             cores_in_size=1,
             jax_devices_per_chip=1,
+            peak_flops=197e12,
+            hbm_gib=16,
             machines={1: "ct5lp-hightpu-1t", 4: "ct5lp-hightpu-4t", 8: "ct5lp-hightpu-8t"},
             single_host=_FLAT_SINGLE_HOST,
             shapes=_FLAT,
@@ -139,6 +150,8 @@ GENERATIONS = {
             label="tpu-v5p-slice",
             cores_in_size=2,
             jax_devices_per_chip=1,
+            peak_flops=459e12,
+            hbm_gib=95,
             machines={4: "ct5p-hightpu-4t"},
             single_host={(2, 2, 1): 4},
             shapes=_V5P,
@@ -149,6 +162,8 @@ GENERATIONS = {
             label="tpu-v6e-slice",
             cores_in_size=1,
             jax_devices_per_chip=1,
+            peak_flops=918e12,
+            hbm_gib=32,
             machines={1: "ct6e-standard-1t", 4: "ct6e-standard-4t", 8: "ct6e-standard-8t"},
             single_host=_FLAT_SINGLE_HOST,
             shapes=_FLAT,
@@ -158,6 +173,8 @@ GENERATIONS = {
             label="tpu7x",
             cores_in_size=2,
             jax_devices_per_chip=2,
+            peak_flops=2307e12,
+            hbm_gib=192,
             machines={1: "tpu7x-standard-1t", 4: "tpu7x-standard-4t"},
             single_host={(1, 1, 1): 1, (2, 2, 1): 4},
             shapes=(*_shapes("1x1x1"), *_V5P, *_shapes("16x16x32 16x24x24")),
