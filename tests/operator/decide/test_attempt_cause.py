@@ -4,6 +4,7 @@ The JobSet here is what the operator sees a moment later: it has restarted, what
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tpujob_operator.settings import Settings
 
 DELETED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
 EVICTED = {**DELETED, "is_disrupted": True}
+LATER = NOW + timedelta(seconds=6)
 GONE = LostNode(attempt=0, name="node-1", trouble="is gone")
 
 
@@ -78,7 +80,7 @@ def test_exit_codes_decide_what_becomes_of_the_job(
     codes: tuple[int | None, int | None], expected: tuple[Any, ...]
 ) -> None:
     decision = decide(restarted(slices(*codes)), Settings())
-    status = decision.status
+    status = decision.status.as_stored()
     if expected[0] == "Failed":
         assert (status["phase"], status["failure"]["exitCode"], decision.step) == (*expected, Step.SUSPEND)
         assert "delete this job and apply it again; its checkpoints are kept" in status["message"]
@@ -108,6 +110,16 @@ EXPLAINED = {
         Cause.CRASH,
     ),
     "crashed and its peers deleted within a second": ((ended(0, 1), ended(1, 75, **DELETED)), (), Cause.CRASH),
+    "deleted, its peers that were there already crash of it": (
+        (ended(0, 137, after=5, **DELETED), ended(1, 1, after=6, created_at=NOW)),
+        (),
+        Cause.DISRUPTION,
+    ),
+    "suspended, resumed, and a new pod crashed": (
+        (ended(0, 137, after=1, **DELETED), ended(0, 1, after=9, pod="llama-w-0-0-fghij", created_at=LATER)),
+        (),
+        Cause.CRASH,
+    ),
     "evicted, its peers crash within a second": ((ended(0, 143, **EVICTED), ended(1, 134)), (), Cause.DISRUPTION),
     "crashed, evicted afterwards": ((ended(0, 1, after=-9), ended(1, 143, **EVICTED)), (), Cause.CRASH),
     "crashed, deleted afterwards": ((ended(0, 1, after=-9, asked_at=NOW),), (), Cause.CRASH),
@@ -121,15 +133,48 @@ def test_what_came_first_is_the_cause(ends: tuple[Ended, ...], lost: tuple[LostN
     assert finding.message.endswith(".")
 
 
+LAST = NOW + timedelta(seconds=3)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (ended(0, 143, after=5, was_asked=True, asked_at=NOW), ended(1, 143, after=4, was_asked=True, asked_at=LAST)),
+        (ended(0, 143, was_asked=True), ended(1, 143, after=4, was_asked=True, asked_at=LAST)),
+        (ended(0, 143, was_asked=True), ended(1, 143, after=4, was_asked=True)),
+    ],
+    ids=["both times are known", "one is not known", "none is known"],
+)
+def test_disruption_that_came_first_is_named(first: Ended, second: Ended) -> None:
+    """By when it was asked to stop; by its end, where that is not known."""
+    assert of_attempt(restarted([second, first]), 0).message == f"Pod {first.pod} was deleted."
+
+
 def test_fatal_code_of_an_earlier_attempt_counts() -> None:
     """JobSet had restarted before anybody looked, and the next attempt crashed otherwise."""
     ends = (ended(0, 77), ended(1, 1, attempt=1))
     seen = observed(job(status=recorded()), jobset=jobset(restarts=2), ended=ends)
-    status = decide(seen, Settings()).status
+    status = decide(seen, Settings()).status.as_stored()
     assert (status["phase"], status["failure"]["exitCode"]) == ("Failed", 77)
 
 
 def test_fatal_code_at_a_stop_that_was_asked_for_leaves_the_job_suspended() -> None:
     ends = (ended(0, 77, **DELETED),)
     seen = observed(job(status=recorded("Stopping"), suspend=True), jobset=jobset(suspended=True), ended=ends)
-    assert decide(seen, Settings()).status["phase"] == "Suspended"
+    assert decide(seen, Settings()).status.as_stored()["phase"] == "Suspended"
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (DELETED, "Pod llama-w-0-0-abcde was deleted."),
+        ({**DELETED, "node": "node-1"}, "Pod llama-w-0-0-abcde on node node-1 was deleted."),
+        (
+            {**EVICTED, "node": "node-1"},
+            "Pod llama-w-0-0-abcde on node node-1 was evicted, preempted or shut down with its node.",
+        ),
+    ],
+    ids=["deleted", "deleted, on a node", "evicted"],
+)
+def test_disruption_names_the_pod_and_its_node(how: dict[str, Any], message: str) -> None:
+    assert of_attempt(restarted([ended(0, 143, **how)]), 0).message == message

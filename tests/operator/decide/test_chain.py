@@ -8,7 +8,6 @@ from tests.operator.building import BOTH, JOBSET_UID, NOW, condition, ended, hos
 from tpujob_operator.api.conditions import Reason, Type
 from tpujob_operator.api.load import Status
 from tpujob_operator.decide.chain import decide
-from tpujob_operator.decide.status import difference
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Observed, Progress, format_time
 from tpujob_operator.settings import Settings
@@ -20,12 +19,23 @@ FAILED = {"outcome": "Failed", "outcome_reason": "FailedJobs", "outcome_message"
 
 CASES = {
     # name: (seen, phase, reason, step)
-    "new": (observed(job()), "Queued", Reason.CREATING, Step.CREATE),
     "new, refused before": (
         observed(job(), jobset_refusal="exceeded quota"),
         "Queued",
         Reason.JOBSET_REFUSED,
         Step.CREATE,
+    ),
+    "JobSet is not installed": (
+        observed(job(), serves_jobsets=False),
+        "Queued",
+        Reason.JOBSET_NOT_INSTALLED,
+        None,
+    ),
+    "impossible, and JobSet is not installed": (
+        observed(job(accelerator="v4-17"), serves_jobsets=False),
+        "Invalid",
+        Reason.REJECTED,
+        None,
     ),
     "impossible": (observed(job(accelerator="v4-17")), "Invalid", Reason.REJECTED, None),
     "impossible, made possible": (
@@ -40,7 +50,18 @@ CASES = {
         Reason.ALL_HOSTS_READY,
         None,
     ),
-    "created, not recorded": (observed(job(), jobset=jobset(suspended=True)), "Queued", Reason.CREATING, None),
+    "created, not recorded": (
+        observed(job(), jobset=jobset(suspended=True)),
+        "Starting",
+        Reason.HOSTS_STARTING,
+        Step.RESUME,
+    ),
+    "created, not recorded, to rest": (
+        observed(job(suspend=True), jobset=jobset(suspended=True)),
+        "Suspended",
+        Reason.SUSPENDED,
+        None,
+    ),
     "created, not recorded, deleted by somebody": (
         observed(job(), jobset=jobset(suspended=True, being_deleted=True)),
         "Queued",
@@ -198,17 +219,23 @@ CASES = {
 }
 
 
+def test_new_job_gets_its_jobset_before_a_status() -> None:
+    decision = decide(observed(job()), SETTINGS)
+    assert decision.step is Step.CREATE
+    assert decision.patch == {}
+
+
 @pytest.mark.parametrize(("seen", "phase", "reason", "step"), CASES.values(), ids=CASES.keys())
 def test_what_follows_from_what_was_seen(seen: Observed, phase: str, reason: Reason, step: Step | None) -> None:
     decision = decide(seen, SETTINGS)
-    assert (decision.status["phase"], decision.step) == (phase, step)
-    found = {c["reason"] for c in decision.status["conditions"]}
+    assert (decision.status.phase, decision.step) == (phase, step)
+    found = {c["reason"] for c in decision.status.as_stored()["conditions"]}
     assert str(reason) in found
 
 
 @pytest.mark.parametrize("seen", [case[0] for case in CASES.values()], ids=CASES.keys())
 def test_status_fits_the_resource(seen: Observed) -> None:
-    status = decide(seen, SETTINGS).status
+    status = decide(seen, SETTINGS).status.as_stored()
     fields = {(field.alias or name) for name, field in Status.model_fields.items()} | {"ready"}
     assert set(status) <= fields
     Status.model_validate(status)
@@ -217,19 +244,20 @@ def test_status_fits_the_resource(seen: Observed) -> None:
 @pytest.mark.parametrize("seen", [case[0] for case in CASES.values()], ids=CASES.keys())
 def test_second_look_changes_nothing(seen: Observed) -> None:
     """At rest nothing is written: the status that was written is the status that is wanted a minute later."""
-    status = dict(decide(seen, SETTINGS).status)
+    status = decide(seen, SETTINGS).status.as_stored()
     later = Observed(
         manifest={**seen.manifest, "status": status},
         jobset=seen.jobset,
         hosts=seen.hosts,
         ended=seen.ended,
         jobset_refusal=seen.jobset_refusal,
+        serves_jobsets=seen.serves_jobsets,
         pods_left=seen.pods_left,
         now=seen.now + timedelta(minutes=1),
     )
-    if status.get("jobSetUid") is None or seen.status.get("jobSetUid") is not None:
+    if status.get("jobSetUid") is None or seen.status.job_set_uid is not None:
         decision = decide(later, SETTINGS)
-        assert difference(status, decision.status) == {}
+        assert decision.patch == {}
         assert decision.note is None
 
 
@@ -247,13 +275,13 @@ OVER = {
 def test_terminal_is_terminal(phase: str, fields: dict, step: Step | None) -> None:
     status = recorded(phase, completionTime=format_time(NOW))
     decision = decide(observed(job(status=status), **fields), SETTINGS)
-    assert (dict(decision.status), decision.step, decision.note) == (status, step, None)
+    assert (decision.status.as_stored(), decision.step, decision.note) == (status, step, None)
 
 
 def test_terminal_job_notices_a_new_generation_only() -> None:
     status = recorded("Failed", completionTime=format_time(NOW))
     decision = decide(observed(job(status=status, generation=2, accelerator="cpu:4x1")), SETTINGS)
-    assert difference(status, decision.status) == {"observedGeneration": 2}
+    assert decision.patch == {"observedGeneration": 2}
     assert decision.step is None
 
 
@@ -279,20 +307,20 @@ def test_created_jobset_is_inert() -> None:
 
 
 def test_recording_takes_uid_of_the_live_jobset() -> None:
-    status = decide(observed(job(), jobset=jobset(suspended=True)), SETTINGS).status
+    status = decide(observed(job(), jobset=jobset(suspended=True)), SETTINGS).status.as_stored()
     assert (status["jobSet"], status["jobSetUid"], status["incarnation"]) == ("llama", JOBSET_UID, 1)
 
 
 def test_nothing_is_recorded_while_the_jobset_is_deleted() -> None:
-    status = decide(observed(job(), jobset=jobset(suspended=True, being_deleted=True)), SETTINGS).status
+    status = decide(observed(job(), jobset=jobset(suspended=True, being_deleted=True)), SETTINGS).status.as_stored()
     assert "jobSetUid" not in status
 
 
 def test_invalid_names_every_problem_once() -> None:
     decision = decide(observed(job(accelerator="v4-17", slices=2, workers=3)), SETTINGS)
-    assert condition(decision.status, Type.VALID) == ("False", "Rejected")
-    assert decision.status["message"].count("spec.accelerator") == 1
-    assert "spec.workers" in decision.status["message"]
+    assert condition(decision.status.as_stored(), Type.VALID) == ("False", "Rejected")
+    assert decision.status.as_stored()["message"].count("spec.accelerator") == 1
+    assert "spec.workers" in decision.status.as_stored()["message"]
     assert decision.again_seconds is None
     assert decision.note is not None
 
@@ -316,7 +344,7 @@ BLOCKED = {
 @pytest.mark.parametrize(("hosts", "creation_failure", "expected"), BLOCKED.values(), ids=BLOCKED.keys())
 def test_hindrance_becomes_a_condition(hosts: tuple, creation_failure: str | None, expected: tuple | None) -> None:
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=creation_failure)
-    status = decide(seen, SETTINGS).status
+    status = decide(seen, SETTINGS).status.as_stored()
     assert status["phase"] == ("WaitingForCapacity" if expected == ("True", "Unschedulable") else "Starting")
     assert condition(status, Type.BLOCKED) == expected
 
@@ -324,31 +352,32 @@ def test_hindrance_becomes_a_condition(hosts: tuple, creation_failure: str | Non
 def test_hindrance_goes_when_it_is_over() -> None:
     blocked = {"type": "Blocked", "status": "True", "reason": "CannotStart", "lastTransitionTime": format_time(NOW)}
     seen = observed(job(status=recorded("Starting", conditions=[blocked])), jobset=jobset(), hosts=BOTH)
-    assert condition(decide(seen, SETTINGS).status, Type.BLOCKED) == ("False", "Unblocked")
+    assert condition(decide(seen, SETTINGS).status.as_stored(), Type.BLOCKED) == ("False", "Unblocked")
 
 
 def test_progress_is_shown_and_kept() -> None:
     progress = Progress(phase="training", step=12, steps=100, loss=2.5000004, tokens_per_second=1234.4)
-    first = decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress), SETTINGS).status
+    first = decide(
+        observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress), SETTINGS
+    ).status.as_stored()
     assert (first["step"], first["steps"], first["loss"], first["tokensPerSecond"]) == (12, 100, 2.5, 1234)
-    silent = decide(observed(job(status=dict(first)), jobset=jobset(), hosts=BOTH), SETTINGS).status
-    assert difference(first, silent) == {}
+    assert decide(observed(job(status=dict(first)), jobset=jobset(), hosts=BOTH), SETTINGS).patch == {}
 
 
 def test_finished_job_has_made_all_steps() -> None:
     seen = observed(job(status=recorded(step=96, steps=100)), jobset=jobset(**COMPLETED))
-    status = decide(seen, SETTINGS).status
+    status = decide(seen, SETTINGS).status.as_stored()
     assert status["step"] == 100
     assert status["completionTime"] == format_time(NOW - timedelta(seconds=3))
 
 
 def test_transition_time_moves_with_the_status_only() -> None:
-    status = dict(decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status)
+    status = dict(decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status.as_stored())
     later = NOW + timedelta(minutes=5)
     seen = Observed(manifest=job(status=status), jobset=jobset(), hosts=(host(0),), now=later)
     first, second = (
         next(c for c in found["conditions"] if c["type"] == Type.RUNNING)
-        for found in (status, decide(seen, SETTINGS).status)
+        for found in (status, decide(seen, SETTINGS).status.as_stored())
     )
     assert (first["status"], second["status"]) == ("True", "False")
     assert (first["lastTransitionTime"], second["lastTransitionTime"]) == (format_time(NOW), format_time(later))
@@ -356,12 +385,21 @@ def test_transition_time_moves_with_the_status_only() -> None:
 
 def test_unknown_status_fields_are_kept() -> None:
     seen = observed(job(status=recorded(fromTheFuture={"a": 1})), jobset=jobset(), hosts=BOTH)
-    assert decide(seen, SETTINGS).status["fromTheFuture"] == {"a": 1}
+    assert decide(seen, SETTINGS).status.as_stored()["fromTheFuture"] == {"a": 1}
 
 
 def test_recorded_fatal_end_fails_the_job_after_a_restart_of_the_operator() -> None:
     """The pods are gone, and so is what the operator had in memory: the status alone tells."""
     before = decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, ended=(ended(1, 78),)), Settings())
-    assert before.status["failure"]["exitCode"] == 78
-    after = decide(observed(job(status=dict(before.status)), jobset=jobset(outcome="Failed")), Settings())
-    assert (after.status["phase"], after.status["failure"]["exitCode"]) == ("Failed", 78)
+    assert before.status.failure is not None
+    assert before.status.failure.exit_code == 78
+    after = decide(observed(job(status=before.status.as_stored()), jobset=jobset(outcome="Failed")), Settings())
+    assert (after.status.phase, after.status.failure) == ("Failed", before.status.failure)
+
+
+def test_recorded_fatal_end_ends_a_jobset_that_goes_on() -> None:
+    """JobSet looked at another pod first and restarts; the pod with the fatal code is gone."""
+    failure = {"pod": "llama-w-0-1-abcde", "host": "slice 0 host 1", "exitCode": 78, "attempt": 0, "message": ""}
+    seen = observed(job(status=recorded(failure=failure)), jobset=jobset(restarts=1), hosts=BOTH)
+    decision = decide(seen, SETTINGS)
+    assert (decision.status.phase, decision.step) == ("Failed", Step.SUSPEND)

@@ -18,7 +18,6 @@ from tests.operator.building import NOW, ended, host, job
 from tpujob_operator.api.load import Status, load_job, without_status
 from tpujob_operator.api.status import EDITABLE_PHASES
 from tpujob_operator.decide.chain import Decision, decide
-from tpujob_operator.decide.status import difference
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.errors import InvalidJob
 from tpujob_operator.jobset.build import spec_hash
@@ -63,12 +62,13 @@ class JobLife(RuleBasedStateMachine):
 
     def carry_out(self, decision: Decision, version: int, jobset_version: int, *, crash: int = 9) -> None:
         """With the preconditions of real writes; `crash`: after how many writes."""
-        recorded = self.manifest.get("status") or {}
-        if version != self.version and decision.status != recorded:
+        if decision.step in (Step.CREATE, Step.RESUME, Step.SUSPEND):
+            assert decision.again_seconds is not None, "no watch tells us of what we wrote ourselves"
+        if version != self.version and decision.patch:
             return  # Conflict: nothing after it is done
-        if version == self.version and difference(recorded, decision.status):
-            Status.model_validate(decision.status)
-            self.manifest["status"] = deepcopy(dict(decision.status))
+        if decision.patch:
+            Status.model_validate(decision.status.as_stored())
+            self.manifest["status"] = deepcopy(decision.status.as_stored())
             self.version += 1
             crash -= 1
         if crash <= 0 or decision.step is None:
@@ -199,7 +199,7 @@ class JobLife(RuleBasedStateMachine):
             self.look()
             self.time_passes()
         rest = decide(self.see(), SETTINGS)
-        assert difference(self.manifest["status"], rest.status) == {}
+        assert rest.patch == {}
         assert rest.step is None
         if self.phase in ("Succeeded", "Failed"):
             assert not self.runs

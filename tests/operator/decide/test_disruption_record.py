@@ -7,6 +7,7 @@ import pytest
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
 from tpujob_operator.api.load import Status
 from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.disruption_record import recorded_disruption
 from tpujob_operator.observe.state import Ended, LostNode
 from tpujob_operator.settings import Settings
 
@@ -37,23 +38,40 @@ def test_a_successor_knows_what_was_taken_away(
     expected: tuple[int | None, int | None],
 ) -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=before, lost_nodes=nodes)
-    status = decide(seen, Settings()).status
+    status = decide(seen, Settings()).status.as_stored()
     Status.model_validate(status)
     later = observed(job(status=dict(status)), jobset=jobset(restarts=1), hosts=BOTH, ended=after)
-    judged = decide(later, Settings()).status
+    judged = decide(later, Settings()).status.as_stored()
     assert (judged.get("disruptions"), judged.get("crashes")) == expected
 
 
 def test_the_record_does_not_change_while_nothing_happens() -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED, ended(1, 143, after=1, **ASKED)))
-    status = decide(seen, Settings()).status
+    status = decide(seen, Settings()).status.as_stored()
     again = observed(job(status=dict(status)), jobset=jobset(), ended=seen.ended[::-1])
-    assert decide(again, Settings()).status == status
+    assert decide(again, Settings()).status.as_stored() == status
 
 
 def test_a_rest_leaves_no_record() -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED,))
-    status = dict(decide(seen, Settings()).status)
+    status = decide(seen, Settings()).status.as_stored()
     assert status["disruption"]["node"] == "node-1"
     rested = observed(job(status=status, suspend=True), jobset=jobset(suspended=True))
-    assert "disruption" not in decide(rested, Settings()).status
+    assert "disruption" not in decide(rested, Settings()).status.as_stored()
+
+
+@pytest.mark.parametrize("order", [0, 1], ids=["recorded before", "seen after"])
+def test_node_that_is_gone_explains_more_than_a_pod(order: int) -> None:
+    looks: list[dict[str, Any]] = [{"ended": (EVICTED,)}]
+    looks.insert(order, {"lost_nodes": (GONE,)})
+    first = observed(job(status=recorded()), jobset=jobset(), **looks[0])
+    status = decide(first, Settings()).status.as_stored()
+    later = observed(job(status=status), jobset=jobset(), **looks[1])
+    assert decide(later, Settings()).status.as_stored()["disruption"]["trouble"] == "is gone"
+
+
+def test_record_without_a_place_is_of_the_first_host() -> None:
+    status = recorded(disruption={"attempt": 0, "exitCode": 143})
+    end = recorded_disruption(observed(job(status=status)))
+    assert end is not None
+    assert (end.slice_index, end.host_index) == (0, 0)

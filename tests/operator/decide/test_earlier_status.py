@@ -37,12 +37,12 @@ def test_running_job_goes_on_with_its_books() -> None:
     progress = Progress(phase="training", step=7, steps=10, loss=2.5, committed_step=5, committed_at=NOW)
     seen = observed(job(status=STATUSES["running"], **TRAINS), jobset=jobset(restarts=1), hosts=BOTH, progress=progress)
     assert crashes(seen) == 1
-    status = decide(seen, Settings()).status
+    status = decide(seen, Settings()).status.as_stored()
     kept = ("phase", "restarts", "crashes", "crashedAtStep", "bookedRestarts", "lastCheckpointStep", "failure")
     assert {field: status[field] for field in kept} == {field: STATUSES["running"][field] for field in kept}
 
 
 def test_failed_job_stays_failed_with_its_cause() -> None:
     seen = observed(job(status=STATUSES["failed"], **TRAINS), jobset=jobset(outcome="Failed", restarts=1))
-    status = decide(seen, Settings()).status
+    status = decide(seen, Settings()).status.as_stored()
     assert (status["phase"], status["failure"]["exitCode"]) == ("Failed", 78)

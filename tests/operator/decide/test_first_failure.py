@@ -2,9 +2,13 @@
 
 import pytest
 
-from tests.operator.building import ended, job, jobset, observed, recorded
-from tpujob_operator.decide.first_failure import MESSAGE_LENGTH, first_failure
+from tests.operator.building import ended, job, jobset, observed, recorded, stored
+from tpujob_operator.api.status import Failure
+from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.first_failure import MESSAGE_LENGTH, first_failure, recorded_end
 from tpujob_operator.observe.state import Ended
+from tpujob_operator.settings import Settings
+from tpujob_operator.times import EARLIEST
 
 CAUSES = {
     # name: (ends, index of the host to be named)
@@ -25,7 +29,7 @@ CAUSES = {
 def test_first_cause_is_named(ends: list[Ended], index: int) -> None:
     failure = first_failure(observed(job(status=recorded()), jobset=jobset(), ended=tuple(ends)))
     assert failure is not None
-    assert failure["host"] == f"slice 0 host {index}"
+    assert failure.host == f"slice 0 host {index}"
 
 
 def test_asked_to_stop_is_no_failure() -> None:
@@ -37,27 +41,29 @@ def test_asked_to_stop_counts_when_the_jobset_failed() -> None:
     ends = (ended(0, 143, was_asked=True),)
     failure = first_failure(observed(job(status=recorded()), jobset=jobset(outcome="Failed"), ended=ends))
     assert failure is not None
-    assert failure["exitCode"] == 143
+    assert failure.exit_code == 143
 
 
 def test_recorded_failure_outlives_the_pods() -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=(ended(1, 77),))
     failure = first_failure(seen)
-    again = first_failure(observed(job(status=recorded(failure=failure)), jobset=jobset(outcome="Failed")))
+    again = first_failure(
+        observed(job(status=recorded(**stored({"failure": failure}))), jobset=jobset(outcome="Failed"))
+    )
     assert again == failure
 
 
 def test_better_cause_replaces_the_recorded_one() -> None:
     first = first_failure(observed(job(status=recorded()), jobset=jobset(), ended=(ended(0, 1, after=5),)))
-    status = recorded(failure=first)
+    status = recorded(**stored({"failure": first}))
     failure = first_failure(observed(job(status=status), jobset=jobset(), ended=(ended(0, 1, after=5), ended(1, 139))))
     assert failure is not None
-    assert failure["exitCode"] == 139
+    assert failure.exit_code == 139
 
 
 def test_later_evidence_of_a_worse_cause_changes_nothing() -> None:
     first = first_failure(observed(job(status=recorded()), jobset=jobset(), ended=(ended(0, 1),)))
-    status = recorded(failure=first)
+    status = recorded(**stored({"failure": first}))
     seen = observed(job(status=status), jobset=jobset(), ended=(ended(1, 134, after=1),))
     assert first_failure(seen) == first
 
@@ -66,5 +72,41 @@ def test_end_of_a_long_message_is_kept() -> None:
     seen = observed(job(status=recorded()), jobset=jobset(), ended=(ended(0, 1, message="x" * 5000 + "the cause"),))
     failure = first_failure(seen)
     assert failure is not None
-    assert failure["message"].endswith("the cause")
-    assert len(failure["message"]) == MESSAGE_LENGTH
+    assert failure.message is not None
+    assert failure.message.endswith("the cause")
+    assert len(failure.message) == MESSAGE_LENGTH
+
+
+def test_recorded_failure_is_evidence_with_its_place() -> None:
+    end = ended(3, 1, slice_index=2, attempt=4, message="last lines")
+    failure = first_failure(observed(job(status=recorded(bookedRestarts=4)), jobset=jobset(restarts=5), ended=(end,)))
+    assert failure is not None
+    seen = observed(job(status=recorded(**stored({"failure": failure}))))
+    assert recorded_end(seen) == end
+
+
+def test_recorded_failure_without_details_is_the_earliest() -> None:
+    seen = observed(job(status=recorded(**stored({"failure": Failure(exit_code=1)}))))
+    assert recorded_end(seen) == Ended(
+        pod="", slice_index=0, host_index=0, attempt=0, exit_code=1, message="", finished_at=EARLIEST
+    )
+
+
+@pytest.mark.parametrize("failure", [None, Failure(pod="llama-w-0-0-abcde")], ids=["none", "without an exit code"])
+def test_nothing_recorded_is_no_evidence(failure: Failure | None) -> None:
+    assert recorded_end(observed(job(status=recorded(**stored({"failure": failure}))))) is None
+
+
+def test_recorded_failure_of_a_later_attempt_stays_as_it_is() -> None:
+    end = ended(0, 1, attempt=2)
+    failure = Failure(pod=end.pod, exit_code=1, attempt=2, message="as it was recorded", time=end.finished_at)
+    status = recorded(**stored({"failure": failure}))
+    assert first_failure(observed(job(status=status), jobset=jobset(restarts=3), ended=(end,))) == failure
+
+
+def test_node_is_named_in_status_and_message() -> None:
+    seen = observed(job(status=recorded()), jobset=jobset(), ended=(ended(1, 77, node="gke-tpu-7"),))
+    status = decide(seen, Settings()).status
+    assert status.failure is not None
+    assert status.failure.node == "gke-tpu-7"
+    assert "slice 0 host 1 (pod llama-w-0-1-abcde on node gke-tpu-7), exit code 77" in (status.message or "")

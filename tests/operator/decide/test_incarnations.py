@@ -49,11 +49,12 @@ def test_edit_of_a_job_at_rest_makes_a_new_incarnation(
     seen = observed(job(status=status, generation=2, **now), jobset=jobset(suspended=True))
     decision = decide(seen, SETTINGS)
     if not anew:
-        assert decision.status["jobSetUid"] == JOBSET_UID
+        assert decision.status.as_stored()["jobSetUid"] == JOBSET_UID
         return
     assert decision.step is None
-    assert decision.status == {
+    assert decision.status.as_stored() == {
         "phase": "Queued",
+        "phaseTime": format_time(NOW),
         "message": "The spec was edited; incarnation 2 of the job starts with it, from its checkpoints.",
         "incarnation": 2,
         "observedGeneration": 2,
@@ -66,7 +67,7 @@ def test_hash_alone_revives_nothing() -> None:
     """A new release may compute another one of the same spec."""
     status = recorded("Failed", specHash="of-another-release", completionTime=format_time(NOW))
     decision = decide(observed(job(status=status)), SETTINGS)
-    assert (dict(decision.status), decision.step) == (status, None)
+    assert (decision.status.as_stored(), decision.step) == (status, None)
 
 
 RENEWED = {"phase": "Queued", "message": "edited", "incarnation": 2, "observedGeneration": 2}
@@ -76,22 +77,29 @@ NEXT = {
     "the old JobSet is there": ({"jobset": jobset(suspended=True)}, Reason.REMAKING, Step.DELETE),
     "the old JobSet's pods use their grace": ({"jobset": jobset(being_deleted=True)}, Reason.REMAKING, None),
     "the old JobSet is gone": ({}, Reason.CREATING, Step.CREATE),
-    "the new JobSet is there": ({"jobset": jobset(uid="new", suspended=True, incarnation=2)}, Reason.CREATING, None),
+    "the new JobSet is there": (
+        {"jobset": jobset(uid="new", suspended=True, incarnation=2)},
+        Reason.HOSTS_STARTING,
+        Step.RESUME,
+    ),
 }
 
 
 @pytest.mark.parametrize(("fields", "reason", "step"), NEXT.values(), ids=NEXT.keys())
 def test_next_incarnation_comes_after_the_last(fields: dict[str, Any], reason: Reason, step: Step | None) -> None:
     decision = decide(observed(job(status=dict(RENEWED), generation=2, args=["x"]), **fields), SETTINGS)
-    assert (decision.status["phase"], condition(decision.status, Type.RUNNING)) == ("Queued", ("False", reason))
+    assert (decision.status.phase, condition(decision.status.as_stored(), Type.RUNNING)) == (
+        "Starting" if step is Step.RESUME else "Queued",
+        ("False", reason),
+    )
     assert decision.step is step
     if step is Step.CREATE:
         assert decision.manifest is not None
         assert decision.manifest["metadata"]["labels"]["tpujob.dev/incarnation"] == "2"
     if fields.get("jobset") and fields["jobset"].uid == "new":
-        assert (decision.status["jobSetUid"], decision.status["incarnation"]) == ("new", 2)
+        assert (decision.status.as_stored()["jobSetUid"], decision.status.as_stored()["incarnation"]) == ("new", 2)
     else:
-        assert "jobSetUid" not in decision.status
+        assert "jobSetUid" not in decision.status.as_stored()
 
 
 RESTING = {"phase": "Stopping", "message": "leaving", "incarnation": 2, "observedGeneration": 2}
@@ -109,8 +117,8 @@ REST = {
 def test_suspended_job_of_a_queue_has_no_jobset(fields: dict[str, Any], phase: str, step: Step | None) -> None:
     seen = observed(job(status=dict(RESTING), generation=2, queue="team", suspend=True), **fields)
     decision = decide(seen, SETTINGS)
-    assert (decision.status["phase"], decision.step) == (phase, step)
-    assert "jobSetUid" not in decision.status
+    assert (decision.status.phase, decision.step) == (phase, step)
+    assert "jobSetUid" not in decision.status.as_stored()
 
 
 def test_suspending_a_job_of_a_queue_keeps_what_is_the_job_s() -> None:
@@ -126,9 +134,10 @@ def test_suspending_a_job_of_a_queue_keeps_what_is_the_job_s() -> None:
     seen = observed(job(status=status, generation=2, queue="team", suspend=True), jobset=jobset(restarts=3))
     decision = decide(seen, SETTINGS)
     assert (decision.step, decision.again_seconds) == (None, 0)
-    left = {key: value for key, value in decision.status.items() if key != "message"}
+    left = {key: value for key, value in decision.status.as_stored().items() if key != "message"}
     assert left == {
         "phase": "Stopping",
+        "phaseTime": format_time(NOW),
         "incarnation": 2,
         "observedGeneration": 2,
         "hosts": 2,
@@ -142,13 +151,15 @@ def test_suspending_a_job_of_a_queue_keeps_what_is_the_job_s() -> None:
 def test_resumed_job_of_a_queue_queues_again() -> None:
     status = {**RESTING, "phase": "Suspended"}
     decision = decide(observed(job(status=status, generation=3, queue="team")), SETTINGS)
-    assert (decision.status["phase"], decision.step) == ("Queued", Step.CREATE)
+    assert (decision.status.phase, decision.step) == ("Queued", Step.CREATE)
     assert decision.manifest is not None
     assert decision.manifest["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
 
 
 def test_edit_into_nonsense_is_said_and_mended() -> None:
-    status = dict(decide(observed(job(status=dict(RENEWED), generation=2, accelerator="v4-17")), SETTINGS).status)
+    status = dict(
+        decide(observed(job(status=dict(RENEWED), generation=2, accelerator="v4-17")), SETTINGS).status.as_stored()
+    )
     assert (status["phase"], status["incarnation"]) == ("Invalid", 2)
     decision = decide(observed(job(status=status, generation=3)), SETTINGS)
     assert decision.step is Step.CREATE
@@ -175,10 +186,11 @@ def test_raised_retry_revives_a_job_that_has_ended(
     status = recorded(phase, **books, **({} if known is None else {"retry": known}))
     seen = observed(job(status=status, retry=wanted, suspend=phase == "Suspended"), jobset=jobset(suspended=True))
     decision = decide(seen, SETTINGS)
-    assert decision.status.get("incarnation") == (2 if anew else 1)
+    assert decision.status.as_stored().get("incarnation") == (2 if anew else 1)
     if anew:
-        assert decision.status == {
+        assert decision.status.as_stored() == {
             "phase": "Queued",
+            "phaseTime": format_time(NOW),
             "message": f"spec.retry is {wanted}; incarnation 2 of the job starts from its last checkpoint.",
             "incarnation": 2,
             "observedGeneration": 1,
@@ -187,13 +199,13 @@ def test_raised_retry_revives_a_job_that_has_ended(
             "lastCheckpointStep": 40,
         }
     elif phase not in ("Failed", "Succeeded"):
-        assert decision.status["retry"] == wanted
+        assert decision.status.as_stored()["retry"] == wanted
 
 
 def test_retry_revives_once() -> None:
-    status = decide(observed(job(status=recorded("Failed"), retry=1)), SETTINGS).status
+    status = decide(observed(job(status=recorded("Failed"), retry=1)), SETTINGS).status.as_stored()
     again = recorded(**{**status, "phase": "Failed"})
-    assert decide(observed(job(status=again, retry=1)), SETTINGS).status["phase"] == "Failed"
+    assert decide(observed(job(status=again, retry=1)), SETTINGS).status.as_stored()["phase"] == "Failed"
 
 
 @pytest.mark.parametrize(("being_deleted", "step"), [(False, Step.DELETE), (True, None)], ids=["there", "going"])
@@ -213,5 +225,25 @@ def test_earlier_jobset_is_deleted_once(being_deleted: bool, step: Step | None) 
     ids=["a person's", "a person's, going", "an earlier job's"],
 )
 def test_foreign_jobset_of_the_name_is_waited_for(fields: dict[str, Any], reason: Reason) -> None:
-    status = decide(observed(job(), jobset=jobset(**fields)), Settings()).status
+    status = decide(observed(job(), jobset=jobset(**fields)), Settings()).status.as_stored()
     assert condition(status, Type.RUNNING) == ("False", reason)
+
+
+def test_restarts_of_the_earlier_jobset_are_not_counted_again() -> None:
+    """Booked into the new incarnation they would hide as many restarts of its own."""
+    status = {"phase": "Queued", "incarnation": 2, "observedGeneration": 1}
+    before = observed(job(status=status), jobset=jobset(restarts=3, suspended=True, incarnation=1))
+    after = decide(before, SETTINGS).status
+    assert after.booked_restarts is None
+    assert after.restarts is None
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, 2), (1, 2), (4, 5)])
+def test_edited_job_says_its_next_incarnation(before: int | None, after: int) -> None:
+    status = {**recorded("Failed"), "specHash": "another"}
+    status = {key: value for key, value in status.items() if key != "incarnation"} | (
+        {"incarnation": before} if before else {}
+    )
+    decision = decide(observed(job(status=status, generation=2)), Settings())
+    assert decision.status.incarnation == after
+    assert str(after) in (decision.status.message or "")

@@ -1,5 +1,6 @@
 """Phases between start and end, each with its condition, its reason and what to do."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -80,14 +81,14 @@ RESTARTING = {
 @pytest.mark.parametrize(("fields", "phase", "words"), RESTARTING.values(), ids=RESTARTING.keys())
 def test_restart_says_its_cause(fields: dict[str, Any], phase: str, words: str) -> None:
     status = decide(observed(job(status=recorded(startTime=format_time(NOW))), **fields), SETTINGS).status
-    assert status["phase"] == phase
-    assert words in status["message"]
+    assert status.phase == phase
+    assert words in (status.message or "")
 
 
 def test_resuming_is_no_restart() -> None:
     status = recorded("Starting", bookedRestarts=2)
     seen = observed(job(status=status), jobset=jobset(restarts=2), hosts=(host(0, attempt=2),))
-    assert decide(seen, SETTINGS).status["phase"] == "Starting"
+    assert decide(seen, SETTINGS).status.as_stored()["phase"] == "Starting"
 
 
 def notice(reason: str, message: str, *, age: float = 0) -> Notice:
@@ -134,6 +135,25 @@ WAITING = {
         True,
         "spec.capacity.reservation",
     ),
+    "configuration": (
+        (notice("FailedScaleUp", "Invalid TPU configuration"),),
+        Reason.TOPOLOGY_REFUSED,
+        True,
+        "Correct the node pool or spec.accelerator",
+    ),
+    "placement": (
+        (notice("FailedScaleUp", "Unsupported compact placement"),),
+        Reason.TOPOLOGY_REFUSED,
+        True,
+        "Correct the node pool or spec.accelerator",
+    ),
+    "addresses": ((notice("FailedScaleUp", "IP space exhausted"),), Reason.SCALE_UP_FAILED, True, "IP space exhausted"),
+    "account": (
+        (notice("FailedScaleUp", "Service account was deleted"),),
+        Reason.SCALE_UP_FAILED,
+        True,
+        "Service account was deleted",
+    ),
     "something else": ((notice("FailedScaleUp", "no idea"),), Reason.SCALE_UP_FAILED, False, "tries again"),
     "the newest word counts": (
         (notice("TriggeredScaleUp", "yes"), notice("NotTriggerScaleUp", "no", age=60)),
@@ -154,7 +174,7 @@ def test_waiting_for_capacity_says_for_what(
         hosts=(host(0, ready=False, unschedulable="0/3 nodes fit"),),
         capacity_notices=notices,
     )
-    status = decide(seen, SETTINGS).status
+    status = decide(seen, SETTINGS).status.as_stored()
     assert (status["phase"], condition(status, Type.RUNNING)) == ("WaitingForCapacity", ("False", reason))
     assert words in status["message"]
     assert condition(status, Type.BLOCKED) == (("True", reason) if blocked else None)
@@ -165,9 +185,9 @@ def test_other_hosts_of_a_slice_wait_for_its_first() -> None:
     refusal = "admission webhook denied the request: follower pod node selector for topology domain not found."
     hosts = (host(0, ready=False, unschedulable="0/3 nodes"),)
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts, creation_failure=refusal)
-    assert decide(seen, SETTINGS).status["phase"] == "WaitingForCapacity"
+    assert decide(seen, SETTINGS).status.as_stored()["phase"] == "WaitingForCapacity"
     without = observed(job(status=recorded("Starting")), jobset=jobset(), creation_failure=refusal)
-    assert condition(decide(without, SETTINGS).status, Type.BLOCKED) is None
+    assert condition(decide(without, SETTINGS).status.as_stored(), Type.BLOCKED) is None
 
 
 def at_step(seconds_ago: float, *, step: int = 7, phase: str = "Running") -> dict[str, Any]:
@@ -201,7 +221,19 @@ STALLS: dict[str, tuple[Observed, Reason | None]] = {
         Reason.NO_STEP,
     ),
     "no answer for long": (observed(job(status=at_step(1800), **TRAINER), hosts=BOTH), Reason.NO_REPORT),
-    "no answer from a stranger's program": (observed(job(status=at_step(9999)), hosts=BOTH), None),
+    "no answer from a foreign program": (observed(job(status=at_step(9999)), hosts=BOTH), None),
+    "no step of a loop of one's own for long": (
+        observed(job(status=at_step(600)), hosts=BOTH, progress=training()),
+        Reason.NO_STEP,
+    ),
+    "a foreign program that reports no steps": (
+        observed(
+            job(status=recorded(stepTime=format_time(NOW - timedelta(seconds=9999)))),
+            hosts=BOTH,
+            progress=Progress(phase="serving"),
+        ),
+        None,
+    ),
     "never asked": (observed(job(status=recorded(), **TRAINER), hosts=BOTH, progress=training()), None),
     "a peer has just finished": (observed(job(status=at_step(0)), hosts=(host(0), done(119))), None),
     "a peer finished long ago": (observed(job(status=at_step(0)), hosts=(host(0), done(120))), Reason.PEERS_FINISHED),
@@ -215,19 +247,29 @@ STALLS: dict[str, tuple[Observed, Reason | None]] = {
 @pytest.mark.parametrize(("seen", "reason"), STALLS.values(), ids=STALLS.keys())
 def test_stall_is_told_from_slowness(seen: Observed, reason: Reason | None) -> None:
     seen = Observed(manifest=seen.manifest, jobset=jobset(), hosts=seen.hosts, progress=seen.progress, now=seen.now)
-    status = decide(seen, SETTINGS).status
+    status = decide(seen, SETTINGS).status.as_stored()
     assert status["phase"] == ("Running" if reason is None else "Stalled")
     assert condition(status, Type.STALLED) == (None if reason is None else ("True", reason))
     assert condition(status, Type.RUNNING) == ("True", Reason.ALL_HOSTS_READY)
 
 
+@pytest.mark.parametrize("phase", ["Restarting", "Starting", "Suspended"])
+@pytest.mark.parametrize("progress", [training(), None], ids=["training", "no report"])
+def test_hosts_that_have_just_come_up_are_not_stalled(phase: str, progress: Progress | None) -> None:
+    waited = at_step(9999) | {"phase": phase}
+    seen = observed(job(status=waited, **TRAINER), jobset=jobset(), hosts=BOTH, progress=progress)
+    status = decide(seen, SETTINGS).status.as_stored()
+    assert status["phase"] == "Running"
+    assert status["stepTime"] == format_time(NOW)
+
+
 def test_stall_ends_with_the_next_step() -> None:
     first = observed(job(status=at_step(600), **TRAINER), jobset=jobset(), hosts=BOTH, progress=training())
-    status = dict(decide(first, SETTINGS).status)
+    status = decide(first, SETTINGS).status.as_stored()
     assert status["phase"] == "Stalled"
     assert "deleting the pod restarts the job" in status["message"]
     later = observed(job(status=status, **TRAINER), jobset=jobset(), hosts=BOTH, progress=training(step=8))
-    status = dict(decide(later, SETTINGS).status)
+    status = decide(later, SETTINGS).status.as_stored()
     assert (status["phase"], status["stepTime"]) == ("Running", format_time(NOW))
     assert condition(status, Type.STALLED) == ("False", Reason.PROGRESSING)
 
@@ -235,7 +277,7 @@ def test_stall_ends_with_the_next_step() -> None:
 def test_missing_worker_is_no_new_start() -> None:
     status = recorded(startTime=format_time(NOW))
     seen = observed(job(status=status, workers=2, accelerator="cpu:1x1"), jobset=jobset(), hosts=(host(0),))
-    decided = decide(seen, SETTINGS).status
+    decided = decide(seen, SETTINGS).status.as_stored()
     assert (decided["phase"], decided["ready"]) == ("Running", "1/2")
 
 
@@ -257,7 +299,7 @@ DEADLINES = {
         15.0,
     ),
     "over, pods gone": (started(130, "Stopping"), {}, {"jobset": jobset(suspended=True)}, "Failed", None, None),
-    "over, in a queue": (started(100), {"queue": "a"}, {"hosts": BOTH}, "Failed", Step.DELETE, None),
+    "over, in a queue": (started(100), {"queue": "a"}, {"hosts": BOTH}, "Failed", Step.DELETE, 15.0),
     "never started": (recorded("Starting"), {}, {"hosts": (host(0),)}, "Starting", None, 2.0),
 }
 
@@ -275,16 +317,71 @@ def test_deadline_ends_the_job_after_its_grace(
 ) -> None:
     seen = observed(job(status=status, activeDeadlineSeconds=100, **spec), **{"jobset": jobset(), **fields})
     decision = decide(seen, SETTINGS)
-    assert (decision.status["phase"], decision.step, decision.again_seconds) == (phase, step, again)
+    assert (decision.status.phase, decision.step, decision.again_seconds) == (phase, step, again)
     if phase == "Failed":
-        assert condition(decision.status, Type.FAILED) == ("True", Reason.DEADLINE_EXCEEDED)
+        assert condition(decision.status.as_stored(), Type.FAILED) == ("True", Reason.DEADLINE_EXCEEDED)
+
+
+@pytest.mark.parametrize(
+    ("spec", "seconds"),
+    [({}, 60), ({"capacity": {"spot": True}}, 20), ({"capacity": {"spot": True}, "gracePeriodSeconds": 10}, 10)],
+    ids=["as asked", "what spot gives", "less than spot gives"],
+)
+@pytest.mark.parametrize("queue", [{}, {"queue": "q"}], ids=["no queue", "queue"])
+def test_stopping_says_what_pods_are_given(spec: dict[str, Any], queue: dict[str, Any], seconds: int) -> None:
+    seen = observed(job(status=recorded(), suspend=True, **spec, **queue), jobset=jobset(), hosts=BOTH, pods_left=2)
+    message = decide(seen, Settings(spot_grace_seconds=20, network_policies=False)).status.message or ""
+    assert f"grace period of up to {seconds} s" in message
+
+
+@pytest.mark.parametrize(
+    ("suspended", "phase", "step"),
+    [(True, "Queued", None), (False, "Starting", None)],
+    ids=["before it runs", "a queue has resumed it"],
+)
+def test_somebody_elses_service_is_named(suspended: bool, phase: str, step: Step | None) -> None:
+    seen = observed(job(status=recorded("Queued")), jobset=jobset(suspended=suspended), foreign_service="llama-tpujob")
+    decision = decide(seen, SETTINGS)
+    assert (decision.status.phase, decision.step) == (phase, step)
+    assert condition(decision.status.as_stored(), Type.BLOCKED) == ("True", Reason.SERVICE_NAME_TAKEN)
+    rests = decide(replace(seen, manifest=job(status=recorded("Queued"), suspend=True)), SETTINGS)
+    assert rests.status.phase == ("Suspended" if suspended else "Stopping")
 
 
 def test_accelerator_s_name_is_explained() -> None:
-    decision = decide(observed(job(accelerator="v4-16")), SETTINGS)
-    assert "v4-16" in decision.status["acceleratorNote"]
-    again = decide(observed(job(accelerator="v4:2x2x2", status=dict(decision.status))), SETTINGS)
-    assert "acceleratorNote" not in again.status
+    decision = decide(observed(job(accelerator="v4-16"), jobset=jobset(suspended=True)), SETTINGS)
+    assert "v4-16" in decision.status.as_stored()["acceleratorNote"]
+    made = {**decision.status.as_stored(), "jobSetUid": None}
+    again = decide(observed(job(accelerator="v4:2x2x2", status=made), jobset=jobset(suspended=True)), SETTINGS)
+    assert again.status.accelerator_note is None
+
+
+def test_wait_for_machines_tells_how_many_have_come_and_since_when() -> None:
+    hosts = (host(0, ready=False, ip="10.0.0.1"), host(1, ready=False, unschedulable="0/3 nodes fit"))
+    first = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts)
+    status = decide(first, SETTINGS).status.as_stored()
+    end = "1 of 2 hosts have arrived; the others have been awaited since 2030-01-01T12:00:00Z."
+    assert status["message"].endswith(end)
+    later = replace(first, manifest=job(status=status), now=NOW + timedelta(hours=1))
+    assert decide(later, SETTINGS).patch == {}
+    unknown = replace(first, manifest=job(status=recorded("WaitingForCapacity")))
+    assert decide(unknown, SETTINGS).status.as_stored()["message"].endswith("1 of 2 hosts have arrived.")
+
+
+def test_what_is_probably_not_meant_is_recorded_with_the_jobset() -> None:
+    seen = observed(job(status={"warnings": ["of another spec"]}), jobset=jobset(suspended=True))
+    (warning,) = decide(seen, SETTINGS).status.as_stored()["warnings"]
+    assert warning.startswith("spec.resources: is missing")
+    meant = job(resources={"requests": {"cpu": 1}}, status={"warnings": ["of another spec"]})
+    assert "warnings" not in decide(replace(seen, manifest=meant), SETTINGS).status.as_stored()
+
+
+def test_time_of_a_phase_is_when_it_began() -> None:
+    began = format_time(NOW - timedelta(hours=1))
+    starting = observed(job(status=recorded("Starting", phaseTime=began)), jobset=jobset(), hosts=(host(0),))
+    assert decide(starting, SETTINGS).status.as_stored()["phaseTime"] == began
+    running = decide(replace(starting, hosts=BOTH), SETTINGS).status.as_stored()
+    assert (running["phase"], running["phaseTime"]) == ("Running", format_time(NOW))
 
 
 HEALTH = {
@@ -319,7 +416,7 @@ def test_health_of_parts_is_a_condition(
 ) -> None:
     progress = Progress(phase="training", **fields)
     seen = observed(job(status=recorded()), jobset=jobset(), hosts=BOTH, progress=progress)
-    status = decide(seen, SETTINGS).status
+    status = decide(seen, SETTINGS).status.as_stored()
     assert condition(status, kind) == expected
     assert words in next((c["message"] for c in status["conditions"] if c["type"] == kind), "")
     assert status["phase"] == "Running"
@@ -330,7 +427,7 @@ def test_seconds_alone_are_not_written() -> None:
         progress = Progress(phase="training", step=step, goodput={"step": seconds}, data_wait_fraction=seconds / 1000)
         now = NOW + timedelta(seconds=seconds)
         seen = observed(job(status=status), jobset=jobset(), hosts=BOTH, progress=progress, now=now)
-        return dict(decide(seen, SETTINGS).status)
+        return decide(seen, SETTINGS).status.as_stored()
 
     first = look(recorded(), 100, step=7)
     assert (first["goodput"], first["dataWaitFraction"]) == ({"step": 100}, 0.1)
@@ -342,11 +439,11 @@ def test_what_keeps_pods_from_starting_comes_before_capacity() -> None:
     """More machines would not help a job whose other host cannot pull its image."""
     hosts = (host(0, ready=False, unschedulable="0/3 nodes"), host(1, ready=False, waiting_reason="ImagePullBackOff"))
     seen = observed(job(status=recorded("Starting")), jobset=jobset(), hosts=hosts)
-    status = decide(seen, SETTINGS).status
+    status = decide(seen, SETTINGS).status.as_stored()
     assert (status["phase"], condition(status, Type.BLOCKED)) == ("Starting", ("True", Reason.CANNOT_START))
 
 
 @pytest.mark.parametrize(("seconds", "phase"), [(1799, "Running"), (1800, "Stalled")], ids=["not yet", "for long"])
 def test_silence_is_a_stall_only_after_three_limits(seconds: float, phase: str) -> None:
     seen = observed(job(status=at_step(seconds), **TRAINER), jobset=jobset(), hosts=BOTH)
-    assert decide(seen, SETTINGS).status["phase"] == phase
+    assert decide(seen, SETTINGS).status.as_stored()["phase"] == phase

@@ -8,17 +8,29 @@ import pytest
 from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded
 from tpujob_operator.controller.apply import event
 from tpujob_operator.decide.chain import decide
-from tpujob_operator.decide.status import difference
+from tpujob_operator.observe.report import UnitCounts
 from tpujob_operator.observe.state import Observed, Progress
 from tpujob_operator.settings import Settings
 from tpujob_operator.times import format_time
 
 SETTINGS = Settings(network_policies=False)
+MOVING: dict[str, Any] = {"goodput": {"training": 5}, "data_wait_fraction": 0.5}
+WHOLE = Progress(
+    phase="training",
+    step=8,
+    steps=99,
+    loss=1.5,
+    tokens_per_second=5.0,
+    committed_step=8,
+    committed_at=NOW,
+    units=UnitCounts(total=9, done=4),
+    **MOVING,
+)
 
 
 def running(seconds: float, *, status: dict[str, Any] | None = None, **fields: Any) -> Observed:
     """A job that is at step 8 so many seconds after step 7 was written."""
-    before = decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status
+    before = decide(observed(job(status=recorded()), jobset=jobset(), hosts=BOTH), SETTINGS).status.as_stored()
     known = {**before, "step": 7, "stepTime": format_time(NOW), "startTime": format_time(NOW), **(status or {})}
     values: dict[str, Any] = {"jobset": jobset(), "hosts": BOTH, "progress": Progress(phase="training", step=8)}
     return observed(job(status=known), **{**values, "now": NOW + timedelta(seconds=seconds), **fields})
@@ -28,6 +40,15 @@ WRITES = {
     # name: (what is seen, whether something is written)
     "soon": (running(10), False),
     "after the interval": (running(30), True),
+    "after the interval but for a part of a second": (running(29), True),
+    "before the interval is over": (running(28.9), False),
+    "all of a report, soon": (running(10, progress=WHOLE), False),
+    "all of a report, after the interval": (running(30, progress=WHOLE), True),
+    "what always moves, after the interval": (
+        running(30, progress=Progress(phase="training", step=7, **MOVING)),
+        False,
+    ),
+    "a step whose time is not known": (running(10, status={"stepTime": None}), True),
     "the first step": (running(10, status={"step": None}), True),
     "a checkpoint, soon": (running(10, progress=Progress(phase="saving", step=7, committed_step=7)), False),
     "another phase": (running(10, hosts=(host(0),), ended=(ended(1, 1),)), True),
@@ -40,12 +61,12 @@ WRITES = {
 
 @pytest.mark.parametrize(("seen", "is_written"), WRITES.values(), ids=WRITES.keys())
 def test_only_progress_waits_for_its_turn(seen: Observed, is_written: bool) -> None:
-    assert bool(difference(seen.status, decide(seen, SETTINGS).status)) is is_written
+    assert bool(decide(seen, SETTINGS).patch) is is_written
 
 
 def test_whatever_waited_is_written_with_the_next_change() -> None:
     seen = running(10, hosts=(host(0),), ended=(ended(1, 1),))
-    assert decide(seen, SETTINGS).status["step"] == 8
+    assert decide(seen, SETTINGS).status.as_stored()["step"] == 8
 
 
 EVENTS = {

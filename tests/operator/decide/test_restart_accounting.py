@@ -1,20 +1,32 @@
 """What is charged to a job, as a table of two looks at it."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
+from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded, stored
+from tpujob_operator.api.status import Status
+from tpujob_operator.api.stored import read_status
 from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.first_failure import first_failure
-from tpujob_operator.decide.restart_accounting import account, booked_between, crashes, limit
-from tpujob_operator.decide.status import difference
+from tpujob_operator.decide.restart_accounting import (
+    account,
+    booked,
+    booked_between,
+    crashes,
+    next_restart,
+    restarts_in_a_row,
+    unexplained_in_a_row,
+)
+from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, LostNode, Observed
 from tpujob_operator.settings import Settings
 
 AFTER_TWO: dict[str, Any] = {"crashes": 2, "bookedRestarts": 2, "crashedAtStep": 100}
 AFTER_TWO_NEWER = {**AFTER_TWO, "lastCheckpointStep": 150}
+COMMITTED_150 = Progress(phase="training", step=160, committed_step=150)
 FREED = ended(0, 143, attempt=2, was_asked=True, asked_at=NOW)
 STOPPED = tuple(ended(index, 75, was_asked=True, asked_at=NOW) for index in (0, 1))
 HAD_RUN: dict[str, Any] = {"startTime": "2030-01-01T11:00:00Z", "hostsReady": 0, "phase": "Stopping"}
@@ -51,6 +63,11 @@ def seen(
             seen(3, ended(0, 1, attempt=2), status=AFTER_TWO_NEWER),
             {"bookedRestarts": 3, "crashes": 1, "crashedAtStep": 150},
             id="a newer checkpoint refills",
+        ),
+        pytest.param(
+            seen(3, ended(0, 1, attempt=2), status={**AFTER_TWO, "lastCheckpointStep": 100}, progress=COMMITTED_150),
+            {"bookedRestarts": 3, "crashes": 1, "crashedAtStep": 150},
+            id="a newer checkpoint in the same look refills",
         ),
         pytest.param(
             seen(3, FREED, status=AFTER_TWO_NEWER), {"bookedRestarts": 3, "disruptions": 1}, id="a disruption is free"
@@ -102,45 +119,48 @@ def seen(
     ],
 )
 def test_restarts_are_booked_by_cause(found: Observed, expected: dict[str, Any]) -> None:
-    books = account(found)
+    books = stored(account(found))
     assert {field: books[field] for field in books if field not in IN_A_ROW} == expected
+
+
+def test_any_number_of_restarts_is_booked_at_once() -> None:
+    books = stored(account(seen(2**31 - 1, ended(0, 1, attempt=2**31 - 2))))
+    assert (books["bookedRestarts"], books["crashes"], books["unexplainedRestarts"]) == (2**31 - 1, 1, 2**31 - 2)
 
 
 def test_counting_twice_changes_nothing() -> None:
     first = seen(1, ended(0, 1))
-    again = seen(1, ended(0, 1), status=account(first))
+    again = seen(1, ended(0, 1), status=stored(account(first)))
     assert account(again) == {}
     assert crashes(first) == crashes(again) == 1
-    assert difference(again.status, {**again.status, **account(again)}) == {}
+    assert booked(again) == again.status
 
 
 def test_restarts_for_a_suspension_do_not_show() -> None:
-    first = decide(seen(1, *STOPPED, **AT_REST, spec={"suspend": True}), Settings()).status
+    first = decide(seen(1, *STOPPED, **AT_REST, spec={"suspend": True}), Settings()).status.as_stored()
     assert "restarts" not in first
-    later = decide(seen(2, *STOPPED, status={**first, "phase": "Running"}), Settings()).status
+    later = decide(seen(2, *STOPPED, status={**first, "phase": "Running"}), Settings()).status.as_stored()
     assert (later["restarts"], later["suspensionRestarts"]) == (1, 1)
 
 
 def test_recorded_failure_is_evidence_after_a_restart_of_the_operator() -> None:
     before = seen(0, ended(1, 139))
-    assert account(seen(1, status={"failure": first_failure(before)}))["crashes"] == 1
+    recorded_before = stored({"failure": first_failure(before)})
+    assert account(seen(1, status=recorded_before))["crashes"] == 1
 
 
 def test_a_job_without_its_jobset_has_the_crashes_it_had() -> None:
     assert crashes(observed(job(status=recorded(**AFTER_TWO)))) == 2
 
 
-@pytest.mark.parametrize(("spec", "expected"), [({}, 3), ({"restarts": {}}, 3), ({"restarts": {"crashes": 0}}, 0)])
-def test_the_limit_is_the_spec_s_or_three(spec: dict[str, Any], expected: int) -> None:
-    assert limit(spec) == expected
-
-
 def test_restarts_are_told_apart_for_the_metrics() -> None:
     before = {"bookedRestarts": 2, "disruptions": 1, "crashes": 1}
-    after = {"bookedRestarts": 6, "disruptions": 2, "unexplainedRestarts": 1, "crashes": 2, "suspensionRestarts": 1}
-    assert +booked_between(before, after) == dict.fromkeys(Cause, 1)
-    assert +booked_between(after, after) == {}
-    assert +booked_between(after, {"incarnation": 2}) == {}
+    free = {"disruptions": 2, "unexplainedRestarts": 1, "capacityRestarts": 1, "suspensionRestarts": 1}
+    after = {"bookedRestarts": 7, "crashes": 2, **free}
+    earlier, later = read_status(before), read_status(after)
+    assert +booked_between(earlier, later) == dict.fromkeys(Cause, 1)
+    assert +booked_between(later, later) == {}
+    assert +booked_between(later, read_status({"incarnation": 2})) == {}
 
 
 BETWEEN: dict[str, Any] = {**AFTER_TWO, "bookedRestarts": 3, "crashes": 3}
@@ -162,5 +182,44 @@ def test_ends_of_booked_attempts_are_charged_once(found: Observed, crashes_then:
 
 
 def test_a_job_that_has_not_restarted_says_nothing_of_restarts() -> None:
-    assert decide(seen(0), Settings()).status.get("restarts", 0) == 0
-    assert decide(seen(1, ended(0, 1), hosts=BOTH), Settings()).status["restarts"] == 1
+    assert "restarts" not in decide(seen(0), Settings()).status.as_stored()
+    assert decide(seen(1, ended(0, 1), hosts=BOTH), Settings()).status.restarts == 1
+
+
+def test_job_that_was_never_restarted_has_none_in_a_row() -> None:
+    fresh = seen(0)
+    assert (restarts_in_a_row(fresh), unexplained_in_a_row(fresh), crashes(fresh)) == (0, 0, 0)
+    assert next_restart(fresh, 10.0) is None
+
+
+def test_second_restart_in_a_row_is_put_off() -> None:
+    once = {
+        "bookedRestarts": 1,
+        "restartsWithoutProgress": 1,
+        "restartedAtStep": 0,
+        "restartTime": "2030-01-01T11:59:00Z",
+    }
+    assert next_restart(seen(1, ended(0, 1), status={"restartedAtStep": 0}), 10.0) is None
+    assert next_restart(seen(2, ended(0, 1, attempt=1), status=once), 10.0) == NOW + timedelta(seconds=10)
+
+
+def test_first_restart_of_a_job_is_one_more() -> None:
+    assert booked_between(Status(), Status()) == {}
+    assert booked_between(Status(), Status(booked_restarts=1, crashes=1))[Cause.CRASH] == 1
+    assert booked_between(Status(booked_restarts=1), Status()) == {}
+
+
+def test_job_that_has_failed_has_no_ready_hosts() -> None:
+    after = decide(seen(0, ended(0, 78)), Settings()).status
+    assert (after.phase, after.hosts_ready) == ("Failed", 0)
+
+
+def test_first_end_that_nobody_saw_is_one_in_a_row() -> None:
+    once = {
+        "bookedRestarts": 1,
+        "restartsWithoutProgress": 1,
+        "restartedAtStep": 0,
+        "restartTime": "2030-01-01T11:59:00Z",
+    }
+    assert unexplained_in_a_row(seen(1)) == 1
+    assert unexplained_in_a_row(seen(2, status=once)) == 1

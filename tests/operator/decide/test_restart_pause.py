@@ -50,7 +50,7 @@ SECOND = {
 @pytest.mark.parametrize(("status", "seconds", "number"), SECOND.values(), ids=SECOND.keys())
 def test_progress_ends_a_series(status: dict[str, Any], seconds: float, number: int) -> None:
     seen = restarted(2, ended(0, 1, attempt=1), now=NOW + timedelta(seconds=seconds), status={**ONCE, **status})
-    assert account(seen)["restartsWithoutProgress"] == number
+    assert account(seen)["restarts_without_progress"] == number
 
 
 @pytest.mark.parametrize(
@@ -61,29 +61,29 @@ def test_progress_ends_a_series(status: dict[str, Any], seconds: float, number: 
 def test_second_restart_is_put_off_whatever_its_cause(end: Ended) -> None:
     seen = restarted(2, end, status={**ONCE, "lastCheckpointStep": 100})
     decision = decide(seen, SETTINGS)
-    Status.model_validate(decision.status)
-    assert (decision.status["phase"], decision.step) == ("Restarting", Step.SUSPEND)
-    assert decision.status["nextRestartTime"] == format_time(NOW + timedelta(seconds=10))
+    Status.model_validate(decision.status.as_stored())
+    assert (decision.status.phase, decision.step) == ("Restarting", Step.SUSPEND)
+    assert decision.status.as_stored()["nextRestartTime"] == format_time(NOW + timedelta(seconds=10))
     assert decision.again_seconds == 10
     found = condition(decision.status, Type.RUNNING)
     assert found is not None
-    assert found["reason"] == Reason.RESTART_PAUSED
+    assert found.reason == Reason.RESTART_PAUSED
 
 
 def test_paused_job_goes_on_in_time_and_its_message_stays() -> None:
     seen = restarted(2, ended(0, 1, attempt=1), status={**ONCE, "lastCheckpointStep": 100})
-    status = decide(seen, SETTINGS).status
+    status = decide(seen, SETTINGS).status.as_stored()
     waiting = observed(
         job(status=dict(status)), jobset=jobset(restarts=3, suspended=True), now=NOW + timedelta(seconds=9)
     )
     decision = decide(waiting, SETTINGS)
-    assert (decision.status["phase"], decision.step) == ("Restarting", None)
-    assert decision.status["message"] == status["message"]
-    assert decision.status["restartsWithoutProgress"] == 2
-    due = replace(waiting, manifest=job(status=dict(decision.status)), now=NOW + timedelta(seconds=10))
+    assert (decision.status.phase, decision.step) == ("Restarting", None)
+    assert decision.status.as_stored()["message"] == status["message"]
+    assert decision.status.as_stored()["restartsWithoutProgress"] == 2
+    due = replace(waiting, manifest=job(status=decision.status.as_stored()), now=NOW + timedelta(seconds=10))
     decision = decide(due, SETTINGS)
-    assert (decision.status["phase"], decision.step) == ("Starting", Step.RESUME)
-    assert "nextRestartTime" not in decision.status
+    assert (decision.status.phase, decision.step) == ("Starting", Step.RESUME)
+    assert "nextRestartTime" not in decision.status.as_stored()
 
 
 def test_job_that_runs_again_is_not_stopped_for_a_pause() -> None:
@@ -95,7 +95,7 @@ def test_job_that_runs_again_is_not_stopped_for_a_pause() -> None:
 def test_somebody_else_s_suspension_is_left_alone(spec: dict[str, Any]) -> None:
     seen = restarted(2, ended(0, 1, attempt=1), status=ONCE)
     seen = replace(seen, manifest={**seen.manifest, "spec": {**seen.manifest["spec"], **spec}})
-    assert "nextRestartTime" not in decide(seen, SETTINGS).status
+    assert "nextRestartTime" not in decide(seen, SETTINGS).status.as_stored()
 
 
 def history(number: int, *ends: Ended) -> tuple[str, int]:
@@ -104,7 +104,7 @@ def history(number: int, *ends: Ended) -> tuple[str, int]:
     for attempt in range(1, number + 1):
         last = tuple(replace(end, attempt=attempt - 1) for end in ends)
         seen = restarted(attempt, *last, now=NOW + timedelta(minutes=attempt), status=status)
-        status = dict(decide(seen, SETTINGS).status)
+        status = decide(seen, SETTINGS).status.as_stored()
         if status["phase"] == "Failed":
             return status["phase"], attempt
     return status["phase"], number
@@ -122,3 +122,17 @@ SERIES = {
 @pytest.mark.parametrize(("ends", "expected"), SERIES.values(), ids=SERIES.keys())
 def test_series_of_a_thousand_restarts(ends: tuple[Ended, ...], expected: tuple[str, int]) -> None:
     assert history(1000, *ends) == expected
+
+
+def test_restarts_that_nobody_saw_count_once_a_look() -> None:
+    status = recorded(bookedRestarts=1, restarts=1, restartsWithoutProgress=2, unexplainedWithoutProgress=1)
+    seen = observed(job(status=status | {"restartedAtStep": 0}), jobset=jobset(restarts=4), hosts=BOTH)
+    booked = account(seen)
+    assert (booked["restarts_without_progress"], booked["unexplained_without_progress"]) == (3, 2)
+
+
+def test_a_newer_checkpoint_forgets_restarts_that_nobody_saw() -> None:
+    status = recorded(bookedRestarts=1, restarts=1, restartsWithoutProgress=2, unexplainedWithoutProgress=2)
+    status |= {"restartedAtStep": 5, "lastCheckpointStep": 6}
+    booked = account(observed(job(status=status), jobset=jobset(restarts=2), hosts=BOTH))
+    assert (booked["restarts_without_progress"], booked["unexplained_without_progress"]) == (1, 1)

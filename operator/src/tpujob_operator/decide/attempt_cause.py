@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from tpujob_contract.exit_codes import FATAL, describe
+from tpujob_contract.exit_codes import FATAL, ExitCode, describe
+from tpujob_operator.api.conditions import ended
+from tpujob_operator.api.status import Unschedulable
 from tpujob_operator.decide.disruption_record import recorded_disruption, recorded_lost_node
 from tpujob_operator.decide.first_failure import recorded_end
+from tpujob_operator.decide.missing_machines import recorded_missing
 from tpujob_operator.observe.state import Ended, Observed
+from tpujob_operator.times import format_time
 
 
 class Cause(StrEnum):
@@ -25,6 +29,8 @@ class Cause(StrEnum):
     """Something was taken away or asked to stop, and the rest followed: it is free."""
     UNEXPLAINED = "Unexplained"
     """Nobody saw how it ended; never counted as a crash."""
+    CAPACITY = "Capacity"
+    """Machines for some hosts did not come, and the others had waited long enough: it is free."""
     SUSPENSION = "Suspension"
     """The job was being suspended: no restart of the job, though JobSet counts it."""
 
@@ -35,6 +41,8 @@ class Finding:
 
     cause: Cause
     message: str
+    crashed: Ended | None = None
+    """The first failure, of a crash."""
 
 
 def of_attempt(observed: Observed, attempt: int) -> Finding:
@@ -50,8 +58,12 @@ def of_attempt(observed: Observed, attempt: int) -> Finding:
         return Finding(cause=Cause.DISRUPTION, message=_disruption_message(disruption))
     if own:
         first = min(own, key=lambda end: end.cause_order)
+        missing = recorded_missing(observed, attempt)
+        if missing is not None and first.exit_code == ExitCode.PEERS_MISSING:
+            return Finding(cause=Cause.CAPACITY, message=_missing_message(observed, missing))
         what = f"slice {first.slice_index} host {first.host_index} (pod {first.pod})"
-        return Finding(cause=Cause.CRASH, message=f"{what} failed with exit code {describe(first.exit_code)}.")
+        message = f"{what} failed with exit code {describe(first.exit_code)}."
+        return Finding(cause=Cause.CRASH, message=message, crashed=first)
     stopped = min(ends, key=lambda end: end.cause_order, default=None)
     if stopped is not None:
         what = f"Pod {stopped.pod} stopped as if it had been asked to, and nobody is known to have asked."
@@ -74,9 +86,13 @@ def _disrupts(end: Ended, own: list[Ended]) -> bool:
     """Whether this end explains all that failed by itself, because it was asked to stop before any of that."""
     if not own:
         # Code 75 without anybody who asked is no evidence: a program may give it for reasons of its own.
-        return end.is_consequence and end.was_asked
-    if end.asked_at is None or not end.is_consequence:
+        return end.was_asked
+    if end.asked_at is None:
         # A code that says "asked to stop" where nobody saw who asked explains no crash beside it.
+        return False
+    made = min((each.created_at for each in own if each.created_at is not None), default=None)
+    if made is not None and end.asked_at < made:
+        # Of an attempt that was suspended and resumed: pods that had left before those that failed were made.
         return False
     first = min(end.finished_at for end in own)
     # The Job controller deletes the peers of a failed pod; only Kubernetes' own mark tells which came first within a
@@ -89,6 +105,13 @@ def _disruption_message(end: Ended) -> str:
     if end.is_disrupted:
         return f"{where} was evicted, preempted or shut down with its node."
     return f"{where} was deleted."
+
+
+def _missing_message(observed: Observed, missing: Unschedulable) -> str:
+    return (
+        f"No machine for {missing.hosts} since {format_time(missing.since)}: {ended(missing.message)} The other hosts "
+        f"ended after spec.startupSeconds ({observed.spec.startup_seconds} s), for which they wait."
+    )
 
 
 def _asked_at(end: Ended) -> tuple[datetime, int, int]:

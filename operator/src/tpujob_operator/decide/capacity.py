@@ -1,7 +1,7 @@
 """What a pod without a node waits for, and whether waiting is enough: events about it, in plain words.
 
 Reasons and texts as in GoogleCloudPlatform/cluster-autoscaler:pkg/visibility/events/failed_scale_up_event_logger.go and
-the upstream autoscaler. A TPU node pool may take hours; only what somebody has to mend is called a obstacle.
+the upstream autoscaler. A TPU node pool may take hours; only what somebody has to mend is called an obstacle.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ How there comes to be exactly one JobSet, whatever is replayed, interrupted or l
 
 1. The JobSet is created *suspended*, under a name that follows from the job's. A create that finds the name taken does
    nothing.
-2. Its uid is written into the job's status, with the resource version that was read. This is the commit.
+2. Its uid is written into the job's status, with the resource version that was read. This is the commit; what follows
+   from it may be said in the same write, and is done after it.
 3. Only a JobSet whose uid is recorded is resumed, and once one is recorded no other is ever created.
 
 A crash between 1 and 2 leaves a JobSet that has not run and so cannot have finished or reached its ttl: it is there to
@@ -18,13 +19,13 @@ From then on the old JobSet, which carries its own number, is one to be deleted,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tpujob_operator.api.conditions import TERMINAL, Reason, Type, condition
 from tpujob_operator.api.load import load_job, without_status
-from tpujob_operator.api.status import Phase
-from tpujob_operator.decide import completion, creation, running
+from tpujob_operator.api.status import Phase, Status
+from tpujob_operator.decide import completion, creation, node_avoidance, resize, running, slice_count
 from tpujob_operator.decide import status as status_after
 from tpujob_operator.decide.verdict import Check, Object, Step, Verdict
 from tpujob_operator.errors import InvalidJob
@@ -62,10 +63,18 @@ CHAIN: tuple[Check, ...] = (
     completion.restart_limit_exceeded,
     completion.unexplained_limit_exceeded,
     completion.deadline_exceeded,
+    # Before the pause, which then holds for the JobSet of the next incarnation.
+    node_avoidance.node_avoided,
     # Before what would resume the JobSet.
+    running.service_taken,
     running.restart_paused,
     # Before what asks about hosts: none is awaited while the JobSet is suspended.
     running.suspended,
+    # All that follows may take the JobSet to be running.
+    slice_count.grown,
+    # Before `shrunk`: machines that are only avoided are not missing.
+    node_avoidance.avoidance_lifted,
+    slice_count.shrunk,
     # Before `restarting`: what a restart waits for says more than why there is one.
     running.waiting_for_capacity,
     running.restarting,
@@ -89,16 +98,22 @@ class Note:
 class Decision:
     """What to do, in this order: write the status if it differs, then the step, then look again."""
 
-    status: Mapping[str, Any]
+    status: Status
     """The whole status as it should be."""
+    patch: Mapping[str, Any]
+    """The merge patch that makes the recorded status this one; empty when they are equal."""
     step: Step | None = None
     manifest: Object | None = None
     network_policy: Object | None = None
     """The NetworkPolicy to make before the step; with a uid, a merge patch of the one that was seen."""
+    workers: int | None = None
+    """The number to give to the Job of independent workers; None leaves it as it is."""
     note: Note | None = None
     again_seconds: float | None = None
 
 
+NEEDS_NO_POLICY = (*TERMINAL, Phase.INVALID)
+"""Phases in which no pod of the job runs."""
 NEEDS_A_LOOK = (Phase.INVALID, Phase.FAILED, Phase.STALLED, Phase.RESTARTING)
 """Phases whose Events are warnings."""
 
@@ -106,17 +121,41 @@ NEEDS_A_LOOK = (Phase.INVALID, Phase.FAILED, Phase.STALLED, Phase.RESTARTING)
 def decide(observed: Observed, settings: Settings) -> Decision:
     """What follows from what was seen."""
     verdict = judge(observed, settings)
+    status = status_after.written(observed, verdict, settings)
     return Decision(
-        status=status_after.written(observed, verdict, settings),
-        step=verdict.step,
-        manifest=verdict.manifest,
+        status=status,
+        patch=status_after.difference(observed.status, status),
+        step=verdict.does.step,
+        manifest=verdict.does.manifest,
         network_policy=_network_policy(observed, verdict, settings),
+        workers=_workers(observed, verdict, settings),
         note=_note(observed, verdict),
         again_seconds=_again_seconds(observed, verdict),
     )
 
 
 def judge(observed: Observed, settings: Settings) -> Verdict:
+    """Where the job is and what follows.
+
+    A JobSet is recorded in the write that says what comes after: the status is written before the step, so what is not
+    recorded is not resumed.
+    """
+    verdict = _first(observed, settings)
+    if not verdict.records.jobset_uid:
+        return verdict
+    following, made = _first(creation.as_recorded(observed), settings), verdict.records
+    records = replace(
+        following.records,
+        jobset_uid=True,
+        accelerator_note=made.accelerator_note,
+        code_sha256=made.code_sha256,
+        code_commit=made.code_commit,
+        warnings=made.warnings,
+    )
+    return replace(following, records=records)
+
+
+def _first(observed: Observed, settings: Settings) -> Verdict:
     """The first verdict of the chain that has something to say."""
     for check in CHAIN:
         verdict = check(observed, settings)
@@ -125,10 +164,15 @@ def judge(observed: Observed, settings: Settings) -> Verdict:
     raise AssertionError("the last of the chain always answers")
 
 
+def _workers(observed: Observed, verdict: Verdict, settings: Settings) -> int | None:
+    is_over = verdict.says.phase in TERMINAL or verdict.records.new_incarnation
+    return None if is_over else resize.wanted_workers(observed, settings)
+
+
 def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) -> Object | None:
     """The NetworkPolicy that is missing or not what it should be; it is made before anything can run."""
     found = observed.network_policy
-    if found is None or verdict.phase in (*TERMINAL, Phase.INVALID) or verdict.renew:
+    if found is None or verdict.says.phase in NEEDS_NO_POLICY or verdict.records.new_incarnation:
         return None
     try:
         wanted = network_policy(load_job(without_status(observed.manifest)), settings)
@@ -146,7 +190,7 @@ def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) ->
 def _again_seconds(observed: Observed, verdict: Verdict) -> float | None:
     """When to look again, at the latest when the job's deadline is over."""
     due = completion.deadline(observed)
-    if due is None or verdict.phase in TERMINAL:
+    if due is None or verdict.says.phase in TERMINAL:
         return verdict.again_seconds
     left = (due - observed.now).total_seconds()
     if left <= 0:
@@ -156,12 +200,12 @@ def _again_seconds(observed: Observed, verdict: Verdict) -> float | None:
 
 def _note(observed: Observed, verdict: Verdict) -> Note | None:
     """The Event for a change of phase or of its reason."""
-    if verdict.reason in (Reason.ENDED, Reason.CREATING):
+    says = verdict.says
+    if says.reason in (Reason.ENDED, Reason.CREATING):
         return None  # over, or moments from what is worth telling
-    before = condition(observed.status, Type.RUNNING) or {}
-    if verdict.phase == observed.status.get("phase") and (
-        verdict.phase in (*TERMINAL, Phase.INVALID) or before.get("reason") == verdict.reason
-    ):
+    before = condition(observed.status, Type.RUNNING)
+    is_same_reason = before is not None and before.reason == says.reason
+    if says.phase == observed.status.phase and (says.phase in (*TERMINAL, Phase.INVALID) or is_same_reason):
         return None
-    is_warning = verdict.blocked is not None or verdict.phase in NEEDS_A_LOOK
-    return Note(warning=is_warning, reason=str(verdict.reason), message=verdict.message)
+    is_warning = says.blocked is not None or says.phase in NEEDS_A_LOOK
+    return Note(warning=is_warning, reason=str(says.reason), message=says.message)

@@ -5,20 +5,18 @@ Each is a small function of what was seen: a verdict, or None for "not for me to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
 from tpujob_contract.exit_codes import describe
 from tpujob_operator.api.conditions import TERMINAL, Reason, sentence
-from tpujob_operator.api.status import Phase
+from tpujob_operator.api.status import Failure, Phase
 from tpujob_operator.decide import attempt_cause, remedies, restart_accounting
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.running import stopping
-from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, Step, Verdict
+from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time, parse_time
+from tpujob_operator.times import format_time
 
 
 def already_terminal(observed: Observed, _: Settings) -> Verdict | None:
@@ -26,12 +24,12 @@ def already_terminal(observed: Observed, _: Settings) -> Verdict | None:
 
     JobSet could count it too, but then a JobSet might go before its end was written down.
     """
-    phase = observed.status.get("phase")
-    if phase not in TERMINAL:
+    phase = observed.status.phase
+    if phase is None or phase not in TERMINAL:
         return None
     step, again = _clean_up(observed)
-    message = observed.status.get("message", "")
-    return Verdict(phase=Phase(phase), reason=Reason.ENDED, message=message, valid=None, step=step, again_seconds=again)
+    says = Statement(phase, Reason.ENDED, observed.status.message or "", is_valid=None)
+    return Verdict(says=says, does=Action(step), again_seconds=again)
 
 
 def succeeded(observed: Observed, _: Settings) -> Verdict | None:
@@ -40,7 +38,8 @@ def succeeded(observed: Observed, _: Settings) -> Verdict | None:
     if jobset is None or jobset.outcome != "Completed":
         return None
     message = sentence(Reason.FINISHED, hosts=jobset.hosts)
-    return Verdict(phase=Phase.SUCCEEDED, reason=Reason.FINISHED, message=message, valid=None, hosts_ready=jobset.hosts)
+    says = Statement(Phase.SUCCEEDED, Reason.FINISHED, message, is_valid=None)
+    return Verdict(says=says, records=Record(hosts_ready=jobset.hosts))
 
 
 def failed(observed: Observed, _: Settings) -> Verdict | None:
@@ -54,8 +53,8 @@ def failed(observed: Observed, _: Settings) -> Verdict | None:
         message, reason = sentence(Reason.JOBSET_FAILED, detail=detail), Reason.JOBSET_FAILED
     else:
         reason = Reason.HOST_FAILED
-        message = _who_failed(failure, remedies.after_exit(failure["exitCode"]))
-    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0)
+        message = _who_failed(failure, remedies.after_exit(failure.exit_code))
+    return _failed(reason, message)
 
 
 def fatal_exit_code(observed: Observed, _: Settings) -> Verdict | None:
@@ -69,29 +68,21 @@ def fatal_exit_code(observed: Observed, _: Settings) -> Verdict | None:
         return None
     failure = first_failure(observed)
     assert failure is not None  # there is an end that it shows
-    message = _who_failed(failure, remedies.after_exit(failure["exitCode"]))
-    return Verdict(
-        phase=Phase.FAILED,
-        reason=Reason.HOST_FAILED,
-        message=message,
-        valid=None,
-        hosts_ready=0,
-        step=_end_jobset(observed),
-    )
+    message = _who_failed(failure, remedies.after_exit(failure.exit_code))
+    return _failed(Reason.HOST_FAILED, message, _end_jobset(observed))
 
 
 def restart_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
     """It crashed once more than is put up with, and nothing was committed in between."""
-    count, limit = restart_accounting.crashes(observed), restart_accounting.limit(observed.spec)
+    count, limit = restart_accounting.crashes(observed), observed.spec.restarts.crashes
     if count <= limit:
         return None
     failure = first_failure(observed)
     cause = "No host's own words are left." if failure is None else _who_failed(failure)
     reason = Reason.CRASHED_TOO_OFTEN
-    what_to_do = remedies.after_exit(None if failure is None else failure["exitCode"])
+    what_to_do = remedies.after_exit(None if failure is None else failure.exit_code)
     message = sentence(reason, crashes=count, limit=limit, cause=cause, advice=what_to_do)
-    step = _end_jobset(observed)
-    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0, step=step)
+    return _failed(reason, message, _end_jobset(observed))
 
 
 def unexplained_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
@@ -101,32 +92,29 @@ def unexplained_limit_exceeded(observed: Observed, _: Settings) -> Verdict | Non
         return None
     reason = Reason.UNEXPLAINED_TOO_OFTEN
     message = sentence(reason, restarts=count, limit=restart_accounting.MOST_UNEXPLAINED)
-    step = _end_jobset(observed)
-    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0, step=step)
+    return _failed(reason, message, _end_jobset(observed))
 
 
-def deadline_exceeded(observed: Observed, _: Settings) -> Verdict | None:
+def deadline_exceeded(observed: Observed, settings: Settings) -> Verdict | None:
     """`activeDeadlineSeconds` is over: its pods get their grace to save, then the job has failed."""
     due = deadline(observed)
     if due is None or observed.now < due:
         return None
     assert observed.jobset is not None  # the chain has dealt with that
     reason = Reason.DEADLINE_EXCEEDED
-    limit = observed.spec["activeDeadlineSeconds"]
+    limit = observed.spec.active_deadline_seconds
     message = sentence(reason, limit=limit, since=format_time(due))
-    if not observed.spec.get("queue"):
+    if not observed.spec.queue:
         if not observed.jobset.suspended:
-            return stopping(observed, f"spec.activeDeadlineSeconds ({limit} s) is over", step=Step.SUSPEND)
+            return stopping(observed, settings, f"spec.activeDeadlineSeconds ({limit} s) is over", step=Step.SUSPEND)
         if observed.pods_left:
-            return stopping(observed, f"spec.activeDeadlineSeconds ({limit} s) is over")
-    step = None if observed.jobset.suspended else _end_jobset(observed)
-    return Verdict(phase=Phase.FAILED, reason=reason, message=message, valid=None, hosts_ready=0, step=step)
+            return stopping(observed, settings, f"spec.activeDeadlineSeconds ({limit} s) is over")
+    return _failed(reason, message, None if observed.jobset.suspended else _end_jobset(observed))
 
 
 def deadline(observed: Observed) -> datetime | None:
     """When the job is to be ended, counted from its first start; None when it may go on for ever, or has not begun."""
-    seconds = observed.spec.get("activeDeadlineSeconds")
-    started = parse_time(observed.status.get("startTime"))
+    seconds, started = observed.spec.active_deadline_seconds, observed.status.start_time
     return None if seconds is None or started is None else started + timedelta(seconds=seconds)
 
 
@@ -135,11 +123,11 @@ def _clean_up(observed: Observed) -> tuple[Step | None, float | None]:
     jobset = observed.jobset
     if jobset is None or jobset.owner_uid != observed.uid or jobset.being_deleted:
         return None, None
-    if jobset.uid != observed.status.get("jobSetUid"):
+    if jobset.uid != observed.status.job_set_uid:
         return Step.DELETE, None  # made by a late create; it never ran
     if jobset.outcome is None and not jobset.suspended:
         return _end_jobset(observed), BACKSTOP_SECONDS  # it was to end when this was decided, and a crash came between
-    ttl, ended_at = observed.spec.get("ttlSecondsAfterFinished"), parse_time(observed.status.get("completionTime"))
+    ttl, ended_at = observed.spec.ttl_seconds_after_finished, observed.status.completion_time
     if ttl is None or ended_at is None:
         return None, None
     left = ttl - (observed.now - ended_at).total_seconds()
@@ -148,16 +136,22 @@ def _clean_up(observed: Observed) -> tuple[Step | None, float | None]:
 
 def _end_jobset(observed: Observed) -> Step:
     """How a JobSet that would go on is stopped. Kueue would resume a suspended one that it has admitted."""
-    return Step.DELETE if observed.spec.get("queue") else Step.SUSPEND
+    return Step.DELETE if observed.spec.queue else Step.SUSPEND
 
 
-def _who_failed(failure: Mapping[str, Any], what_to_do: str = "") -> str:
-    last_lines = failure["message"]
+def _failed(reason: Reason, message: str, step: Step | None = None) -> Verdict:
+    says = Statement(Phase.FAILED, reason, message, is_valid=None)
+    again_seconds = None if step is None else BACKSTOP_SECONDS
+    return Verdict(says=says, does=Action(step), records=Record(hosts_ready=0), again_seconds=again_seconds)
+
+
+def _who_failed(failure: Failure, what_to_do: str = "") -> str:
+    last_lines = failure.message or ""
     return sentence(
         Reason.HOST_FAILED,
-        host=failure["host"],
-        pod=failure["pod"],
-        meaning=describe(failure["exitCode"]),
-        advice=f"{what_to_do} Its last words: " if what_to_do and last_lines else what_to_do,
+        host=failure.host,
+        pod=failure.pod if failure.node is None else f"{failure.pod} on node {failure.node}",
+        meaning="not known" if failure.exit_code is None else describe(failure.exit_code),
+        advice=f"{what_to_do} Its last lines: " if what_to_do and last_lines else what_to_do,
         last_lines=last_lines,
     )

@@ -5,16 +5,24 @@ Each is a small function of what was seen: a verdict, or None for "not for me to
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tpujob_contract import kubernetes_names
 from tpujob_operator.api.conditions import TERMINAL, Reason, sentence
 from tpujob_operator.api.load import TpuTrainingJob, load_job, without_status
 from tpujob_operator.api.status import Phase
+from tpujob_operator.api.warnings import job_warnings
+from tpujob_operator.decide.node_failures import avoided
 from tpujob_operator.decide.queue import is_to_rest_without_jobset, leaving_queue
-from tpujob_operator.decide.verdict import POLL_SECONDS, Step, Verdict
+from tpujob_operator.decide.verdict import POLL_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.errors import InvalidJob
 from tpujob_operator.jobset.build import materialize, spec_hash
 from tpujob_operator.observe.from_objects import hosts_of
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
+
+INSTALLED_SECONDS = 30.0
+"""Until another look whether JobSet is installed."""
 
 
 def edited(observed: Observed, _: Settings) -> Verdict | None:
@@ -23,121 +31,122 @@ def edited(observed: Observed, _: Settings) -> Verdict | None:
     A new release may compute another hash of the same spec, and must not revive anything: hence the generation, too.
     """
     status = observed.status
-    if status.get("phase") not in (Phase.SUSPENDED, Phase.FAILED):
+    if status.phase not in (Phase.SUSPENDED, Phase.FAILED):
         return None
-    if observed.generation == status.get("observedGeneration") or status.get("specHash") is None:
+    if observed.generation == status.observed_generation or status.spec_hash is None:
         return None
     try:
-        if spec_hash(_job(observed)) == status["specHash"]:
+        if spec_hash(_job(observed)) == status.spec_hash:
             return None
     except InvalidJob:
         # The next look, at what is a new incarnation by then, says what is wrong with it.
         pass
-    message = sentence(Reason.EDITED, incarnation=(status.get("incarnation") or 1) + 1)
-    return Verdict(
-        phase=Phase.QUEUED,
-        reason=Reason.EDITED,
-        message=message,
-        valid=None,
-        renew=True,
-        hosts_ready=0,
-        again_seconds=0,
-    )
+    message = sentence(Reason.EDITED, incarnation=observed.status.current_incarnation + 1)
+    return _started_anew(Reason.EDITED, message)
 
 
 def retried(observed: Observed, _: Settings) -> Verdict | None:
     """Somebody raised `spec.retry` of a job that has ended."""
-    wanted = observed.spec.get("retry") or 0
-    if observed.status.get("phase") not in TERMINAL or wanted <= (observed.status.get("retry") or 0):
+    wanted = observed.spec.retry
+    if observed.status.phase not in TERMINAL or wanted <= (observed.status.retry or 0):
         return None
-    message = sentence(Reason.RETRIED, retry=wanted, incarnation=(observed.status.get("incarnation") or 1) + 1)
+    message = sentence(Reason.RETRIED, retry=wanted, incarnation=observed.status.current_incarnation + 1)
+    return _started_anew(Reason.RETRIED, message)
+
+
+def _started_anew(reason: Reason, message: str) -> Verdict:
     return Verdict(
-        phase=Phase.QUEUED,
-        reason=Reason.RETRIED,
-        message=message,
-        valid=None,
-        renew=True,
-        hosts_ready=0,
+        says=Statement(Phase.QUEUED, reason, message, is_valid=None),
+        records=Record(new_incarnation=True),
         again_seconds=0,
     )
 
 
 def invalid_spec(observed: Observed, settings: Settings) -> Verdict | None:
     """A spec that cannot become a JobSet. One that already did is not judged again: it runs as it was made."""
-    if observed.status.get("jobSetUid"):
+    if observed.status.job_set_uid:
         return None
     try:
         load_job(without_status(observed.manifest), settings)
     except InvalidJob as error:
         message = sentence(Reason.REJECTED, problems="\n".join(error.problems))
-        return Verdict(phase=Phase.INVALID, reason=Reason.REJECTED, message=message, valid=False)
+        return Verdict(says=Statement(Phase.INVALID, Reason.REJECTED, message, is_valid=False))
     return None
 
 
 def name_conflict(observed: Observed, _: Settings) -> Verdict | None:
     """The JobSet's name is taken by one that was not made for this resource."""
     jobset = observed.jobset
-    if jobset is None or jobset.owner_uid == observed.uid or observed.status.get("jobSetUid"):
+    if jobset is None or jobset.owner_uid == observed.uid or observed.status.job_set_uid:
         return None
     # The garbage collector deletes what belonged to a deleted job of this name; a JobSet without an owner is a
     # person's.
     reason = Reason.LEFTOVER if jobset.owner_uid or jobset.being_deleted else Reason.NAME_TAKEN
     message = sentence(reason, name=jobset.name)
-    return Verdict(phase=Phase.QUEUED, reason=reason, message=message, again_seconds=POLL_SECONDS)
+    return Verdict(says=Statement(Phase.QUEUED, reason, message), again_seconds=POLL_SECONDS)
 
 
-def earlier_incarnation(observed: Observed, _: Settings) -> Verdict | None:
+def earlier_incarnation(observed: Observed, settings: Settings) -> Verdict | None:
     """Our JobSet of an earlier incarnation; it goes, with its pods, before the next one is made."""
     jobset = observed.jobset
-    if jobset is None or observed.status.get("jobSetUid"):
+    if jobset is None or observed.status.job_set_uid:
         return None
-    if jobset.incarnation == (observed.status.get("incarnation") or 1):
+    if jobset.incarnation == observed.status.current_incarnation:
         return None
     step = None if jobset.being_deleted else Step.DELETE
     if is_to_rest_without_jobset(observed):
-        return leaving_queue(observed, step=step)
+        return leaving_queue(observed, settings, step=step)
     message = sentence(Reason.REMAKING, name=jobset.name)
-    return Verdict(phase=Phase.QUEUED, reason=Reason.REMAKING, message=message, step=step, again_seconds=POLL_SECONDS)
+    return Verdict(
+        says=Statement(Phase.QUEUED, Reason.REMAKING, message), does=Action(step), again_seconds=POLL_SECONDS
+    )
 
 
-def suspended_without_jobset(observed: Observed, _: Settings) -> Verdict | None:
+def suspended_without_jobset(observed: Observed, settings: Settings) -> Verdict | None:
     """A job for a queue that is to rest: it has no JobSet, which the queue would start whenever it has room."""
-    if observed.status.get("jobSetUid") or not is_to_rest_without_jobset(observed):
+    if observed.status.job_set_uid or not is_to_rest_without_jobset(observed):
         return None
     if observed.jobset is not None:
-        return leaving_queue(observed, step=None if observed.jobset.being_deleted else Step.DELETE)
+        return leaving_queue(observed, settings, step=None if observed.jobset.being_deleted else Step.DELETE)
     message = sentence(Reason.SUSPENDED)
-    return Verdict(phase=Phase.SUSPENDED, reason=Reason.SUSPENDED, message=message, hosts_ready=0)
+    return Verdict(says=Statement(Phase.SUSPENDED, Reason.SUSPENDED, message), records=Record(hosts_ready=0))
 
 
 def unrecorded_jobset(observed: Observed, _: Settings) -> Verdict | None:
     """A JobSet of ours that status does not know, while it knows another: made by a late create, and it never ran."""
-    recorded = observed.status.get("jobSetUid")
+    recorded = observed.status.job_set_uid
     if not recorded or observed.jobset is None or observed.jobset.uid == recorded:
         return None
-    message = sentence(Reason.JOBSET_DELETED, name=observed.status.get("jobSet"))
     step = Step.DELETE if observed.jobset.owner_uid == observed.uid and not observed.jobset.being_deleted else None
-    return Verdict(phase=Phase.FAILED, reason=Reason.JOBSET_DELETED, message=message, valid=None, step=step)
+    return Verdict(says=_deleted_by_somebody(observed), does=Action(step))
 
 
 def jobset_deleted(observed: Observed, _: Settings) -> Verdict | None:
     """The recorded JobSet is gone or going, and had not finished as far as anybody saw."""
-    if not observed.status.get("jobSetUid"):
+    if not observed.status.job_set_uid:
         return None
     jobset = observed.jobset
     if jobset is not None and not (jobset.being_deleted and jobset.outcome is None):
         return None
-    message = sentence(Reason.JOBSET_DELETED, name=observed.status.get("jobSet"))
-    return Verdict(phase=Phase.FAILED, reason=Reason.JOBSET_DELETED, message=message, valid=None)
+    return Verdict(says=_deleted_by_somebody(observed))
+
+
+def _deleted_by_somebody(observed: Observed) -> Statement:
+    message = sentence(Reason.JOBSET_DELETED, name=observed.status.job_set)
+    return Statement(Phase.FAILED, Reason.JOBSET_DELETED, message, is_valid=None)
 
 
 def not_created(observed: Observed, settings: Settings) -> Verdict | None:
     """Nothing is there and nothing was ever recorded: create the JobSet, suspended."""
     if observed.jobset is not None:
         return None
-    incarnation = observed.status.get("incarnation") or 1
+    if not observed.serves_jobsets:
+        return _without_jobsets()
     job = _job(observed)
-    manifest = materialize(job, settings, incarnation=incarnation)
+    keeps_off = avoided(observed.status.node_failures)
+    manifest = materialize(
+        job, settings, incarnation=observed.status.current_incarnation, avoided=keeps_off, slices=observed.status.slices
+    )
     # Inert until recorded, and there until its end is: see `decide` and `already_terminal`.
     spec = {key: value for key, value in manifest["spec"].items() if key != "ttlSecondsAfterFinished"}
     manifest = {**manifest, "spec": {**spec, "suspend": True}}
@@ -147,28 +156,50 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
         reason, message = Reason.JOBSET_REFUSED, sentence(Reason.JOBSET_REFUSED, detail=observed.jobset_refusal)
         blocked = (reason, message)
     return Verdict(
-        phase=Phase.QUEUED,
-        reason=reason,
-        message=message,
-        blocked=blocked,
-        step=Step.CREATE,
-        manifest=manifest,
-        accelerator_note=job.accelerator.note,
-        hosts=hosts_of(manifest),
+        says=Statement(Phase.QUEUED, reason, message, blocked=blocked),
+        does=Action(Step.CREATE, manifest),
+        records=replace(_made_from(job), hosts=hosts_of(manifest)),
         again_seconds=0,
+    )
+
+
+def _without_jobsets() -> Verdict:
+    reason = Reason.JOBSET_NOT_INSTALLED
+    message = sentence(reason, version=kubernetes_names.JOBSET_API_VERSION)
+    return Verdict(
+        says=Statement(Phase.QUEUED, reason, message, blocked=(reason, message)), again_seconds=INSTALLED_SECONDS
     )
 
 
 def not_recorded(observed: Observed, _: Settings) -> Verdict | None:
     """Our JobSet exists and status does not say so yet: record it. Only then may it run."""
-    if observed.status.get("jobSetUid") or observed.jobset is None:
+    if observed.status.job_set_uid or observed.jobset is None:
         return None
+    creating = Statement(Phase.QUEUED, Reason.CREATING, sentence(Reason.CREATING))
     if observed.jobset.being_deleted:
-        return Verdict(
-            phase=Phase.QUEUED, reason=Reason.CREATING, message=sentence(Reason.CREATING), again_seconds=POLL_SECONDS
-        )
-    return Verdict(
-        phase=Phase.QUEUED, reason=Reason.CREATING, message=sentence(Reason.CREATING), record=True, again_seconds=0
+        return Verdict(says=creating, again_seconds=POLL_SECONDS)
+    return Verdict(says=creating, records=_made_from(_job(observed), jobset_uid=True), again_seconds=0)
+
+
+def as_recorded(observed: Observed) -> Observed:
+    """The same after its JobSet has been recorded: what follows goes into the same write."""
+    jobset = observed.jobset
+    assert jobset is not None  # it is the one that is recorded
+    recorded = {"job_set": jobset.name, "job_set_uid": jobset.uid, "incarnation": jobset.incarnation}
+    status = observed.status.model_copy(update=recorded)
+    return replace(observed, manifest={**observed.manifest, "status": status.as_stored()})
+
+
+def _made_from(job: TpuTrainingJob, *, jobset_uid: bool = False) -> Record:
+    """What is recorded of the spec that a JobSet is made from."""
+    code = job.spec.code
+    warnings = job_warnings(job, is_for_cluster=True) if jobset_uid else ()
+    return Record(
+        jobset_uid=jobset_uid,
+        accelerator_note=job.accelerator.note,
+        code_sha256=code.sha256 if code is not None else None,
+        code_commit=code.commit if code is not None and code.repository is not None else None,
+        warnings=warnings,
     )
 
 

@@ -1,4 +1,4 @@
-"""What `spec.suspend` means for a job with a queue.
+"""What a job with a queue waits for, and what `spec.suspend` means for it.
 
 Kueue owns the suspension of a JobSet that names a queue: it resumes what it has admitted, whoever suspended it. So a
 job that is to rest gives up its JobSet, and with it its place and its quota; the next incarnation queues again and goes
@@ -7,30 +7,95 @@ on from the checkpoints.
 
 from __future__ import annotations
 
-from tpujob_operator.api.conditions import Reason, sentence
-from tpujob_operator.api.status import Phase
-from tpujob_operator.decide.verdict import POLL_SECONDS, Step, Verdict
-from tpujob_operator.observe.state import Observed
+from bisect import bisect_left
 
-GRACE_SECONDS = 60
-"""What `spec.gracePeriodSeconds` is when it is not given."""
+from tpujob_operator.api.conditions import Reason, ended, sentence
+from tpujob_operator.api.status import Phase
+from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Action, Record, Statement, Step, Verdict
+from tpujob_operator.jobset.environment import grace_seconds
+from tpujob_operator.observe.state import Observed, QueueState
+from tpujob_operator.settings import Settings
+from tpujob_operator.times import format_time
+
+NOT_INSTALLED = (
+    "this cluster does not know the Workloads of Kueue (kueue.x-k8s.io). Install Kueue, or delete this job and apply "
+    "it again without spec.queue."
+)
+DEACTIVATED = "its Workload is deactivated{why} Set `spec.active` of the Workload to true to queue again."
+
+ROUNDED_AHEAD = (10, 20, 50, 100, 200, 500, 1000)
+"""Up to the first of these a number is told as it is, further back as more than one of them: each admission moves all
+that wait, and the status of thousands is not to be written each time."""
 
 
 def is_to_rest_without_jobset(observed: Observed) -> bool:
     """Whether the job is to be suspended and a queue would not let its JobSet be."""
-    return bool(observed.spec.get("queue")) and bool(observed.spec.get("suspend"))
+    return bool(observed.spec.queue) and observed.spec.suspend
 
 
-def leaving_queue(observed: Observed, *, step: Step | None = None, renew: bool = False) -> Verdict:
+def leaving_queue(observed: Observed, settings: Settings, *, step: Step | None = None, renew: bool = False) -> Verdict:
     """The JobSet is to go, or is going; it stays until its pods are gone."""
-    grace = observed.spec.get("gracePeriodSeconds") or GRACE_SECONDS
-    message = sentence(Reason.LEAVING_QUEUE, queue=observed.spec["queue"], grace=grace)
+    grace = grace_seconds(observed.spec, settings)
+    message = sentence(Reason.LEAVING_QUEUE, queue=observed.spec.queue, grace=grace)
     return Verdict(
-        phase=Phase.STOPPING,
-        reason=Reason.LEAVING_QUEUE,
-        message=message,
-        step=step,
-        renew=renew,
-        hosts_ready=0,
+        says=Statement(Phase.STOPPING, Reason.LEAVING_QUEUE, message),
+        does=Action(step),
+        records=Record(new_incarnation=renew, hosts_ready=0),
         again_seconds=0 if renew else POLL_SECONDS,
     )
+
+
+def waiting(observed: Observed) -> Verdict:
+    """Nothing runs, and Kueue has not admitted the job."""
+    queue, state = observed.spec.queue, observed.queue
+    obstacle = None if state is None else _obstacle(state)
+    if obstacle is not None:
+        reason, message = Reason.QUEUE_UNUSABLE, sentence(Reason.QUEUE_UNUSABLE, queue=queue, detail=obstacle)
+        says = Statement(Phase.QUEUED, reason, message, blocked=(reason, message))
+    else:
+        since = "" if state is None or state.since is None else f" since {format_time(state.since)}"
+        message = sentence(Reason.IN_QUEUE, queue=queue, since=since, detail=_detail(state) + _standing(state, queue))
+        says = Statement(Phase.QUEUED, Reason.IN_QUEUE, message)
+    return Verdict(says=says, records=Record(hosts_ready=0), again_seconds=BACKSTOP_SECONDS)
+
+
+def why_taken_back(observed: Observed) -> str:
+    """For what Kueue took the job's place back, to follow a sentence; empty when that is not known."""
+    state = observed.queue
+    if state is None or not state.eviction:
+        return ""
+    return f" for {state.preempted_by}" if state.preempted_by else f" ({state.eviction.rstrip('.')})"
+
+
+def _obstacle(state: QueueState) -> str | None:
+    """What waiting alone does not change."""
+    if not state.is_installed:
+        return NOT_INSTALLED
+    if state.is_deactivated:
+        return DEACTIVATED.format(why=f": {ended(state.eviction)}" if state.eviction else ".")
+    return f"{ended(state.message)} Kueue tries again when that changes." if state.cannot_be_admitted else None
+
+
+def _standing(state: QueueState | None, queue: str | None) -> str:
+    """The position, to follow a sentence; empty when it is not known."""
+    position = None if state is None else state.position
+    if position is None:
+        return ""
+    if position.ahead == 0:
+        return " It is the first in the ClusterQueue."
+    if position.ahead > ROUNDED_AHEAD[0]:
+        more_than = ROUNDED_AHEAD[bisect_left(ROUNDED_AHEAD, position.ahead) - 1]
+        return f" More than {more_than} workloads are ahead of it in the ClusterQueue."
+    ahead = "1 workload is" if position.ahead == 1 else f"{position.ahead} workloads are"
+    return f" {ahead} ahead of it in the ClusterQueue, {position.ahead_in_queue} of them in queue {queue}."
+
+
+def _detail(state: QueueState | None) -> str:
+    if state is None:
+        return "`kubectl get workloads` says why."
+    wait = state.message or ("it is about to start" if state.has_quota else "Kueue has not looked at it yet")
+    if not state.eviction or state.eviction == state.message:
+        return ended(wait)
+    by = f" by {state.preempted_by}" if state.preempted_by else ""
+    before = f"Before, it was preempted{by}." if state.is_preempted else f"Before: {ended(state.eviction)}"
+    return f"{ended(wait)} {before}"

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tables, one line each
 """What somebody can do about it: by exit code of a host, and by what keeps a container from starting."""
 
 from __future__ import annotations
@@ -13,13 +14,46 @@ BY_CODE: Mapping[int, str] = {
     ExitCode.DIVERGED: f"Lower the learning rate, lengthen the warm-up or look at the data of these steps, {THEN}",
     ExitCode.NOT_FOUND: f"Correct the path, or grant the pods' service account the right, {THEN}",
     ExitCode.CONFIGURATION: f"Correct what it names, {THEN}",
-    ExitCode.STALLED: f"The stacks in its log say where it stood; mend it, {THEN}",
+    ExitCode.STALLED: f"The stacks in its log say where it stood; fix that, {THEN}",
     ExitCode.PEERS_MISSING: f"Look at why the hosts that it names did not come, {THEN}",
     KILLED: (
         "Somebody or the kernel killed it: if it says OOMKilled, raise spec.resources or make the batch smaller, "
         f"{THEN}"
     ),
 }
+
+IN_THE_REFERENCE: Mapping[int, tuple[str, str]] = {
+    ExitCode.FINISHED: ("Succeeded, once all processes say so.", "Nothing."),
+    ExitCode.TPU_HELD: (
+        "Restarted, charged as a crash.",
+        "End the process that the message names, or use another host.",
+    ),
+    ExitCode.STOPPED: (
+        "Restarted without charge, or Suspended if that was asked for.",
+        "Nothing; the next attempt resumes.",
+    ),
+    ExitCode.DIVERGED: (
+        "Failed, never retried.",
+        "Lower `optimizer.learningRate` or `clipNorm`, or look at the data of the steps that the message names.",
+    ),
+    ExitCode.NOT_FOUND: (
+        "Failed, never retried.",
+        "Check the spelling of the path, and let the pods' service account read it (and write, for `checkpointDir`).",
+    ),
+    ExitCode.CONFIGURATION: (
+        "Failed, never retried.",
+        "Fix the field that the message names and submit the job again.",
+    ),
+    ExitCode.STALLED: (
+        "Restarted, charged as a crash.",
+        "Read the stacks of the process that the message names: is it a read that hangs, or a step that needs a larger `watchdog.stepSeconds`?",
+    ),
+    ExitCode.PEERS_MISSING: (
+        "Restarted; free when the node of a missing process is gone, or when there was no machine for it.",
+        "See why the pods of the named processes did not start: `tpujob describe NAME`.",
+    ),
+}
+"""Code to what happens next, and what to do; a table of the documentation is made of it."""
 
 BAD_IMAGE = "Check the image's name and tag (spec.image), and the registry's secret in spec.imagePullSecrets."
 BY_WAITING_REASON: Mapping[str, str] = {
@@ -35,7 +69,7 @@ BY_WAITING_REASON: Mapping[str, str] = {
 
 def after_exit(code: int | None) -> str:
     """What to do about a job that a host's end has ended."""
-    return BY_CODE.get(code or 0, f"Mend it, {THEN}")
+    return BY_CODE.get(code or 0, f"Fix it, {THEN}")
 
 
 def for_waiting(reason: str) -> str:

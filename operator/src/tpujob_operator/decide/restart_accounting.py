@@ -15,48 +15,69 @@ their Job, which the Job controller sees or not, as the moment falls.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tpujob_operator.api.status import Phase
-from tpujob_operator.decide import attempt_cause
-from tpujob_operator.decide.attempt_cause import Cause
+from tpujob_operator.api.status import Phase, Status
+from tpujob_operator.decide import attempt_cause, node_failures
+from tpujob_operator.decide.attempt_cause import Cause, Finding
 from tpujob_operator.observe.state import JobSetState, Observed
-from tpujob_operator.times import format_time, parse_time
 
-DEFAULT_CRASHES = 3
 MOST_UNEXPLAINED = 10
 """Restarts without progress that nobody can explain; one more fails the job."""
 LONGEST_PAUSE_SECONDS = 300.0
 """As Kubernetes has it for containers that crash (kubernetes.io, "Pod Lifecycle", CrashLoopBackOff)."""
+MOST_JUDGED = 64
+"""New restarts that are judged one by one, the last ones; of earlier attempts no evidence is kept."""
 LASTED_SECONDS = 3600.0
 """Between two restarts: a program that reports no checkpoints has got somewhere in an hour."""
 FREE = {
     Cause.DISRUPTION: "disruptions",
-    Cause.UNEXPLAINED: "unexplainedRestarts",
-    Cause.SUSPENSION: "suspensionRestarts",
+    Cause.UNEXPLAINED: "unexplained_restarts",
+    Cause.CAPACITY: "capacity_restarts",
+    Cause.SUSPENSION: "suspension_restarts",
 }
 """The fields of the status that count what is not charged."""
+
+
+def booked(observed: Observed) -> Status:
+    """The recorded status with all restarts booked that were seen since."""
+    return observed.status.model_copy(update=account(observed))
 
 
 def account(observed: Observed) -> dict[str, Any]:
     """The books after what was seen: fields of the status, empty while there is nothing new to book."""
     jobset, status = observed.jobset, observed.status
-    booked = status.get("bookedRestarts", 0)
-    if jobset is None or jobset.restarts <= booked or not _is_all_seen(observed, jobset):
+    booked = status.booked_restarts or 0
+    if jobset is None or jobset.uid != status.job_set_uid:
+        return {}  # an earlier incarnation's restarts are not this one's
+    if jobset.restarts <= booked or not _is_all_seen(observed, jobset):
         return {}
-    found = Counter(_cause(observed, jobset, attempt) for attempt in range(booked, jobset.restarts))
-    books: dict[str, Any] = {"bookedRestarts": jobset.restarts}
-    books |= {field: status.get(field, 0) + found[cause] for cause, field in FREE.items() if found[cause]}
+    first = max(booked, jobset.restarts - MOST_JUDGED)
+    judged = [_finding(observed, jobset, attempt) for attempt in range(first, jobset.restarts)]
+    found = Counter(finding.cause for finding in judged)
+    found[Cause.UNEXPLAINED] += first - booked
+    books: dict[str, Any] = {"booked_restarts": jobset.restarts}
+    books |= {field: _count(status, field) + found[cause] for cause, field in FREE.items() if found[cause]}
     books |= _in_a_row(observed, found)
     crashes = found[Cause.CRASH]
     if crashes:
-        committed = _committed_step(observed)
-        has_advanced = committed > status.get("crashedAtStep", -1)
-        books["crashes"] = crashes if has_advanced else status.get("crashes", 0) + crashes
-        books["crashedAtStep"] = committed
-    return books
+        committed = committed_step(observed)
+        has_advanced = _is_beyond(committed, status.crashed_at_step)
+        books["crashes"] = crashes if has_advanced else (status.crashes or 0) + crashes
+        books["crashed_at_step"] = committed
+    nodes = node_failures.booked(status, (f.crashed for f in judged if f.crashed is not None), observed.now)
+    return books if nodes is None else books | {"node_failures": nodes}
+
+
+def _count(status: Status, field: str) -> int:
+    count: int | None = getattr(status, field)
+    return count or 0
+
+
+def _is_beyond(committed: int, step: int | None) -> bool:
+    return step is None or committed > step
 
 
 def _in_a_row(observed: Observed, found: Counter[Cause]) -> dict[str, Any]:
@@ -64,19 +85,19 @@ def _in_a_row(observed: Observed, found: Counter[Cause]) -> dict[str, Any]:
     status = observed.status
     # Several that nobody saw between two looks: the operator was away, for which the job is not to blame.
     unseen = min(1, found[Cause.UNEXPLAINED])
-    number = found[Cause.CRASH] + found[Cause.DISRUPTION] + unseen
+    number = found[Cause.CRASH] + found[Cause.DISRUPTION] + found[Cause.CAPACITY] + unseen
     if not number:
         return {}
-    committed, last = _committed_step(observed), parse_time(status.get("restartTime"))
+    committed, last = committed_step(observed), status.restart_time
     has_lasted = last is not None and observed.now - last >= timedelta(seconds=LASTED_SECONDS)
-    starts_anew = has_lasted or committed > status.get("restartedAtStep", -1)
-    before = 0 if starts_anew else status.get("restartsWithoutProgress", 0)
-    unexplained = 0 if starts_anew else status.get("unexplainedWithoutProgress", 0)
+    starts_anew = has_lasted or _is_beyond(committed, status.restarted_at_step)
+    before = 0 if starts_anew else status.restarts_without_progress or 0
+    unexplained = 0 if starts_anew else status.unexplained_without_progress or 0
     return {
-        "restartsWithoutProgress": before + number,
-        "unexplainedWithoutProgress": unexplained + unseen,
-        "restartedAtStep": committed,
-        "restartTime": format_time(observed.now),
+        "restarts_without_progress": before + number,
+        "unexplained_without_progress": unexplained + unseen,
+        "restarted_at_step": committed,
+        "restart_time": observed.now.replace(microsecond=0),
     }
 
 
@@ -89,69 +110,59 @@ def pause_seconds(restarts_without_progress: int, first: float) -> float:
 
 def next_restart(observed: Observed, first_pause_seconds: float) -> datetime | None:
     """When the job may go on; None when nothing puts it off."""
-    books = {**observed.status, **account(observed)}
-    last = parse_time(books.get("restartTime"))
+    last = booked(observed).restart_time
     if last is None:
         return None
-    at = last + timedelta(seconds=pause_seconds(books.get("restartsWithoutProgress", 0), first_pause_seconds))
+    pause = pause_seconds(restarts_in_a_row(observed), first_pause_seconds)
+    at = last + timedelta(seconds=pause)
     return at if at > observed.now else None
 
 
 def unexplained_in_a_row(observed: Observed) -> int:
     """Restarts without progress whose cause nobody saw."""
-    count: int = {**observed.status, **account(observed)}.get("unexplainedWithoutProgress", 0)
-    return count
+    return booked(observed).unexplained_without_progress or 0
 
 
 def restarts_in_a_row(observed: Observed) -> int:
     """Restarts without progress, whatever their cause."""
-    count: int = {**observed.status, **account(observed)}.get("restartsWithoutProgress", 0)
-    return count
+    return booked(observed).restarts_without_progress or 0
 
 
-def booked_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Counter[Cause]:
+def booked_between(before: Status, after: Status) -> Counter[Cause]:
     """How many restarts, by cause, one status has more than another one of the same incarnation."""
     new: Counter[Cause] = Counter()
-    total = after.get("bookedRestarts", 0) - before.get("bookedRestarts", 0)
+    total = (after.booked_restarts or 0) - (before.booked_restarts or 0)
     if total > 0:
         for cause, field in FREE.items():
-            new[cause] = after.get(field, 0) - before.get(field, 0)
+            new[cause] = _count(after, field) - _count(before, field)
         new[Cause.CRASH] = total - sum(new.values())
     return new
 
 
-def restarts(status: Mapping[str, Any], jobset: JobSetState) -> int:
-    """Restarts of the job, of those that its JobSet counts; `status` has the books of these."""
-    not_of_the_job: int = status.get("suspensionRestarts", 0)
-    return jobset.restarts - not_of_the_job
+def restarts(status: Status, jobset: JobSetState) -> int:
+    """Restarts of the job: those that its JobSet counts, by the books of `status`, and those before this JobSet."""
+    return jobset.restarts - (status.suspension_restarts or 0) + (status.earlier_restarts or 0)
 
 
 def crashes(observed: Observed) -> int:
     """Crashes since the committed step last advanced."""
-    count: int = {**observed.status, **account(observed)}.get("crashes", 0)
-    return count
+    return booked(observed).crashes or 0
 
 
-def limit(spec: Mapping[str, Any]) -> int:
-    """Crashes that are put up with; the next one fails the job."""
-    allowed: int = (spec.get("restarts") or {}).get("crashes", DEFAULT_CRASHES)
-    return allowed
-
-
-def _cause(observed: Observed, jobset: JobSetState, attempt: int) -> Cause:
-    cause = attempt_cause.of_attempt(observed, attempt).cause
+def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> Finding:
+    finding = attempt_cause.of_attempt(observed, attempt)
     status = observed.status
-    is_new = attempt >= status.get("restarts", 0) + status.get("suspensionRestarts", 0)
-    if is_new and cause is not Cause.CRASH and _is_at_rest(observed, jobset):
-        return Cause.SUSPENSION
-    return cause
+    known = (status.restarts or 0) - (status.earlier_restarts or 0) + (status.suspension_restarts or 0)
+    if attempt >= known and finding.cause is not Cause.CRASH and _is_at_rest(observed, jobset):
+        return replace(finding, cause=Cause.SUSPENSION)
+    return finding
 
 
 def _is_at_rest(observed: Observed, jobset: JobSetState) -> bool:
     """Whether the job is suspended, or resumed so lately that nothing has run since."""
     status = observed.status
-    had_run, runs = "startTime" in status, status.get("hostsReady", 0)
-    return jobset.suspended or (status.get("phase") == Phase.STARTING and had_run and not runs and not observed.ended)
+    is_resuming = status.phase is Phase.STARTING and status.start_time is not None and not status.hosts_ready
+    return jobset.suspended or (is_resuming and not observed.ended)
 
 
 def _is_all_seen(observed: Observed, jobset: JobSetState) -> bool:
@@ -165,10 +176,10 @@ def _is_all_seen(observed: Observed, jobset: JobSetState) -> bool:
     return len(last) >= jobset.hosts
 
 
-def _committed_step(observed: Observed) -> int:
+def committed_step(observed: Observed) -> int:
     """The last committed step that anybody has reported; 0 before the first."""
     known = [
-        observed.status.get("lastCheckpointStep"),
+        observed.status.last_checkpoint_step,
         observed.progress.committed_step if observed.progress else None,
     ]
     return max((step for step in known if step is not None), default=0)

@@ -9,36 +9,38 @@ from dataclasses import replace
 
 from tpujob_operator.api.conditions import Reason, ended, sentence
 from tpujob_operator.api.status import Phase
-from tpujob_operator.decide import attempt_cause, capacity, remedies, restart_accounting, stall
+from tpujob_operator.decide import attempt_cause, capacity, remedies, resize, restart_accounting, stall
 from tpujob_operator.decide.attempt_cause import Cause
-from tpujob_operator.decide.queue import GRACE_SECONDS, is_to_rest_without_jobset, leaving_queue
-from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Step, Verdict
+from tpujob_operator.decide.queue import is_to_rest_without_jobset, leaving_queue, waiting, why_taken_back
+from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Action, Record, Statement, Step, Verdict
+from tpujob_operator.jobset.environment import grace_seconds
 from tpujob_operator.observe.state import Host, JobSetState, Observed
 from tpujob_operator.settings import Settings
 from tpujob_operator.times import format_time
 
 
-def suspended(observed: Observed, _: Settings) -> Verdict | None:
+def suspended(observed: Observed, settings: Settings) -> Verdict | None:
     """The JobSet is suspended, or should be. With a queue, Kueue owns this, and suspends or resumes it."""
     assert observed.jobset is not None  # the chain has dealt with that
     if is_to_rest_without_jobset(observed):
-        return leaving_queue(observed, renew=True)
-    queue, wanted = observed.spec.get("queue"), bool(observed.spec.get("suspend"))
+        return leaving_queue(observed, settings, renew=True)
+    queue = observed.spec.queue
     if queue:
         if not observed.jobset.suspended:
             return None
         if observed.pods_left:
-            message = sentence(Reason.TAKEN_BACK, queue=queue, **_leaving(observed))
-            return _stopping(Reason.TAKEN_BACK, message)
-        message = sentence(Reason.IN_QUEUE, queue=queue)
-        return Verdict(phase=Phase.QUEUED, reason=Reason.IN_QUEUE, message=message, hosts_ready=0)
-    if wanted:
+            why = why_taken_back(observed)
+            return _stopping(
+                Reason.TAKEN_BACK, sentence(Reason.TAKEN_BACK, queue=queue, why=why, **_leaving(observed, settings))
+            )
+        return waiting(observed)
+    if observed.spec.suspend:
         if not observed.jobset.suspended:
-            return stopping(observed, "spec.suspend is set", step=Step.SUSPEND)
+            return stopping(observed, settings, "spec.suspend is set", step=Step.SUSPEND)
         if observed.pods_left:
-            return stopping(observed, "spec.suspend is set")
+            return stopping(observed, settings, "spec.suspend is set")
         message = sentence(Reason.SUSPENDED)
-        return Verdict(phase=Phase.SUSPENDED, reason=Reason.SUSPENDED, message=message, hosts_ready=0)
+        return Verdict(says=Statement(Phase.SUSPENDED, Reason.SUSPENDED, message), records=Record(hosts_ready=0))
     return _resuming(observed, observed.jobset) if observed.jobset.suspended else None
 
 
@@ -49,63 +51,97 @@ def _resuming(observed: Observed, jobset: JobSetState) -> Verdict:
         reason, message = Reason.JOBSET_REFUSED, sentence(Reason.JOBSET_REFUSED, detail=observed.jobset_refusal)
     blocked = (reason, message) if observed.jobset_refusal else None
     return Verdict(
-        phase=Phase.STARTING, reason=reason, message=message, step=Step.RESUME, hosts_ready=0, blocked=blocked
+        says=Statement(Phase.STARTING, reason, message, blocked=blocked),
+        does=Action(Step.RESUME),
+        records=Record(hosts_ready=0),
+        # Our own write is no news, and pods that cannot be created are announced by nobody.
+        again_seconds=POLL_SECONDS,
     )
+
+
+def service_taken(observed: Observed, _: Settings) -> Verdict | None:
+    """Hosts would look for each other behind somebody else's Service. Kueue resumes what it admits all the same."""
+    assert observed.jobset is not None  # the chain has dealt with that
+    if observed.foreign_service is None or not observed.jobset.suspended or observed.spec.suspend:
+        return None
+    reason, message = _service_taken(observed.foreign_service)
+    return Verdict(
+        says=Statement(Phase.QUEUED, reason, message, blocked=(reason, message)),
+        records=Record(hosts_ready=0),
+        again_seconds=POLL_SECONDS,
+    )
+
+
+def _service_taken(name: str) -> tuple[Reason, str]:
+    return Reason.SERVICE_NAME_TAKEN, sentence(Reason.SERVICE_NAME_TAKEN, name=name)
 
 
 def restart_paused(observed: Observed, settings: Settings) -> Verdict | None:
     """Restarts bring no progress: the next attempt is put off. Kueue would resume what it has admitted."""
     assert observed.jobset is not None  # the chain has dealt with that
     at = restart_accounting.next_restart(observed, settings.restart_pause_seconds)
-    if at is None or observed.spec.get("queue") or observed.spec.get("suspend"):
+    if at is None or observed.spec.queue or observed.spec.suspend:
         return None
     if not observed.jobset.suspended and _hosts_ready(observed) >= observed.jobset.hosts:
         return None  # it was not seen in time, and may be making progress
-    finding = attempt_cause.of_attempt(observed, observed.jobset.restarts - 1)
     message = sentence(
         Reason.RESTART_PAUSED,
         number=restart_accounting.restarts_in_a_row(observed),
-        cause=finding.message,
+        cause=_last_cause(observed, observed.jobset),
         at=format_time(at),
     )
-    if observed.status.get("nextRestartTime") == format_time(at):
+    if observed.status.next_restart_time == at.replace(microsecond=0):
         # The pods that stop because of the pause say nothing about its cause.
-        message = observed.status.get("message", message)
+        message = observed.status.message or message
     return Verdict(
-        phase=Phase.RESTARTING,
-        reason=Reason.RESTART_PAUSED,
-        message=message,
-        hosts_ready=0,
-        step=None if observed.jobset.suspended else Step.SUSPEND,
-        next_restart=at,
+        says=Statement(Phase.RESTARTING, Reason.RESTART_PAUSED, message),
+        does=Action(None if observed.jobset.suspended else Step.SUSPEND),
+        records=Record(hosts_ready=0, next_restart=at),
         again_seconds=(at - observed.now).total_seconds(),
     )
 
 
-def stopping(observed: Observed, why: str, *, step: Step | None = None) -> Verdict:
+def _last_cause(observed: Observed, jobset: JobSetState) -> str:
+    if jobset.restarts == 0 and observed.status.node_failures:
+        last = observed.status.node_failures[-1]
+        return f"a crash on node {last.node}, before this incarnation."
+    return attempt_cause.of_attempt(observed, jobset.restarts - 1).message
+
+
+def stopping(observed: Observed, settings: Settings, why: str, *, step: Step | None = None) -> Verdict:
     """The pods are asked to end, or are at it; what follows is said when they are gone."""
-    return _stopping(Reason.STOPPING, sentence(Reason.STOPPING, why=why, **_leaving(observed)), step=step)
+    return _stopping(Reason.STOPPING, sentence(Reason.STOPPING, why=why, **_leaving(observed, settings)), step=step)
 
 
 def waiting_for_capacity(observed: Observed, _: Settings) -> Verdict | None:
     """A host has no node. What else keeps pods from starting is said first: more machines would not help."""
     assert observed.jobset is not None  # the chain has dealt with that
     obstacle = _start_obstacle(observed)
-    without = next((host for host in _in_order(observed) if host.unschedulable is not None), None)
+    told = ((host.pod, host.unschedulable) for host in _in_order(observed) if host.unschedulable is not None)
+    without = next(told, None)
     if obstacle is not None or without is None:
         return None
-    wait = capacity.awaited(without.unschedulable or "", observed.capacity_notices)
-    message = sentence(
-        wait.reason, pod=without.pod, detail=ended(wait.detail), accelerator=observed.spec.get("accelerator")
-    )
+    pod, scheduler_message = without
+    wait = capacity.awaited(scheduler_message, observed.capacity_notices)
+    why = sentence(wait.reason, pod=pod, detail=ended(wait.detail), accelerator=observed.spec.accelerator)
+    message = f"{why} {_arrived(observed, observed.jobset)}"
+    blocked = (wait.reason, message) if wait.needs_somebody else None
     return Verdict(
-        phase=Phase.WAITING_FOR_CAPACITY,
-        reason=wait.reason,
-        message=message,
-        hosts_ready=_hosts_ready(observed),
-        blocked=(wait.reason, message) if wait.needs_somebody else None,
+        says=Statement(Phase.WAITING_FOR_CAPACITY, wait.reason, message, blocked=blocked),
+        records=Record(hosts_ready=_hosts_ready(observed)),
         again_seconds=BACKSTOP_SECONDS,
     )
+
+
+def _arrived(observed: Observed, jobset: JobSetState) -> str:
+    """How many hosts have a machine, and since when the job waits for the others."""
+    status = observed.status
+    is_waiting = status.phase is Phase.WAITING_FOR_CAPACITY
+    # Of a status without the time nobody knows; the present would make a new message at each look.
+    since = status.phase_time if is_waiting else observed.now
+    waits = "" if since is None else f"; the others have been awaited since {format_time(since)}"
+    count = sum(host.ip is not None or host.ready or host.succeeded for host in observed.hosts)
+    return f"{count} of {jobset.hosts} hosts have arrived{waits}."
 
 
 def restarting(observed: Observed, settings: Settings) -> Verdict | None:
@@ -128,18 +164,20 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
         ready=_hosts_ready(observed),
         hosts=jobset.hosts,
     )
-    return replace(still_starting, phase=Phase.RESTARTING, reason=Reason.RESTARTING, message=message)
+    says = replace(still_starting.says, phase=Phase.RESTARTING, reason=Reason.RESTARTING, message=message)
+    return replace(still_starting, says=says)
 
 
 def _is_resuming(observed: Observed, jobset: JobSetState) -> bool:
     """Whether it starts after a rest: JobSet counts restarts for ever, and this is none of them."""
-    was_at_it = observed.status.get("phase") in (Phase.RUNNING, Phase.STALLED, Phase.RESTARTING)
-    return not was_at_it and jobset.restarts <= observed.status.get("bookedRestarts", 0)
+    was_at_it = observed.status.phase in (Phase.RUNNING, Phase.STALLED, Phase.RESTARTING)
+    return not was_at_it and jobset.restarts <= (observed.status.booked_restarts or 0)
 
 
 _WORDS = {
     Cause.CRASH: "after a crash: {}",
     Cause.DISRUPTION: "after a disruption, which is free: {}",
+    Cause.CAPACITY: "because machines are missing, which is free: {}",
     Cause.UNEXPLAINED: "after an end without a known cause: {}",
     Cause.SUSPENSION: "after a suspension: {}",
 }
@@ -150,14 +188,12 @@ def starting(observed: Observed, _: Settings) -> Verdict | None:
     assert observed.jobset is not None  # the chain has dealt with that
     ready, hosts = _hosts_ready(observed), observed.jobset.hosts
     # Workers come and go one by one; once they have all been there, those that are make progress.
-    if ready >= hosts or (ready and observed.spec.get("workers") and observed.status.get("startTime")):
+    if ready >= hosts or (ready and observed.spec.workers and observed.status.start_time):
         return None
+    message = sentence(Reason.HOSTS_STARTING, ready=ready, hosts=hosts)
     return Verdict(
-        phase=Phase.STARTING,
-        reason=Reason.HOSTS_STARTING,
-        message=sentence(Reason.HOSTS_STARTING, ready=ready, hosts=hosts),
-        hosts_ready=ready,
-        blocked=_start_obstacle(observed),
+        says=Statement(Phase.STARTING, Reason.HOSTS_STARTING, message, blocked=_start_obstacle(observed)),
+        records=Record(hosts_ready=ready),
         again_seconds=POLL_SECONDS if len(observed.hosts) < hosts else BACKSTOP_SECONDS,
     )
 
@@ -167,25 +203,24 @@ def stalled(observed: Observed, settings: Settings) -> Verdict | None:
     reason = stall.found(observed, settings)
     if reason is None:
         return None
-    return replace(running(observed, settings), phase=Phase.STALLED, stalled=reason, message=reason[1])
+    verdict = running(observed, settings)
+    return replace(verdict, says=replace(verdict.says, phase=Phase.STALLED, stalled=reason, message=reason[1]))
 
 
 def running(observed: Observed, settings: Settings) -> Verdict:
     """All hosts are ready; those that finished already count."""
     assert observed.jobset is not None  # the chain has dealt with that
-    hosts = observed.jobset.hosts
+    message = sentence(Reason.ALL_HOSTS_READY, hosts=observed.jobset.hosts)
     return Verdict(
-        phase=Phase.RUNNING,
-        reason=Reason.ALL_HOSTS_READY,
-        message=sentence(Reason.ALL_HOSTS_READY, hosts=hosts),
-        hosts_ready=_hosts_ready(observed),
+        says=Statement(Phase.RUNNING, Reason.ALL_HOSTS_READY, message, blocked=resize.refusal(observed, settings)),
+        records=Record(hosts_ready=_hosts_ready(observed)),
         again_seconds=_report_due_seconds(observed, settings),
     )
 
 
 def _report_due_seconds(observed: Observed, settings: Settings) -> float:
     """When process 0 is asked again: soon until there is a step to show, then as often as progress is written."""
-    awaits_first_step = observed.spec.get("trainer") and observed.status.get("step") is None
+    awaits_first_step = observed.spec.trainer and observed.status.step is None
     if awaits_first_step:
         return settings.report_interval_seconds
     return max(settings.report_interval_seconds, settings.progress_interval_seconds)
@@ -193,12 +228,15 @@ def _report_due_seconds(observed: Observed, settings: Settings) -> float:
 
 def _stopping(reason: Reason, message: str, *, step: Step | None = None) -> Verdict:
     return Verdict(
-        phase=Phase.STOPPING, reason=reason, message=message, step=step, hosts_ready=0, again_seconds=BACKSTOP_SECONDS
+        says=Statement(Phase.STOPPING, reason, message),
+        does=Action(step),
+        records=Record(hosts_ready=0),
+        again_seconds=BACKSTOP_SECONDS,
     )
 
 
-def _leaving(observed: Observed) -> dict[str, int]:
-    return {"pods": observed.pods_left, "grace": observed.spec.get("gracePeriodSeconds") or GRACE_SECONDS}
+def _leaving(observed: Observed, settings: Settings) -> dict[str, int]:
+    return {"pods": observed.pods_left, "grace": grace_seconds(observed.spec, settings)}
 
 
 def _hosts_ready(observed: Observed) -> int:
@@ -212,6 +250,8 @@ def _in_order(observed: Observed) -> list[Host]:
 
 def _start_obstacle(observed: Observed) -> tuple[Reason, str] | None:
     """What keeps pods from starting and more machines would not change."""
+    if observed.foreign_service:
+        return _service_taken(observed.foreign_service)
     if observed.jobset_warning and not observed.creation_failure:
         return Reason.JOBS_REFUSED, sentence(Reason.JOBS_REFUSED, detail=ended(observed.jobset_warning))
     if observed.creation_failure and capacity.NO_LEADER not in observed.creation_failure:

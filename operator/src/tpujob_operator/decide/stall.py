@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from tpujob_operator.api.conditions import Reason, sentence
+from tpujob_operator.api.conditions import Reason, ended, sentence
+from tpujob_operator.api.status import Phase
+from tpujob_operator.decide import restart_accounting
+from tpujob_operator.decide.progress import reported_step
 from tpujob_operator.observe.state import Host, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time, parse_time
+from tpujob_operator.times import format_time
 
 PEERS_SECONDS = 120.0
 """Between the ends of a gang's processes: they leave together, give or take the last writes."""
@@ -22,7 +25,7 @@ def found(observed: Observed, settings: Settings) -> tuple[Reason, str] | None:
 
 def _finished_alone(observed: Observed) -> tuple[Reason, str] | None:
     """A process of a gang exited with 0 long ago and others run: Kubernetes counts it as done, and they wait for it."""
-    if observed.spec.get("workers"):
+    if observed.spec.workers:
         return None
     first = min(
         ((host.finished_at, host.pod) for host in observed.hosts if host.finished_at is not None),
@@ -38,11 +41,16 @@ def _finished_alone(observed: Observed) -> tuple[Reason, str] | None:
 
 
 def _makes_no_step(observed: Observed, settings: Settings) -> tuple[Reason, str] | None:
-    since, lead = _last_sign(observed), _lead(observed)
-    # Other people's programs report nothing.
-    if not observed.spec.get("trainer") or since is None or lead is None or lead.succeeded:
-        return None
+    if observed.status.phase not in (Phase.RUNNING, Phase.STALLED):
+        return None  # the hosts have just come up, and the time counts from now: see `status`
+    if restart_accounting.account(observed):
+        return None  # so they have here: nobody saw the restart while it was made
+    since, lead = observed.status.step_time, _lead(observed)
     progress = observed.progress
+    # A program without a trainer block may report nothing; one that reports is judged by its steps.
+    reports = bool(observed.spec.trainer) or (progress is not None and observed.status.step is not None)
+    if not reports or since is None or lead is None or lead.succeeded:
+        return None
     limit = timedelta(seconds=settings.stalled_after_seconds)
     if progress is None or progress.phase != "training":
         limit *= OTHER_PHASES
@@ -50,15 +58,13 @@ def _makes_no_step(observed: Observed, settings: Settings) -> tuple[Reason, str]
         return None
     if progress is None:
         return Reason.NO_REPORT, sentence(Reason.NO_REPORT, pod=lead.pod, since=format_time(since))
-    if progress.step is not None and progress.step != observed.status.get("step"):
+    reported = reported_step(observed.status, progress)
+    if reported is not None and reported != observed.status.step:
         return None
-    step = "none" if progress.step is None else progress.step
+    step = "none" if reported is None else reported
     message = sentence(Reason.NO_STEP, since=format_time(since), step=step, phase=progress.phase, pod=lead.pod)
-    return Reason.NO_STEP, message
-
-
-def _last_sign(observed: Observed) -> datetime | None:
-    return parse_time(observed.status.get("stepTime"))
+    behind = f" Behind the others: {ended(progress.straggler_message)}" if progress.straggler_message else ""
+    return Reason.NO_STEP, f"{message}{behind}"
 
 
 def _lead(observed: Observed) -> Host | None:

@@ -2,169 +2,224 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from collections.abc import Mapping
 from typing import Any
 
 from tpujob_operator.api.conditions import TERMINAL, Reason
-from tpujob_operator.api.status import Phase
-from tpujob_operator.decide import attempt_cause, restart_accounting
+from tpujob_operator.api.status import Phase, Status
+from tpujob_operator.decide import attempt_cause, progress, restart_accounting, slice_count
 from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.disruption_record import disruption_to_record
 from tpujob_operator.decide.first_failure import first_failure
+from tpujob_operator.decide.missing_machines import missing_to_record
+from tpujob_operator.decide.progress import Fields
 from tpujob_operator.decide.status_conditions import conditions_after
 from tpujob_operator.decide.verdict import Step, Verdict
-from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time, parse_time
 
-LOSS_DIGITS = 6
+WARNING_LENGTH = 1024
+"""Of one of `Status.warnings`."""
 
 
-def written(observed: Observed, verdict: Verdict, settings: Settings) -> dict[str, Any]:
+def written(observed: Observed, verdict: Verdict, settings: Settings) -> Status:
     """The whole status to be recorded; equal to the recorded one when nothing has changed."""
-    status = dict(observed.status)
-    status["observedGeneration"] = observed.generation
-    if verdict.reason is Reason.ENDED:
+    status = observed.status.model_copy(update=_looked_at(observed, verdict))
+    if verdict.says.reason is Reason.ENDED:
         return status
-    if observed.spec.get("retry"):
-        status["retry"] = observed.spec["retry"]
-    if verdict.renew:
-        is_new_run = verdict.reason in (Reason.EDITED, Reason.RETRIED)
-        return _renewed(status, verdict, OF_THE_JOB if is_new_run else (*OF_THE_JOB, *ALSO_OVER_A_REST))
-    before = status.get("phase")
-    status |= {"phase": str(verdict.phase), "message": verdict.message}
-    status["conditions"] = conditions_after(observed, verdict)
-    _record_jobset(status, observed, verdict)
-    status |= restart_accounting.account(observed)
-    _count_hosts(status, observed, verdict)
-    if observed.progress is not None:
-        status |= _progress(observed.progress)
-    _set_times(status, observed, verdict, before)
-    failure = None if verdict.phase is Phase.SUCCEEDED else first_failure(observed)
-    if failure is not None:
-        status["failure"] = failure
-    else:
-        status.pop("failure", None)
-    _record_disruption(status, observed, verdict)
-    if verdict.phase is Phase.SUCCEEDED and status.get("steps") is not None:
-        # The last report was read seconds before the end; exit code 0 of every process says that all steps were made.
-        status["step"] = status["steps"]
+    is_creating = verdict.does.step is Step.CREATE and verdict.says.reason is Reason.CREATING
+    if observed.status.phase is None and is_creating:
+        return observed.status  # a moment later it is recorded, and said, what became of it
+    if verdict.records.new_incarnation:
+        return _renewed(status, observed, verdict)
+    for part in PARTS:
+        status = status.model_copy(update=part(status, observed, verdict))
     changed = set(difference(observed.status, status))
-    if changed <= ALWAYS_MOVING or (changed <= PROGRESS and not _is_progress_due(observed, settings)):
-        return dict(observed.status)
+    if changed <= progress.ALWAYS_MOVING or (changed <= progress.PROGRESS and not progress.is_due(observed, settings)):
+        return observed.status
     return status
 
 
-def _is_progress_due(observed: Observed, settings: Settings) -> bool:
-    """Whether enough time has passed since a step was last written; the first one is written at once."""
-    last = parse_time(observed.status.get("stepTime"))
-    if last is None or observed.status.get("step") is None:
-        return True
-    # Times are written in whole seconds.
-    return observed.now - last >= timedelta(seconds=settings.progress_interval_seconds - 1)
+def difference(recorded: Status, wanted: Status) -> dict[str, Any]:
+    """The merge patch that makes one of the other, empty when they are equal.
+
+    What could not be read in the recorded one stays as it is stored until something takes its place.
+    """
+    return _merge_patch(recorded.as_stored(), wanted.as_stored())
 
 
-ALWAYS_MOVING = {"goodput", "dataWaitFraction"}
-"""Not worth a write of their own: a job that compiles, or stands still, would be written every few seconds."""
+def _merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """RFC 7396: an object is merged into the one that is there, so what it has not must be taken out by name."""
+    patch: dict[str, Any] = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if old != value:
+            patch[key] = _merge_patch(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return patch
 
-PROGRESS = ALWAYS_MOVING | {
-    "step",
-    "steps",
-    "stepTime",
-    "loss",
-    "tokensPerSecond",
-    "lastCheckpointStep",
-    "lastCheckpointTime",
-}
-"""Written at intervals: each write costs the API server and everybody who watches."""
 
 OF_THE_JOB = (
-    "observedGeneration",
+    "observed_generation",
     "retry",
     "hosts",
-    "step",
     "steps",
-    "lastCheckpointStep",
-    "lastCheckpointTime",
+    "last_checkpoint_step",
+    "last_checkpoint_time",
     "goodput",
 )
 """What a new incarnation takes over: what is in the checkpoint directory, and what the next look needs."""
 
 
-ALSO_OVER_A_REST = ("startTime", "crashes", "crashedAtStep")
+ALSO_OVER_A_REST = ("start_time", "crashes", "crashed_at_step", "node_failures")
 """What one takes over beside it whose spec is the same: the deadline and the budget of crashes go on."""
 
-
-def _renewed(status: Mapping[str, Any], verdict: Verdict, keys: Iterable[str]) -> dict[str, Any]:
-    kept = {key: status[key] for key in keys if key in status}
-    incarnation = (status.get("incarnation") or 1) + 1
-    return {**kept, "phase": str(verdict.phase), "message": verdict.message, "incarnation": incarnation}
-
-
-def difference(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch that makes one of the other, empty when they are equal."""
-    patch = {key: value for key, value in wanted.items() if recorded.get(key) != value}
-    return patch | {key: None for key in recorded if key not in wanted}
-
-
-def _record_jobset(status: dict[str, Any], observed: Observed, verdict: Verdict) -> None:
-    if verdict.record:
-        assert observed.jobset is not None  # `record` comes with one
-        status |= {"jobSet": observed.jobset.name, "jobSetUid": observed.jobset.uid}
-        status["incarnation"] = observed.jobset.incarnation
-        if observed.jobset.spec_hash is not None:
-            status["specHash"] = observed.jobset.spec_hash
-    if verdict.step is Step.CREATE:
-        status.pop("acceleratorNote", None)
-        if verdict.accelerator_note is not None:
-            status["acceleratorNote"] = verdict.accelerator_note
+ALSO_OVER_A_RESTART = (
+    "restarts",
+    "disruptions",
+    "unexplained_restarts",
+    "capacity_restarts",
+    "restarts_without_progress",
+    "unexplained_without_progress",
+    "restarted_at_step",
+    "restart_time",
+    "slices",
+    "slices_time",
+    "resizes",
+    "resized_at_step",
+    "growths_without_progress",
+    "next_growth_time",
+)
+"""What one takes over beside that where the same run goes on: it is one of the restarts in a row."""
 
 
-def _record_disruption(status: dict[str, Any], observed: Observed, verdict: Verdict) -> None:
-    status.pop("disruption", None)
-    found = None if verdict.phase is Phase.SUCCEEDED else disruption_to_record(observed)
-    if found is not None and attempt_cause.of_attempt(observed, found["attempt"]).cause is Cause.DISRUPTION:
-        status["disruption"] = found
+def _looked_at(observed: Observed, verdict: Verdict) -> Fields:
+    """What every look records, also one at a job that has ended."""
+    fields: Fields = {"observed_generation": observed.generation}
+    if observed.spec.retry and verdict.says.reason is not Reason.ENDED:
+        fields["retry"] = observed.spec.retry
+    return fields
 
 
-def _count_hosts(status: dict[str, Any], observed: Observed, verdict: Verdict) -> None:
-    hosts = verdict.hosts if observed.jobset is None else observed.jobset.hosts
-    if hosts is not None:
-        status["hosts"] = hosts
-    if verdict.hosts_ready is not None:
-        status["hostsReady"] = verdict.hosts_ready
-    restarts = 0 if observed.jobset is None else restart_accounting.restarts(status, observed.jobset)
-    if restarts:
-        status["restarts"] = restarts
-    if "hosts" in status:
-        status["ready"] = f"{status.get('hostsReady', 0)}/{status['hosts']}"  # one column for kubectl get
+def _renewed(status: Status, observed: Observed, verdict: Verdict) -> Status:
+    is_new_run = verdict.says.reason in (Reason.EDITED, Reason.RETRIED)
+    kept = OF_THE_JOB if is_new_run else (*OF_THE_JOB, *ALSO_OVER_A_REST)
+    fields: Fields = {name: getattr(status, name) for name in kept}
+    nodes = verdict.records.node_failures
+    if nodes is not None:
+        fields |= {name: getattr(status, name) for name in ALSO_OVER_A_RESTART}
+        fields |= {"node_failures": list(nodes), "earlier_restarts": status.restarts}
+    if verdict.records.slices is not None:
+        fields |= slice_count.after_resize(observed, verdict.records.slices)
+    # Pods that are asked to stop save the step at which they are.
+    fields["step"] = status.step if verdict.says.phase is Phase.STOPPING else progress.at_next_attempt(status)["step"]
+    said = {"phase": verdict.says.phase, "phase_time": observed.now, "message": verdict.says.message}
+    return Status().model_copy(update={**fields, **said, "incarnation": status.current_incarnation + 1})
 
 
-def _set_times(status: dict[str, Any], observed: Observed, verdict: Verdict, before: str | None) -> None:
-    status.pop("nextRestartTime", None)
-    if verdict.next_restart is not None:
-        status["nextRestartTime"] = format_time(verdict.next_restart)
-    if verdict.phase is Phase.RUNNING:
-        status.setdefault("startTime", format_time(observed.now))
-        if before not in (Phase.RUNNING, Phase.STALLED) or status.get("step") != observed.status.get("step"):
-            status["stepTime"] = format_time(observed.now)
-    if verdict.phase in TERMINAL:
-        at = observed.jobset.outcome_at if observed.jobset is not None else None
-        status.setdefault("completionTime", format_time(at or observed.now))
+def _statement(_: Status, observed: Observed, verdict: Verdict) -> Fields:
+    says, before = verdict.says, observed.status
+    said: Fields = {"phase": says.phase, "message": says.message, "conditions": conditions_after(observed, verdict)}
+    return said if says.phase == before.phase else {**said, "phase_time": observed.now}
 
 
-def _progress(progress: Progress) -> dict[str, Any]:
-    fields = {
-        "step": progress.step,
-        "steps": progress.steps,
-        "loss": None if progress.loss is None else round(progress.loss, LOSS_DIGITS),
-        "tokensPerSecond": None if progress.tokens_per_second is None else round(progress.tokens_per_second),
-        "lastCheckpointStep": progress.committed_step,
-        "lastCheckpointTime": None if progress.committed_at is None else format_time(progress.committed_at),
-        "dataWaitFraction": None if progress.data_wait_fraction is None else round(progress.data_wait_fraction, 2),
-        "goodput": dict(progress.goodput) or None,
+def _jobset(_: Status, observed: Observed, verdict: Verdict) -> Fields:
+    fields: Fields = {}
+    if verdict.records.jobset_uid:
+        jobset = observed.jobset
+        assert jobset is not None  # it is the one whose uid is recorded
+        fields |= {"job_set": jobset.name, "job_set_uid": jobset.uid, "incarnation": jobset.incarnation}
+        if jobset.spec_hash is not None:
+            fields["spec_hash"] = jobset.spec_hash
+    if verdict.records.jobset_uid:
+        fields["warnings"] = [warning[:WARNING_LENGTH] for warning in verdict.records.warnings] or None
+    if verdict.records.jobset_uid or verdict.does.step is Step.CREATE:
+        fields["accelerator_note"] = verdict.records.accelerator_note
+        fields["code_sha256"] = verdict.records.code_sha256
+        fields["code_commit"] = verdict.records.code_commit
+    return fields
+
+
+def _books(_: Status, observed: Observed, __: Verdict) -> Fields:
+    return restart_accounting.account(observed)
+
+
+def _hosts(status: Status, observed: Observed, verdict: Verdict) -> Fields:
+    hosts = verdict.records.hosts if observed.jobset is None else observed.jobset.hosts
+    hosts = status.hosts if hosts is None else hosts
+    ready = verdict.records.hosts_ready
+    ready = status.hosts_ready if ready is None else ready
+    jobset = observed.jobset
+    restarts = 0 if jobset is None or jobset.uid != status.job_set_uid else restart_accounting.restarts(status, jobset)
+    return {
+        "hosts": hosts,
+        "hosts_ready": ready,
+        **({"restarts": restarts} if restarts else {}),
+        # One column for kubectl get.
+        **({} if hosts is None else {"ready": f"{ready or 0}/{hosts}"}),
     }
-    # What a report leaves out (a process that has just restarted) does not erase what is known.
+
+
+def _size(_: Status, observed: Observed, verdict: Verdict) -> Fields:
+    return slice_count.size(observed, verdict.says.phase)
+
+
+def _progress(status: Status, observed: Observed, verdict: Verdict) -> Fields:
+    return progress.after(status, observed, verdict)
+
+
+def _times(status: Status, observed: Observed, verdict: Verdict) -> Fields:
+    fields: Fields = {"next_restart_time": verdict.records.next_restart}
+    if verdict.says.phase is Phase.RUNNING:
+        before = observed.status
+        fields["start_time"] = status.start_time or observed.now
+        was_running = before.phase in (Phase.RUNNING, Phase.STALLED)
+        have_come_up = not was_running or progress.are_processes_gone(status, observed, verdict)
+        if have_come_up or status.step != before.step:
+            fields["step_time"] = observed.now
+    if verdict.says.phase in TERMINAL:
+        at = observed.jobset.outcome_at if observed.jobset is not None else None
+        fields["completion_time"] = at or observed.now
+    return fields
+
+
+def _failure(_: Status, observed: Observed, verdict: Verdict) -> Fields:
+    return {"failure": None if verdict.says.phase is Phase.SUCCEEDED else first_failure(observed)}
+
+
+def _disruption(_: Status, observed: Observed, verdict: Verdict) -> Fields:
+    found = None if verdict.says.phase is Phase.SUCCEEDED else disruption_to_record(observed)
+    if found is not None and attempt_cause.of_attempt(observed, found.attempt).cause is not Cause.DISRUPTION:
+        found = None
+    return {"disruption": found}
+
+
+def _machines(_: Status, observed: Observed, verdict: Verdict) -> Fields:
+    if verdict.says.phase in TERMINAL:
+        return {"unschedulable": None}
+    return {"unschedulable": missing_to_record(observed)}
+
+
+def _last_step(status: Status, _: Observed, verdict: Verdict) -> Fields:
+    """The last report was read seconds before the end; exit code 0 of every process says that all steps were made."""
+    if verdict.says.phase is not Phase.SUCCEEDED:
+        return {}
+    units = status.units
+    finished = None if units is None else units.model_copy(update={"done": units.total, "claimed": 0, "left": 0})
+    fields: Fields = {"step": status.steps, "units": finished}
     return {key: value for key, value in fields.items() if value is not None}
+
+
+PARTS = (
+    _statement,
+    _jobset,
+    _books,
+    _hosts,
+    _size,
+    _progress,
+    _times,
+    _failure,
+    _disruption,
+    _machines,
+    _last_step,
+)
+"""What a status consists of; each sees what those before it have made."""

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.api.conditions import TERMINAL, Reason, Type, ended, sentence, set_condition
-from tpujob_operator.api.status import Phase
-from tpujob_operator.decide.verdict import Verdict
-from tpujob_operator.observe.state import Observed
+from tpujob_operator.api.status import Condition, Phase
+from tpujob_operator.decide.slice_count import is_watched
+from tpujob_operator.decide.verdict import Statement, Verdict
+from tpujob_operator.observe.state import JobSetState, Observed
 from tpujob_operator.times import format_time
 
 type Fact = tuple[Type, bool, Reason, str]
 """Condition type, its status, reason and message."""
 
 
-def conditions_after(observed: Observed, verdict: Verdict) -> list[dict[str, Any]]:
+def conditions_after(observed: Observed, verdict: Verdict) -> list[Condition]:
     """All conditions, in the order in which they first applied; equal to the recorded ones when nothing has changed."""
-    conditions = [dict(c) for c in observed.status.get("conditions") or []]
-    known = {c["type"] for c in conditions}
+    conditions = list(observed.status.conditions or [])
+    known = {condition.type for condition in conditions}
     for kind, status, reason, message in (
-        *_of_verdict(verdict, known),
-        *_of_network_policy(observed, known),
+        *_of_statement(verdict.says, known),
+        *_of_isolation(observed, known),
+        *_of_size(observed),
         *_of_report(observed),
     ):
         conditions = set_condition(
@@ -37,41 +38,62 @@ def conditions_after(observed: Observed, verdict: Verdict) -> list[dict[str, Any
     return conditions
 
 
-def _of_verdict(verdict: Verdict, known: set[str]) -> Iterator[Fact]:
-    if verdict.valid is not None:
-        reason = Reason.ACCEPTED if verdict.valid else Reason.REJECTED
-        yield Type.VALID, verdict.valid, reason, sentence(Reason.ACCEPTED) if verdict.valid else verdict.message
-    if verdict.phase is not Phase.INVALID:
-        ended = verdict.phase in TERMINAL
-        reason, message = (Reason.ENDED, sentence(Reason.ENDED)) if ended else (verdict.reason, verdict.message)
-        if verdict.stalled is not None:
+def _of_statement(says: Statement, known: set[str]) -> Iterator[Fact]:
+    if says.is_valid is not None:
+        reason = Reason.ACCEPTED if says.is_valid else Reason.REJECTED
+        yield Type.VALID, says.is_valid, reason, sentence(Reason.ACCEPTED) if says.is_valid else says.message
+    if says.phase is not Phase.INVALID:
+        ended = says.phase in TERMINAL
+        reason, message = (Reason.ENDED, sentence(Reason.ENDED)) if ended else (says.reason, says.message)
+        if says.stalled is not None:
             # The hosts do run; what is wrong has a condition of its own.
-            message = verdict.stalled[1]
-        yield Type.RUNNING, verdict.phase in (Phase.RUNNING, Phase.STALLED), reason, message
+            message = says.stalled[1]
+        yield Type.RUNNING, says.phase in (Phase.RUNNING, Phase.STALLED), reason, message
     for kind, finding, otherwise in (
-        (Type.BLOCKED, verdict.blocked, Reason.UNBLOCKED),
-        (Type.STALLED, verdict.stalled, Reason.PROGRESSING),
+        (Type.BLOCKED, says.blocked, Reason.UNBLOCKED),
+        (Type.STALLED, says.stalled, Reason.PROGRESSING),
     ):
         if finding is not None:
             yield kind, True, *finding
         elif kind in known:
             yield kind, False, otherwise, sentence(otherwise)
-    if verdict.phase in TERMINAL:
-        kind = Type.SUCCEEDED if verdict.phase is Phase.SUCCEEDED else Type.FAILED
-        yield kind, True, verdict.reason, verdict.message
+    if says.phase in TERMINAL:
+        kind = Type.SUCCEEDED if says.phase is Phase.SUCCEEDED else Type.FAILED
+        yield kind, True, says.reason, says.message
 
 
-def _of_network_policy(observed: Observed, known: set[str]) -> Iterator[Fact]:
-    """Only said once a foreign NetworkPolicy has stood in the way: the usual needs no condition."""
-    found = observed.network_policy
+def _of_isolation(observed: Observed, known: set[str]) -> Iterator[Fact]:
+    """Only said once something has stood in the way of the job's NetworkPolicy: the usual needs no condition."""
+    jobset, found = observed.jobset, observed.network_policy
+    if jobset is not None and jobset.host_network and _is_of_this_incarnation(jobset, observed):
+        # Whatever policy there is: none applies to pods on the network of their nodes.
+        yield Type.ISOLATED, False, Reason.HOST_NETWORK, sentence(Reason.HOST_NETWORK)
+        return
     if found is None:
         return
     if found.spec is not None and observed.uid not in found.owner_uids:
-        name = kubernetes_names.child_name(observed.manifest["metadata"]["name"])
+        name = kubernetes_names.child_name(observed.name)
         reason = Reason.NETWORK_POLICY_NAME_TAKEN
         yield Type.ISOLATED, False, reason, sentence(reason, name=name)
     elif Type.ISOLATED in known:
         yield Type.ISOLATED, True, Reason.NETWORK_POLICY_MADE, sentence(Reason.NETWORK_POLICY_MADE)
+
+
+def _of_size(observed: Observed) -> Iterator[Fact]:
+    jobset, status, wanted = observed.jobset, observed.status, observed.spec.slices or 1
+    if jobset is None or not is_watched(observed) or not _is_of_this_incarnation(jobset, observed):
+        return
+    if jobset.slices >= wanted:
+        yield Type.FULL_SIZE, True, Reason.ALL_SLICES, sentence(Reason.ALL_SLICES, wanted=wanted)
+        return
+    since = "" if status.slices_time is None else f" since {format_time(status.slices_time)}"
+    earliest = "" if status.next_growth_time is None else f", not before {format_time(status.next_growth_time)}"
+    message = sentence(Reason.SLICES_MISSING, slices=jobset.slices, wanted=wanted, since=since, earliest=earliest)
+    yield Type.FULL_SIZE, False, Reason.SLICES_MISSING, message
+
+
+def _is_of_this_incarnation(jobset: JobSetState, observed: Observed) -> bool:
+    return jobset.owner_uid == observed.uid and jobset.incarnation == observed.status.current_incarnation
 
 
 def _of_report(observed: Observed) -> Iterator[Fact]:
@@ -89,7 +111,7 @@ def _of_report(observed: Observed) -> Iterator[Fact]:
             since=format_time(progress.checkpoint_failing_since),
             detail=ended(progress.checkpoint_message or "no reason was given"),
             step="0" if committed is None else committed,
-            directory=observed.spec.get("checkpointDir", ""),
+            directory=observed.spec.checkpoint_dir or "",
         )
         yield Type.CHECKPOINT_HEALTHY, False, Reason.SAVES_FAIL, message
     if progress.is_data_healthy:

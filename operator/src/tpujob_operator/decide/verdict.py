@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Any
 
 from tpujob_operator.api.conditions import Reason
-from tpujob_operator.api.status import Phase
+from tpujob_operator.api.status import NodeFailures, Phase
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 
@@ -30,31 +30,63 @@ class Step(Enum):
     DELETE = auto()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What a job is found to be in, and what follows."""
+@dataclass(frozen=True)
+class Statement:
+    """What is said of the job: its phase, its conditions and, where the phase or the reason is new, an Event."""
 
     phase: Phase
     reason: Reason
     message: str
-    valid: bool | None = True
+    is_valid: bool | None = True
     """Of the spec; None when it was not looked at."""
+    blocked: tuple[Reason, str] | None = None
+    stalled: tuple[Reason, str] | None = None
+
+
+@dataclass(frozen=True)
+class Action:
+    """What is done to the JobSet."""
+
     step: Step | None = None
     manifest: Object | None = None
     """The JobSet to create."""
-    record: bool = False
-    """Whether to write the JobSet's uid into status: the commit of its creation."""
-    renew: bool = False
-    """Whether to begin a new incarnation: forget the recorded JobSet and all that was said of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What is written down beside the statement."""
+
+    jobset_uid: bool = False
+    """Whether the JobSet's uid is recorded: the commit of its creation."""
+    new_incarnation: bool = False
+    """Whether a new incarnation starts: the recorded JobSet and all that was said of it is forgotten."""
     accelerator_note: str | None = None
     """What the accelerator's name amounts to; goes with `Step.CREATE`."""
+    warnings: tuple[str, ...] = ()
+    """What is allowed in the spec and probably not meant; goes with `jobset_uid`."""
+    code_sha256: str | None = None
+    """Digest of the job's own code, if that is an archive; goes with `Step.CREATE`."""
+    code_commit: str | None = None
+    """Commit of the job's own code, if that is a repository; goes with `Step.CREATE`."""
     hosts: int | None = None
     hosts_ready: int | None = None
-    blocked: tuple[Reason, str] | None = None
-    stalled: tuple[Reason, str] | None = None
     next_restart: datetime | None = None
     """When the job goes on, if that is put off."""
+    slices: int | None = None
+    """How many the new incarnation has, where that is news; goes with `node_failures`."""
+    node_failures: tuple[NodeFailures, ...] | None = None
+    """What the new incarnation knows of nodes; goes with `new_incarnation`, and means that the same run goes on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a job is found to be in, and what follows."""
+
+    says: Statement
+    does: Action = Action()
+    records: Record = Record()
     again_seconds: float | None = None
+    """Until another look; None when events will tell."""
 
 
 type Check = Callable[[Observed, Settings], Verdict | None]

@@ -1,0 +1,44 @@
+"""When a job may start anew as another incarnation without losing anything, and what that incarnation keeps.
+
+The pods of a JobSet are all made from one template that cannot change, so what changes it makes a new JobSet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpujob_operator.api.status import NodeFailures
+from tpujob_operator.decide.verdict import Record, Statement, Verdict
+from tpujob_operator.observe.state import JobSetState, Observed
+
+
+def is_between_attempts(observed: Observed, jobset: JobSetState) -> bool:
+    """Whether an attempt has ended and been judged, and the next one is not complete: it costs nothing to start anew.
+
+    With all hosts ready there may be progress, and what has just crashed is still to be judged.
+    """
+    return is_judged(observed, jobset) and not are_all_ready(observed, jobset)
+
+
+def is_judged(observed: Observed, jobset: JobSetState) -> bool:
+    """Whether every failure that was seen has been put down to its cause."""
+    if jobset.restarts > (observed.status.booked_restarts or 0):
+        return False
+    return not any(end.attempt >= jobset.restarts and not end.is_consequence for end in observed.ended)
+
+
+def are_all_ready(observed: Observed, jobset: JobSetState) -> bool:
+    """Whether every host runs, or has finished."""
+    return sum(host.ready or host.succeeded for host in observed.hosts) >= jobset.hosts
+
+
+def same_run_anew(says: Statement, entries: Sequence[NodeFailures], *, slices: int | None = None) -> Verdict:
+    """Another incarnation of the same run: what was counted so far goes on.
+
+    Args:
+        says: What is said of it.
+        entries: What it knows of nodes.
+        slices: How many it has, where that is news.
+    """
+    record = Record(new_incarnation=True, node_failures=tuple(entries), slices=slices)
+    return Verdict(says=says, records=record, again_seconds=0)

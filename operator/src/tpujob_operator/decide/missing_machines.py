@@ -1,0 +1,55 @@
+"""Hosts of an attempt that have no machine, kept in status as evidence.
+
+Their peers wait for them, and end after `spec.startupSeconds`. JobSet then deletes all pods of the attempt, and those
+of the next one have waited for nobody yet: why the attempt ended is only known to who has written it down before.
+"""
+
+from __future__ import annotations
+
+from tpujob_operator.api.status import Unschedulable
+from tpujob_operator.observe.state import Host, Observed
+
+MESSAGE_LENGTH = 1024
+
+
+def missing_to_record(observed: Observed) -> Unschedulable | None:
+    """The hosts without a machine to keep: of the newest attempt that has some.
+
+    None once all its hosts have machines: what happens to them then is not for want of these.
+    """
+    jobset, recorded = observed.jobset, observed.status.unschedulable
+    if jobset is None or jobset.suspended or jobset.uid != observed.status.job_set_uid:
+        return recorded
+    # Pods of an attempt that JobSet is not seen to count yet: the one before is still to be judged.
+    hosts = [host for host in observed.hosts if host.attempt == jobset.restarts]
+    missing = sorted((host for host in hosts if host.unschedulable is not None), key=_place)
+    if missing:
+        return _record(observed, missing)
+    if recorded is not None and recorded.attempt == jobset.restarts and len(hosts) >= jobset.hosts:
+        return None
+    return recorded
+
+
+def recorded_missing(observed: Observed, attempt: int) -> Unschedulable | None:
+    """The hosts that an attempt lacked to its end, as far as status knows."""
+    recorded = observed.status.unschedulable
+    return recorded if recorded is not None and recorded.attempt == attempt else None
+
+
+def _record(observed: Observed, missing: list[Host]) -> Unschedulable:
+    first = missing[0]
+    before = recorded_missing(observed, first.attempt)
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    hosts = f"slice {first.slice_index} host {first.host_index} (pod {first.pod}){more}"
+    if before is not None and before.hosts == hosts:
+        return before  # the scheduler's words change with every node, and each change would be a write
+    return Unschedulable(
+        attempt=first.attempt,
+        hosts=hosts,
+        since=observed.now.replace(microsecond=0) if before is None else before.since,
+        message=(first.unschedulable or "")[:MESSAGE_LENGTH],
+    )
+
+
+def _place(host: Host) -> tuple[int, int]:
+    return host.slice_index, host.host_index

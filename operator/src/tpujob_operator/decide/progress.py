@@ -1,0 +1,144 @@
+"""What status says of progress: the figures that process 0 reports, and when they are written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from tpujob_operator.api.conditions import TERMINAL
+from tpujob_operator.api.status import Phase, Status, Units
+from tpujob_operator.decide.attempt_cause import Cause
+from tpujob_operator.decide.restart_accounting import booked_between
+from tpujob_operator.decide.verdict import Step, Verdict
+from tpujob_operator.observe.report import Progress, UnitCounts
+from tpujob_operator.observe.state import Observed
+from tpujob_operator.settings import Settings
+
+LOSS_DIGITS = 6
+
+type Fields = dict[str, Any]
+"""Fields of a status by their names in `Status`, for `model_copy`."""
+
+ALWAYS_MOVING = {"goodput", "dataWaitFraction"}
+"""Not worth a write of their own: a job that compiles, or stands still, would be written every few seconds."""
+
+PROGRESS = ALWAYS_MOVING | {
+    "step",
+    "steps",
+    "stepTime",
+    "loss",
+    "tokensPerSecond",
+    "lastCheckpointStep",
+    "lastCheckpointTime",
+    "units",
+    "stragglerMessage",
+}
+"""Written at intervals: each write costs the API server and everybody who watches."""
+
+OF_THE_ATTEMPT = ("straggler_message", "preflight_message")
+
+FIGURES = ("loss", "tokens_per_second", "data_wait_fraction")
+"""Of the steps that the present attempt makes."""
+
+
+def is_due(observed: Observed, settings: Settings) -> bool:
+    """Whether enough time has passed since a step was last written; the first one is written at once."""
+    last = observed.status.step_time
+    if last is None or observed.status.step is None:
+        return True
+    # Times are written in whole seconds.
+    return observed.now - last >= timedelta(seconds=settings.progress_interval_seconds - 1)
+
+
+def after(status: Status, observed: Observed, verdict: Verdict) -> Fields:
+    """Fields of the status that the report fills, those that it ends included.
+
+    Args:
+        status: With the restarts booked that were seen.
+        observed: What was seen.
+        verdict: What follows.
+    """
+    ended = at_next_attempt(status) if are_processes_gone(status, observed, verdict) else {}
+    fields = {**ended, **_known(status.model_copy(update=ended), observed, verdict)}
+    if verdict.says.phase not in (Phase.RUNNING, Phase.STALLED):
+        # Said of the processes that run, and of no others.
+        return {**fields, **dict.fromkeys(OF_THE_ATTEMPT)}
+    return {**fields, **_of_hosts(observed)}
+
+
+def are_processes_gone(status: Status, observed: Observed, verdict: Verdict) -> bool:
+    """Whether the processes that status tells of are gone, and others go on.
+
+    So it is once their restart is booked in `status`, and when the job rests or is resumed.
+    """
+    new, jobset = booked_between(observed.status, status), observed.jobset
+    was_restarted = new.total() > new[Cause.SUSPENSION]
+    is_at_rest = jobset is not None and jobset.suspended and not observed.pods_left
+    is_resumed = verdict.does.step is Step.RESUME
+    return verdict.says.phase not in TERMINAL and (was_restarted or is_at_rest or is_resumed)
+
+
+def at_next_attempt(status: Status) -> Fields:
+    """The figures before the next attempt reports: it begins at the last checkpoint."""
+    # Units that are done are done for good; and a program that tells of no steps does not start to.
+    goes_back = status.units is None and status.step is not None
+    step = status.last_checkpoint_step if goes_back else status.step
+    return {"step": step, **dict.fromkeys(FIGURES), "step_time": None}
+
+
+def reported_step(status: Status, progress: Progress) -> int | None:
+    """The step that a report tells of; None where it tells of none.
+
+    A process says 0 until it has restored a checkpoint, also where it ends before: the step that is known stays.
+    """
+    has_restored_none = progress.step == 0 and progress.phase in ("starting", "restoring", "stopping", "failed")
+    return status.step or 0 if has_restored_none else progress.step
+
+
+def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:
+    progress = observed.progress
+    if progress is None:
+        return {}
+    fields = _reported(replace(progress, step=reported_step(status, progress)))
+    if not progress.is_final or verdict.says.phase in (Phase.RUNNING, Phase.STALLED, *TERMINAL):
+        return fields
+    # Another process will go on from what this one has saved, however far it was.
+    step = progress.committed_step if progress.units is None else fields.get("step")
+    left = {key: value for key, value in fields.items() if key not in ("step", *FIGURES)}
+    return left if step is None else {**left, "step": step}
+
+
+def _of_hosts(observed: Observed) -> Fields:
+    """What the report says of hosts; an empty word ends what was said before."""
+    said = {name: getattr(observed.progress, name, None) for name in OF_THE_ATTEMPT}
+    return {name: words or None for name, words in said.items() if words is not None}
+
+
+def _units(counts: UnitCounts) -> Units:
+    claimed = None if counts.claimed is None else min(counts.claimed, counts.total - counts.done)
+    fields: Fields = {
+        "total": counts.total,
+        "done": counts.done,
+        "claimed": claimed,
+        "left": None if claimed is None else counts.total - counts.done - claimed,
+        "rows_per_second": None if counts.rows_per_second is None else round(counts.rows_per_second, 1),
+        "failures": dict(counts.failures) or None,
+    }
+    return Units(**{key: value for key, value in fields.items() if value is not None})
+
+
+def _reported(progress: Progress) -> Fields:
+    fields = {
+        "step": progress.step,
+        "steps": progress.steps,
+        "loss": None if progress.loss is None else round(progress.loss, LOSS_DIGITS),
+        "tokens_per_second": None if progress.tokens_per_second is None else round(progress.tokens_per_second),
+        "last_checkpoint_step": progress.committed_step,
+        "last_checkpoint_time": progress.committed_at,
+        "data_wait_fraction": None if progress.data_wait_fraction is None else round(progress.data_wait_fraction, 2),
+        "goodput": dict(progress.goodput) or None,
+        "units": None if progress.units is None else _units(progress.units),
+    }
+    # What a report leaves out (a process that has just restarted) does not erase what is known.
+    return {key: value for key, value in fields.items() if value is not None}

@@ -1,0 +1,164 @@
+"""Verdicts that change how many slices a job runs with; `chain.CHAIN` puts them in order.
+
+A slice without machines keeps all others waiting. Where `spec.minSlices` allows it, the job goes on with the slices
+that have theirs, and grows when machines for more are free. Each change is a new incarnation from the last checkpoint;
+none is a restart, and none costs anything of the budget of crashes.
+
+What keeps this from going to and fro: every change puts off the next growth, and a growth that comes to nothing doubles
+the time to the next one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+from tpujob_operator.api.conditions import Reason, sentence
+from tpujob_operator.api.load import load_job, without_status
+from tpujob_operator.api.slice_counts import possible_counts, shrink_after_seconds
+from tpujob_operator.api.status import Phase
+from tpujob_operator.decide import running
+from tpujob_operator.decide.between_attempts import are_all_ready, is_between_attempts, is_judged, same_run_anew
+from tpujob_operator.decide.restart_accounting import committed_step
+from tpujob_operator.decide.verdict import Statement, Verdict
+from tpujob_operator.errors import InvalidJob
+from tpujob_operator.observe.state import JobSetState, Observed
+from tpujob_operator.settings import Settings
+from tpujob_operator.times import format_time
+
+LONGEST_PAUSE_SECONDS = 21_600
+"""Between a growth that came to nothing and the next one: six hours."""
+MOST_DOUBLINGS = 16
+"""Of a time that doubles; beyond it, dates would have more digits than the calendar."""
+
+
+def shrunk(observed: Observed, settings: Settings) -> Verdict | None:
+    """Machines for a slice have been missing for too long, and enough other slices have theirs."""
+    jobset, since = observed.jobset, observed.status.slices_missing_time
+    assert jobset is not None  # the chain has dealt with that
+    if since is None or not is_between_attempts(observed, jobset):
+        return None
+    waits = running.waiting_for_capacity(observed, settings)
+    if waits is None or observed.now < since + timedelta(seconds=shrink_after_seconds(observed.spec)):
+        return None
+    complete = complete_slices(observed, jobset)
+    after = next((count for count in _possible(observed) if count <= complete), None)
+    if after is None:
+        return None
+    message = sentence(
+        Reason.SHRUNK,
+        missing=jobset.slices - complete,
+        before=jobset.slices,
+        since=format_time(since),
+        incarnation=observed.status.current_incarnation + 1,
+        after=after,
+        least=observed.spec.min_slices,
+        detail=waits.says.message,
+    )
+    says = Statement(Phase.RESTARTING, Reason.SHRUNK, message, is_valid=None)
+    return same_run_anew(says, observed.status.node_failures or (), slices=after)
+
+
+def grown(observed: Observed, _: Settings) -> Verdict | None:
+    """The job runs with fewer slices than it asks for, and more can be had, or are to be tried."""
+    jobset, wanted = observed.jobset, observed.spec.slices
+    assert jobset is not None  # the chain has dealt with that
+    if wanted is None or jobset.slices >= wanted or not _may_stop(observed, jobset):
+        return None
+    if observed.status.next_growth_time is not None and observed.now < observed.status.next_growth_time:
+        return None
+    after = next(
+        (count for count in _possible(observed) if count <= jobset.slices + observed.free_slices), jobset.slices
+    )
+    why = f"Machines for {observed.free_slices} more slices are free."
+    if after <= jobset.slices:
+        if not _is_to_try(observed):
+            return None
+        after = wanted
+        why = f"All slices are tried again after spec.growAfterSeconds ({observed.spec.grow_after_seconds} s)."
+    message = sentence(
+        Reason.GROWN, why=why, incarnation=observed.status.current_incarnation + 1, after=after, before=jobset.slices
+    )
+    says = Statement(Phase.STOPPING, Reason.GROWN, message, is_valid=None)
+    return same_run_anew(says, observed.status.node_failures or (), slices=after)
+
+
+def complete_slices(observed: Observed, jobset: JobSetState) -> int:
+    """Slices whose hosts all have machines."""
+    arrived = Counter(
+        host.slice_index for host in observed.hosts if host.ip is not None or host.ready or host.succeeded
+    )
+    return sum(count >= jobset.hosts_per_slice for count in arrived.values())
+
+
+def after_resize(observed: Observed, slices: int) -> dict[str, Any]:
+    """Fields of the status after a change to so many slices."""
+    status, jobset = observed.status, observed.jobset
+    assert jobset is not None  # there is nothing to resize
+    committed = committed_step(observed)
+    failed = status.growths_without_progress or 0
+    if slices > jobset.slices:
+        # Taken to have failed until it has come to something.
+        failed += 1
+    elif committed > (status.resized_at_step or 0):
+        failed = 0
+    return {
+        "slices": slices,
+        "slices_time": observed.now.replace(microsecond=0),
+        "resizes": (status.resizes or 0) + 1,
+        "resized_at_step": committed,
+        "growths_without_progress": failed or None,
+        "next_growth_time": _next_growth(observed, failed),
+    }
+
+
+def size(observed: Observed, phase: Phase) -> dict[str, Any]:
+    """Fields of the status on the number of slices; empty of a job that always has the same."""
+    status, jobset = observed.status, observed.jobset
+    if not is_watched(observed) or jobset is None or jobset.incarnation != status.current_incarnation:
+        return {}
+    since = status.slices_missing_time
+    if phase is Phase.WAITING_FOR_CAPACITY:
+        since = since or observed.now.replace(microsecond=0)
+    elif phase in (Phase.RUNNING, Phase.STALLED, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED):
+        since = None
+    return {"slices": jobset.slices, "slices_missing_time": since}
+
+
+def is_watched(observed: Observed) -> bool:
+    """Whether the number of slices of a job may be another one than `spec.slices`."""
+    return observed.spec.min_slices is not None or observed.status.slices is not None
+
+
+def _may_stop(observed: Observed, jobset: JobSetState) -> bool:
+    """Whether all hosts run, none is about to end, and no failure awaits its verdict.
+
+    While hosts start, what looks free may be what they are about to take.
+    """
+    is_ending = any(host.succeeded for host in observed.hosts)
+    return is_judged(observed, jobset) and are_all_ready(observed, jobset) and not is_ending
+
+
+def _possible(observed: Observed) -> tuple[int, ...]:
+    try:
+        return possible_counts(load_job(without_status(observed.manifest)))
+    except InvalidJob:
+        return ()  # accepted by an earlier release; it runs as it was made
+
+
+def _is_to_try(observed: Observed) -> bool:
+    seconds, since = observed.spec.grow_after_seconds, observed.status.slices_time
+    if seconds is None or since is None:
+        return False
+    return observed.now >= since + timedelta(seconds=_doubled(seconds, observed.status.growths_without_progress or 0))
+
+
+def _next_growth(observed: Observed, failed: int) -> datetime:
+    least = shrink_after_seconds(observed.spec)
+    pause = min(_doubled(least, failed), max(LONGEST_PAUSE_SECONDS, least))
+    return observed.now.replace(microsecond=0) + timedelta(seconds=pause)
+
+
+def _doubled(seconds: float, times: int) -> float:
+    return seconds * 2.0 ** min(times, MOST_DOUBLINGS)

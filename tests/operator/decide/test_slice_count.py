@@ -1,0 +1,332 @@
+"""A job that may run with fewer slices goes on while machines are missing, and grows when they are back."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.operator.building import NOW, condition, ended, job, jobset, observed, recorded
+from tpujob_operator.api.conditions import Reason, Type
+from tpujob_operator.api.status import Phase
+from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.slice_count import LONGEST_PAUSE_SECONDS, complete_slices, size
+from tpujob_operator.decide.verdict import Step
+from tpujob_operator.observe.state import Host, Observed
+from tpujob_operator.settings import Settings
+from tpujob_operator.times import format_time
+
+SETTINGS = Settings(network_policies=False)
+ELASTIC: dict[str, Any] = {"slices": 4, "minSlices": 2, "checkpointDir": "/checkpoints"}
+
+
+def at(seconds: float) -> str:
+    return format_time(NOW + timedelta(seconds=seconds))
+
+
+def slice_hosts(index: int, **fields: Any) -> tuple[Host, ...]:
+    """Both hosts of a slice, ready; keywords replace fields."""
+    values: dict[str, Any] = {"slice_index": index, "attempt": 0, "ready": True, "succeeded": False, "ip": "10.0.0.1"}
+    return tuple(Host(pod=f"llama-w-{index}-{i}-abcde", host_index=i, **values | fields) for i in range(2))
+
+
+def slices(*indexes: int, **fields: Any) -> tuple[Host, ...]:
+    return tuple(host for index in indexes for host in slice_hosts(index, **fields))
+
+
+WITHOUT: dict[str, Any] = {"ready": False, "ip": None, "unschedulable": "0/4 nodes are available."}
+
+
+def waiting(seconds: float = 300, *, arrived: int = 2, spec: dict[str, Any] | None = None, **fields: Any) -> Observed:
+    """Slices that have arrived wait for their peers; the others have had no machines for so long."""
+    status = recorded("WaitingForCapacity", slicesMissingTime=at(-seconds), slices=4, hosts=8)
+    hosts = slices(*range(arrived), ready=False) + slices(*range(arrived, 4), **WITHOUT)
+    values: dict[str, Any] = {"jobset": jobset(slices=4), "hosts": hosts}
+    manifest = job(status={**status, **fields.pop("status", {})}, **{**ELASTIC, **(spec or {})})
+    return observed(manifest, **values | fields)
+
+
+def small(*, spec: dict[str, Any] | None = None, **fields: Any) -> Observed:
+    """Two of four slices run, and may grow."""
+    books = {"slices": 2, "slicesTime": at(-900), "nextGrowthTime": at(0), "incarnation": 2, "hosts": 4}
+    status = recorded("Running", **{**books, "resizes": 1, **fields.pop("status", {})})
+    values: dict[str, Any] = {"jobset": jobset(slices=2, incarnation=2), "hosts": slices(0, 1), "free_slices": 2}
+    return observed(job(status=status, **{**ELASTIC, **(spec or {})}), **values | fields)
+
+
+@pytest.mark.parametrize(
+    ("seen", "count"),
+    [
+        (waiting(), 2),
+        (waiting(299), None),
+        (waiting(arrived=3), 3),
+        (waiting(arrived=1), None),
+        (waiting(arrived=1, spec={"minSlices": 1}), 1),
+        (waiting(20, spec={"shrinkAfterSeconds": 20}), 2),
+        (waiting(spec={"minSlices": None}), None),
+        (waiting(spec={"suspend": True}), None),
+        (waiting(hosts=slices(0, 1, 2, 3)), None),
+        (waiting(hosts=slices(0, 1, ready=False) + slice_hosts(2)[:1] + slices(3, **WITHOUT)), 2),
+        (waiting(ended=(ended(0, 1),)), None),
+        (waiting(jobset=jobset(slices=4, restarts=1)), None),
+        (waiting(hosts=slices(0, 1, waiting_reason="ImagePullBackOff") + slices(2, 3, **WITHOUT)), None),
+    ],
+    ids=[
+        "two have come",
+        "a moment early",
+        "three have come",
+        "fewer than may be",
+        "one may be enough",
+        "a shorter wait",
+        "not elastic",
+        "to rest",
+        "all have come",
+        "half a slice counts for nothing",
+        "a crash is not judged",
+        "a restart is not judged",
+        "other machines would not help",
+    ],
+)
+def test_a_job_goes_on_with_the_slices_that_have_come(seen: Observed, count: int | None) -> None:
+    status = decide(seen, SETTINGS).status
+    expected = (2, count) if count else (1, 4 if seen.spec.min_slices else seen.status.slices)
+    assert (status.incarnation, status.slices) == expected
+
+
+TRAINER: dict[str, Any] = {
+    "image": None,
+    "command": None,
+    "trainer": {"model": {"preset": "tiny"}, "data": {"path": "/data"}, "steps": 10, "batchSize": 16},
+}
+
+
+def test_counts_over_which_the_batch_does_not_divide_are_passed_over() -> None:
+    assert decide(waiting(arrived=3, spec=TRAINER), SETTINGS).status.slices == 2
+
+
+def test_shrinking_costs_no_restart() -> None:
+    books = {"restarts": 3, "crashes": 1, "disruptions": 2, "bookedRestarts": 3, "lastCheckpointStep": 40}
+    hosts = slices(0, 1, ready=False, attempt=3) + slices(2, 3, attempt=3, **WITHOUT)
+    decision = decide(waiting(status=books, jobset=jobset(slices=4, restarts=3), hosts=hosts), SETTINGS)
+
+    status = decision.status.as_stored()
+    kept = {"restarts": 3, "earlierRestarts": 3, "crashes": 1, "disruptions": 2, "lastCheckpointStep": 40}
+    said = {"resizes": 1, "resizedAtStep": 40, "slicesTime": at(0), "nextGrowthTime": at(300)}
+    assert {key: status.get(key) for key in kept | said} == kept | said
+    assert not status.keys() & {"jobSetUid", "slicesMissingTime", "growthsWithoutProgress"}
+    assert decision.note is not None
+    assert (decision.note.reason, decision.note.warning) == (Reason.SHRUNK, True)
+    assert "for 2 of 4 slices" in decision.note.message
+    assert "Incarnation 2 goes on" in decision.note.message
+
+    gone = decide(observed(job(status=status, **ELASTIC), jobset=jobset(slices=4)), SETTINGS)
+    assert gone.step is Step.DELETE
+    created = decide(observed(job(status=status, **ELASTIC)), SETTINGS)
+    assert created.manifest is not None
+    assert created.manifest["spec"]["replicatedJobs"][0]["replicas"] == 2
+    assert created.manifest["metadata"]["labels"]["tpujob.dev/incarnation"] == "2"
+
+
+STEPS: dict[str, Any] = {"step": 45, "lastCheckpointStep": 40}
+
+
+@pytest.mark.parametrize(
+    ("seen", "step"), [(waiting(status=STEPS), 40), (small(status=STEPS), 45)], ids=["less", "more"]
+)
+def test_only_slices_that_are_asked_to_stop_save_their_step(seen: Observed, step: int) -> None:
+    status = decide(seen, SETTINGS).status
+    assert (status.resizes is not None and status.job_set_uid is None, status.step) == (True, step)
+
+
+def test_a_smaller_jobset_is_made_from_the_same_spec() -> None:
+    """Or the job would be taken to have been edited when it is suspended."""
+    whole = decide(observed(job(**ELASTIC)), SETTINGS).manifest
+    fewer = decide(observed(job(status={"slices": 2, "incarnation": 2}, **ELASTIC)), SETTINGS).manifest
+    assert whole is not None
+    assert fewer is not None
+    assert fewer["metadata"]["annotations"] == whole["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "count"),
+    [
+        (small(), 4),
+        (small(free_slices=1), 3),
+        (small(free_slices=1, spec=TRAINER), None),
+        (small(free_slices=0), None),
+        (small(free_slices=9), 4),
+        (small(status={"nextGrowthTime": at(1)}), None),
+        (small(hosts=slices(0) + slices(1, ready=False)), None),
+        (small(hosts=slices(0) + slices(1, ready=False, succeeded=True)), None),
+        (small(ended=(ended(0, 1),)), None),
+        (small(spec={"suspend": True}), None),
+        (small(free_slices=0, spec={"growAfterSeconds": 900}), 4),
+        (small(free_slices=0, spec={"growAfterSeconds": 901}), None),
+        (small(free_slices=0, spec={"growAfterSeconds": 900}, status={"growthsWithoutProgress": 1}), None),
+        (small(free_slices=0, spec={"growAfterSeconds": 450}, status={"growthsWithoutProgress": 1}), 4),
+        (small(free_slices=0, spec={"growAfterSeconds": 900}, status={"slicesTime": None}), None),
+        (small(free_slices=0, spec={"growAfterSeconds": 2_592_000}, status={"growthsWithoutProgress": 99}), None),
+        (small(status={"nextGrowthTime": None}), 4),
+        (small(free_slices=1, spec={"minSlices": None}), None),
+        (small(spec={"slices": None, "minSlices": None}), None),
+    ],
+    ids=[
+        "all are free",
+        "one is free",
+        "one is free and the batch does not divide",
+        "none is free",
+        "more are free",
+        "too early",
+        "hosts are starting, perhaps on what looks free",
+        "a host has finished",
+        "a crash is not judged",
+        "to rest",
+        "tried after a time",
+        "not yet tried",
+        "tried later after a try that failed",
+        "tried again after twice the time",
+        "nobody knows since when",
+        "after thousands of years",
+        "at any time",
+        "nothing in between is allowed",
+        "the spec has no slices any more",
+    ],
+)
+def test_a_job_grows_when_machines_are_free(seen: Observed, count: int | None) -> None:
+    decision = decide(seen, SETTINGS)
+    assert (decision.status.incarnation, decision.status.slices) == ((3, count) if count else (2, 2))
+    if count:
+        assert decision.note is not None
+        assert (decision.note.reason, decision.note.warning) == (Reason.GROWN, False)
+        assert f"incarnation 3 then goes on from that checkpoint with {count} slices" in decision.note.message
+        assert (decision.status.phase, decision.status.resizes) == ("Stopping", 2)
+
+
+def test_growths_that_come_to_nothing_are_further_and_further_apart() -> None:
+    """Without a newer checkpoint in between, each growth doubles the time until the next one."""
+    pauses: list[float] = []
+    status: dict[str, Any] = {"lastCheckpointStep": 40, "resizedAtStep": 40}
+    for _ in range(9):
+        grown = decide(small(status=status), SETTINGS).status.as_stored()
+        status = {key: grown[key] for key in ("growthsWithoutProgress", "resizes", "resizedAtStep")}
+        again = decide(waiting(status={**status, "lastCheckpointStep": 40}), SETTINGS).status
+        assert again.next_growth_time is not None
+        pauses.append((again.next_growth_time - NOW).total_seconds())
+        status = {key: again.as_stored()[key] for key in status} | {"lastCheckpointStep": 40}
+    assert pauses[:4] == [600, 1200, 2400, 4800]
+    assert pauses[-1] == LONGEST_PAUSE_SECONDS
+
+    progress = {**status, "lastCheckpointStep": 50}
+    after = decide(waiting(status=progress), SETTINGS).status
+    assert after.next_growth_time == NOW + timedelta(seconds=300)
+    assert after.growths_without_progress is None
+
+
+@pytest.mark.parametrize(
+    ("books", "failed"),
+    [
+        ({}, None),
+        ({"growthsWithoutProgress": 2}, 2),
+        ({"growthsWithoutProgress": 2, "lastCheckpointStep": 1}, None),
+        ({"growthsWithoutProgress": 2, "lastCheckpointStep": 40, "resizedAtStep": 40}, 2),
+        ({"growthsWithoutProgress": 2, "lastCheckpointStep": 41, "resizedAtStep": 40}, None),
+    ],
+    ids=["none before", "no checkpoint yet", "the first checkpoint", "no newer one", "a newer one"],
+)
+def test_a_checkpoint_makes_growths_worth_it(books: dict[str, Any], failed: int | None) -> None:
+    after = decide(waiting(status=books), SETTINGS).status
+    assert after.growths_without_progress == failed
+    assert after.next_growth_time == NOW + timedelta(seconds=300 * 2 ** (failed or 0))
+
+
+@pytest.mark.parametrize("seen", [waiting, small], ids=["fewer", "more"])
+def test_what_is_known_of_nodes_is_kept(seen: Callable[..., Observed]) -> None:
+    entries = [{"node": "bad", "failures": 1}]
+    before = seen(status={"nodeFailures": entries})
+    after = decide(before, SETTINGS).status
+    assert (after.incarnation, after.node_failures) == (
+        (before.status.incarnation or 1) + 1,
+        before.status.node_failures,
+    )
+
+
+def test_the_wait_is_the_least_pause() -> None:
+    """Though it is longer than the longest of those that double."""
+    spec = {"shrinkAfterSeconds": LONGEST_PAUSE_SECONDS + 1}
+    spec["startupSeconds"] = LONGEST_PAUSE_SECONDS + 2
+    after = decide(waiting(LONGEST_PAUSE_SECONDS + 1, spec=spec, status={"growthsWithoutProgress": 3}), SETTINGS)
+    assert after.status.next_growth_time == NOW + timedelta(seconds=LONGEST_PAUSE_SECONDS + 1)
+
+
+@pytest.mark.parametrize(
+    ("last", "count"),
+    [
+        ({"ready": False}, 1),
+        ({"ready": False, "ip": "10.0.0.1"}, 2),
+        ({"ready": True}, 2),
+        ({"ready": False, "succeeded": True}, 2),
+        ({"ready": True, "slice_index": 2}, 1),
+    ],
+    ids=["being made", "has an address", "ready", "has finished", "of another slice"],
+)
+def test_slices_are_complete_when_every_host_has_a_machine(last: dict[str, Any], count: int) -> None:
+    hosts = (*slices(0), slice_hosts(1)[0], replace(slice_hosts(1)[1], **{"ip": None, **last}))
+    assert complete_slices(observed(job(), hosts=hosts), jobset(slices=2)) == count
+
+
+def test_an_earlier_jobset_says_nothing_of_slices() -> None:
+    seen = waiting(status={"slices": 3, "slicesMissingTime": at(-10), "incarnation": 2})
+    for made in (seen.jobset, None):
+        assert size(replace(seen, jobset=made), Phase.RUNNING) == {}
+    assert size(replace(seen, jobset=jobset(slices=3, incarnation=2)), Phase.RUNNING) == {
+        "slices": 3,
+        "slices_missing_time": None,
+    }
+
+
+def test_slices_of_a_job_that_may_have_fewer_are_said_at_once() -> None:
+    seen = waiting(0, status={"slices": None, "slicesMissingTime": None})
+    assert decide(seen, SETTINGS).status.slices == 4
+    later = waiting(10, status={"slices": None})
+    assert decide(later, SETTINGS).status.slices_missing_time == NOW - timedelta(seconds=10)
+
+
+def test_status_says_since_when_machines_are_missing() -> None:
+    seen = waiting(status={"slicesMissingTime": None, "phase": "Running"})
+    first = decide(seen, SETTINGS).status
+    assert first.slices_missing_time == NOW
+    # Hosts that wait for missing ones end after startupSeconds: a restart does not start the wait anew.
+    restarting = replace(seen, hosts=slices(0, 1, ready=False), now=NOW + timedelta(seconds=30))
+    manifest = {**seen.manifest, "status": first.as_stored()}
+    second = decide(replace(restarting, manifest=manifest), SETTINGS).status
+    assert second.slices_missing_time == NOW
+    running = replace(restarting, manifest={**manifest, "status": second.as_stored()}, hosts=slices(0, 1, 2, 3))
+    assert decide(running, SETTINGS).status.slices_missing_time is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (small(free_slices=0), ("False", Reason.SLICES_MISSING)),
+        (small(jobset=jobset(slices=4, incarnation=2), hosts=slices(0, 1, 2, 3)), ("True", Reason.ALL_SLICES)),
+        (waiting(0), ("True", Reason.ALL_SLICES)),
+    ],
+    ids=["fewer", "all", "all are asked for"],
+)
+def test_a_condition_tells_whether_slices_are_missing(seen: Observed, expected: tuple[str, str]) -> None:
+    assert condition(decide(seen, SETTINGS).status.as_stored(), Type.FULL_SIZE) == expected
+
+
+def test_a_job_with_all_its_slices_says_nothing_of_them() -> None:
+    never = {"slices": None, "slicesMissingTime": None}
+    status = decide(waiting(spec={"minSlices": None}, status=never), SETTINGS).status.as_stored()
+    assert not status.keys() & {"slices", "slicesMissingTime"}
+    assert condition(status, Type.FULL_SIZE) is None
+
+
+@pytest.mark.parametrize("change", [{"retry": 1}, {"args": ["x"]}], ids=["retry", "edit"])
+def test_retry_and_edit_start_with_all_slices(change: dict[str, Any]) -> None:
+    status = recorded("Failed", specHash="another", slices=2, resizes=1, nextGrowthTime=at(0))
+    after = decide(observed(job(status=status, generation=2, **ELASTIC, **change)), SETTINGS).status.as_stored()
+    assert not after.keys() & {"slices", "resizes", "nextGrowthTime"}
