@@ -1,35 +1,40 @@
 """The operator's process: puts the parts together, and ends when told to.
 
-The main loop reconciles, lists and serves; the watches have a thread. A defect in one of the parts ends the process
-with an error: all state is in the cluster, a start takes about a second, and a process that has lost a part should not
-look alive.
+One loop reconciles, lists, asks for reports and serves; kopf has a thread. A defect in one of the parts ends the
+process with an error: all state is in the cluster, a start takes about a second, and a process that has lost a part
+should not look alive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
+import socket
 import sys
 
 import aiohttp
 from kubernetes.aio.config import ConfigException
 from prometheus_client import REGISTRY
 
-from tpujob_contract import kubernetes_names
 from tpujob_operator.controller.http import serving
 from tpujob_operator.controller.job_gauges import JobGauges
+from tpujob_operator.controller.job_watch import JobWatch
+from tpujob_operator.controller.json_logs import JsonFormatter
 from tpujob_operator.controller.leader_election import Leadership
+from tpujob_operator.controller.page import Overview
 from tpujob_operator.controller.reconcile import Reconciler
 from tpujob_operator.controller.resync import Resync
 from tpujob_operator.controller.watch_staleness import WatchStaleness
-from tpujob_operator.controller.watches import Seen, Watches
+from tpujob_operator.controller.watches import Watches
 from tpujob_operator.controller.work_queue import WorkQueue
-from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.client import Storage, in_pod
+from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
-from tpujob_operator.observe.report_client import Reports
+from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.terminations import Evidence, Key
 from tpujob_operator.settings import InvalidSetting, Settings
 
@@ -48,37 +53,36 @@ async def run(settings: Settings) -> None:
         asyncio.TaskGroup() as tasks,
     ):
         staleness, evidence, jobs = WatchStaleness(), Evidence(), JobGauges(lambda: storage.may_write())
-        reports = Reports(session, interval=settings.report_interval_seconds)
-        gatherer = Gatherer(storage, evidence, reports, settings)
+        # They tell the queue of what they see, and it asks them: so they find it by name.
+        reports = ReportPoller(session, news=lambda key: queue.add(key))
+        cache = Cache(evidence, lambda key: queue.add(key))
+        storage.written = cache.note_written
+        gatherer = Gatherer(storage, cache, evidence, reports, settings)
         leadership = Leadership(storage, settings) if settings.leader_election else None
         if leadership is not None:
             storage.may_write = lambda: leadership.is_leader
         reconciler = Reconciler(storage, gatherer, settings, jobs, leads=storage.may_write)
         queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile)
         resync = Resync(storage, settings, add=queue.add, staleness=staleness, jobs=jobs, evidence=evidence)
+        watch_jobs = functools.partial(JobWatch, storage, settings)
+        watches = Watches(storage, settings, watch_jobs=watch_jobs, cache=cache, evidence=evidence, staleness=staleness)
+        gatherer.is_current = watches.is_current
 
-        def notice(seen: Seen) -> None:
-            key = job_of(seen)
-            if key is None:
-                return
-            if seen.resource == "pods":
-                evidence.note(key, seen.manifest, deleted=seen.deleted)
-            else:
-                if seen.resource == kubernetes_names.PLURAL:
-                    evidence.note_job(key, seen.manifest, deleted=seen.deleted)
-                staleness.note_watched(seen.resource, seen.manifest, deleted=seen.deleted)
-                is_job = seen.resource == kubernetes_names.PLURAL
-                if is_job and not seen.deleted and storage.is_own_write(seen.manifest):
-                    return
-            queue.add(key)
+        def elected() -> None:
+            for key in cache.jobs:
+                queue.add(key)
+            resync.soon()
 
-        watches = Watches(settings, notice)
+        async def reconcile() -> None:
+            await watches.wait_until_current()
+            await queue.run()
+
         REGISTRY.register(jobs)
-        async with serving(staleness, settings):
-            running = [tasks.create_task(queue.run()), tasks.create_task(resync.run())]
+        async with serving(staleness, settings, lambda: overview_of(settings, jobs, leads=storage.may_write())):
+            parts = [watches.run(), reconcile(), resync.run(), reports.run()]
             if leadership is not None:
-                running.append(tasks.create_task(leadership.run(resync.soon)))
-            watches.start()
+                parts.append(leadership.run(elected))
+            running = [tasks.create_task(part) for part in parts]
             logger.info("Operator started: namespaces %s", ", ".join(settings.watch_namespaces) or "all")
             await stopped.wait()
             logger.info("Operator stops: asked to")
@@ -87,18 +91,25 @@ async def run(settings: Settings) -> None:
             await asyncio.wait(running)
             if leadership is not None:
                 await leadership.give_back()
-            watches.stop()
+            await asyncio.to_thread(watches.join)
 
 
-def job_of(seen: Seen) -> Key | None:
-    """The job that something seen belongs to; None for a child that has lost its label."""
-    metadata = seen.manifest["metadata"]
-    name = (
-        metadata["name"]
-        if seen.resource == kubernetes_names.PLURAL
-        else (metadata.get("labels") or {}).get(kubernetes_names.JOB_NAME)
-    )
-    return (metadata["namespace"], name) if name else None
+def overview_of(settings: Settings, jobs: JobGauges, *, leads: bool) -> Overview:
+    """What the page for people shows now."""
+    identity = settings.identity or socket.gethostname()
+    return Overview(identity=identity, leads=leads, namespaces=settings.watch_namespaces, jobs=jobs.facts)
+
+
+def set_up_logging(level: str) -> None:
+    """Logs to standard error: JSON in a pod, text elsewhere."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if in_pod() else text)
+    logging.basicConfig(level=level, handlers=[handler])
+    if level != "DEBUG":
+        # A line for every event of every job, and a warning at each start that it is not in the main thread.
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
 
 
 def main() -> None:
@@ -108,13 +119,7 @@ def main() -> None:
     except InvalidSetting as error:
         sys.stderr.write(f"tpujob-operator: {error}\n")
         sys.exit(2)
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
-    # Kopf reports each handled event; handlers are doors here, and what comes of an event is logged behind them.
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-    # It warns that it does not handle signals in its thread; they are handled above.
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    set_up_logging(settings.log_level)
     with contextlib.suppress(KeyboardInterrupt):
         try:
             asyncio.run(run(settings))

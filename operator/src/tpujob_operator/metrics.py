@@ -14,12 +14,19 @@ RECONCILE_SECONDS = Histogram(
     "Time of one reconcile, reads and writes included.",
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
 )
+QUEUE_SECONDS = Histogram(
+    PREFIX + "queue_seconds",
+    "Time from when a job is due for a reconcile until the reconcile starts.",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+)
 LEADER = Gauge(PREFIX + "leader", "Whether this process holds the Lease, and so is the one that writes.")
 QUEUED = Gauge(PREFIX + "queued_jobs", "Jobs that wait for a reconcile now.")
 JOBS = PREFIX + "jobs"
 JOBS_HELP = "TpuTrainingJobs by phase, as the leading operator knows them."
 JOB_PHASE = PREFIX + "job_phase"
 JOB_PHASE_HELP = "1 for the phase that a job is in, as the leading operator knows it."
+JOB_PHASE_SINCE = PREFIX + "job_phase_start_timestamp_seconds"
+JOB_PHASE_SINCE_HELP = "When a job came into the phase that it is in, in Unix time."
 JOB_HOSTS = PREFIX + "job_hosts"
 JOB_HOSTS_HELP = "Hosts that a job needs."
 JOB_HOSTS_READY = PREFIX + "job_hosts_ready"
@@ -28,6 +35,12 @@ JOB_CHIPS = PREFIX + "job_chips"
 JOB_CHIPS_HELP = "TPU chips that a job holds now; 0 while it holds no machines, and for `cpu` accelerators."
 JOB_RESTARTS = PREFIX + "job_restarts"
 JOB_RESTARTS_HELP = "Restarts of a job so far by cause: Crash, Disruption, Unexplained."
+PHASE_SECONDS = Histogram(
+    PREFIX + "phase_seconds",
+    "Time that jobs spent in a phase before they left it: Queued is the wait in a queue.",
+    ["phase"],
+    buckets=(1, 10, 60, 300, 1800, 7200, 28800, 86400, 604800),
+)
 RESTARTS = Counter(
     PREFIX + "restarts_total", "Restarts of jobs by cause: Crash, Disruption, Unexplained, Suspension.", ["cause"]
 )
@@ -43,7 +56,7 @@ REPORTS = Counter(
 )
 WATCH_RESTARTS = Counter(
     PREFIX + "watch_restarts_total",
-    "Times the watching had to be started anew after an error that its library takes as final.",
+    "Times a watch was opened again after an error.",
 )
 WATCH_EVENTS = Counter(
     PREFIX + "watch_events_total", "Events that came through the watches, by resource.", ["resource"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Self
 
+VERSION = metadata.version("tpujob-operator")
+"""Of this distribution, and so of its images and its chart."""
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
 
@@ -18,9 +21,9 @@ class InvalidSetting(ValueError):  # noqa: N818
 class Settings:
     """Settings of the operator; the variable of each is `OPERATOR_` and its name in capitals."""
 
-    trainer_image: str = "tpujob-trainer:latest"
+    trainer_image: str = f"tpujob-trainer:{VERSION}"
     """Image of jobs that have a `trainer` block."""
-    operator_image: str = "tpujob-operator:latest"
+    operator_image: str = f"tpujob-operator:{VERSION}"
     """The operator's own image, whose launcher is carried into images that lack it."""
     image_pull_policy: str | None = None
     """For pods whose job says nothing; None leaves it to Kubernetes."""
@@ -31,6 +34,12 @@ class Settings:
     and baseline pod security profiles."""
     add_capabilities: tuple[str, ...] = ()
     """Capabilities of the main container, such as SYS_RESOURCE; comma-separated in the environment."""
+    multislice_host_network: bool = False
+    """Whether several slices of v6e or tpu7x talk over all network cards of their nodes, by `hostNetwork`. Breaks the
+    restricted and baseline pod security profiles, and NetworkPolicies do not apply to such pods."""
+    multislice_claim_template: str = ""
+    """The same without `hostNetwork`: a ResourceClaimTemplate in the namespace of each job, whose claim DRANET fills
+    with the network cards."""
     spot_grace_seconds: int = 15
     """Most seconds that ordinary pods get on spot machines, whatever they ask; 120 at most, where a pool extends it."""
     machine_requests: bool = True
@@ -80,6 +89,11 @@ class Settings:
         if self.image_pull_policy not in (None, *PULL_POLICIES):
             raise InvalidSetting(
                 f"OPERATOR_IMAGE_PULL_POLICY={self.image_pull_policy!r} is none of {', '.join(PULL_POLICIES)}"
+            )
+        if self.multislice_host_network and self.multislice_claim_template:
+            raise InvalidSetting(
+                "OPERATOR_MULTISLICE_HOST_NETWORK and OPERATOR_MULTISLICE_CLAIM_TEMPLATE exclude each other: a pod on "
+                "the node's network cannot claim its network cards"
             )
         if self.run_as_user < 1:
             raise InvalidSetting(f"OPERATOR_RUN_AS_USER={self.run_as_user} is root; give a user id from 1 up")

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+"""Times outside these limits are nobody's: sums with them could leave what a `datetime` can hold."""
+
 
 def parse_time(text: str | None) -> datetime | None:
     """A Kubernetes time stamp."""

@@ -1,8 +1,13 @@
 import pytest
 
+from tpujob_operator.api.stored import read_spec, read_status
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 
 RUNNING = {"phase": "Running", "hosts": 8, "hostsReady": 7, "restarts": 6, "disruptions": 2, "unexplainedRestarts": 1}
+
+
+def facts(spec: dict, status: dict) -> JobFacts:
+    return JobFacts.of(read_spec(spec), read_status(status))
 
 
 def samples(jobs: JobGauges) -> dict[tuple[str, ...], float]:
@@ -15,7 +20,7 @@ def samples(jobs: JobGauges) -> dict[tuple[str, ...], float]:
 
 def test_job_tells_phase_hosts_chips_and_restarts():
     jobs = JobGauges()
-    jobs.note(("ns", "a"), JobFacts.of({"accelerator": "v5e-16"}, RUNNING))
+    jobs.note(("ns", "a"), facts({"accelerator": "v5e-16"}, RUNNING))
     found = samples(jobs)
     assert found["job_phase", "ns", "a", "Running"] == 1
     assert found["job_hosts", "ns", "a"] == 8
@@ -25,6 +30,7 @@ def test_job_tells_phase_hosts_chips_and_restarts():
         "Crash": 3,
         "Disruption": 2,
         "Unexplained": 1,
+        "Capacity": 0,
     }
     assert found["jobs", "Running"] == 1
     assert found["jobs", "Failed"] == 0
@@ -43,29 +49,37 @@ def test_job_tells_phase_hosts_chips_and_restarts():
 )
 def test_chips_are_counted_while_machines_are_held(accelerator, phase, chips):
     jobs = JobGauges()
-    jobs.note(("ns", "a"), JobFacts.of({"accelerator": accelerator}, RUNNING | {"phase": phase}))
+    jobs.note(("ns", "a"), facts({"accelerator": accelerator}, RUNNING | {"phase": phase}))
     assert samples(jobs)["job_chips", "ns", "a", accelerator] == chips
+
+
+def test_job_tells_since_when_it_is_in_its_phase():
+    jobs = JobGauges()
+    jobs.note(("ns", "a"), facts({}, RUNNING | {"phaseTime": "2030-01-01T12:00:00Z"}))
+    jobs.note(("ns", "b"), facts({}, RUNNING))
+    since = {key: value for key, value in samples(jobs).items() if key[0] == "job_phase_start_timestamp_seconds"}
+    assert since == {("job_phase_start_timestamp_seconds", "ns", "a", "Running"): 1893499200.0}
 
 
 def test_new_phase_replaces_the_old_one():
     jobs = JobGauges()
     for phase in ("Starting", "Running"):
-        jobs.note(("ns", "a"), JobFacts.of({}, {"phase": phase}))
+        jobs.note(("ns", "a"), facts({}, {"phase": phase}))
     assert [key for key in samples(jobs) if key[0] == "job_phase"] == [("job_phase", "ns", "a", "Running")]
 
 
 def test_gone_job_is_not_told_of():
     jobs = JobGauges()
     for name in ("a", "b", "c"):
-        jobs.note(("ns", name), JobFacts.of({}, {"phase": "Running"}))
+        jobs.note(("ns", name), facts({}, {"phase": "Running"}))
     jobs.forget(("ns", "a"))
-    listed = {("ns", "b"): JobFacts.of({}, {"phase": "Starting"}), ("ns", "d"): JobFacts.of({}, {"phase": "Failed"})}
-    jobs.keep_only({**listed, ("ns", "new"): JobFacts.of({}, {})})
+    listed = {("ns", "b"): facts({}, {"phase": "Starting"}), ("ns", "d"): facts({}, {"phase": "Failed"})}
+    jobs.keep_only({**listed, ("ns", "new"): facts({}, {})})
     # What a reconcile said of b is newer than the list.
     assert {key[2:] for key in samples(jobs) if key[0] == "job_phase"} == {("b", "Running"), ("d", "Failed")}
 
 
 def test_operator_that_does_not_lead_tells_nothing():
     jobs = JobGauges(leads=lambda: False)
-    jobs.note(("ns", "a"), JobFacts.of({}, RUNNING))
+    jobs.note(("ns", "a"), facts({}, RUNNING))
     assert samples(jobs) == {}

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tpujob_operator.controller.work_queue import WorkQueue, backoff_seconds
+from tpujob_operator.controller.work_queue import WorkQueue
+from tpujob_operator.kube.backoff import backoff_seconds
 
-DEADLINE = 10
+DEADLINE = 120
 
 
 @asynccontextmanager

@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
-from tests.operator.building import JOBSET_UID, NOW, job, pod, terminated
-from tpujob_operator.observe.from_objects import ended_from_pod, host_from_pod, jobset_state
+from tests.operator.building import JOBSET_UID, NOW, pod, terminated
+from tpujob_contract import kubernetes_names
+from tpujob_operator.api.stored import read_status
+from tpujob_operator.observe.from_objects import (
+    ended_by_deletion,
+    ended_from_pod,
+    host_from_pod,
+    hosts_of,
+    jobset_state,
+)
 from tpujob_operator.observe.terminations import MOST_ATTEMPTS, MOST_PER_ATTEMPT, WHOLE_MESSAGES, Evidence
 from tpujob_operator.times import format_time
 
@@ -57,6 +65,16 @@ def test_host_is_read_off_its_pod(found: dict[str, Any], expected: dict[str, Any
     assert {name: getattr(host, name) for name in expected} == expected
 
 
+# As TerminatePod writes it of a container that never had a state (kubernetes/kubernetes:pkg/kubelet/status).
+NOT_FOUND = {
+    "terminated": {
+        "exitCode": 137,
+        "reason": "ContainerStatusUnknown",
+        "message": "The container could not be located when the pod was terminated",
+        "startedAt": None,
+        "finishedAt": None,
+    }
+}
 ENDS = {
     # name: (pod, exit code and was_asked; None: no failure)
     "runs": (pod(), None),
@@ -92,6 +110,15 @@ ENDS = {
         ),
         (137, True),
     ),
+    "deleted before its container ran": (
+        pod(containerStatuses=[], phase="Failed", startTime=format_time(NOW), deleted_after=3),
+        (137, True),
+    ),
+    "deleted, and its container was not found": (
+        pod(state=NOT_FOUND, phase="Failed", startTime=format_time(NOW), deleted_after=3),
+        (137, True),
+    ),
+    "container not found": (pod(state=NOT_FOUND, phase="Failed", startTime=format_time(NOW)), (137, False)),
     "failed in a way nobody knows": (
         pod(containerStatuses=[], phase="Failed", startTime=format_time(NOW)),
         (137, False),
@@ -109,10 +136,22 @@ def test_end_is_read_off_its_pod(found: dict[str, Any], expected: tuple[int, boo
     assert (None if end is None else (end.exit_code, end.was_asked)) == expected
 
 
-def test_reason_stands_for_a_missing_message() -> None:
-    end = ended_from_pod(pod(state={"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": None}}))
+@pytest.mark.parametrize(
+    ("message", "reason", "words"),
+    [
+        ("", "OOMKilled", "OOMKilled"),
+        ("step 7\n", "OOMKilled", "step 7\nOOMKilled"),
+        ("step 7\n", "Error", "step 7"),
+        ("step 7\n", None, "step 7"),
+        ("", "Error", "Error"),
+        (None, None, ""),
+    ],
+)
+def test_reason_is_told_where_it_says_more(message: str | None, reason: str | None, words: str) -> None:
+    state = {"terminated": {"exitCode": 137, "message": message, "reason": reason, "finishedAt": None}}
+    end = ended_from_pod(pod(state=state))
     assert end is not None
-    assert end.message == "OOMKilled"
+    assert end.message == words
 
 
 def manifest(*, conditions: list[dict[str, Any]] | None = None, owner: str | None = "TpuTrainingJob") -> dict[str, Any]:
@@ -200,7 +239,7 @@ def test_watched_jobs_tell_what_is_over(status: dict[str, Any], deleted: bool, a
     evidence = Evidence()
     for attempt in range(4):
         evidence.note(KEY, pod(0, state=terminated(1), attempt=attempt))
-    evidence.note_job(KEY, job(status=status), deleted=deleted)
+    evidence.note_job(KEY, read_status(status), deleted=deleted)
     assert [end.attempt for end in evidence.of(KEY, JOBSET_UID)] == attempts
 
 
@@ -213,6 +252,15 @@ def test_jobs_that_no_list_shows_are_dropped() -> None:
     assert not evidence.of(("team", "gone"), JOBSET_UID)
 
 
+def test_list_of_a_namespace_says_nothing_of_others() -> None:
+    evidence, other = Evidence(), ("other", "llama")
+    for key in (KEY, other):
+        evidence.note(key, pod(0, state=terminated(1)))
+    evidence.keep_only(set(), KEY[0])
+    assert not evidence.of(KEY, JOBSET_UID)
+    assert evidence.of(other, JOBSET_UID)
+
+
 def test_last_report_is_process_0_s_and_goes_with_the_next() -> None:
     parting = 'report: {"step": 9, "committed_step": 9}'
     evidence = Evidence()
@@ -222,7 +270,7 @@ def test_last_report_is_process_0_s_and_goes_with_the_next() -> None:
     assert not evidence.note(KEY, pod(0, state=terminated(0, message=parting)))
     progress = evidence.final_report(KEY, JOBSET_UID)
     assert progress is not None
-    assert progress.committed_step == 9
+    assert (progress.committed_step, progress.is_final) == (9, True)
     assert evidence.final_report(KEY, "another") is None
     evidence.drop_final_report(KEY)
     assert evidence.final_report(KEY, JOBSET_UID) is None
@@ -246,3 +294,58 @@ def test_pod_that_never_ran_says_why() -> None:
     )
     assert end is not None
     assert end.message == "init container launcher: no space"
+
+
+def with_condition(kind: str, status: str, reason: str) -> dict[str, Any]:
+    made = pod(state=terminated(1), phase="Failed")
+    made["status"]["conditions"].append({"type": kind, "status": status, "reason": reason, "message": "0/4 nodes"})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [("False", "Unschedulable", "0/4 nodes"), ("True", "Unschedulable", None), ("False", "SchedulingGated", None)],
+)
+def test_pod_that_no_node_takes_is_unschedulable(status: str, reason: str, message: str | None) -> None:
+    assert host_from_pod(with_condition("PodScheduled", status, reason)).unschedulable == message
+
+
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_disruption_counts_where_kubernetes_says_that_it_is_one(status: str) -> None:
+    end = ended_from_pod(with_condition("DisruptionTarget", status, "PreemptionByScheduler"))
+    assert end is not None
+    assert (end.is_disrupted, end.was_asked) == (status == "True", status == "True")
+
+
+def test_end_in_the_second_of_the_request_is_a_consequence() -> None:
+    for after, was_asked in ((-1.0, False), (0.0, True), (1.0, True)):
+        end = ended_from_pod(pod(state=terminated(143, after=after), deleted_after=0.0))
+        assert end is not None
+        assert end.was_asked is was_asked
+
+
+def test_hosts_are_those_of_all_slices() -> None:
+    jobs = [{"name": "w", "replicas": 3, "template": {"spec": {"parallelism": 4, "completions": 4}}}]
+    assert hosts_of({"metadata": {"name": "j"}, "spec": {"replicatedJobs": jobs}}) == 12
+
+
+def test_container_without_a_state_is_not_ready() -> None:
+    host = host_from_pod(pod(ready=False, containerStatuses=[{"name": kubernetes_names.CONTAINER, "state": None}]))
+    assert (host.ready, host.waiting_reason) == (False, None)
+
+
+def test_pod_without_a_status_was_not_asked_to_stop() -> None:
+    bare = {**pod(), "status": None}
+    assert ended_from_pod(bare) is None
+    gone = ended_by_deletion(bare)
+    assert gone is not None
+    assert not gone.is_disrupted
+
+
+def test_deletion_without_a_grace_was_asked_for_at_its_end() -> None:
+    deleted = pod(ready=False, state=terminated(143))
+    deleted["metadata"]["deletionTimestamp"] = format_time(NOW)
+    deleted["metadata"].pop("deletionGracePeriodSeconds", None)
+    end = ended_from_pod(deleted)
+    assert end is not None
+    assert end.asked_at == NOW

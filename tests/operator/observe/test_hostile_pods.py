@@ -38,7 +38,7 @@ def owned_by(*owners: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-STRANGERS = {
+FOREIGN_PODS = {
     "index that is no number": relabelled(job_index="abc"),
     "index in other digits": relabelled(job_index="\N{ARABIC-INDIC DIGIT ZERO}"),
     "attempt beyond counting": relabelled(restart_attempt="9" * 60),
@@ -52,11 +52,11 @@ STRANGERS = {
 }
 
 
-@pytest.mark.parametrize("stranger", STRANGERS.values(), ids=STRANGERS.keys())
-def test_only_pods_of_our_jobset_count(stranger: dict[str, Any]) -> None:
+@pytest.mark.parametrize("foreign", FOREIGN_PODS.values(), ids=FOREIGN_PODS.keys())
+def test_only_pods_of_our_jobset_count(foreign: dict[str, Any]) -> None:
     evidence = Evidence()
-    evidence.note_all(KEY, [stranger, pod(1, state=terminated(2), phase="Failed")])
-    assert not is_pod_of(stranger, jobset())
+    evidence.note_all(KEY, [foreign, pod(1, state=terminated(2), phase="Failed")])
+    assert not is_pod_of(foreign, jobset())
     assert 2 in [end.exit_code for end in evidence.of(KEY, JOBSET_UID)]
 
 
@@ -156,7 +156,7 @@ def progress(body: str) -> Progress | None:
         return None
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(
     found=st.lists(pods(), max_size=5),
     gone=st.lists(pods(), max_size=2),
@@ -179,6 +179,6 @@ def test_any_pod_leads_to_a_decision(
         ended=evidence.of(KEY, state.uid),
         progress=evidence.final_report(KEY, state.uid) or progress(body),
     )
-    status = json.loads(json.dumps(decide(seen, SETTINGS).status, allow_nan=False).encode())
+    status = json.loads(json.dumps(decide(seen, SETTINGS).status.as_stored(), allow_nan=False).encode())
     Status.model_validate(status)
     assert "\ud800" not in json.dumps(status, ensure_ascii=False)

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from tpujob_operator.observe.report import Progress, final_report, progress_from_report, without_final_report
+from tpujob_operator.observe.report import (
+    Progress,
+    UnitCounts,
+    final_report,
+    progress_from_report,
+    without_final_report,
+)
 
 THEN = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -27,6 +33,22 @@ REPORTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"data_wait_fraction": 7, "goodput": "all", "checkpoint_message": 5, "step": -1, "loss": 10**400},
         {"data_wait_fraction": None, "goodput": {}, "checkpoint_message": "", "step": None, "loss": None},
     ),
+    "units": (
+        {"units": 9, "units_done": 4, "units_claimed": 2, "rows_per_second": 7.5, "unit_failures": {"storage": 3}},
+        {"units": UnitCounts(total=9, done=4, claimed=2, rows_per_second=7.5, failures={"storage": 3})},
+    ),
+    "units of another kind": ({"units": "9", "units_done": 4}, {"units": None}),
+    "units that are all done": (
+        {"units": 3, "units_done": 3},
+        {"units": UnitCounts(total=3, done=3, claimed=None, rows_per_second=None, failures={})},
+    ),
+    "units without those that are done": ({"units": 3}, {"units": None}),
+    "units done of nothing": ({"units_done": 3}, {"units": None}),
+    "no wait for data": ({"data_wait_fraction": 0}, {"data_wait_fraction": 0}),
+    "nothing but waits for data": ({"data_wait_fraction": 1}, {"data_wait_fraction": 1}),
+    "less than no wait": ({"data_wait_fraction": -0.5}, {"data_wait_fraction": None}),
+    "more than all waits": ({"data_wait_fraction": 1.5}, {"data_wait_fraction": None}),
+    "more units done than there are": ({"units": 3, "units_done": 4}, {"units": None}),
     "goodput": (
         {"goodput": {"step": 90.7, "restore": 3, "lost": None, "x" * 99: 1}},
         {"goodput": {"step": 90, "restore": 3, "x" * 40: 1}},

@@ -1,4 +1,4 @@
-"""Reports are asked for over real HTTP, seldom, and believed in no further than they make sense."""
+"""Reports are asked for over real HTTP, and believed in no further than they make sense."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,10 +11,8 @@ from aiohttp import web
 
 from tests.operator.building import host
 from tpujob_operator.observe.report import Progress, progress_from_report
-from tpujob_operator.observe.report_client import Reports, report_url
+from tpujob_operator.observe.report_client import ask, report_url
 from tpujob_operator.observe.state import Host
-
-KEY = ("team", "llama")
 
 
 class Server:
@@ -58,32 +56,18 @@ async def server() -> AsyncIterator[Server]:
     await runner.cleanup()
 
 
-async def ask(server: Server, *, interval: float = 60, times: int = 1) -> Progress | None:
+async def asked(url: str) -> Progress | None:
     async with aiohttp.ClientSession() as session:
-        reports = Reports(session, interval=interval, url=lambda _: server.url)
-        progress = None
-        for _ in range(times):
-            progress = await reports.of(KEY, host(0))
-        return progress
+        return await ask(session, url)
 
 
 async def test_report_is_read(server: Server) -> None:
-    assert await ask(server) == Progress(phase="training", step=3)
+    assert await asked(server.url) == Progress(phase="training", step=3)
 
 
 async def test_report_may_come_in_pieces(server: Server) -> None:
     server.answer = [b'{"phase": "training", ', b'"step": 3}']
-    assert await ask(server) == Progress(phase="training", step=3)
-
-
-async def test_within_the_interval_it_is_asked_once(server: Server) -> None:
-    assert await ask(server, times=5) == Progress(phase="training", step=3)
-    assert server.asked == 1
-
-
-async def test_after_the_interval_it_is_asked_again(server: Server) -> None:
-    await ask(server, interval=0, times=3)
-    assert server.asked == 3
+    assert await asked(server.url) == Progress(phase="training", step=3)
 
 
 UNUSABLE = {
@@ -100,19 +84,12 @@ UNUSABLE = {
 @pytest.mark.parametrize("answer", UNUSABLE.values(), ids=UNUSABLE.keys())
 async def test_unusable_answer_is_no_report(server: Server, answer: Any) -> None:
     server.answer = answer
-    assert await ask(server) is None
+    assert await asked(server.url) is None
     assert server.asked == 1
 
 
 async def test_silent_host_is_no_report() -> None:
-    server = Server()
-    server.url = "http://127.0.0.1:1/report"
-    assert await ask(server) is None
-
-
-async def test_host_without_address_is_not_asked() -> None:
-    async with aiohttp.ClientSession() as session:
-        assert await Reports(session, interval=1).of(KEY, host(0)) is None
+    assert await asked("http://127.0.0.1:1/report") is None
 
 
 @pytest.mark.parametrize(

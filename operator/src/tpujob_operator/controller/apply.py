@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from tpujob_contract import kubernetes_names
 from tpujob_operator import metrics
 from tpujob_operator.decide.chain import Decision, Note
-from tpujob_operator.decide.status import difference
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Object, Storage
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.state import Observed
 
 logger = logging.getLogger(__name__)
@@ -20,41 +20,63 @@ logger = logging.getLogger(__name__)
 COMPONENT = "tpujob-operator"
 
 
-async def act(storage: Storage, observed: Observed, jobset: Object | None, decision: Decision) -> None:
-    """Makes it so: the status, the NetworkPolicy, the step.
+async def act(storage: Storage, observed: Observed, jobset: Object | None, decision: Decision) -> bool:
+    """Makes it so: the status, the NetworkPolicy, the number of workers, the step.
+
+    What was decided from may be old. A status carries the resource version of the job that was seen; a step without one
+    is preceded by a look at that version.
 
     Args:
         storage: Where to write.
         observed: What the decision was made from.
-        jobset: The JobSet as read then.
+        jobset: The name, uid and resource version of the JobSet then.
         decision: What to do.
+
+    Returns:
+        Whether there is a NetworkPolicy of the job's name that was not seen before.
 
     Raises:
         Conflict: something has changed since it was read; nothing after that point was done.
         ApiError: a write failed.
     """
     job = dict(observed.manifest)
-    await _write_status(storage, job, observed, decision)
-    if decision.network_policy is not None:
-        await _write_network_policy(storage, decision.network_policy)
+    is_confirmed = await _write_status(storage, job, observed, decision)
+    if not is_confirmed and (decision.step or decision.network_policy or decision.workers is not None):
+        await _confirm(storage, job)
+    has_other_policy = decision.network_policy is not None and not await _write_network_policy(
+        storage, decision.network_policy
+    )
+    if decision.workers is not None:
+        await _resize(storage, observed, decision.workers)
     if decision.step is Step.CREATE:
         assert decision.manifest is not None  # comes with the step
         await _create(storage, decision.manifest)
     elif decision.step is not None:
         assert jobset is not None  # the steps are about one that was seen
         await _change(storage, jobset, decision.step)
+    return has_other_policy
 
 
-async def _write_status(storage: Storage, job: Object, observed: Observed, decision: Decision) -> None:
-    patch = difference(observed.status, decision.status)
-    if not patch:
-        return
-    written = await storage.patch_status(job, patch)
+async def _confirm(storage: Storage, job: Object) -> None:
+    """Returns if the job is the very version that was seen.
+
+    Raises:
+        Conflict: it is not.
+    """
+    metadata = job["metadata"]
+    now = await storage.get_job(metadata["namespace"], metadata["name"])
+    if now is None or now["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+        what = f"confirm {kubernetes_names.PLURAL} {metadata['namespace']}/{metadata['name']}"
+        raise errors.Conflict(what, None, "it has changed since it was seen")
+
+
+async def _write_status(storage: Storage, job: Object, observed: Observed, decision: Decision) -> bool:
+    """Writes what has changed; whether anything had."""
+    if not decision.patch:
+        return False
+    await storage.patch_status(job, dict(decision.patch))
     metrics.STATUS_WRITES.inc()
-    before, after = observed.status.get("phase"), decision.status.get("phase")
-    if before == after:
-        # Its echo says nothing new. A change of phase is looked at once more, from what is stored.
-        storage.note_own_write(written)
+    before, after = observed.status.phase, decision.status.phase
     if before != after:
         metadata = job["metadata"]
         logger.info(
@@ -63,11 +85,12 @@ async def _write_status(storage: Storage, job: Object, observed: Observed, decis
             metadata["name"],
             before or "nothing",
             after,
-            decision.status.get("message", ""),
+            decision.status.message or "",
         )
     if decision.note is not None:
         # After the status: a crash in between costs an Event, never doubles one.
         await _tell(storage, job, decision.note)
+    return True
 
 
 async def _tell(storage: Storage, job: Object, note: Note) -> None:
@@ -78,8 +101,8 @@ async def _tell(storage: Storage, job: Object, note: Note) -> None:
         logger.warning("Event not written: %s", error)
 
 
-async def _write_network_policy(storage: Storage, policy: Object) -> None:
-    """Creates it, or changes the very one that was seen to be ours."""
+async def _write_network_policy(storage: Storage, policy: Object) -> bool:
+    """Creates it, or changes the very one that was seen to be ours; False when there is one that was not seen."""
     metadata = policy["metadata"]
     if "uid" in metadata:
         await storage.patch_network_policy(policy)
@@ -88,18 +111,25 @@ async def _write_network_policy(storage: Storage, policy: Object) -> None:
             await storage.create_network_policy(policy)
         except errors.AlreadyExists:
             logger.info("NetworkPolicy was there: %s/%s", metadata["namespace"], metadata["name"])
-            return
+            return False
     logger.info("NetworkPolicy written: %s/%s", metadata["namespace"], metadata["name"])
+    return True
+
+
+async def _resize(storage: Storage, observed: Observed, workers: int) -> None:
+    assert observed.worker_job is not None  # its size is what was found to differ
+    job, metadata = observed.worker_job, observed.manifest["metadata"]
+    await storage.resize_worker_job(metadata["namespace"], job.name, workers, resource_version=job.resource_version)
+    logger.info("Workers changed: %s/%s, %d to %d", metadata["namespace"], metadata["name"], job.workers, workers)
 
 
 async def _create(storage: Storage, manifest: Object) -> None:
     metadata = manifest["metadata"]
     try:
         await storage.create_jobset(manifest)
-    except errors.AlreadyExists:
-        # By an earlier life of ours, or by somebody else; the next look tells which.
-        logger.info("JobSet was there: %s/%s", metadata["namespace"], metadata["name"])
-        return
+    except errors.AlreadyExists as error:
+        # By an earlier life of ours, or by somebody else; a fresh look tells which.
+        raise errors.Conflict(error.request, error.status, error.message) from error
     metrics.JOBSETS_CREATED.inc()
     logger.info("JobSet created: %s/%s", metadata["namespace"], metadata["name"])
 

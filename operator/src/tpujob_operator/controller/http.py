@@ -1,4 +1,4 @@
-"""The HTTP side: /healthz and /readyz on one port, /metrics on another.
+"""The HTTP side: /healthz and /readyz on one port, /metrics and a page for people on another.
 
 - /healthz fails when only a new process can help: the watches have not shown for minutes what lists show. It does not
   fail because the API server is away, for a restart would not bring it back.
@@ -9,12 +9,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from tpujob_operator.controller import page
 from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, WatchStaleness
 from tpujob_operator.settings import Settings
 
@@ -53,26 +54,32 @@ def _list_problem(staleness: WatchStaleness, namespace: str | None, longest: flo
     return f"{where}{'nothing listed yet' if age is None else f'the last complete list is {age:.0f} s old'}{why}\n"
 
 
-def metrics_app() -> web.Application:
-    """Answers /metrics in the Prometheus text format."""
+def metrics_app(overview: Callable[[], page.Overview]) -> web.Application:
+    """Answers /metrics in the Prometheus text format, and / with what `overview` says, as a page."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    async def show(_: web.Request) -> web.Response:
+        headers = {"Content-Security-Policy": page.SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}
+        return web.Response(body=page.render(overview()), content_type="text/html", charset="utf-8", headers=headers)
+
     app = web.Application()
-    app.add_routes([web.get("/metrics", answer)])
+    app.add_routes([web.get("/metrics", answer), web.get("/", show)])
     return app
 
 
 @asynccontextmanager
-async def serving(staleness: WatchStaleness, settings: Settings) -> AsyncIterator[None]:
-    """Serves both on all addresses while the block runs."""
+async def serving(
+    staleness: WatchStaleness, settings: Settings, overview: Callable[[], page.Overview]
+) -> AsyncIterator[None]:
+    """Serves both on all addresses while the block runs; `overview` is asked for each view of the page."""
     apps = (
         (
             health_app(staleness, resync_seconds=settings.resync_seconds, namespaces=settings.watch_namespaces),
             settings.health_port,
         ),
-        (metrics_app(), settings.metrics_port),
+        (metrics_app(overview), settings.metrics_port),
     )
     runners: list[web.AppRunner] = []
     try:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tpujob_operator import metrics
-from tpujob_operator.api.status import Phase
+from tpujob_operator.api.status import Phase, Status
+from tpujob_operator.api.stored import StoredSpec
 from tpujob_operator.errors import InvalidField
 from tpujob_operator.observe.terminations import Key
 from tpujob_operator.topology.parse import COUNT_LABEL, parse_accelerator
@@ -30,6 +30,8 @@ class JobFacts:
     """What the metrics say of one job."""
 
     phase: str
+    phase_since: float | None = None
+    """When it came into that phase, in Unix time; None when that is not known."""
     accelerator: str = ""
     """As the spec names it."""
     hosts: int = 0
@@ -40,18 +42,25 @@ class JobFacts:
     """By cause."""
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any], status: Mapping[str, Any]) -> JobFacts:
+    def of(cls, spec: StoredSpec, status: Status) -> JobFacts:
         """Those of a job with this spec, valid or not, and this status."""
-        disruptions, unexplained = status.get("disruptions") or 0, status.get("unexplainedRestarts") or 0
-        crashes = (status.get("restarts") or 0) - disruptions - unexplained
-        hosts = status.get("hosts") or 0
+        disruptions, unexplained = status.disruptions or 0, status.unexplained_restarts or 0
+        capacity = status.capacity_restarts or 0
+        crashes = (status.restarts or 0) - disruptions - unexplained - capacity
+        hosts = status.hosts or 0
         return cls(
-            phase=str(status.get("phase", "")),
-            accelerator=str(spec.get("accelerator", "")),
+            phase=status.phase or "",
+            phase_since=None if status.phase_time is None else status.phase_time.timestamp(),
+            accelerator=spec.accelerator,
             hosts=hosts,
-            hosts_ready=status.get("hostsReady") or 0,
+            hosts_ready=status.hosts_ready or 0,
             chips=hosts * _chips_per_host(spec),
-            restarts=(("Crash", max(crashes, 0)), ("Disruption", disruptions), ("Unexplained", unexplained)),
+            restarts=(
+                ("Crash", max(crashes, 0)),
+                ("Disruption", disruptions),
+                ("Unexplained", unexplained),
+                ("Capacity", capacity),
+            ),
         )
 
 
@@ -62,6 +71,11 @@ class JobGauges(Collector):
         """`leads`: whether this process is the one that acts, and so the one that answers."""
         self._leads = leads
         self._jobs: dict[Key, JobFacts] = {}
+
+    @property
+    def facts(self) -> Mapping[Key, JobFacts]:
+        """Those of every job that is known here, whoever leads."""
+        return self._jobs
 
     def note(self, key: Key, facts: JobFacts) -> None:
         """These are this job's facts now."""
@@ -83,18 +97,21 @@ class JobGauges(Collector):
         jobs = sorted(self._jobs.items()) if self._leads() else []
         yield self._by_phase(jobs)
         phases = GaugeMetricFamily(metrics.JOB_PHASE, metrics.JOB_PHASE_HELP, labels=[*JOB_LABELS, "phase"])
+        since = GaugeMetricFamily(metrics.JOB_PHASE_SINCE, metrics.JOB_PHASE_SINCE_HELP, labels=[*JOB_LABELS, "phase"])
         hosts = GaugeMetricFamily(metrics.JOB_HOSTS, metrics.JOB_HOSTS_HELP, labels=JOB_LABELS)
         ready = GaugeMetricFamily(metrics.JOB_HOSTS_READY, metrics.JOB_HOSTS_READY_HELP, labels=JOB_LABELS)
         chips = GaugeMetricFamily(metrics.JOB_CHIPS, metrics.JOB_CHIPS_HELP, labels=[*JOB_LABELS, "accelerator"])
         restarts = GaugeMetricFamily(metrics.JOB_RESTARTS, metrics.JOB_RESTARTS_HELP, labels=[*JOB_LABELS, "cause"])
         for key, facts in jobs:
             phases.add_metric([*key, facts.phase], 1)
+            if facts.phase_since is not None:
+                since.add_metric([*key, facts.phase], facts.phase_since)
             hosts.add_metric(key, facts.hosts)
             ready.add_metric(key, facts.hosts_ready)
             chips.add_metric([*key, facts.accelerator], facts.chips if facts.phase in HOLDS_MACHINES else 0)
             for cause, count in facts.restarts:
                 restarts.add_metric([*key, cause], count)
-        yield from (phases, hosts, ready, chips, restarts)
+        yield from (phases, since, hosts, ready, chips, restarts)
 
     def _by_phase(self, jobs: list[tuple[Key, JobFacts]]) -> Metric:
         family = GaugeMetricFamily(metrics.JOBS, metrics.JOBS_HELP, labels=["phase"])
@@ -105,14 +122,13 @@ class JobGauges(Collector):
         return family
 
 
-def _chips_per_host(spec: Mapping[str, Any]) -> int:
-    wanted = str((spec.get("nodeSelector") or {}).get(COUNT_LABEL, ""))
-    slices = spec.get("slices")
+def _chips_per_host(spec: StoredSpec) -> int:
+    wanted = (spec.node_selector or {}).get(COUNT_LABEL, "")
     try:
         accelerator = parse_accelerator(
-            str(spec.get("accelerator", "")),
+            spec.accelerator,
             chips_per_host=int(wanted) if wanted.isdecimal() else None,
-            slices=slices if isinstance(slices, int) else 1,
+            slices=spec.slices or 1,
         )
     except InvalidField:
         return 0

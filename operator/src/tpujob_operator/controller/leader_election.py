@@ -22,7 +22,8 @@ from datetime import UTC, datetime
 
 from tpujob_operator import metrics
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Object, Storage
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.requests import Object
 from tpujob_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Leadership:
         return self._clock() < self._sure_until
 
     async def run(self, elected: Callable[[], None]) -> None:
-        """Tries to hold the Lease until cancelled; calls `elected` each time it has been won."""
+        """Tries to hold the Lease until cancelled; calls `elected` each time it has been won, or was held too late."""
         while True:
             try:
                 async with asyncio.timeout(REQUEST_SECONDS):
@@ -94,6 +95,8 @@ class Leadership:
                 self._sure_until = float("-inf")
                 return
             await self._storage.replace_lease(self._lease(lease))
+        # It was not sure for a while, and passed over what it was asked to do: this is another election.
+        self._led = self._led and self.is_leader
         self._sure_until = began + SURE_SECONDS
 
     async def give_back(self) -> None:

@@ -12,13 +12,16 @@ from tpujob_operator.api.conditions import TERMINAL
 from tpujob_operator.api.status import Phase
 from tpujob_operator.controller.apply import act
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
-from tpujob_operator.controller.work_queue import backoff_seconds
+from tpujob_operator.controller.json_logs import current_job
 from tpujob_operator.decide import restart_accounting
-from tpujob_operator.decide.chain import decide
+from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.kube import errors
+from tpujob_operator.kube.backoff import backoff_seconds
 from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.gather import Gatherer
+from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
 from tpujob_operator.settings import Settings
 
@@ -63,6 +66,7 @@ class Reconciler:
         self._settings = settings
         self._jobs = jobs
         self._failures: dict[Key, int] = {}
+        self._to_read_anew: set[Key] = set()
 
     async def reconcile(self, key: Key) -> float | None:
         """Makes one pass; returns the seconds until the next is wanted, None when events will tell.
@@ -71,6 +75,7 @@ class Reconciler:
         """
         if not self._leads():
             return None
+        current_job.set(key)
         started = time.monotonic()
         result = "crashed"
         try:
@@ -79,6 +84,7 @@ class Reconciler:
             result = "ok"
         except errors.Conflict as error:
             result, again = "conflict", CONFLICT_SECONDS
+            self._to_read_anew.add(key)
             logger.debug("Changed meanwhile: %s/%s: %s", *key, error)
         except errors.Unavailable as error:
             result, again = "unavailable", self._later(key, longest=LONGEST_UNAVAILABLE_SECONDS)
@@ -92,36 +98,76 @@ class Reconciler:
         return again
 
     async def _pass(self, key: Key) -> float | None:
-        seen = await self._gatherer.gather(key)
-        if seen is None:
+        decided = await self._decide(key)
+        if decided is None:
             self._jobs.forget(key)
+            self._to_read_anew.discard(key)
             return None
-        observed, jobset = seen
-        decision = decide(observed, self._settings)
+        observed, jobset, decision = decided
         try:
-            await act(self._storage, observed, jobset, decision)
+            has_other_policy = await act(self._storage, observed, jobset, decision)
         except errors.ApiError as error:
             if _is_refusal(error, decision.step) and self._gatherer.note_refusal(key, _refusal_message(error)):
                 return REFUSAL_SECONDS
             raise
+        self._to_read_anew.discard(key)
+        self._note(key, observed, decision, has_other_policy=has_other_policy)
+        if has_other_policy or decision.status.phase is not observed.status.phase:
+            return 0  # once more, from what is recorded now
+        return decision.again_seconds
+
+    async def _decide(self, key: Key) -> tuple[Observed, Object | None, Decision] | None:
+        """What is to be done, and what that was decided from; None when the job is gone.
+
+        What cannot be undone is decided from what is read anew: the cache may be behind.
+        """
+        for fresh in (key in self._to_read_anew, True):
+            seen = await self._gatherer.gather(key, fresh=fresh)
+            if seen is None:
+                return None
+            observed, jobset = seen
+            decision = decide(observed, self._settings)
+            if fresh or not _is_final(observed, decision):
+                break
+        return observed, jobset, decision
+
+    def _note(self, key: Key, observed: Observed, decision: Decision, *, has_other_policy: bool) -> None:
+        """Keeps what was done, for the metrics and for the next look."""
         if decision.step is not None:
             self._gatherer.note_step_done(key)
-        phase = str(decision.status["phase"])
-        self._jobs.note(key, JobFacts.of(observed.spec, {**observed.status, **decision.status}))
+        if has_other_policy:
+            self._gatherer.note_policy_found(key)
+        elif decision.network_policy is not None:
+            self._gatherer.note_policy_applied(key)
+        self._jobs.note(key, JobFacts.of(observed.spec, decision.status))
         for cause, count in restart_accounting.booked_between(observed.status, decision.status).items():
             metrics.RESTARTS.labels(str(cause)).inc(count)
-        if decision.network_policy is not None:
-            self._gatherer.note_policy_applied(key)
+        _note_time_in_phase(observed, decision)
+        phase = decision.status.phase
         if phase in TERMINAL:
             self._gatherer.forget(key)
         elif phase in AT_REST:
             # What ends was told, and is written down; it says nothing about the start that may follow.
             self._gatherer.forget_evidence(key)
-        return decision.again_seconds
 
     def _later(self, key: Key, *, longest: float) -> float:
         self._failures[key] = self._failures.get(key, 0) + 1
         return backoff_seconds(self._failures[key], longest=longest)
+
+
+def _note_time_in_phase(observed: Observed, decision: Decision) -> None:
+    """Adds the time in the phase that a job has left."""
+    before = observed.status
+    if before.phase is not None and before.phase_time is not None and decision.status.phase != before.phase:
+        seconds = (observed.now - before.phase_time).total_seconds()
+        metrics.PHASE_SECONDS.labels(str(before.phase)).observe(max(0.0, seconds))
+
+
+def _is_final(observed: Observed, decision: Decision) -> bool:
+    """Whether a decision ends a job, or begins a new incarnation of it."""
+    before, after = observed.status, decision.status
+    has_ended = after.phase in TERMINAL and before.phase not in TERMINAL
+    return has_ended or after.current_incarnation != before.current_incarnation
 
 
 def _is_refusal(error: errors.ApiError, step: Step | None) -> bool:

@@ -1,4 +1,9 @@
-"""Looks at every job from time to time although nothing was heard of it: the net under the watches."""
+"""Looks at every job from time to time although nothing was heard of it: the net under the watches.
+
+Timers of kopf (1.45) put a finalizer on each job, which then cannot be deleted while the operator is away. They start
+when a watch first tells of an object and see what the watch told last, so that they miss what the watch has missed
+(nolar/kopf:kopf/_core/engines/daemons.py).
+"""
 
 from __future__ import annotations
 
@@ -10,18 +15,21 @@ from collections.abc import Callable, Sequence
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.api.conditions import TERMINAL
+from tpujob_operator.api.stored import StoredJob
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.watch_staleness import WatchStaleness
-from tpujob_operator.controller.work_queue import backoff_seconds
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.client import Object, Storage
+from tpujob_operator.kube.backoff import backoff_seconds
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.terminations import Evidence, Key
 from tpujob_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 LONGEST_RETRY_SECONDS = 30.0
-SPREAD_SECONDS_PER_JOB = 0.02
+SPREAD_SECONDS_PER_JOB = 0.004
+"""A pass takes about a millisecond: what the watches tell meanwhile is not held up."""
 _random = random.SystemRandom()
 
 
@@ -101,8 +109,9 @@ class Resync:
         still_open: set[Key] = set()
         async for job in self._storage.list_jobs(namespace):
             jobs.append(_reference(job))
-            facts[_key(job)] = JobFacts.of(job["spec"], job.get("status") or {})
-            if not _is_over(job):
+            stored = StoredJob(manifest=job)
+            facts[_key(job)] = JobFacts.of(stored.spec, stored.status)
+            if not _is_over(stored):
                 still_open.add(_key(job))
         jobsets = [_reference(jobset) async for jobset in self._storage.list_jobsets(namespace)]
         self._staleness.note_listed(kubernetes_names.PLURAL, jobs, namespace)
@@ -125,6 +134,5 @@ def _key(manifest: Object) -> Key:
     return manifest["metadata"]["namespace"], manifest["metadata"]["name"]
 
 
-def _is_over(job: Object) -> bool:
-    status = job.get("status") or {}
-    return status.get("phase") in TERMINAL and status.get("observedGeneration") == job["metadata"]["generation"]
+def _is_over(job: StoredJob) -> bool:
+    return job.status.phase in TERMINAL and job.status.observed_generation == job.generation

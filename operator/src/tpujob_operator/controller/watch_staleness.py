@@ -46,7 +46,8 @@ class WatchStaleness:
         self._list_errors.pop(namespace, None)
         present = {_ref(resource, manifest): manifest["metadata"]["resourceVersion"] for manifest in manifests}
         for ref, version in present.items():
-            if self._watched.get(ref) != version:
+            # The watch may be ahead: a list of many pages is as of its first.
+            if int(self._watched.get(ref, 0)) < int(version):
                 self._missed.setdefault(ref, now)
         for gone in [
             ref for ref in (*self._watched, *self._missed) if _is_in(ref, resource, namespace) and ref not in present

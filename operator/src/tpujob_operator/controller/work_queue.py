@@ -11,22 +11,12 @@ import asyncio
 import contextlib
 import heapq
 import logging
-import random
 from collections.abc import Awaitable, Callable, Hashable
 
 from tpujob_operator import metrics
+from tpujob_operator.kube.backoff import backoff_seconds
 
 logger = logging.getLogger(__name__)
-
-FIRST_DELAY = 0.5
-LONGEST_DELAY = 300.0
-_random = random.SystemRandom()
-
-
-def backoff_seconds(failures: int, *, first: float = FIRST_DELAY, longest: float = LONGEST_DELAY) -> float:
-    """The delay after so many failures in a row: doubling from `first` to `longest`, give or take half of it."""
-    delay = min(longest, first * 2.0 ** min(failures - 1, 30))
-    return delay * _random.uniform(0.5, 1.5)
 
 
 class WorkQueue[Key: Hashable]:
@@ -86,6 +76,7 @@ class WorkQueue[Key: Hashable]:
                     continue
                 del self._due[key]
                 metrics.QUEUED.set(len(self._due))
+                metrics.QUEUE_SECONDS.observe(loop.time() - due)
                 return key
             timeout = max(0.0, self._heap[0][0] - loop.time()) if self._heap else None
             with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""The API server, as the rest of the operator knows it: the one module that talks to it and catches client exceptions.
+"""The API server, as the rest of the operator knows it: what is read and written, with preconditions.
 
 - Objects are plain JSON, not the client's models: what we do not know passes through unharmed, and reading is cheap.
 - Reads name no resource version and so are never stale: a decision to create may rest on them.
@@ -8,35 +8,38 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote
 
-import aiohttp
-from kubernetes.aio.client import ApiClient, ApiException, Configuration
+from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import load_incluster_config, load_kube_config
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator import metrics
 from tpujob_operator.kube import errors
+from tpujob_operator.kube.requests import JSON, MERGE_PATCH, Object, Requests, Resource, describe
 
-type Object = dict[str, Any]
-"""A Kubernetes object as decoded JSON."""
-
-TIMEOUT = aiohttp.ClientTimeout(total=15, sock_connect=5)
 PAGE = 500
-MERGE_PATCH = "application/merge-patch+json"
 USER_AGENT = "tpujob-operator"
 
 JOBS = (f"/apis/{kubernetes_names.API_VERSION}", kubernetes_names.PLURAL)
 JOBSETS = (f"/apis/{kubernetes_names.JOBSET_API_VERSION}", kubernetes_names.JOBSET_PLURAL)
+API_GROUPS = ("", "apis")
 PODS = ("/api/v1", "pods")
 EVENTS = ("/api/v1", "events")
 LEASES = ("/apis/coordination.k8s.io/v1", "leases")
 NODES = ("/api/v1", "nodes")
+WORKER_JOBS = ("/apis/batch/v1", "jobs")
+SERVICES = ("/api/v1", "services")
+WORKLOADS = tuple(
+    (f"/apis/{kubernetes_names.KUEUE_GROUP}/{version}", "workloads") for version in ("v1beta2", "v1beta1")
+)
+"""The versions that Kueue has served, the newest first; what is read here is the same in all."""
+LOCAL_QUEUES = tuple(
+    (f"/apis/visibility.{kubernetes_names.KUEUE_GROUP}/{version}", "localqueues") for version in ("v1beta2", "v1beta1")
+)
+"""Of Kueue's own API server, which tells the order of a queue."""
 NETWORK_POLICIES = ("/apis/networking.k8s.io/v1", "networkpolicies")
 
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -45,32 +48,35 @@ SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/toke
 async def client_configuration() -> Any:
     """Where the API server is and who we are there: the pod's service account, else the kubeconfig of the user."""
     configuration = Configuration()
-    if os.environ.get("KUBERNETES_SERVICE_HOST") and _in_pod():
+    if in_pod():
         load_incluster_config(configuration)
     else:
         await load_kube_config(client_configuration=configuration, persist_config=False)
     return configuration
 
 
-def _in_pod() -> bool:
-    return SERVICE_ACCOUNT_TOKEN.exists()
+def in_pod() -> bool:
+    """Whether this process runs in a pod with a service account."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT_TOKEN.exists()
 
 
 class Storage:
     """Reads and writes the objects the operator deals with."""
 
-    def __init__(self, client: Any) -> None:
-        """Wraps a client, which stays the caller's to close unless used as a context manager."""
-        self._client = client
-        client.user_agent = USER_AGENT
-        self._own_versions: dict[tuple[str, str], str] = {}
+    def __init__(self, requests: Requests) -> None:
+        """Sends these requests; they are closed with it."""
+        self._requests = requests
         self.may_write: Callable[[], bool] = lambda: True
         """Asked before every write but those of the Lease itself."""
+        self.written: Callable[[Resource, Object], object] = lambda resource, written: None
+        """Told of every object as it is after a write of ours."""
 
     @classmethod
     async def connect(cls) -> Self:
         """A storage on the API server of `client_configuration`; nothing is sent yet."""
-        return cls(ApiClient(await client_configuration()))
+        client = ApiClient(await client_configuration())
+        client.user_agent = USER_AGENT
+        return cls(Requests(client))
 
     async def __aenter__(self) -> Self:
         """Does nothing."""
@@ -78,7 +84,7 @@ class Storage:
 
     async def __aexit__(self, *_: object) -> None:
         """Closes the connections."""
-        await self._client.close()
+        await self._requests.close()
 
     async def get_job(self, namespace: str, name: str) -> Object | None:
         """The TpuTrainingJob, or None."""
@@ -87,6 +93,12 @@ class Storage:
     async def get_jobset(self, namespace: str, name: str) -> Object | None:
         """The JobSet, or None."""
         return await self._get(JOBSETS, namespace, name)
+
+    async def serves_jobsets(self) -> bool:
+        """Whether the API server lists the JobSet API, in the version that is used here, among those it serves."""
+        groups = await self._request("GET", API_GROUPS, None, None)
+        served = {version["groupVersion"] for group in groups["groups"] for version in group["versions"]}
+        return kubernetes_names.JOBSET_API_VERSION in served
 
     def list_jobs(self, namespace: str | None) -> AsyncIterator[Object]:
         """All TpuTrainingJobs of a namespace, read page by page; of all namespaces when it is None."""
@@ -121,6 +133,56 @@ class Storage:
     async def get_node(self, name: str) -> Object | None:
         """The node, or None."""
         return await self._get(NODES, None, name)
+
+    async def list_nodes(self, selector: str) -> list[Object]:
+        """The nodes with these labels, all of them for an empty selector."""
+        query = {"labelSelector": selector} if selector else {}
+        return [item async for item in self._list(NODES, None, query)]
+
+    async def list_pods_on_node(self, node: str) -> list[Object]:
+        """The pods of all namespaces that a node has room set aside for."""
+        selector = f"spec.nodeName={node},status.phase!=Failed,status.phase!=Succeeded"
+        return [item async for item in self._list(PODS, None, {"fieldSelector": selector})]
+
+    async def get_worker_job(self, namespace: str, name: str) -> Object | None:
+        """The Job of a JobSet's workers, or None."""
+        return await self._get(WORKER_JOBS, namespace, name)
+
+    async def resize_worker_job(self, namespace: str, name: str, workers: int, *, resource_version: str) -> None:
+        """Gives an Indexed Job another number of pods; Conflict when it has changed since it was read."""
+        patch = {
+            "metadata": {"resourceVersion": resource_version},
+            # Both in one write: they have to stay equal.
+            "spec": {"parallelism": workers, "completions": workers},
+        }
+        await self._request("PATCH", WORKER_JOBS, namespace, name, body=patch, content_type=MERGE_PATCH)
+
+    async def get_service(self, namespace: str, name: str) -> Object | None:
+        """The Service, or None."""
+        return await self._get(SERVICES, namespace, name)
+
+    async def list_workloads(self, namespace: str | None, *, job_uid: str) -> list[Object] | None:
+        """Kueue's Workloads for the object of this uid; None where Kueue is not installed."""
+        query = {"labelSelector": f"{kubernetes_names.KUEUE_JOB_UID}={job_uid}"}
+        for resource in WORKLOADS:
+            try:
+                return [item async for item in self._list(resource, namespace, query)]
+            except (errors.NotFound, errors.NotServed):
+                continue
+        return None
+
+    async def list_pending_workloads(self, namespace: str, queue: str, *, limit: int) -> list[Any] | None:
+        """The Workloads that wait in a LocalQueue of Kueue's, the first ones first; None where it tells no order."""
+        for resource in LOCAL_QUEUES:
+            try:
+                answer = await self._request(
+                    "GET", resource, namespace, queue, "pendingworkloads", query={"limit": str(limit)}
+                )
+            except (errors.NotFound, errors.NotServed):
+                continue
+            items: list[Any] = answer.get("items") or []
+            return items
+        return None
 
     async def get_network_policy(self, namespace: str, name: str) -> Object | None:
         """The NetworkPolicy, or None."""
@@ -188,20 +250,6 @@ class Storage:
             "PATCH", JOBS, metadata["namespace"], metadata["name"], "status", body=body, content_type=MERGE_PATCH
         )
 
-    def note_own_write(self, written: Object) -> None:
-        """Keeps that this version of an object is one that this process made and has nothing to learn from."""
-        metadata = written["metadata"]
-        self._own_versions[metadata["namespace"], metadata["name"]] = metadata["resourceVersion"]
-
-    def is_own_write(self, seen: Mapping[str, Any]) -> bool:
-        """Whether what a watch shows is the version that was noted last."""
-        metadata = seen["metadata"]
-        key = (metadata["namespace"], metadata["name"])
-        if self._own_versions.get(key) != metadata.get("resourceVersion"):
-            return False
-        del self._own_versions[key]
-        return True
-
     async def create_event(self, event: Object) -> None:
         """Writes a core Event unless one of its name is there."""
         metadata = event["metadata"]
@@ -224,20 +272,33 @@ class Storage:
         metadata = lease["metadata"]
         await self._request("PUT", LEASES, metadata["namespace"], metadata["name"], body=lease)
 
-    async def _get(self, resource: tuple[str, str], namespace: str | None, name: str) -> Object | None:
+    async def _get(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
         try:
             return await self._request("GET", resource, namespace, name)
         except errors.NotFound:
             return None
 
-    async def _list(
-        self, resource: tuple[str, str], namespace: str | None, query: dict[str, str]
-    ) -> AsyncIterator[Object]:
-        query = query | {"limit": str(PAGE)}
-        while True:
-            page = await self._request("GET", resource, namespace, None, query=query)
+    async def pages(self, resource: Resource, namespace: str | None, selector: str) -> AsyncIterator[Object]:
+        """A list page by page, as of one moment: `items`, and `metadata.resourceVersion` to watch from."""
+        query = {"limit": str(PAGE), **({"labelSelector": selector} if selector else {})}
+        async for page in self._pages(resource, namespace, query):
+            yield page
+
+    def watch(
+        self, resource: Resource, namespace: str | None, *, selector: str, version: str
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """See `Requests.watch`."""
+        return self._requests.watch(resource, namespace, selector=selector, version=version)
+
+    async def _list(self, resource: Resource, namespace: str | None, query: dict[str, str]) -> AsyncIterator[Object]:
+        async for page in self._pages(resource, namespace, {**query, "limit": str(PAGE)}):
             for item in page["items"]:
                 yield item
+
+    async def _pages(self, resource: Resource, namespace: str | None, query: dict[str, str]) -> AsyncIterator[Object]:
+        while True:
+            page = await self._request("GET", resource, namespace, None, query=query)
+            yield page
             following = page["metadata"].get("continue")
             if not following:
                 return
@@ -246,49 +307,22 @@ class Storage:
     async def _request(
         self,
         method: str,
-        resource: tuple[str, str],
+        resource: Resource,
         namespace: str | None,
         name: str | None,
         subresource: str | None = None,
         *,
         query: Mapping[str, str] | None = None,
         body: Object | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
     ) -> Object:
-        prefix, plural = resource
-        parts = [prefix, *(["namespaces", quote(namespace)] if namespace else []), plural]
-        if name is not None and method != "POST":
-            parts += [quote(name), *([subresource] if subresource else [])]
-        what = f"{method.lower()} {plural}{f'/{subresource}' if subresource else ''} {namespace or '*'}/{name or ''}"
         if method != "GET" and resource != LEASES and not self.may_write():
             # Somebody else leads by now; what this was decided from may be old.
+            what = describe(method, resource, namespace, name, subresource)
             raise errors.Unavailable(what, None, "this operator does not lead")
-        status = "none"
-        try:
-            method, url, headers, payload, _ = await self._client.param_serialize(
-                method,
-                "/".join(parts),
-                query_params=list((query or {}).items()),
-                header_params={"Accept": "application/json", "Content-Type": content_type},
-                body=body,
-                auth_settings=["BearerToken"],
-            )
-            response = await self._client.call_api(method, url, headers, payload, _request_timeout=TIMEOUT)
-            data = await response.read()
-            status = str(response.status)
-        except (aiohttp.ClientError, ApiException, TimeoutError, OSError) as error:
-            raise errors.Unavailable(what, None, f"{type(error).__name__}: {error}") from error
-        finally:
-            metrics.API_REQUESTS.labels(method, plural, status).inc()
-        return _decoded(what, response.status, data)
-
-
-def _decoded(what: str, status: int, data: bytes) -> Object:
-    try:
-        answer: Object = json.loads(data)
-    except ValueError:
-        # Not the API server, but something before it; or it is going down.
-        raise errors.Unavailable(what, status, data[:200].decode(errors="replace")) from None
-    if status >= 400:
-        raise errors.from_status(what, status, answer.get("reason", ""), answer.get("message", ""))
-    return answer
+        answer = await self._requests.send(
+            method, resource, namespace, name, subresource, query=query, body=body, content_type=content_type
+        )
+        if method in ("POST", "PATCH"):
+            self.written(resource, answer)
+        return answer

@@ -24,6 +24,13 @@ class Unavailable(ApiError):  # noqa: N818
     """No answer, 401, 429 or 5xx: the same request will work later."""
 
 
+class NotServed(Unavailable):
+    """404 in plain text, as the API server answers for an API group that no definition and no other server brings.
+
+    Servers before it say the same of themselves, so nothing may be taken for deleted because of it.
+    """
+
+
 class Forbidden(ApiError):  # noqa: N818
     """403. Rights are missing, or (during upgrades of the control plane) not known yet."""
 
@@ -40,6 +47,10 @@ class Conflict(ApiError):  # noqa: N818
     """A precondition (resource version, uid) does not hold any more: read again, decide again."""
 
 
+class Gone(ApiError):  # noqa: N818
+    """410: the API server does not know that resource version, or that place in a list, any more: list again."""
+
+
 class Rejected(ApiError):  # noqa: N818
     """The object is not acceptable (schema, webhook, quota); the same one never will be, until something changes."""
 
@@ -48,6 +59,6 @@ def from_status(request: str, status: int, reason: str, message: str) -> ApiErro
     """The error for an answer of the API server; `reason` is its own word, such as AlreadyExists."""
     if reason == "AlreadyExists":
         return AlreadyExists(request, status, message)
-    by_status = {401: Unavailable, 403: Forbidden, 404: NotFound, 409: Conflict, 429: Unavailable}
+    by_status = {401: Unavailable, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 429: Unavailable}
     kind = by_status.get(status, Unavailable if status >= 500 else Rejected)
     return kind(request, status, message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -43,18 +44,21 @@ def host_from_pod(pod: Mapping[str, Any]) -> Host:
     )
 
 
+REASONS_OF_ANY_END = ("", "Error", "Completed")
+
+
 def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
     """How the pod failed: its trainer container, one before it, or all of it; None while it runs or when it is done."""
     terminated = _terminated(pod) or _failed_before_start(pod)
     if not terminated.get("exitCode"):
         return None
-    finished_at = parse_time(terminated.get("finishedAt")) or datetime.fromtimestamp(0, UTC)
-    message = clean_text(without_final_report(terminated.get("message") or ""), limit=MESSAGE_LENGTH)
     asked_at = _asked_at(pod)
+    # Without a time of its own (the kubelet did not find the container when it ended the pod) a deletion explains it.
+    finished_at = parse_time(terminated.get("finishedAt")) or asked_at or datetime.fromtimestamp(0, UTC)
     return Ended(
         **_position(pod),
         exit_code=terminated["exitCode"],
-        message=message or (terminated.get("reason") or "").strip(),
+        message=_words(terminated),
         finished_at=finished_at,
         was_asked=bool(_disruption(pod)) or (asked_at is not None and asked_at <= finished_at),
         asked_at=asked_at,
@@ -62,6 +66,18 @@ def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
         node=pod.get("spec", {}).get("nodeName"),
         created_at=parse_time(pod["metadata"].get("creationTimestamp")),
     )
+
+
+def _words(terminated: Mapping[str, Any]) -> str:
+    """What it left, and after that the kubelet's reason where that tells more than the exit code: OOMKilled.
+
+    Killed as a whole, a container leaves no message, and the kubelet takes its last lines for one.
+    """
+    message = clean_text(without_final_report(terminated.get("message") or ""), limit=MESSAGE_LENGTH)
+    reason = clean_text(terminated.get("reason"), limit=MESSAGE_LENGTH).strip()
+    if message and reason in REASONS_OF_ANY_END:
+        return message
+    return "\n".join(part for part in (message, reason) if part)
 
 
 def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
@@ -87,7 +103,8 @@ def final_report_of_pod(pod: Mapping[str, Any]) -> Progress | None:
     position = _position(pod)
     if (position["slice_index"], position["host_index"]) != (0, 0):
         return None
-    return final_report(_terminated(pod).get("message") or "")
+    left = final_report(_terminated(pod).get("message") or "")
+    return None if left is None else replace(left, is_final=True)
 
 
 def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
@@ -113,6 +130,7 @@ def jobset_state(jobset: Mapping[str, Any]) -> JobSetState:
         restarts=status.get("restarts") or 0,
         incarnation=parse_count((metadata.get("labels") or {}).get(kubernetes_names.INCARNATION)) or 1,
         spec_hash=(metadata.get("annotations") or {}).get(kubernetes_names.SPEC_HASH),
+        host_network=_is_on_host_network(jobset),
         **_shape(jobset),
     )
 
@@ -123,12 +141,24 @@ def hosts_of(jobset: Mapping[str, Any]) -> int:
     return shape["slices"] * shape["hosts_per_slice"]
 
 
+def hosts_job(jobset: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The replicated job of a JobSet's hosts, and the spec of its Jobs; empty where there is none."""
+    all_replicated = jobset["spec"].get("replicatedJobs") or []
+    replicated: Mapping[str, Any] = next(
+        (r for r in all_replicated if r.get("name") == kubernetes_names.REPLICATED_JOB), {}
+    )
+    return replicated, (replicated.get("template") or {}).get("spec") or {}
+
+
 def _shape(jobset: Mapping[str, Any]) -> dict[str, int]:
-    replicated = next(r for r in jobset["spec"]["replicatedJobs"] if r["name"] == kubernetes_names.REPLICATED_JOB)
-    return {
-        "slices": replicated.get("replicas", 1),
-        "hosts_per_slice": replicated["template"]["spec"].get("parallelism", 1),
-    }
+    """Of a JobSet that somebody else made under our label, whatever there is of a shape."""
+    replicated, of_job = hosts_job(jobset)
+    return {"slices": replicated.get("replicas", 1), "hosts_per_slice": of_job.get("parallelism", 1)}
+
+
+def _is_on_host_network(jobset: Mapping[str, Any]) -> bool:
+    _, of_job = hosts_job(jobset)
+    return bool(((of_job.get("template") or {}).get("spec") or {}).get("hostNetwork"))
 
 
 def _position(pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,8 +207,11 @@ def _failed_before_start(pod: Mapping[str, Any]) -> Mapping[str, Any]:
             words = terminated.get("message") or terminated.get("reason") or ""
             return {**terminated, "message": f"init container {container['name']}: {words}"}
     reason, message = status.get("reason") or "", status.get("message") or ""
-    words = ": ".join(part for part in (reason, message) if part) or "it failed before its container ran"
-    return {"exitCode": KILLED, "message": words, "finishedAt": status.get("startTime")}
+    words = ": ".join(part for part in (reason, message) if part)
+    # Where the kubelet gives no reason for it, a deletion is one: it ends pods whose containers have not started, too.
+    is_deleted = not words and "deletionTimestamp" in pod["metadata"]
+    words = words or "it failed before its container ran"
+    return {"exitCode": KILLED, "message": words, "finishedAt": None if is_deleted else status.get("startTime")}
 
 
 def _finished_at(pod: Mapping[str, Any]) -> datetime | None:

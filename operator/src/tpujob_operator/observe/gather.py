@@ -1,41 +1,67 @@
-"""Reads everything that a decision about one job needs. Nothing is decided here."""
+"""Everything that a decision about one job needs: from the cache, or read anew. Nothing is decided here."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.api.conditions import TERMINAL
-from tpujob_operator.kube.client import Object, Storage
-from tpujob_operator.observe.from_objects import host_from_pod, jobset_state
+from tpujob_operator.api.shared_units import is_elastic, shares_units
+from tpujob_operator.api.status import Phase
+from tpujob_operator.api.stored import StoredJob
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.requests import Object
+from tpujob_operator.observe.cache import Cache, KeptJobSet, kept_jobset
+from tpujob_operator.observe.events import capacity_notices, creation_failure, jobset_warning
+from tpujob_operator.observe.free_slices import FreeSliceReader
 from tpujob_operator.observe.nodes import NodeWatch
-from tpujob_operator.observe.pod_identity import is_pod_of
+from tpujob_operator.observe.pod_state import PodState, pod_state
 from tpujob_operator.observe.report import Progress
-from tpujob_operator.observe.report_client import Reports
-from tpujob_operator.observe.state import Host, JobSetState, Notice, Observed, PolicyState
+from tpujob_operator.observe.report_poller import ReportPoller
+from tpujob_operator.observe.services import ServiceReader
+from tpujob_operator.observe.state import Host, JobSetState, Observed, PolicyState, QueueState, WorkerJob
 from tpujob_operator.observe.terminations import Evidence, Key
-from tpujob_operator.observe.untrusted import clean_text
+from tpujob_operator.observe.workloads import WorkloadReader
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import parse_time
 
-NOTICE_LENGTH = 1024
-"""Of an event's message (kubernetes/api:core/v1/types.go)."""
+OVERDUE_SECONDS = 2.0
+"""Pods are usually there by then, and nobody has to be asked why they are not."""
 
 
 class Gatherer:
-    """Reads the cluster, and the process that knows how far the job is."""
+    """Puts together what is known of a job: from the cache, or read from the API server."""
 
-    def __init__(self, storage: Storage, evidence: Evidence, reports: Reports, settings: Settings) -> None:
-        """Keeps where to read."""
+    def __init__(
+        self,
+        storage: Storage,
+        cache: Cache,
+        evidence: Evidence,
+        reports: ReportPoller,
+        settings: Settings,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Keeps where to read, and what tells the time of each look."""
+        self._clock = clock
         self._storage = storage
+        self._cache = cache
         self._evidence = evidence
         self._reports = reports
         self._settings = settings
         self._nodes = NodeWatch(storage, enabled=not settings.watch_namespaces)
+        self._free_slices = FreeSliceReader(storage, enabled=not settings.watch_namespaces)
         self._refusals: dict[Key, str] = {}
         self._policies_read: dict[Key, float] = {}
+        self._services = ServiceReader(storage, interval_seconds=settings.resync_seconds)
+        self._workloads = WorkloadReader(storage, clusterwide=not settings.watch_namespaces)
+        self._incomplete_since: dict[Key, float] = {}
+        self._unlabelled: set[Key] = set()
+        self.is_current: Callable[[str], bool] = lambda namespace: False
+        """Whether the cache is told of everything in a namespace; until then all is read from the API server."""
 
     def note_refusal(self, key: Key, message: str) -> bool:
         """Keeps why a JobSet could not be created or changed, until it could; whether that is news."""
@@ -47,48 +73,126 @@ class Gatherer:
         """The JobSet could be created or changed."""
         self._refusals.pop(key, None)
 
-    async def gather(self, key: Key) -> tuple[Observed, Object | None] | None:
-        """What there is of a job, and its JobSet as read, for the preconditions of a write; None when the job is gone.
+    async def gather(self, key: Key, *, fresh: bool = False) -> tuple[Observed, Object | None] | None:
+        """What there is of a job, and its JobSet, for the preconditions of a write; None when the job is gone.
+
+        Args:
+            key: Of the job.
+            fresh: Whether everything is read from the API server, for a decision that cannot be undone.
 
         Raises:
             ApiError: something could not be read.
         """
-        namespace, name = key
-        job = await self._storage.get_job(namespace, name)
-        if job is None or "deletionTimestamp" in job["metadata"]:
+        fresh = fresh or not self.is_current(key[0])
+        manifest = await self._job(key, fresh=fresh)
+        if manifest is None or "deletionTimestamp" in manifest["metadata"]:
             self.forget(key)
             return None
-        # The name follows from the job's, so the JobSet is found whether it was ever recorded or not.
-        jobset = await self._storage.get_jobset(namespace, (job.get("status") or {}).get("jobSet") or name)
-        if jobset is None:
-            policy = await self._network_policy(key)
-            return Observed(manifest=job, jobset_refusal=self._refusals.get(key), network_policy=policy), None
-        state = jobset_state(jobset)
-        if _needs_no_pods(job, state):
-            return Observed(manifest=job, jobset=state), jobset
-        pods = [pod for pod in await self._storage.list_pods(namespace, name) if is_pod_of(pod, state)]
-        self._evidence.note_all(key, pods)
-        hosts = _hosts(pods, state)
+        job = StoredJob(manifest=manifest)
+        try:
+            kept = await self._jobset(key, job, fresh=fresh)
+        except errors.NotServed:
+            # Of a JobSet that is recorded this must not be taken for news.
+            if job.status.job_set_uid or await self._storage.serves_jobsets():
+                raise
+            return Observed(manifest=manifest, serves_jobsets=False, now=self._clock()), None
+        if kept is None:
+            policy = await self._network_policy(key, job, None)
+            return Observed(
+                manifest=manifest, jobset_refusal=self._refusals.get(key), network_policy=policy, now=self._clock()
+            ), None
+        if _needs_no_pods(job, kept.state):
+            return Observed(manifest=manifest, jobset=kept.state, now=self._clock()), kept.reference
+        return await self._with_pods(key, job, kept.state, fresh=fresh), kept.reference
+
+    async def _with_pods(self, key: Key, job: StoredJob, state: JobSetState, *, fresh: bool) -> Observed:
+        # Read at each pass: few jobs are ever resized, and their Jobs are not watched.
+        worker_job = await self._worker_job(job, state)
+        if worker_job is not None:
+            state = replace(state, hosts_per_slice=worker_job.workers)
+        pods = [pod for pod in await self._pods(key, fresh=fresh) if pod.is_of(state)]
+        hosts = tuple(pod.host for pod in pods if pod.is_there_to_stay and pod.host.attempt >= state.restarts)
         ended = self._evidence.of(key, state.uid)
-        observed = Observed(
-            manifest=job,
+        is_overdue = self._is_overdue(key, state, hosts)
+        return Observed(
+            manifest=job.manifest,
             jobset=state,
+            worker_job=worker_job,
             hosts=hosts,
             ended=ended,
-            pods_left=sum(_is_left(pod) for pod in pods),
-            lost_nodes=await self._nodes.lost(key, ended, pods, booked=_booked(job)),
-            creation_failure=await self._creation_failure(job, state, hosts),
-            jobset_warning=await self._jobset_warning(namespace, state, pods),
+            pods_left=sum(pod.is_left for pod in pods),
+            lost_nodes=await self._nodes.lost(key, ended, pods, booked=job.status.booked_restarts or 0),
+            node_labels=await self._suspects(key, job, state, hosts),
+            creation_failure=await creation_failure(self._storage, job, state) if is_overdue else None,
+            jobset_warning=await jobset_warning(self._storage, key[0], state) if is_overdue and not pods else None,
             jobset_refusal=self._refusals.get(key),
-            capacity_notices=await self._capacity_notices(namespace, hosts),
-            progress=await self._progress(key, state, hosts),
-            network_policy=await self._network_policy(key),
+            foreign_service=await self._foreign_service(key, job, state),
+            capacity_notices=await capacity_notices(self._storage, key[0], hosts),
+            queue=await self._queue(key, job, state),
+            progress=self._progress(key, job, state, hosts),
+            free_slices=await self._more_slices(key, job, state, hosts),
+            network_policy=await self._network_policy(key, job, state),
+            now=self._clock(),
         )
-        return observed, jobset
+
+    async def _suspects(
+        self, key: Key, job: StoredJob, jobset: JobSetState, hosts: Sequence[Host]
+    ) -> Mapping[str, Mapping[str, str]]:
+        """The labels of nodes that may have to be avoided, while hosts start again."""
+        if sum(host.ready or host.succeeded for host in hosts) >= jobset.hosts:
+            return {}
+        return await self._nodes.labels(key, [n.node for n in job.status.node_failures or () if n.is_suspect])
+
+    async def _more_slices(self, key: Key, job: StoredJob, jobset: JobSetState, hosts: Sequence[Host]) -> int:
+        """For how many of the slices that a job goes on without there are machines again, once it may grow."""
+        missing = 0 if job.spec.workers else (job.spec.slices or 1) - jobset.slices
+        is_running = jobset.outcome is None and sum(host.ready for host in hosts) >= jobset.hosts
+        earliest = job.status.next_growth_time
+        if missing <= 0 or not is_running or (earliest is not None and self._clock() < earliest):
+            self._free_slices.forget(key)
+            return 0
+        return await self._free_slices.count(key, jobset.name, wanted=missing)
+
+    async def _job(self, key: Key, *, fresh: bool) -> Object | None:
+        if not fresh:
+            return self._cache.jobs.get(key)
+        job = await self._storage.get_job(*key)
+        if job is not None:
+            self._cache.jobs.put(job)
+        return job
+
+    async def _jobset(self, key: Key, job: StoredJob, *, fresh: bool) -> KeptJobSet | None:
+        """The JobSet of the job's name; the name follows from the job's, so it is found though it was never recorded.
+
+        One without our label is somebody else's, and is not in the cache.
+        """
+        namespace, name = key[0], job.status.job_set or key[1]
+        if not fresh and key not in self._unlabelled:
+            return self._cache.jobsets.get(namespace, name)
+        jobset = await self._storage.get_jobset(namespace, name)
+        self._unlabelled.discard(key)
+        if jobset is None:
+            return None
+        if kubernetes_names.JOB_NAME in (jobset["metadata"].get("labels") or {}):
+            self._cache.jobsets.put(jobset)
+        else:
+            self._unlabelled.add(key)
+        return kept_jobset(jobset)
+
+    async def _pods(self, key: Key, *, fresh: bool) -> list[PodState]:
+        if not fresh:
+            return self._cache.pods.of(key)
+        pods = await self._storage.list_pods(*key)
+        self._evidence.note_all(key, pods)
+        return [state for pod in pods if (state := pod_state(pod)) is not None]
 
     def note_policy_applied(self, key: Key) -> None:
-        """The next look sees whether it is as it should be."""
-        self._policies_read.pop(key, None)
+        """It is as it should be now."""
+        self._policies_read[key] = asyncio.get_running_loop().time()
+
+    def note_policy_found(self, key: Key) -> None:
+        """There is one of the name already; the next look reads it."""
+        self._policies_read[key] = float("-inf")
 
     def forget_evidence(self, key: Key) -> None:
         """Drops how processes ended; for a job whose next start is a new one."""
@@ -101,113 +205,104 @@ class Gatherer:
         self._reports.forget(key)
         self._refusals.pop(key, None)
         self._policies_read.pop(key, None)
+        self._services.forget(key)
+        self._free_slices.forget(key)
+        self._workloads.forget(key)
+        self._incomplete_since.pop(key, None)
+        self._unlabelled.discard(key)
 
-    async def _progress(self, key: Key, jobset: JobSetState, hosts: Iterable[Host]) -> Progress | None:
-        """What process 0 reports, or what it reported last, if it has ended and no other has taken its place."""
-        lead = next((h for h in hosts if (h.slice_index, h.host_index) == (0, 0)), None)
+    def _progress(self, key: Key, job: StoredJob, jobset: JobSetState, hosts: Sequence[Host]) -> Progress | None:
+        """What process 0 reported last; when it has ended and no other has taken its place, what it left."""
+        lead = _reporter(job, hosts)
         if lead is None or lead.succeeded:
+            self._reports.forget(key)
             return self._evidence.final_report(key, jobset.uid)
         self._evidence.drop_final_report(key)
         if jobset.suspended or jobset.outcome is not None or not lead.ready:
+            self._reports.forget(key)
             return None
-        # Once a process has finished, this one is about to: there may be no other turn.
-        return await self._reports.of(key, lead, at_once=any(host.succeeded for host in hosts))
+        return self._reports.follow(key, lead, interval=self._report_interval(job, hosts))
 
-    async def _network_policy(self, key: Key) -> PolicyState | None:
-        """The job's NetworkPolicy, read at the start, after it was applied, and as often as everything is listed."""
+    async def _worker_job(self, job: StoredJob, jobset: JobSetState) -> WorkerJob | None:
+        """The Job whose size is, or was, changed by an edit of `spec.workers`."""
+        recorded = jobset.hosts if job.status.hosts is None else job.status.hosts
+        was_resized = job.spec.workers != jobset.hosts or recorded != jobset.hosts
+        if not was_resized or not is_elastic(job.spec) or jobset.outcome is not None or jobset.being_deleted:
+            return None
+        name = kubernetes_names.worker_job_name(jobset.name)
+        found = await self._storage.get_worker_job(job.namespace, name)
+        if found is None:
+            return None
+        workers, version = found["spec"]["parallelism"], found["metadata"]["resourceVersion"]
+        return WorkerJob(name=name, workers=workers, resource_version=version)
+
+    def _report_interval(self, job: StoredJob, hosts: Sequence[Host]) -> float:
+        """Short until there is a step to show, and once a process has finished: the others are about to."""
+        often, seldom = self._settings.report_interval_seconds, self._settings.progress_interval_seconds
+        awaits_first_step = job.spec.trainer is not None and job.status.step is None
+        return often if awaits_first_step or any(host.succeeded for host in hosts) else max(often, seldom)
+
+    async def _network_policy(self, key: Key, job: StoredJob, jobset: JobSetState | None) -> PolicyState | None:
+        """The job's NetworkPolicy; read as often as everything is listed, while pods may run.
+
+        That of a job without a JobSet is taken to be missing: to create it finds out.
+        """
         if not self._settings.network_policies:
             return None
         now = asyncio.get_running_loop().time()
         read_at = self._policies_read.get(key)
-        if read_at is not None and now - read_at < self._settings.resync_seconds:
+        if read_at is None and jobset is None:
+            return PolicyState()
+        is_at_rest = jobset is not None and jobset.suspended and job.spec.suspend
+        if read_at is None and is_at_rest:
+            return None
+        if read_at is not None and (now - read_at < self._settings.resync_seconds or is_at_rest):
             return None
         policy = await self._storage.get_network_policy(key[0], kubernetes_names.child_name(key[1]))
         self._policies_read[key] = now
-        if policy is None:
-            return PolicyState()
-        metadata = policy["metadata"]
-        owners = metadata.get("ownerReferences") or []
-        return PolicyState(
-            owner_uids=tuple(owner["uid"] for owner in owners),
-            spec=policy["spec"],
-            uid=metadata["uid"],
-            resource_version=metadata["resourceVersion"],
-        )
+        return PolicyState() if policy is None else _policy_state(policy)
 
-    async def _capacity_notices(self, namespace: str, hosts: tuple[Host, ...]) -> tuple[Notice, ...]:
-        """What is said about the first pod that has no node."""
-        waiting = [host for host in hosts if host.unschedulable is not None]
-        if not waiting:
-            return ()
-        first = min(waiting, key=lambda host: (host.slice_index, host.host_index))
-        notices = []
-        for event in await self._storage.list_events_of_pod(namespace, first.pod):
-            last_seen = parse_time(_last_seen(event))
-            if last_seen is not None:
-                notices.append(
-                    Notice(reason=event.get("reason") or "", message=event.get("message") or "", last_seen=last_seen)
-                )
-        return tuple(notices)
-
-    async def _jobset_warning(
-        self, namespace: str, jobset: JobSetState, pods: Sequence[Mapping[str, Any]]
-    ) -> str | None:
-        """JobSet's newest warning; only asked for while it should have pods and has none at all."""
-        if jobset.suspended or jobset.outcome is not None or jobset.being_deleted or pods:
+    async def _foreign_service(self, key: Key, job: StoredJob, jobset: JobSetState) -> str | None:
+        """The Service that JobSet would take for its own."""
+        if job.spec.workers or (jobset.suspended and job.spec.suspend):
             return None
-        events = await self._storage.list_warnings_about(namespace, kind=kubernetes_names.JOBSET_KIND, name=jobset.name)
-        about = [event for event in events if event["involvedObject"].get("uid") == jobset.uid]
-        newest = max(about, key=_last_seen, default=None)
-        return None if newest is None else clean_text(newest.get("message"), limit=NOTICE_LENGTH) or None
+        is_running = job.status.phase in (Phase.RUNNING, Phase.STALLED)
+        return await self._services.foreign(key, jobset, is_running=is_running)
 
-    async def _creation_failure(self, job: Object, jobset: JobSetState, hosts: tuple[Host, ...]) -> str | None:
-        """The newest word on why pods of this JobSet cannot be created; only asked for while some are missing."""
+    async def _queue(self, key: Key, job: StoredJob, jobset: JobSetState) -> QueueState | None:
+        """What Kueue says, while it keeps the JobSet suspended."""
+        if not job.spec.queue or not jobset.suspended or jobset.outcome is not None:
+            self._workloads.forget(key)
+            return None
+        return await self._workloads.state(key, jobset.uid)
+
+    def _is_overdue(self, key: Key, jobset: JobSetState, hosts: Sequence[Host]) -> bool:
+        """Whether pods have been missing for so long that somebody may have said why."""
         if jobset.suspended or jobset.outcome is not None or len(hosts) >= jobset.hosts:
-            return None
-        events = await self._storage.list_events(job["metadata"]["namespace"], reason="FailedCreate")
-        prefix = f"{jobset.name}-{kubernetes_names.REPLICATED_JOB}-"
-        about = [
-            event
-            for event in events
-            if event["involvedObject"].get("kind") == "Job"
-            and event["involvedObject"].get("name", "").startswith(prefix)
-            and _last_seen(event) >= job["metadata"]["creationTimestamp"]
-        ]
-        if not about:
-            return None
-        message: str = max(about, key=_last_seen).get("message", "")
-        return message
+            self._incomplete_since.pop(key, None)
+            return False
+        now = asyncio.get_running_loop().time()
+        return now - self._incomplete_since.setdefault(key, now) >= OVERDUE_SECONDS
 
 
-def _needs_no_pods(job: Mapping[str, Any], jobset: JobSetState) -> bool:
-    status = job.get("status") or {}
-    is_ours = jobset.owner_uid == job["metadata"]["uid"] and jobset.uid == status.get("jobSetUid")
-    return not is_ours or status.get("phase") in TERMINAL
+def _reporter(job: StoredJob, hosts: Sequence[Host]) -> Host | None:
+    """Process 0; of workers that share units each knows as much, so the first of those that run."""
+    running = [host for host in hosts if host.ready and not host.succeeded]
+    if running and shares_units(job.spec):
+        return min(running, key=lambda host: host.host_index)
+    return next((host for host in hosts if (host.slice_index, host.host_index) == (0, 0)), None)
 
 
-def _hosts(pods: Iterable[Object], jobset: JobSetState) -> tuple[Host, ...]:
-    """The pods of the newest attempt that are there to stay."""
-    hosts = [
-        host_from_pod(pod)
-        for pod in pods
-        if "deletionTimestamp" not in pod["metadata"] and (pod.get("status") or {}).get("phase") != "Failed"
-    ]
-    return tuple(host for host in hosts if host.attempt >= jobset.restarts)
+def _needs_no_pods(job: StoredJob, jobset: JobSetState) -> bool:
+    is_ours = jobset.owner_uid == job.uid and jobset.uid == job.status.job_set_uid
+    return not is_ours or job.status.phase in TERMINAL
 
 
-def _booked(job: Mapping[str, Any]) -> int:
-    booked: int = (job.get("status") or {}).get("bookedRestarts") or 0
-    return booked
-
-
-def _is_left(pod: Object) -> bool:
-    """Whether a pod still has something running, or is on its way out."""
-    has_ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return not has_ended or "deletionTimestamp" in pod["metadata"]
-
-
-def _last_seen(event: Mapping[str, Any]) -> str:
-    """When an event was last repeated; RFC 3339 in UTC sorts as text."""
-    series = event.get("series") or {}
-    at: str = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""
-    return at
+def _policy_state(policy: Object) -> PolicyState:
+    metadata = policy["metadata"]
+    return PolicyState(
+        owner_uids=tuple(owner["uid"] for owner in metadata.get("ownerReferences") or []),
+        spec=policy["spec"],
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+    )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tpujob_operator.kube.client import Object, Storage
-from tpujob_operator.observe.pod_identity import pod_identity
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.observe.pod_state import PodState
 from tpujob_operator.observe.state import Ended, LostNode
 from tpujob_operator.observe.terminations import Key
 from tpujob_operator.times import parse_time
@@ -41,9 +41,11 @@ class NodeWatch:
         self._enabled = enabled
         self._looked_at: dict[Key, float] = {}
         self._lost: dict[Key, dict[tuple[int, str], LostNode]] = {}
+        self._labels_read: dict[Key, float] = {}
+        self._labels: dict[Key, dict[str, Mapping[str, str]]] = {}
 
     async def lost(
-        self, key: Key, ended: Iterable[Ended], pods: Iterable[Object], *, booked: int
+        self, key: Key, ended: Iterable[Ended], pods: Iterable[PodState], *, booked: int
     ) -> tuple[LostNode, ...]:
         """The nodes of failed attempts that are, or were, not well.
 
@@ -58,7 +60,11 @@ class NodeWatch:
         found = self._lost.setdefault(key, {})
         failed = {end.attempt for end in ended if end.attempt >= booked}
         wanted = [_Place(end.attempt, end.node, end.created_at) for end in ended if end.attempt in failed and end.node]
-        wanted += [place for pod in pods if (place := _place(pod)) is not None and place.attempt in failed]
+        wanted += [
+            _Place(pod.host.attempt, pod.node, pod.created_at)
+            for pod in pods
+            if pod.node and pod.host.attempt in failed
+        ]
         now = asyncio.get_running_loop().time()
         if wanted and now - self._looked_at.get(key, float("-inf")) >= INTERVAL_SECONDS:
             self._looked_at[key] = now
@@ -70,8 +76,22 @@ class NodeWatch:
                         found[place.attempt, name] = LostNode(attempt=place.attempt, name=name, trouble=trouble)
         return tuple(found.values())
 
+    async def labels(self, key: Key, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
+        """The labels of nodes by their names, without nodes that are gone."""
+        wanted = sorted(names) if self._enabled else []
+        now = asyncio.get_running_loop().time()
+        if wanted and now - self._labels_read.get(key, float("-inf")) >= INTERVAL_SECONDS:
+            self._labels_read[key] = now
+            found = {name: await self._storage.get_node(name) for name in wanted}
+            self._labels[key] = {
+                name: node["metadata"].get("labels") or {} for name, node in found.items() if node is not None
+            }
+        return self._labels.get(key, {}) if wanted else {}
+
     def forget(self, key: Key) -> None:
         """Drops a job that is gone, over or at rest."""
+        self._labels.pop(key, None)
+        self._labels_read.pop(key, None)
         self._lost.pop(key, None)
         self._looked_at.pop(key, None)
 
@@ -109,10 +129,3 @@ def node_trouble(node: Mapping[str, Any] | None, *, pod_created_at: datetime | N
     if ready is not None and ready["status"] != "True":
         return f"is not ready ({ready.get('reason') or 'no reason given'})"
     return None
-
-
-def _place(pod: Mapping[str, Any]) -> _Place | None:
-    node, identity = (pod.get("spec") or {}).get("nodeName"), pod_identity(pod)
-    if not node or identity is None:
-        return None
-    return _Place(identity.attempt, node, parse_time(pod["metadata"].get("creationTimestamp")))

@@ -21,6 +21,18 @@ MOST_PHASES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnitCounts:
+    """How far workers that share a list of units are, all of them together."""
+
+    total: int
+    done: int
+    claimed: int | None = None
+    rows_per_second: float | None = None
+    failures: Mapping[str, int] = field(default_factory=dict)
+    """How often a unit was not finished, by cause."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Progress:
     """What process 0 says of itself; None is unknown."""
 
@@ -45,6 +57,14 @@ class Progress:
     """What is slow."""
     goodput: Mapping[str, int] = field(default_factory=dict)
     """Phase of time to seconds, over all attempts."""
+    units: UnitCounts | None = None
+    """Of a job whose workers share units."""
+    straggler_message: str | None = None
+    """Which processes the others wait for; empty when nobody stands out."""
+    preflight_message: str | None = None
+    """Which hosts are slow or odd; empty when none is."""
+    is_final: bool = False
+    """Whether a process left this at its end."""
 
 
 def progress_from_report(given: Any) -> Progress:
@@ -74,7 +94,27 @@ def progress_from_report(given: Any) -> Progress:
         is_data_healthy=not report["data_slow_message"] if "data_slow_message" in report else None,
         data_wait_fraction=fraction if fraction is not None and 0 <= fraction <= 1 else None,
         data_message=clean_text(report.get("data_slow_message"), limit=TEXT_LENGTH),
-        goodput=_goodput(report.get("goodput")),
+        goodput=_counts(report.get("goodput")),
+        units=_units(report),
+        straggler_message=_text(report, "straggler_message"),
+        preflight_message=_text(report, "preflight_message"),
+    )
+
+
+def _text(report: Mapping[str, Any], name: str) -> str | None:
+    return clean_text(report[name], limit=TEXT_LENGTH) if name in report else None
+
+
+def _units(report: Report) -> UnitCounts | None:
+    total, done = _count(report.get("units")), _count(report.get("units_done"))
+    if total is None or done is None or done > total:
+        return None
+    return UnitCounts(
+        total=total,
+        done=done,
+        claimed=_count(report.get("units_claimed")),
+        rows_per_second=_non_negative(report.get("rows_per_second")),
+        failures=_counts(report.get("unit_failures")),
     )
 
 
@@ -124,10 +164,10 @@ def _time(value: float | None) -> datetime | None:
     return datetime.fromtimestamp(value, UTC)
 
 
-def _goodput(value: Any) -> dict[str, int]:
+def _counts(value: Any) -> dict[str, int]:
     if not isinstance(value, dict):
         return {}
     counted = {
-        clean_text(phase, limit=PHASE_LENGTH): _count(seconds) for phase, seconds in list(value.items())[:MOST_PHASES]
+        clean_text(name, limit=PHASE_LENGTH): _count(number) for name, number in list(value.items())[:MOST_PHASES]
     }
-    return {phase: seconds for phase, seconds in counted.items() if seconds is not None}
+    return {name: number for name, number in counted.items() if number is not None}

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tpujob_contract.exit_codes import FATAL, ExitCode
+from tpujob_operator.api.stored import StoredJob
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.times import format_time, parse_time
 
@@ -20,6 +21,9 @@ __all__ = [
     "Observed",
     "PolicyState",
     "Progress",
+    "QueuePosition",
+    "QueueState",
+    "WorkerJob",
     "format_time",
     "parse_time",
 ]
@@ -68,7 +72,7 @@ class Ended:
         return self.was_asked or self.exit_code == ExitCode.STOPPED
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
     """One pod of the job."""
 
@@ -88,7 +92,7 @@ class Host:
     """What the scheduler says, when it found no node."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobSetState:
     """The JobSet of the job's name."""
 
@@ -110,11 +114,24 @@ class JobSetState:
     """Which JobSet of its job this is."""
     spec_hash: str | None = None
     """What it was made from, see `jobset.spec_hash`."""
+    host_network: bool = False
+    """Whether its pods are on the network of their nodes, where a NetworkPolicy does not apply."""
 
     @property
     def hosts(self) -> int:
         """Number of pods that a complete attempt has."""
         return self.slices * self.hosts_per_slice
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerJob:
+    """The Job of independent workers, read while its size is not that of the JobSet's template."""
+
+    name: str
+    workers: int
+    """Pods that it is to have."""
+    resource_version: str
+    """As it was read: what changes it must still find this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +153,42 @@ class Notice:
     last_seen: datetime
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueuePosition:
+    """Where a Workload stands among those that wait, in the order in which Kueue tries them."""
+
+    ahead: int
+    """Workloads of its ClusterQueue that are tried before it."""
+    ahead_in_queue: int
+    """Those of them that are in its own LocalQueue."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueState:
+    """What Kueue says of a job that it has not admitted."""
+
+    is_installed: bool = True
+    """Whether the cluster knows Kueue's Workloads at all."""
+    since: datetime | None = None
+    """When the wait started, or started again."""
+    message: str = ""
+    """Kueue's words on what is waited for."""
+    position: QueuePosition | None = None
+    """While it waits for quota, where Kueue tells it."""
+    has_quota: bool = False
+    """Whether only admission checks are left."""
+    cannot_be_admitted: bool = False
+    """Whether waiting alone does not help: a queue that does not exist or takes nothing, a Workload that is off."""
+    is_deactivated: bool = False
+    """Whether the Workload's `spec.active` is false."""
+    eviction: str = ""
+    """Kueue's words on why it took the job's place back."""
+    is_preempted: bool = False
+    """Whether it did so for another job."""
+    preempted_by: str | None = None
+    """That job's kind, namespace and name, where they are known."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PolicyState:
     """The NetworkPolicy of the name that the job's has, as it is."""
@@ -149,12 +202,14 @@ class PolicyState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
-    """All that a decision rests on."""
+class Observed(StoredJob):
+    """All that a decision rests on: the job as it was read, and its children."""
 
-    manifest: Mapping[str, Any]
-    """The TpuTrainingJob as read; its status is what has been recorded so far."""
     jobset: JobSetState | None = None
+    serves_jobsets: bool = True
+    """Whether the API server knows JobSets; looked at while the job has none that is recorded."""
+    worker_job: WorkerJob | None = None
+    """None where the number of workers cannot have been changed."""
     hosts: tuple[Host, ...] = ()
     """Pods that exist and are not being deleted, of the newest attempt only."""
     ended: tuple[Ended, ...] = ()
@@ -163,6 +218,8 @@ class Observed:
     """Pods of the JobSet that have not ended, those that are being deleted included."""
     lost_nodes: tuple[LostNode, ...] = ()
     """Nodes of failed attempts' pods that are not well."""
+    node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Labels of the nodes on which the job crashed too often, by name; without those that are gone."""
     capacity_notices: tuple[Notice, ...] = ()
     """What scheduler and autoscaler say about the first pod without a node."""
     creation_failure: str | None = None
@@ -171,31 +228,13 @@ class Observed:
     """JobSet's own words on why it has no pods."""
     jobset_refusal: str | None = None
     """Why the JobSet could not be created or changed when that was last tried, in the API server's words."""
+    queue: QueueState | None = None
+    """Of a job with a queue whose JobSet is suspended."""
     progress: Progress | None = None
+    free_slices: int = 0
+    """Slices more for which free machines were seen, while the job runs with fewer than it asks for."""
+    foreign_service: str | None = None
+    """Name of the Service by which hosts would find each other, where it was not made for this JobSet."""
     network_policy: PolicyState | None = None
     """The NetworkPolicy of the job's pods; None when it was not looked at."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    @property
-    def status(self) -> Mapping[str, Any]:
-        """The recorded status, empty at first."""
-        status: Mapping[str, Any] = self.manifest.get("status") or {}
-        return status
-
-    @property
-    def uid(self) -> str:
-        """Of the TpuTrainingJob."""
-        uid: str = self.manifest["metadata"]["uid"]
-        return uid
-
-    @property
-    def generation(self) -> int:
-        """Counts changes of the spec."""
-        generation: int = self.manifest["metadata"]["generation"]
-        return generation
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        """As the person wrote it, valid or not."""
-        spec: Mapping[str, Any] = self.manifest["spec"]
-        return spec

@@ -12,6 +12,7 @@ from typing import Any
 
 from tpujob_contract.exit_codes import FATAL
 from tpujob_operator.api.conditions import TERMINAL
+from tpujob_operator.api.status import Status
 from tpujob_operator.observe.from_objects import ended_by_deletion, ended_from_pod, final_report_of_pod
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress
@@ -69,15 +70,14 @@ class Evidence:
         for pod in pods:
             self.note(key, pod)
 
-    def note_job(self, key: Key, job: Mapping[str, Any], *, deleted: bool) -> None:
-        """Drops what this state of the job makes needless: a process that does not lead learns it in no other way."""
-        status = job.get("status") or {}
-        if deleted or status.get("phase") in TERMINAL:
+    def note_job(self, key: Key, status: Status, *, deleted: bool) -> None:
+        """Drops what this status of the job makes needless: a process that does not lead learns it in no other way."""
+        if deleted or status.phase in TERMINAL:
             self.forget(key)
             return
         # The attempt that was judged last is quoted until the next one is complete.
-        first = (status.get("bookedRestarts") or 0) - 1
-        self._drop(key, lambda uid, number: uid == status.get("jobSetUid") and number < first)
+        first = (status.booked_restarts or 0) - 1
+        self._drop(key, lambda uid, number: uid == status.job_set_uid and number < first)
 
     def keep_only(self, keys: Container[Key], namespace: str | None = None) -> None:
         """Drops all other jobs of a namespace; of all namespaces when it is None."""

@@ -1,0 +1,208 @@
+"""The watch of TpuTrainingJobs, by kopf: all that kopf does here, and all of kopf there is.
+
+- Handlers are doors: they hand what they saw on and do nothing else. Only raw event handlers are used, so kopf itself
+  never writes: no finalizer, no annotation, no progress, no Kubernetes Event.
+- Kopf takes some errors as final (an ERROR in a watch that is not 410, the same token refused twice) and ends with
+  everything it started. The process need not end with it: kopf runs in a thread with a loop of its own and is started
+  again, with a growing delay, while reconciles go on in the main loop. A list of ours follows each start, since kopf
+  does not tell what was deleted in between.
+- Requests that fail (5xx, 403, no connection) are repeated for ever, at growing and jittered intervals.
+- A watch that has gone silent without an error is found by `watch_staleness`, which fails the liveness probe.
+
+JobSets and pods are watched by `kube.list_watch` instead: they are many, and kopf keeps each of them whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import kopf
+
+from tpujob_contract import kubernetes_names
+from tpujob_operator import metrics
+from tpujob_operator.controller.kopf_loop import run_to_the_first_end
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.backoff import backoff_seconds
+from tpujob_operator.kube.client import JOBS, Storage, client_configuration
+from tpujob_operator.kube.list_watch import Sink, list_all
+from tpujob_operator.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+LASTED_SECONDS = 60.0
+"""A watch that lived this long was well; the next start is not delayed for its end."""
+LONGEST_RESTART_SECONDS = 15.0
+"""Between starts of the watching: it costs a few lists, and until then only resyncs tell what happens."""
+KOPF_END_SECONDS = 3.0
+"""Given to kopf for tidying up after one of its tasks has ended."""
+STOP_SECONDS = 6.0
+
+
+class _ForEver:
+    """Delays between repeated requests: from a second to a minute, jittered, without end."""
+
+    def __iter__(self) -> Iterator[float]:
+        return (backoff_seconds(n, first=1, longest=60) for n in itertools.count(1))
+
+
+class JobWatch:
+    """Kopf in its own thread, watching the jobs of all namespaces that are served."""
+
+    def __init__(self, storage: Storage, settings: Settings, sink: Sink) -> None:
+        """Describes the watch; `run` opens it.
+
+        Args:
+            storage: Lists the jobs after each start of kopf.
+            settings: Which namespaces.
+            sink: Told of every job, in the loop of `run`.
+        """
+        self._storage = storage
+        self._settings = settings
+        self._sink = sink
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep_watching, name="kopf", daemon=True)
+        self._kopf_loop: asyncio.AbstractEventLoop | None = None
+        self._kopf_stop: asyncio.Event | None = None
+        self._started = asyncio.Event()
+        self._listed: set[str | None] = set()
+
+    def is_live(self, namespace: str) -> bool:
+        """Whether kopf is running, and every job of a namespace has been told since it was started."""
+        return namespace in self._listed or None in self._listed
+
+    async def run(self) -> None:
+        """Goes on until cancelled; `join` waits for kopf, which ends a little later."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+        try:
+            while True:
+                await self._started.wait()
+                self._started.clear()
+                for namespace in self._settings.watch_namespaces or (None,):
+                    await self._list(namespace)
+        finally:
+            self._stop()
+
+    async def _list(self, namespace: str | None) -> None:
+        """Tells of all jobs there are; what cannot be listed now is left to the resync and to the next start."""
+        try:
+            await list_all(self._storage, JOBS, namespace, "", self._sink)
+        except errors.ApiError as error:
+            logger.warning("Jobs not listed: namespace %s: %s", namespace or "*", error)
+        else:
+            self._listed.add(namespace)
+
+    def _note_started(self) -> None:
+        self._started.set()
+
+    def _note_ended(self) -> None:
+        self._started.clear()
+        self._listed.clear()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        loop, stop = self._kopf_loop, self._kopf_stop
+        if loop is not None and stop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+
+    def join(self) -> None:
+        """Returns when kopf has ended, or after some seconds when it will not."""
+        self._thread.join(STOP_SECONDS)
+
+    def _keep_watching(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            cause: object = "it ended without an error"
+            try:
+                run_to_the_first_end(self._watch())
+            except Exception as error:  # noqa: BLE001 — any has the same cure, and is logged below
+                cause = f"{type(error).__name__}: {error}"
+            if self._stopping.is_set():
+                return
+            self._loop.call_soon_threadsafe(self._note_ended)
+            failures = 1 if time.monotonic() - started > LASTED_SECONDS else failures + 1
+            delay = backoff_seconds(failures, longest=LONGEST_RESTART_SECONDS)
+            metrics.WATCH_RESTARTS.inc()
+            logger.error("Watching jobs starts again in %.1f s: %s", delay, cause)
+            self._stopping.wait(delay)
+
+    async def _watch(self) -> None:
+        self._kopf_loop, self._kopf_stop = asyncio.get_running_loop(), asyncio.Event()
+        if self._stopping.is_set():
+            return
+        namespaces = self._settings.watch_namespaces
+        tasks = await kopf.spawn_tasks(
+            registry=self._registry(),
+            settings=_kopf_settings(self._settings),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=list(namespaces),
+            stop_flag=self._kopf_stop,
+        )
+        self._loop.call_soon_threadsafe(self._note_started)
+        # None of them ends by itself; the first that does has failed, or was asked to stop.
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([asyncio.create_task(kopf.run_tasks(tasks))], timeout=KOPF_END_SECONDS)
+        for task in done:
+            task.result()
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+
+        @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=5)
+        async def login(**_: Any) -> kopf.ConnectionInfo:
+            return await _connection()
+
+        @kopf.on.event(kubernetes_names.GROUP, kubernetes_names.VERSION, kubernetes_names.PLURAL, registry=registry)
+        async def job_event(event: Mapping[str, Any], **_: Any) -> None:
+            metrics.WATCH_EVENTS.labels(kubernetes_names.PLURAL).inc()
+            metrics.WATCH_LAST_EVENT.labels(kubernetes_names.PLURAL).set_to_current_time()
+            self._loop.call_soon_threadsafe(self._tell, dict(event["object"]), event["type"] == "DELETED")
+
+        return registry
+
+    def _tell(self, manifest: dict[str, Any], deleted: bool) -> None:
+        self._sink.changed(manifest, deleted=deleted)
+
+
+def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
+    ours = kopf.OperatorSettings()
+    ours.posting.enabled = False
+    ours.networking.error_backoffs = _ForEver()
+    ours.networking.enforce_retry_after = True
+    ours.networking.request_timeout = 60
+    ours.networking.connect_timeout = 10
+    # Finite, so that a stream that is broken in a way nobody has thought of is replaced.
+    ours.watching.server_timeout = 240
+    ours.watching.client_timeout = 300
+    # Never: the timer belongs to one stream and cancels the watcher. A stream that is left on 410 may live on with its
+    # timer, which then ends the watching for good; nobody is told (nolar/kopf:kopf/_cogs/clients/watching.py).
+    ours.watching.inactivity_timeout = math.inf
+    ours.watching.chunk_size = 500
+    # Rights to list definitions are cluster-wide; an operator for some namespaces has none.
+    ours.scanning.disabled = bool(settings.watch_namespaces)
+    return ours
+
+
+async def _connection() -> kopf.ConnectionInfo:
+    """The same credentials as the client's, read again each time: tokens are renewed in their file."""
+    configuration = await client_configuration()
+    scheme, _, token = (configuration.api_key.get("BearerToken") or "").rpartition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        ca_data=configuration.ca_cert_data if not configuration.ssl_ca_cert else None,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme.capitalize() or None,
+        token=token.strip() or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+    )

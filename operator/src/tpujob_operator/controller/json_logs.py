@@ -1,0 +1,31 @@
+"""Log lines as JSON objects, each with the job that it is about: for pods, whose logs are collected and searched."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextvars import ContextVar
+from datetime import UTC, datetime
+
+from tpujob_operator.observe.terminations import Key
+
+current_job: ContextVar[Key | None] = ContextVar("current_job", default=None)
+"""Namespace and name of the job that is being looked at; a task's own."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and where they apply job and traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if (job := current_job.get()) is not None:
+            line["job"] = "/".join(job)
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)

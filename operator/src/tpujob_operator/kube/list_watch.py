@@ -1,0 +1,110 @@
+"""Everything there is of a resource, and then every change of it: one list, and watches that go on from there.
+
+- A watch that ends is opened again where it ended; one whose place the API server has forgotten (410) starts with a
+  new list. What such a list does not have is gone, although no watch has said so.
+- Any error is answered by another attempt, at growing and jittered intervals, for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import Protocol
+
+from tpujob_operator import metrics
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.backoff import backoff_seconds
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.requests import Object, Resource
+
+logger = logging.getLogger(__name__)
+
+LONGEST_RETRY_SECONDS = 15.0
+QUIET_RETRIES = 3
+"""So many failures in a row are no news: an API server that is replaced ends every connection."""
+
+
+class Sink(Protocol):
+    """Who is told."""
+
+    def changed(self, manifest: Object, *, deleted: bool) -> None:
+        """This is how an object is now, or was when it was deleted; it may have been told before."""
+
+    def listed(self, namespace: str | None, present: Collection[tuple[str, str]], version: int) -> None:
+        """These are all objects (namespace, name) of a namespace, or of all of them, as of this resource version."""
+
+
+async def list_all(storage: Storage, resource: Resource, namespace: str | None, selector: str, sink: Sink) -> str:
+    """Tells of everything there is, and then that this is all; the resource version of the list.
+
+    It reads page by page and keeps none of them: whole objects would fill the memory.
+
+    Raises:
+        ApiError: a page could not be read.
+    """
+    present, version = set(), ""
+    async for page in storage.pages(resource, namespace, selector):
+        for item in page["items"]:
+            sink.changed(item, deleted=False)
+            present.add((item["metadata"]["namespace"], item["metadata"]["name"]))
+        version = page["metadata"]["resourceVersion"]
+        await asyncio.sleep(0)
+    sink.listed(namespace, present, int(version))
+    return version
+
+
+class ListWatch:
+    """Lists and watches one resource of one namespace, or of all of them."""
+
+    def __init__(
+        self, storage: Storage, resource: Resource, namespace: str | None, *, selector: str = "", sink: Sink
+    ) -> None:
+        """Describes it; `run` does it."""
+        self._storage = storage
+        self._resource = resource
+        self._namespace = namespace
+        self._selector = selector
+        self._sink = sink
+        self._version = ""
+        self.is_live = False
+        """Whether the sink has been told of everything, and a watch is open that tells it of what follows."""
+        self.failures = 0
+        """Errors in a row."""
+
+    async def run(self) -> None:
+        """Goes on until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    self._version = await list_all(
+                        self._storage, self._resource, self._namespace, self._selector, self._sink
+                    )
+                if await self._watch():
+                    self.failures = 0
+            except errors.ApiError as error:
+                self.is_live = False
+                if isinstance(error, errors.Gone):
+                    self._version = ""
+                self.failures += 1
+                metrics.WATCH_RESTARTS.inc()
+                delay = backoff_seconds(self.failures, longest=LONGEST_RETRY_SECONDS)
+                level = logging.WARNING if self.failures > QUIET_RETRIES else logging.INFO
+                logger.log(level, "Watching %s again in %.1f s: %s", self._resource[1], delay, error)
+                await asyncio.sleep(delay)
+
+    async def _watch(self) -> bool:
+        """Follows one stream until the API server ends it; whether it told anything."""
+        told = False
+        events = self._storage.watch(self._resource, self._namespace, selector=self._selector, version=self._version)
+        async for kind, manifest in events:
+            metrics.WATCH_LAST_EVENT.labels(self._resource[1]).set_to_current_time()
+            if kind == "OPENED":
+                self.is_live = True
+                continue
+            told = True
+            self._version = manifest["metadata"]["resourceVersion"]
+            if kind != "BOOKMARK":
+                metrics.WATCH_EVENTS.labels(self._resource[1]).inc()
+                self._sink.changed(manifest, deleted=kind == "DELETED")
+        return told

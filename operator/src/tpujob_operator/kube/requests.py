@@ -1,0 +1,169 @@
+"""Requests to the API server: one answer at a time, or a stream of them. All client exceptions end here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from kubernetes.aio.client import ApiException
+
+from tpujob_operator import metrics
+from tpujob_operator.kube import errors
+
+type Object = dict[str, Any]
+"""A Kubernetes object as decoded JSON."""
+type Resource = tuple[str, str]
+"""Path of an API group and version, and the plural of a kind in it."""
+
+TIMEOUT = aiohttp.ClientTimeout(total=15, sock_connect=5)
+SILENCE_SECONDS = 90.0
+"""A stream without a byte for this long is broken: the API server sends a bookmark every minute."""
+WATCH_SECONDS = 240
+"""After which the API server ends a watch in order; so none is older, whatever has become of it unnoticed."""
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+CONNECTION_ERRORS = (aiohttp.ClientError, ApiException, TimeoutError, OSError)
+
+
+class Requests:
+    """Sends requests with the credentials of a client."""
+
+    def __init__(self, client: Any) -> None:
+        """`client`: of `kubernetes.aio`; it stays the caller's to close."""
+        self._client = client
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._client.close()
+
+    async def send(
+        self,
+        method: str,
+        resource: Resource,
+        namespace: str | None,
+        name: str | None = None,
+        subresource: str | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = JSON,
+    ) -> Object:
+        """The decoded answer.
+
+        Raises:
+            ApiError: the API server refused, or did not answer.
+        """
+        path = _path(resource, namespace, name if method != "POST" else None, subresource)
+        what = describe(method, resource, namespace, name, subresource)
+        status = "none"
+        try:
+            response = await self._open(method, path, query, body, content_type, TIMEOUT)
+            data = await response.read()
+            status = str(response.status)
+        except CONNECTION_ERRORS as error:
+            raise errors.Unavailable(what, None, f"{type(error).__name__}: {error}") from error
+        finally:
+            metrics.API_REQUESTS.labels(method, resource[1], status).inc()
+        return _decoded(what, response.status, data)
+
+    async def watch(
+        self, resource: Resource, namespace: str | None, *, selector: str, version: str
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """The type and object of each event after a resource version, until the API server ends the stream.
+
+        The first is `OPENED`, without an object: the API server has accepted the watch.
+
+        Raises:
+            ApiError: it refused, or the connection broke; `Gone` when it does not know that version any more.
+        """
+        what = describe("watch", resource, namespace)
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_SECONDS),
+            "labelSelector": selector,
+        }
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=SILENCE_SECONDS)
+        try:
+            opened = await self._open("GET", _path(resource, namespace), query, None, JSON, limits)
+            async with opened.response as response:
+                if response.status != 200:
+                    _decoded(what, response.status, await response.read())
+                yield "OPENED", {}
+                async for line in _lines(response.content):
+                    event = _decoded(what, 200, line)
+                    if event["type"] == "ERROR":
+                        raise _error_of(what, event["object"])
+                    yield event["type"], event["object"]
+        except CONNECTION_ERRORS as error:
+            raise errors.Unavailable(what, None, f"{type(error).__name__}: {error}") from error
+
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Object | None,
+        content_type: str,
+        limits: aiohttp.ClientTimeout,
+    ) -> Any:
+        method, url, headers, payload, _ = await self._client.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": JSON, "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        return await self._client.call_api(method, url, headers, payload, _request_timeout=limits)
+
+
+def describe(
+    method: str, resource: Resource, namespace: str | None, name: str | None = None, subresource: str | None = None
+) -> str:
+    """A request as errors name it: `get jobsets team/llama`."""
+    kind = resource[1] + (f"/{subresource}" if subresource else "")
+    return f"{method.lower()} {kind} {namespace or '*'}/{name or ''}"
+
+
+def _path(resource: Resource, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
+    prefix, plural = resource
+    parts = [prefix, *(["namespaces", quote(namespace)] if namespace else []), plural]
+    if name is not None:
+        parts += [quote(name), *([subresource] if subresource else [])]
+    return "/".join(parts)
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Whole lines; an object may be longer than what a reader takes as one."""
+    rest = bytearray()
+    async for piece in content.iter_any():
+        rest += piece
+        if b"\n" in piece:
+            *whole, last = bytes(rest).split(b"\n")
+            rest = bytearray(last)
+            for line in whole:
+                if line:
+                    yield line
+
+
+def _decoded(what: str, status: int, data: bytes) -> Object:
+    try:
+        answer: Object = json.loads(data)
+    except ValueError:
+        # Otherwise not the API server, but something before it; or it is going down.
+        kind = errors.NotServed if status == 404 else errors.Unavailable
+        raise kind(what, status, data[:200].decode(errors="replace")) from None
+    if status >= 400:
+        raise _error_of(what, {"code": status, **answer})
+    return answer
+
+
+def _error_of(what: str, status: Mapping[str, Any]) -> errors.ApiError:
+    return errors.from_status(
+        what, int(status.get("code") or 500), status.get("reason") or "", status.get("message") or ""
+    )

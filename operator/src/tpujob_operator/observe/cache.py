@@ -1,0 +1,239 @@
+"""What the watches have told of jobs, JobSets and pods: only what decisions need, so that thousands fit.
+
+- An object is replaced by a newer version of itself and never by an older one, whichever way each came: through the
+  watch, as the answer to a read, or as the answer to a write of ours. So our own writes are no news when the watch
+  tells them.
+- A cache may lag behind the API server. What cannot be undone is guarded by a fresh read, or by a precondition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpujob_contract import kubernetes_names
+from tpujob_operator.kube.client import JOBS, JOBSETS
+from tpujob_operator.kube.requests import Object, Resource
+from tpujob_operator.observe.from_objects import jobset_state
+from tpujob_operator.observe.pod_state import PodState, pod_state
+from tpujob_operator.observe.state import JobSetState
+from tpujob_operator.observe.terminations import Evidence, Key
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+NEEDLESS_METADATA = ("managedFields", "selfLink")
+
+type Name = tuple[str, str]
+"""Namespace and name of any object."""
+type News = Callable[[Key], None]
+"""Told of a job that should be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptJobSet:
+    """A JobSet and which version of it this is."""
+
+    state: JobSetState
+    job: str
+    """Name of the job that it was made for."""
+    namespace: str
+    version: int
+
+    @property
+    def reference(self) -> Object:
+        """What the preconditions of a write name."""
+        metadata = {"namespace": self.namespace, "name": self.state.name, "uid": self.state.uid}
+        return {"metadata": {**metadata, "resourceVersion": str(self.version)}}
+
+
+class JobCache:
+    """TpuTrainingJobs, each kept as its JSON: a tenth of what it takes decoded."""
+
+    def __init__(self, news: News) -> None:
+        """`news`: told of every change that is not a write of ours."""
+        self._news = news
+        self._kept: dict[Key, tuple[int, bytes]] = {}
+
+    def get(self, key: Key) -> Object | None:
+        """The job, a copy for the caller; None when there is none."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        job: Object = json.loads(kept[1])
+        return job
+
+    def __iter__(self) -> Iterator[Key]:
+        """The keys of all jobs."""
+        return iter(tuple(self._kept))
+
+    def put(self, manifest: Object) -> bool:
+        """Keeps this version, unless a newer one is there; whether it was news."""
+        key, version = name_of(manifest), version_of(manifest)
+        if (kept := self._kept.get(key)) is not None and kept[0] >= version:
+            return False
+        self._kept[key] = (version, _trimmed(manifest))
+        return True
+
+    def changed(self, manifest: Object, *, deleted: bool) -> None:
+        """See `Sink`."""
+        key = name_of(manifest)
+        if deleted:
+            if (kept := self._kept.get(key)) is not None and kept[0] <= version_of(manifest):
+                del self._kept[key]
+            self._news(key)
+        elif self.put(manifest):
+            self._news(key)
+
+    def listed(self, namespace: str | None, present: Collection[Name], version: int) -> None:
+        """See `Sink`."""
+        for key in _missing(((key, kept[0]) for key, kept in self._kept.items()), namespace, present, version):
+            del self._kept[key]
+            self._news(key)
+
+
+class JobSetCache:
+    """JobSets that were made for a job."""
+
+    def __init__(self, news: News) -> None:
+        """`news`: told of a job whose JobSet has become another as far as decisions go."""
+        self._news = news
+        self._kept: dict[Name, KeptJobSet] = {}
+
+    def get(self, namespace: str, name: str) -> KeptJobSet | None:
+        """The JobSet of this name; None when there is none that was made for a job."""
+        return self._kept.get((namespace, name))
+
+    def put(self, manifest: Object) -> bool:
+        """Keeps this version, unless a newer one is there; whether it was news."""
+        found, name = kept_jobset(manifest), name_of(manifest)
+        kept = self._kept.get(name)
+        if kept is not None and kept.version >= found.version:
+            return False
+        self._kept[name] = found
+        return kept is None or kept.state != found.state
+
+    def changed(self, manifest: Object, *, deleted: bool) -> None:
+        """See `Sink`."""
+        name = name_of(manifest)
+        if deleted:
+            kept = self._kept.get(name)
+            if kept is not None and kept.version <= version_of(manifest):
+                del self._kept[name]
+            self._news((name[0], _job_of(manifest) or name[1]))
+        elif self.put(manifest):
+            self._news((name[0], self._kept[name].job))
+
+    def listed(self, namespace: str | None, present: Collection[Name], version: int) -> None:
+        """See `Sink`."""
+        for name in _missing(((n, kept.version) for n, kept in self._kept.items()), namespace, present, version):
+            self._news((name[0], self._kept.pop(name).job))
+
+
+class PodCache:
+    """Pods of jobs, and the evidence of how their containers ended."""
+
+    def __init__(self, news: News, evidence: Evidence) -> None:
+        """Keeps whom to tell.
+
+        Args:
+            news: Told of a job one of whose pods has become another as far as decisions go.
+            evidence: Told of every pod, of those that are gone too.
+        """
+        self._news = news
+        self._evidence = evidence
+        self._kept: dict[Key, dict[str, PodState]] = {}
+
+    def of(self, key: Key) -> list[PodState]:
+        """The pods of a job, of every incarnation and attempt that still has some."""
+        return list(self._kept.get(key, {}).values())
+
+    def changed(self, manifest: Object, *, deleted: bool) -> None:
+        """See `Sink`."""
+        job = _job_of(manifest)
+        if job is None:
+            return
+        key = (manifest["metadata"]["namespace"], job)
+        is_news = self._evidence.note(key, manifest, deleted=deleted)
+        if self._keep(key, manifest, deleted=deleted) or is_news:
+            self._news(key)
+
+    def _keep(self, key: Key, manifest: Object, *, deleted: bool) -> bool:
+        name, found = manifest["metadata"]["name"], None if deleted else pod_state(manifest)
+        pods = self._kept.setdefault(key, {})
+        before = pods.get(name)
+        if before is not None and before.version > version_of(manifest):
+            return False
+        if found is not None:
+            pods[name] = found
+        else:
+            pods.pop(name, None)
+            if not pods:
+                del self._kept[key]
+        return found != before
+
+    def listed(self, namespace: str | None, present: Collection[Name], version: int) -> None:
+        """See `Sink`."""
+        kept = [((key, name), pod) for key, pods in self._kept.items() for name, pod in pods.items()]
+        for key, name in [
+            (key, name)
+            for (key, name), pod in kept
+            if namespace in (None, key[0]) and (key[0], name) not in present and pod.version <= version
+        ]:
+            del self._kept[key][name]
+            if not self._kept[key]:
+                del self._kept[key]
+            self._news(key)
+
+
+class Cache:
+    """All three."""
+
+    def __init__(self, evidence: Evidence, news: News) -> None:
+        """`evidence`: told of every pod; `news`: told of every job that should be looked at."""
+        self.jobs = JobCache(news)
+        self.jobsets = JobSetCache(news)
+        self.pods = PodCache(news, evidence)
+
+    def note_written(self, resource: Resource, manifest: Object) -> None:
+        """Keeps what an object has become by a write of ours; the watch has no news then."""
+        if resource == JOBS:
+            self.jobs.put(manifest)
+        elif resource == JOBSETS:
+            self.jobsets.put(manifest)
+
+
+def kept_jobset(manifest: Object) -> KeptJobSet:
+    """What is kept of a JobSet."""
+    namespace, name = name_of(manifest)
+    return KeptJobSet(jobset_state(manifest), _job_of(manifest) or name, namespace, version_of(manifest))
+
+
+def name_of(manifest: Mapping[str, Any]) -> Name:
+    """Namespace and name."""
+    metadata = manifest["metadata"]
+    return metadata["namespace"], metadata["name"]
+
+
+def version_of(manifest: Mapping[str, Any]) -> int:
+    """The resource version: a number that grows with every write (kubernetes.io, "Kubernetes API Concepts")."""
+    return int(manifest["metadata"]["resourceVersion"])
+
+
+def _job_of(manifest: Mapping[str, Any]) -> str | None:
+    name: str | None = (manifest["metadata"].get("labels") or {}).get(kubernetes_names.JOB_NAME)
+    return name or None
+
+
+def _trimmed(manifest: Object) -> bytes:
+    metadata = {key: value for key, value in manifest["metadata"].items() if key not in NEEDLESS_METADATA}
+    if LAST_APPLIED in (annotations := metadata.get("annotations") or {}):
+        metadata["annotations"] = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+    return json.dumps({**manifest, "metadata": metadata}, separators=(",", ":")).encode()
+
+
+def _missing(
+    kept: Iterable[tuple[Name, int]], namespace: str | None, present: Collection[Name], version: int
+) -> list[Name]:
+    """Those that a list as of `version` should have had."""
+    return [name for name, of in kept if namespace in (None, name[0]) and name not in present and of <= version]

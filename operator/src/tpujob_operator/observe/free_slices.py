@@ -1,0 +1,218 @@
+"""For how many more slices a JobSet would find free machines now: nodes that its pods fit on, read at intervals.
+
+Counted as kube-scheduler would place them, by what these pods can ask for: node selector, affinity, taints, and the
+amounts that are left. Machines that an autoscaler has yet to make are not seen, nor what other pods wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from tpujob_contract import kubernetes_names
+from tpujob_operator.api.container_rules import quantity
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.requests import Object
+from tpujob_operator.observe.from_objects import hosts_job
+from tpujob_operator.observe.missing_rights import MissingRights
+from tpujob_operator.observe.nodes import node_trouble
+from tpujob_operator.observe.terminations import Key
+
+INTERVAL_SECONDS = 30.0
+"""Between two looks for one job."""
+RIGHTS_INTERVAL_SECONDS = 300.0
+"""Until the right to look is tried again."""
+
+type Amounts = Mapping[str, Decimal]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What a slice of a JobSet asks of its machines."""
+
+    hosts: int
+    pod: Mapping[str, Any]
+    """The `spec` of each pod."""
+    domain: str | None
+    """Node label of which a slice takes all machines with one value; None where machines are shared."""
+
+    @property
+    def selector(self) -> str:
+        """The node selector, as a query has it."""
+        return ",".join(f"{key}={value}" for key, value in sorted((self.pod.get("nodeSelector") or {}).items()))
+
+    @property
+    def amounts(self) -> Amounts:
+        """Of each pod."""
+        return pod_amounts(self.pod)
+
+
+class FreeSliceReader:
+    """Looks for machines for jobs that run with fewer slices than they ask for."""
+
+    def __init__(self, storage: Storage, *, enabled: bool) -> None:
+        """`enabled`: whether nodes may be read; an operator for some namespaces has no right to."""
+        self._storage = storage
+        self._enabled = enabled
+        consequence = "jobs with minSlices do not grow when machines are free"
+        self._rights = MissingRights("nodes", consequence, interval_seconds=RIGHTS_INTERVAL_SECONDS)
+        self._seen: dict[Key, tuple[float, int]] = {}
+
+    async def count(self, key: Key, jobset: str, *, wanted: int) -> int:
+        """For how many more slices there are machines, at most as many as are wanted.
+
+        Args:
+            key: Of the job.
+            jobset: Name of its JobSet.
+            wanted: Slices that are missing.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        now = asyncio.get_running_loop().time()
+        read_at, found = self._seen.get(key, (float("-inf"), 0))
+        if not self._enabled or now - read_at < INTERVAL_SECONDS or self._rights.is_missing(key[0]):
+            return found
+        try:
+            found = await self._look(key[0], jobset, wanted)
+        except errors.Forbidden as error:
+            self._rights.note(key[0], error)
+            found = 0
+        self._seen[key] = (now, found)
+        return found
+
+    def forget(self, key: Key) -> None:
+        """This job has all its slices, or is not to grow."""
+        self._seen.pop(key, None)
+
+    async def _look(self, namespace: str, jobset: str, wanted: int) -> int:
+        manifest = await self._storage.get_jobset(namespace, jobset)
+        need = None if manifest is None else need_of(manifest)
+        if need is None:
+            return 0
+        nodes = [node for node in await self._storage.list_nodes(need.selector) if may_run(node, need)]
+        if need.domain is None:
+            return min(wanted, await self._room(nodes, need, enough=wanted * need.hosts) // need.hosts)
+        found = 0
+        for domain in domains(nodes, need.domain):
+            if found < wanted and len(domain) >= need.hosts:
+                found += await self._room(domain, need, enough=need.hosts, is_whole=True) >= need.hosts
+        return found
+
+    async def _room(self, nodes: Iterable[Object], need: Need, *, enough: int, is_whole: bool = False) -> int:
+        """For how many pods these nodes have room, no further than it matters; 0 of a domain that is in use."""
+        total = 0
+        for node in nodes:
+            pods = await self._storage.list_pods_on_node(node["metadata"]["name"])
+            room = pods_that_fit(node, pods, need)
+            if is_whole and not room:
+                return 0
+            total += room
+            if total >= enough and not is_whole:
+                break
+        return total
+
+
+def need_of(jobset: Object) -> Need | None:
+    """What each slice of a JobSet asks for; None of one that has no hosts of ours."""
+    _, job = hosts_job(jobset)
+    pod, hosts = (job.get("template") or {}).get("spec"), job.get("parallelism")
+    if not pod or not hosts:
+        return None
+    annotations = jobset["metadata"].get("annotations") or {}
+    return Need(
+        hosts=hosts,
+        pod=pod,
+        domain=annotations.get(kubernetes_names.EXCLUSIVE_TOPOLOGY),
+    )
+
+
+def may_run(node: Object, need: Need) -> bool:
+    """Whether pods may be put on a node, however full it is."""
+    spec, labels = node.get("spec") or {}, node["metadata"].get("labels") or {}
+    if spec.get("unschedulable") or node_trouble(node) is not None:
+        return False
+    if any(labels.get(key) != value for key, value in (need.pod.get("nodeSelector") or {}).items()):
+        return False
+    tolerations = need.pod.get("tolerations") or []
+    repelling = [taint for taint in spec.get("taints") or [] if taint.get("effect") != "PreferNoSchedule"]
+    is_tolerated = all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in repelling)
+    return is_tolerated and not _is_avoided(labels, need.pod)
+
+
+def domains(nodes: Iterable[Object], label: str) -> list[list[Object]]:
+    """The nodes by their value of a label, in its order; those without it are left out."""
+    by_value: dict[str, list[Object]] = defaultdict(list)
+    for node in nodes:
+        value = (node["metadata"].get("labels") or {}).get(label)
+        if value is not None:
+            by_value[value].append(node)
+    return [by_value[value] for value in sorted(by_value)]
+
+
+def pods_that_fit(node: Object, pods: Iterable[Object], need: Need) -> int:
+    """How many more pods a node has room for.
+
+    Args:
+        node: That they may run on.
+        pods: Those that run there.
+        need: What each of the new ones asks for.
+    """
+    allocatable = _amounts((node.get("status") or {}).get("allocatable") or {})
+    used: dict[str, Decimal] = defaultdict(Decimal)
+    for pod in pods:
+        for name, amount in {**pod_amounts(pod.get("spec") or {}), "pods": Decimal(1)}.items():
+            used[name] += amount
+    asked = {**need.amounts, "pods": Decimal(1)}
+    rooms = [(allocatable.get(name, Decimal()) - used[name]) // amount for name, amount in asked.items() if amount > 0]
+    return max(0, int(min(rooms)))
+
+
+def pod_amounts(pod: Mapping[str, Any]) -> dict[str, Decimal]:
+    """What a pod asks for in all; its containers run together, those before them one by one."""
+    total: dict[str, Decimal] = defaultdict(Decimal)
+    for container in pod.get("containers") or []:
+        for name, amount in _requests(container).items():
+            total[name] += amount
+    for container in pod.get("initContainers") or []:
+        for name, amount in _requests(container).items():
+            total[name] = max(total[name], amount)
+    return dict(total)
+
+
+def _requests(container: Mapping[str, Any]) -> dict[str, Decimal]:
+    resources = container.get("resources") or {}
+    # Kubernetes takes a limit for the request where none is given.
+    return _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def _amounts(given: Mapping[str, Any]) -> dict[str, Decimal]:
+    read = {name: quantity(value) for name, value in given.items()}
+    return {name: amount for name, amount in read.items() if amount is not None}
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """As kubernetes.io, "Taints and Tolerations", has it."""
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return bool(toleration.get("key") == taint["key"] and (toleration.get("value") or "") == (taint.get("value") or ""))
+
+
+def _is_avoided(labels: Mapping[str, str], pod: Mapping[str, Any]) -> bool:
+    """Whether the pod's required affinity keeps off a node; ours says NotIn alone."""
+    required = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    return any(
+        labels.get(expression["key"]) in expression["values"]
+        for term in required.get("nodeSelectorTerms") or []
+        for expression in term.get("matchExpressions") or []
+        if expression.get("operator") == "NotIn"
+    )

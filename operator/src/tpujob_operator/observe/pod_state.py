@@ -1,0 +1,70 @@
+"""One pod as far as decisions need it: what is kept of thousands of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tpujob_contract import kubernetes_names
+from tpujob_operator.observe.from_objects import host_from_pod
+from tpujob_operator.observe.pod_identity import pod_identity
+from tpujob_operator.observe.state import Host, JobSetState
+from tpujob_operator.times import parse_time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodState:
+    """A pod that is a host of some JobSet."""
+
+    host: Host
+    jobset: str
+    """Name of its JobSet."""
+    jobset_uid: str
+    phase: str
+    being_deleted: bool
+    node: str | None
+    created_at: datetime | None
+    version: int = field(default=0, compare=False)
+    """The resource version: of two states of a pod the larger one is the newer."""
+
+    @property
+    def is_there_to_stay(self) -> bool:
+        """Whether it counts as a host of the newest attempt."""
+        return not self.being_deleted and self.phase != "Failed"
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it still has something running, or is on its way out."""
+        return self.phase not in ("Succeeded", "Failed") or self.being_deleted
+
+    def is_of(self, jobset: JobSetState) -> bool:
+        """Whether this is one of the hosts of this very JobSet."""
+        return (
+            self.jobset_uid == jobset.uid
+            and self.jobset == jobset.name
+            and self.host.slice_index < jobset.slices
+            and self.host.host_index < jobset.hosts_per_slice
+        )
+
+
+def pod_state(pod: Mapping[str, Any]) -> PodState | None:
+    """What is kept of a pod; None when it is no host of a JobSet."""
+    identity = pod_identity(pod)
+    if identity is None:
+        return None
+    metadata = pod["metadata"]
+    node = (pod.get("spec") or {}).get("nodeName")
+    return PodState(
+        host=host_from_pod(pod),
+        # Equal for all pods of a job, or of a node: kept once.
+        jobset=sys.intern(metadata["labels"][kubernetes_names.JOBSET_NAME]),
+        jobset_uid=sys.intern(identity.jobset_uid),
+        phase=sys.intern((pod.get("status") or {}).get("phase") or ""),
+        being_deleted="deletionTimestamp" in metadata,
+        node=sys.intern(node) if node else None,
+        created_at=parse_time(metadata.get("creationTimestamp")),
+        version=int(metadata.get("resourceVersion") or 0),
+    )

@@ -1,0 +1,140 @@
+"""The reports of all running jobs, read by a poller of its own: passes take the last one and never wait.
+
+- Each job is asked at its own interval, give or take a tenth, so that the requests spread.
+- One that does not answer is asked less and less often; few are asked at once and none for long, so a slow pod costs
+  one of many places for two seconds.
+- A pass is asked for when a report says something new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import aiohttp
+
+from tpujob_operator import metrics
+from tpujob_operator.observe.report import Progress
+from tpujob_operator.observe.report_client import ask, report_url
+from tpujob_operator.observe.state import Host
+from tpujob_operator.observe.terminations import Key
+
+AT_ONCE = 32
+LONGEST_BACKOFF = 4.0
+"""Times the interval, between attempts at a process that does not answer."""
+_random = random.SystemRandom()
+
+
+@dataclass(slots=True)
+class _Polled:
+    """A job whose process 0 is asked."""
+
+    pod: str
+    url: str
+    interval: float
+    due: float
+    progress: Progress | None = None
+    failures: int = 0
+    is_asked: bool = False
+
+
+class ReportPoller:
+    """Asks process 0 of every job that it was told of."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        news: Callable[[Key], None],
+        url: Callable[[Host], str | None] = report_url,
+    ) -> None:
+        """Keeps the parts; `run` makes it work.
+
+        Args:
+            session: Makes the requests; stays the caller's to close.
+            news: Told of a job whose report says something new.
+            url: Where a host's report is.
+        """
+        self._session = session
+        self._news = news
+        self._url = url
+        self._polled: dict[Key, _Polled] = {}
+        self._heap: list[tuple[float, Key]] = []
+        self._changed = asyncio.Event()
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    def follow(self, key: Key, host: Host, *, interval: float) -> Progress | None:
+        """Has this host asked every so many seconds from now on; what it said last, None before the first answer."""
+        url = self._url(host)
+        if url is None:
+            self.forget(key)
+            return None
+        now = asyncio.get_running_loop().time()
+        polled = self._polled.get(key)
+        if polled is None or (polled.pod, polled.url) != (host.pod, url):
+            self._polled[key] = polled = _Polled(host.pod, url, interval, due=now)
+            self._push(key, polled)
+        elif interval != polled.interval:
+            polled.interval = interval
+            if now + interval < polled.due:
+                polled.due = now + interval
+                self._push(key, polled)
+        return polled.progress
+
+    def forget(self, key: Key) -> None:
+        """Asks this job's process no more."""
+        self._polled.pop(key, None)
+
+    async def run(self) -> None:
+        """Asks until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._places.acquire()
+                key, polled = await self._next()
+                polled.is_asked = True
+                tasks.create_task(self._poll(key, polled))
+
+    def _push(self, key: Key, polled: _Polled) -> None:
+        heapq.heappush(self._heap, (polled.due, key))
+        self._changed.set()
+
+    async def _next(self) -> tuple[Key, _Polled]:
+        """Waits for a job whose turn it is."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            while self._heap and self._heap[0][0] <= loop.time():
+                due, key = heapq.heappop(self._heap)
+                polled = self._polled.get(key)
+                # Forgotten, put off, or being asked at this moment.
+                if polled is not None and polled.due == due and not polled.is_asked:
+                    return key, polled
+            timeout = max(0.0, self._heap[0][0] - loop.time()) if self._heap else None
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), timeout)
+
+    async def _poll(self, key: Key, polled: _Polled) -> None:
+        try:
+            progress = await ask(self._session, polled.url)
+        finally:
+            polled.is_asked = False
+            self._places.release()
+        metrics.REPORTS.labels("ok" if progress else "unreachable").inc()
+        polled.failures = 0 if progress else polled.failures + 1
+        backoff = min(2.0**polled.failures, LONGEST_BACKOFF) if polled.failures else 1.0
+        polled.due = asyncio.get_running_loop().time() + polled.interval * backoff * _random.uniform(0.9, 1.1)
+        is_news = _news_of(progress) != _news_of(polled.progress)
+        polled.progress = progress
+        if self._polled.get(key) is polled:
+            self._push(key, polled)
+            if is_news:
+                self._news(key)
+
+
+def _news_of(progress: Progress | None) -> Progress | None:
+    """A report without what moves also while nothing happens."""
+    return None if progress is None else replace(progress, goodput={}, data_wait_fraction=None)

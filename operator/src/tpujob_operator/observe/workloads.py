@@ -1,0 +1,143 @@
+"""Why Kueue has not admitted a job: its Workload, read at intervals while the job waits.
+
+The poll is bounded for all jobs together: a queue may hold thousands. What ends the wait, the JobSet being resumed, is
+told by the watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.kube.requests import Object
+from tpujob_operator.observe.missing_rights import MissingRights
+from tpujob_operator.observe.queue_positions import QueuePositions
+from tpujob_operator.observe.state import QueueState
+from tpujob_operator.observe.terminations import Key
+from tpujob_operator.observe.untrusted import clean_text
+from tpujob_operator.times import parse_time
+
+FIRST_SECONDS = 5.0
+"""Between reads until Kueue has made a Workload, or has none to make."""
+INTERVAL_SECONDS = 30.0
+"""Between reads of one job's Workload."""
+MOST_READS_PER_SECOND = 10.0
+"""For all jobs that wait; with more than 300 of them the interval grows."""
+MESSAGE_LENGTH = 600
+INADMISSIBLE = "Inadmissible"
+"""Reason of QuotaReserved where a queue does not exist or takes nothing; like the other words here from
+kubernetes-sigs/kueue:apis/kueue/v1beta2/workload_types.go."""
+PREEMPTED = "Preempted"
+_PREEMPTOR = re.compile(r"JobUID: ([0-9a-f-]{36})")
+"""In Evicted's message (kubernetes-sigs/kueue:pkg/scheduler/preemption/preemption.go)."""
+_random = random.SystemRandom()
+
+
+class WorkloadReader:
+    """Reads the Workload of jobs that wait in a queue."""
+
+    def __init__(self, storage: Storage, *, clusterwide: bool) -> None:
+        """Keeps the parts; `clusterwide`: whether Workloads of other namespaces may be read."""
+        self._storage = storage
+        self._clusterwide = clusterwide
+        self._positions = QueuePositions(storage)
+        self._rights = MissingRights(
+            "workloads.kueue.x-k8s.io", "why a queue makes a job wait is not told", interval_seconds=300
+        )
+        self._read: dict[Key, tuple[str, float, QueueState | None]] = {}
+
+    async def state(self, key: Key, jobset_uid: str) -> QueueState | None:
+        """What Kueue says of a job; None when that is not known.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        now = asyncio.get_running_loop().time()
+        uid, due, state = self._read.get(key, ("", 0.0, None))
+        if (uid == jobset_uid and now < due) or self._rights.is_missing(key[0]):
+            return state
+        try:
+            state = await self._look(key[0], jobset_uid)
+        except errors.Forbidden as error:
+            self._rights.note(key[0], error)
+            state = None
+        interval = FIRST_SECONDS if state is None else max(INTERVAL_SECONDS, len(self._read) / MOST_READS_PER_SECOND)
+        self._read[key] = (jobset_uid, now + interval * _random.uniform(0.9, 1.1), state)
+        return state
+
+    def forget(self, key: Key) -> None:
+        """This job does not wait any more."""
+        self._read.pop(key, None)
+
+    async def _look(self, namespace: str, jobset_uid: str) -> QueueState | None:
+        found = await self._storage.list_workloads(namespace, job_uid=jobset_uid)
+        if found is None:
+            return QueueState(is_installed=False)
+        if not found:
+            return None
+        workload = max(found, key=lambda each: each["metadata"].get("creationTimestamp") or "")
+        preemptor = preemptor_uid(workload)
+        state = queue_state(workload, preempted_by=await self._owner(namespace, preemptor) if preemptor else None)
+        queue = (workload.get("spec") or {}).get("queueName")
+        if state.has_quota or state.cannot_be_admitted or not queue:
+            return state
+        return replace(state, position=await self._positions.of(namespace, queue, workload["metadata"]["name"]))
+
+    async def _owner(self, namespace: str, job_uid: str) -> str | None:
+        """Kind, namespace and name of what a Workload was made for; None where that may not be known."""
+        found = await self._storage.list_workloads(None if self._clusterwide else namespace, job_uid=job_uid)
+        for workload in found or []:
+            for owner in workload["metadata"].get("ownerReferences") or []:
+                if owner.get("uid") == job_uid:
+                    return f"{owner.get('kind')} {workload['metadata'].get('namespace')}/{owner.get('name')}"
+        return None
+
+
+def queue_state(workload: Object, *, preempted_by: str | None = None) -> QueueState:
+    """What a Workload says about its wait.
+
+    Args:
+        workload: As the API server has it.
+        preempted_by: What it had to make room for.
+    """
+    status, spec = workload.get("status") or {}, workload.get("spec") or {}
+    conditions = {c.get("type"): c for c in status.get("conditions") or []}
+    quota, evicted = conditions.get("QuotaReserved") or {}, _true(conditions, "Evicted")
+    has_quota = quota.get("status") == "True"
+    since = evicted.get("lastTransitionTime") or workload["metadata"].get("creationTimestamp")
+    return QueueState(
+        since=parse_time(since),
+        message=_checks(status) if has_quota else clean_text(quota.get("message"), limit=MESSAGE_LENGTH),
+        has_quota=has_quota,
+        cannot_be_admitted=spec.get("active") is False or (not has_quota and quota.get("reason") == INADMISSIBLE),
+        is_deactivated=spec.get("active") is False,
+        eviction=clean_text(evicted.get("message"), limit=MESSAGE_LENGTH),
+        is_preempted=evicted.get("reason") == PREEMPTED,
+        preempted_by=preempted_by,
+    )
+
+
+def preemptor_uid(workload: Object) -> str | None:
+    """The uid of what this Workload had to make room for; None when it was not preempted."""
+    conditions = {c.get("type"): c for c in (workload.get("status") or {}).get("conditions") or []}
+    evicted = _true(conditions, "Evicted")
+    found = _PREEMPTOR.search(clean_text(evicted.get("message"), limit=MESSAGE_LENGTH))
+    return found[1] if found is not None and evicted.get("reason") == PREEMPTED else None
+
+
+def _true(conditions: Mapping[str | None, Any], kind: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = conditions.get(kind) or {}
+    return found if found.get("status") == "True" else {}
+
+
+def _checks(status: Mapping[str, Any]) -> str:
+    """The admission checks that are not passed, such as a ProvisioningRequest, in their own words."""
+    waiting = [check for check in status.get("admissionChecks") or [] if check.get("state") != "Ready"]
+    words = [": ".join(part for part in (check.get("name"), check.get("message")) if part) for check in waiting]
+    return clean_text("; ".join(words), limit=MESSAGE_LENGTH)
