@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tpujob_operator.api.conditions import Type
+from tpujob_operator.api.status import Status
 from tpujob_operator.observe.state import Ended, Host, JobSetState, Observed, format_time
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -93,6 +94,11 @@ def ended(index: int, exit_code: int, *, after: float = 0, **fields: Any) -> End
 def observed(manifest: dict[str, Any], **fields: Any) -> Observed:
     """What was seen at `NOW`."""
     return Observed(**{"manifest": manifest, "now": NOW, **fields})
+
+
+def stored(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a status as the API server has them, from those of `Status`."""
+    return Status().model_copy(update=fields).as_stored()
 
 
 def condition(status: Any, kind: Type) -> tuple[str, str] | None:

@@ -14,6 +14,10 @@ def _env(name: str, **fields: Any) -> Object:
     return manifest(env=[{"name": name, **fields}])
 
 
+def _elastic(**fields: Any) -> Object:
+    return manifest(**{"slices": 4, "minSlices": 2, "checkpointDir": "gs://bucket/llama", **fields})
+
+
 # name: (resource, words of the refusal)
 REFUSED = {
     "no spec": ({k: v for k, v in manifest().items() if k != "spec"}, ["spec: Required value"]),
@@ -55,6 +59,58 @@ REFUSED = {
         manifest(accelerator="v5e-16", checkpointDir="/mnt/ckpt"),
         ["spec.checkpointDir", "is on no volume, and would be lost with the pod"],
     ),
+    "code on no volume": (
+        manifest(accelerator="v5e-16", code={"archive": "/share/code.tar.gz", "sha256": "0" * 64}),
+        ["spec.code.archive", "is on no volume of the job"],
+    ),
+    "code without a digest": (manifest(code={"archive": "gs://bucket/code.tar.gz"}), ["spec.code.sha256"]),
+    "code of half a digest": (
+        manifest(code={"archive": "gs://bucket/code.tar.gz", "sha256": "0" * 32}),
+        ["spec.code.sha256"],
+    ),
+    "code of nowhere": (manifest(code={"commit": "0" * 40}), ["spec.code", "give either archive and sha256, or"]),
+    "code of two places": (
+        manifest(
+            code={"archive": "gs://bucket/code.tar.gz", "sha256": "0" * 64, "repository": "https://git.example/a"}
+        ),
+        ["spec.code", "give either archive and sha256, or repository and commit"],
+    ),
+    "code of a branch": (
+        manifest(code={"repository": "https://git.example/a", "commit": "main"}),
+        ["spec.code.commit"],
+    ),
+    "code of a repository": (
+        manifest(code={"repository": "https://git.example/a"}),
+        ["spec.code.commit", "a repository needs the whole commit, 40 hexadecimal digits"],
+    ),
+    "code of a commit with changes": (
+        manifest(code={"repository": "https://git.example/a", "commit": "0" * 40 + "+changes"}),
+        ["spec.code.commit", "a repository needs the whole commit"],
+    ),
+    "code of a commit and a digest": (
+        manifest(code={"repository": "https://git.example/a", "commit": "0" * 40, "sha256": "0" * 64}),
+        ["spec.code.sha256", "a repository has none"],
+    ),
+    "code of a password": (
+        manifest(code={"repository": "https://me:secret@git.example/a", "commit": "0" * 40}),
+        ["spec.code.repository"],
+    ),
+    "code without encryption": (
+        manifest(code={"repository": "http://git.example/a", "commit": "0" * 40}),
+        ["spec.code.repository"],
+    ),
+    "code of a repository on no volume": (
+        manifest(accelerator="v5e-16", code={"repository": "file:///share/project", "commit": "0" * 40}),
+        ["spec.code.repository", "is on no volume of the job"],
+    ),
+    "code from elsewhere": (
+        manifest(code={"archive": "https://example.com/code.tar.gz", "sha256": "0" * 64}),
+        ["spec.code.archive"],
+    ),
+    "a volume over the code": (
+        manifest(volumes=[{"name": "a", "mountPath": "/tpujob-code", "secret": "s"}]),
+        ["spec.volumes[0].mountPath", "take another path"],
+    ),
     "a label of JobSet's": (
         manifest(podLabels={"jobset.sigs.k8s.io/job-index": "1"}),
         ["spec.podLabels", "has a key that belongs to"],
@@ -85,6 +141,36 @@ REFUSED = {
     "a million workers": (manifest(workers=10**6), ["spec.workers", "less than or equal to 4096"]),
     "slices in quotes": (manifest(slices="2"), ["spec.slices", 'must be of type integer: "string"']),
     "slices and workers": (manifest(slices=1, workers=1), ["slices and workers exclude each other"]),
+    "fewest slices of one": (
+        _elastic(slices=None, minSlices=1),
+        ["spec.minSlices", "of which there must be 2 or more"],
+    ),
+    "more slices at least than at most": (_elastic(minSlices=5), ["spec.minSlices", "is at most slices"]),
+    "fewest slices of workers": (
+        _elastic(slices=None, workers=4, accelerator="cpu:1x4"),
+        ["spec.minSlices", "is at most slices"],
+    ),
+    "fewer slices without checkpoints": (
+        _elastic(checkpointDir=None),
+        ["spec.minSlices", "needs checkpointDir, from which the job goes on"],
+    ),
+    "fewer slices in a queue": (_elastic(queue="q"), ["spec.minSlices", "Kueue admits all slices of a job or none"]),
+    "a wait for slices that may not be fewer": (
+        _elastic(minSlices=None, shrinkAfterSeconds=60),
+        ["spec.shrinkAfterSeconds", "needs minSlices"],
+    ),
+    "growth of slices that were never fewer": (
+        _elastic(minSlices=None, growAfterSeconds=3600),
+        ["spec.growAfterSeconds", "needs minSlices"],
+    ),
+    "a wait for slices that hosts do not survive": (
+        _elastic(shrinkAfterSeconds=600),
+        ["spec.shrinkAfterSeconds", "is not less than startupSeconds"],
+    ),
+    "the usual wait for slices, and hosts that give up early": (
+        _elastic(startupSeconds=120),
+        ["spec.shrinkAfterSeconds", "is not less than startupSeconds"],
+    ),
     "trainer and command": (manifest(image="x", command=["y"]), ["give either trainer, or image and command"]),
     "neither": (manifest(trainer=None), ["give either trainer, or image and command"]),
     "image alone": (container_manifest(command=None), ["give either trainer, or image and command"]),
@@ -120,7 +206,10 @@ REFUSED = {
     "a strange variable": (_env("A B"), ["spec.env[0].name", "should match"]),
     "too many variables": (manifest(env=[{"name": f"A{i}"} for i in range(129)]), ["spec.env", "Too many"]),
     "JAX platforms on CPU": (_env("JAX_PLATFORMS", value="tpu"), ["are set by accelerator cpu:HOSTSxDEVICES"]),
-    "another cloud": (manifest(checkpointDir="s3://b/x"), ["neither gs://BUCKET/PATH nor an absolute path"]),
+    "another cloud": (
+        manifest(checkpointDir="s3://b/x"),
+        ["neither gs://BUCKET/PATH nor an absolute path; write one of them"],
+    ),
     "a bucket in capitals": (manifest(checkpointDir="gs://My-Bucket/x"), ["names no bucket", "lower-case letters"]),
     "a directory above": (manifest(checkpointDir="gs://bucket/a/../b"), ["spec.checkpointDir", "contains .."]),
     "an absolute directory above": (manifest(checkpointDir="/mnt/.."), ["contains .."]),
@@ -131,6 +220,26 @@ REFUSED = {
         ["spec.capacity.reservation.subBlock", "give block, too"],
     ),
     "a class and spot": (manifest(capacity={"computeClass": "c", "spot": True}), ["exclude each other; keep one"]),
+    "queued provisioning and spot": (
+        manifest(queue="q", capacity={"queuedProvisioning": {}, "spot": True}),
+        ["exclude each other; keep one"],
+    ),
+    "queued provisioning without a queue": (
+        manifest(capacity={"queuedProvisioning": {"maxRunSeconds": 3600}}),
+        ["spec.capacity.queuedProvisioning", "give queue"],
+    ),
+    "queued provisioning for 8 days": (
+        manifest(queue="q", capacity={"queuedProvisioning": {"maxRunSeconds": 691200}}),
+        ["spec.capacity.queuedProvisioning.maxRunSeconds"],
+    ),
+    "a part of a pool without a queue": (
+        manifest(accelerator="v6e-16", placement={"poolTopology": "16x16"}),
+        ["spec.placement", "give queue, and no workers"],
+    ),
+    "two ways of placing": (
+        manifest(queue="q", placement={"superSlice": True, "requiredTopology": "cloud.google.com/gke-nodepool"}),
+        ["exclude each other; keep one"],
+    ),
     "owned selector": (
         manifest(nodeSelector={"cloud.google.com/gke-tpu-topology": "2x2"}),
         ["is set by spec.accelerator; leave it out"],
@@ -155,7 +264,7 @@ REFUSED = {
     "a strange queue": (manifest(queue="a/b"), ["spec.queue"]),
     "Kueue's topology without a queue": (
         manifest(placement={"requiredTopology": "cloud.google.com/gke-nodepool"}),
-        ["spec.placement.requiredTopology", "give queue, and no workers"],
+        ["spec.placement", "give queue, and no workers"],
     ),
     "a strange account": (manifest(serviceAccountName="../x"), ["spec.serviceAccountName"]),
     "a strange policy": (manifest(imagePullPolicy="always"), ['supported values: "Always"']),
@@ -198,6 +307,42 @@ REFUSED = {
 
 # What only the operator can refuse, which it does as soon as it sees the job: (resource, words of its sentence)
 LEFT_TO_THE_OPERATOR = {
+    "copies on a volume of the pod": (
+        manifest(
+            accelerator="v5e-16",
+            volumes=[{"name": "ram", "mountPath": "/copies", "emptyDir": {"medium": "Memory"}}],
+            trainer={**TRAINER, "checkpoint": {"local": {"dir": "/copies/a", "everySteps": 10}}},
+        ),
+        'spec.trainer.checkpoint.local.dir: "/copies/a" is on volume ram, which does not outlive the pod',
+    ),
+    "a batch that does not divide over fewer slices": (
+        _elastic(minSlices=3, trainer={**TRAINER, "batchSize": 32}),
+        "do not divide over the devices of 3 slices; 1, 2 would do",
+    ),
+    "a batch that divides over all slices alone": (
+        _elastic(slices=3, minSlices=2, trainer={**TRAINER, "batchSize": 27}, accelerator="cpu:3x3"),
+        "do not divide over the devices of 2 slices; 1 would do",
+    ),
+    "a part of a pool of another generation": (
+        manifest(accelerator="v5e-16", queue="q", placement={"poolTopology": "16x16"}),
+        "sub-slices are for v6e",
+    ),
+    "a part of a pool that is no part": (
+        manifest(accelerator="v6e:4x8", queue="q", placement={"poolTopology": "4x4"}),
+        "cannot be divided into several slices of 4x8",
+    ),
+    "a super-slice of another generation": (
+        manifest(accelerator="v5p-128", queue="q", placement={"superSlice": True}),
+        "spec.placement.superSlice: is for tpu7x",
+    ),
+    "a super-slice of half a cube": (
+        manifest(accelerator="tpu7x:2x4x4", queue="q", placement={"superSlice": True}),
+        "made of cubes of 4x4x4 chips",
+    ),
+    "a super-slice with a long name": (
+        manifest("a" * 29, accelerator="tpu7x:4x4x8", queue="q", placement={"superSlice": True}),
+        "with superSlice at most 28",
+    ),
     "steps and tokens": (manifest(trainer={**TRAINER, "tokens": 100}), "spec.trainer.tokens: excludes steps"),
     "no length of the run": (
         manifest(trainer={key: value for key, value in TRAINER.items() if key != "steps"}),

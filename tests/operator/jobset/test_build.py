@@ -235,7 +235,7 @@ def test_the_same_job_gives_the_same_bytes() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     assert there.stdout.strip() == here
 

@@ -24,6 +24,16 @@ def test_workers_have_no_names_in_dns() -> None:
     assert [pod.dns_name for pod in _pods(manifest(workers=2, accelerator="cpu:1x1"))] == [None, None]
 
 
+def test_counts_that_are_left_out_are_one() -> None:
+    jobset = materialize(load_job(manifest()), Settings())
+    (replicated,) = jobset["spec"]["replicatedJobs"]
+    replicated.pop("replicas", None)
+    for field in ("parallelism", "completions"):
+        replicated["template"]["spec"].pop(field)
+    (pod,) = expand_pods(jobset)
+    assert (pod.name, pod.slice_index, pod.host_index) == ("llama-w-0-0", 0, 0)
+
+
 def test_the_attempt_comes_from_the_label() -> None:
     assert _pods(manifest(), restart_attempt=3)[0].environ["TPUJOB_ATTEMPT"] == "3"
 
@@ -54,3 +64,16 @@ def test_a_field_of_the_node_is_an_error() -> None:
     main["env"].append({"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
     with pytest.raises(ValueError, match=r"spec\.nodeName of pod llama-w-0-0 is known only on a node"):
         expand_pods(jobset)[0].environ  # noqa: B018 — resolved on first use
+
+
+def test_first_attempt_is_number_0() -> None:
+    assert {pod.environ["TPUJOB_ATTEMPT"] for pod in expand_pods(materialize(load_job(manifest()), Settings()))} == {
+        "0"
+    }
+
+
+@pytest.mark.parametrize(("network", "has_names"), [({}, True), ({"enableDNSHostnames": False}, False)])
+def test_hosts_have_names_unless_the_jobset_says_otherwise(network: dict[str, Any], has_names: bool) -> None:
+    jobset = materialize(load_job(manifest()), Settings())
+    jobset["spec"]["network"] = network
+    assert (expand_pods(jobset)[0].dns_name is not None) is has_names

@@ -28,7 +28,7 @@ SHAPES = st.sampled_from(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(name=NAMES, shape=SHAPES)
 def test_accepted_names_fit_and_refused_ones_do_not(name: str, shape: dict[str, object]) -> None:
     try:
@@ -53,7 +53,7 @@ def test_49_characters_fit_100_slices_of_64_hosts(length: int, fits: bool) -> No
             load_job(given_job)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(name=st.text(max_size=60))
 def test_any_text_as_a_name_is_judged(name: str) -> None:
     if re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) and len(name) <= 49:

@@ -106,3 +106,60 @@ def test_a_placement_policy_selects_its_pools() -> None:
 def test_only_the_administrator_widens_a_container(settings: dict[str, Any], security: dict[str, Any]) -> None:
     pod, _ = _pod(Settings(**settings))
     assert pod["containers"][0]["securityContext"] == security
+
+
+HOST = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+CLAIMS = {"resourceClaims": [{"name": "multislice-network", "resourceClaimTemplateName": "cards"}]}
+BY_HOST = {"multislice_host_network": True}
+BY_CLAIM = {"multislice_claim_template": "cards"}
+PREFIXES = "--megascale_grpc_interface_prefixes=eth1,eth2,lo"
+OWN = {"env": [{"name": "LIBTPU_INIT_ARGS", "value": "--mine=1"}]}
+
+# the job, the settings: fields of the pod, LIBTPU_INIT_ARGS
+NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str | None]] = {
+    "not chosen": ({"accelerator": "v6e-16", "slices": 2}, {}, {}, None),
+    "by the node": ({"accelerator": "v6e-16", "slices": 2}, BY_HOST, HOST, PREFIXES),
+    "by a claim": ({"accelerator": "tpu7x:4x4x4", "slices": 2}, BY_CLAIM, CLAIMS, PREFIXES),
+    "after the job's own": ({"accelerator": "v6e-16", "slices": 2, **OWN}, BY_HOST, HOST, f"--mine=1 {PREFIXES}"),
+    "one slice": ({"accelerator": "v6e-16", **OWN}, BY_HOST, {}, "--mine=1"),
+    "one card": ({"accelerator": "v5e-16", "slices": 2}, BY_HOST, {}, None),
+    "processors": ({"accelerator": "cpu:2x1", "slices": 2}, BY_CLAIM, {}, None),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_several_slices_use_all_cards_where_the_administrator_chose(name: str) -> None:
+    spec, chosen, fields, arguments = NETWORKS[name]
+    pod, environ = _pod(Settings(**chosen), **spec)
+    assert {key: pod[key] for key in ("hostNetwork", "dnsPolicy", "resourceClaims") if key in pod} == fields
+    assert environ.get("LIBTPU_INIT_ARGS") == arguments
+    claims = pod["containers"][0]["resources"].get("claims") if "resources" in pod["containers"][0] else None
+    assert claims == ([{"name": "multislice-network"}] if "resourceClaims" in fields else None)
+
+
+def test_code_of_a_repository_is_fetched_through_the_proxy_of_the_job() -> None:
+    code = {"repository": "https://git.example/a.git", "commit": "a" * 40}
+    variables = [{"name": name, "value": "1"} for name in ("OTHER", "STORAGE_EMULATOR_HOST", "https_proxy", "no_proxy")]
+    pod, _ = _pod(code=code, env=variables)
+    (fetching,) = (each for each in pod["initContainers"] if each["name"] == "code")
+    assert fetching["command"][2:] == ["tpujob_operator.repository", code["repository"], code["commit"], "/tpujob-code"]
+    assert {variable["name"] for variable in fetching["env"]} >= {"https_proxy", "no_proxy"}
+    assert not {variable["name"] for variable in fetching["env"]} & {"OTHER", "STORAGE_EMULATOR_HOST"}
+    assert {"name": "TPUJOB_CODE_SHA256", "value": "a" * 40} in pod["containers"][0]["env"]
+
+
+def test_repository_on_a_volume_is_mounted_where_code_is_fetched() -> None:
+    volume = {"name": "share", "mountPath": "/share", "persistentVolumeClaim": "share"}
+    pod, _ = _pod(code={"repository": "file:///share/a.git", "commit": "a" * 40}, volumes=[volume])
+    (fetching,) = (each for each in pod["initContainers"] if each["name"] == "code")
+    assert {"name": "share", "mountPath": "/share", "readOnly": True} in fetching["volumeMounts"]
+
+
+def test_code_is_fetched_from_the_storage_of_the_job() -> None:
+    code = {"archive": "gs://bucket/code.tar.gz", "sha256": "0" * 64}
+    emulator = {"name": "STORAGE_EMULATOR_HOST", "value": "http://storage:80"}
+    pod, _ = _pod(code=code, env=[{"name": "OTHER", "value": "1"}, emulator])
+    (fetching,) = (each for each in pod["initContainers"] if each["name"] == "code")
+    names = [variable["name"] for variable in fetching["env"]]
+    assert "STORAGE_EMULATOR_HOST" in names
+    assert "OTHER" not in names

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.operator.manifests import TRAINER, manifest
-from tpujob_contract import DistributedProcess, IndependentWorker, read_environment
+from tpujob_contract import DistributedProcess, IndependentWorker, kubernetes_names, read_environment
 from tpujob_operator.api.load import load_job
 from tpujob_operator.jobset.build import materialize
 from tpujob_operator.jobset.expand import Pod, expand_pods
@@ -55,6 +55,12 @@ def test_megascale_agrees_with_the_slices(slices: int) -> None:
         assert pod.environ["MEGASCALE_COORDINATOR_ADDRESS"] == pods[0].dns_name
         assert pod.environ["MEGASCALE_NUM_SLICES"] == str(slices)
         assert pod.environ["MEGASCALE_SLICE_ID"] == str(pod.slice_index) == pod.environ["TPUJOB_SLICE"]
+
+
+def test_labels_number_the_slices_from_0() -> None:
+    pods = expand_pods(materialize(load_job(manifest(accelerator="v5e-16", slices=3)), Settings()))
+    assert [pod.labels[kubernetes_names.JOB_GLOBAL_INDEX] for pod in pods] == [str(pod.slice_index) for pod in pods]
+    assert {pod.labels[kubernetes_names.GLOBAL_REPLICAS] for pod in pods} == {"3"}
 
 
 def test_cpu_slices_show_megascale_too() -> None:

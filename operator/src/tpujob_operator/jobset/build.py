@@ -10,39 +10,56 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.api.job import TpuTrainingJob
+from tpujob_operator.api.shared_units import is_elastic, shares_units
+from tpujob_operator.jobset import scheduling
 from tpujob_operator.jobset.failure_policy import failure_policy, pod_failure_policy
 from tpujob_operator.jobset.pod import pod_template
 from tpujob_operator.jobset.volumes import volume_annotations
 from tpujob_operator.settings import Settings
 
-NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
-"""One node pool is one slice: machines of a pool are joined by ICI."""
-IN_PLACE = ("suspend", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "restarts", "retry")
+IN_PLACE = (
+    "suspend",
+    "ttlSecondsAfterFinished",
+    "activeDeadlineSeconds",
+    "restarts",
+    "retry",
+    "minSlices",
+    "shrinkAfterSeconds",
+    "growAfterSeconds",
+)
 """Fields of the spec that change in a running job, and make no new JobSet."""
-
-UNIT_TASKS = ("extract",)
-"""Tasks of the trainer in which workers share units (`trainer.task`)."""
 
 type Object = dict[str, Any]
 
 
-def materialize(job: TpuTrainingJob, settings: Settings, *, incarnation: int = 1) -> Object:
+def materialize(
+    job: TpuTrainingJob,
+    settings: Settings,
+    *,
+    incarnation: int = 1,
+    avoided: Sequence[scheduling.Avoided] = (),
+    slices: int | None = None,
+) -> Object:
     """The JobSet that runs a job.
 
     Args:
         job: as `load_job` accepts it.
         settings: images and defaults of this installation.
         incarnation: which JobSet of this job, from 1; every one has the job's own name.
+        avoided: node labels and values of machines that its pods keep off.
+        slices: how many it has, where that is not `spec.slices`.
     """
+    sized = job if slices is None else job.with_slices(slices)
     return {
         "apiVersion": kubernetes_names.JOBSET_API_VERSION,
         "kind": kubernetes_names.JOBSET_KIND,
         "metadata": _build_metadata(job, incarnation),
-        "spec": _build_spec(job, settings, incarnation),
+        "spec": _build_spec(sized, settings, incarnation, avoided),
     }
 
 
@@ -52,7 +69,8 @@ def spec_hash(job: TpuTrainingJob) -> str:
     Settings do not count: a new release of the operator, with new images, must not end running jobs.
     """
     spec = job.spec.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
-    made_from = {key: value for key, value in spec.items() if key not in IN_PLACE}
+    in_place = (*IN_PLACE, "workers") if is_elastic(job.spec) else IN_PLACE
+    made_from = {key: value for key, value in spec.items() if key not in in_place}
     text = json.dumps(made_from, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -85,8 +103,7 @@ def owner_references(job: TpuTrainingJob) -> list[Object]:
 
 def _build_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
     annotations = {kubernetes_names.SPEC_HASH: spec_hash(job)}
-    if job.accelerator.is_tpu and job.accelerator.is_multi_host and required_topology(job) is None:
-        annotations[kubernetes_names.EXCLUSIVE_TOPOLOGY] = NODE_POOL_LABEL
+    annotations |= scheduling.jobset_annotations(job)
     queue = {} if job.spec.queue is None else {kubernetes_names.KUEUE_QUEUE: job.spec.queue}
     metadata: Object = {
         "name": job.metadata.name,
@@ -98,7 +115,9 @@ def _build_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
     return metadata | ({"ownerReferences": owners} if owners else {})
 
 
-def _build_spec(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:
+def _build_spec(
+    job: TpuTrainingJob, settings: Settings, incarnation: int, avoided: Sequence[scheduling.Avoided]
+) -> Object:
     spec = job.spec
     built: Object = {
         # A queued JobSet is born suspended; from then on the field is Kueue's.
@@ -109,7 +128,7 @@ def _build_spec(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
             {
                 "name": kubernetes_names.REPLICATED_JOB,
                 "replicas": job.slices,
-                "template": {"spec": _build_job(job, settings, incarnation)},
+                "template": {"spec": _build_job(job, settings, incarnation, avoided)},
             }
         ],
     }
@@ -118,39 +137,10 @@ def _build_spec(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
     return built
 
 
-def required_topology(job: TpuTrainingJob) -> str | None:
-    """The topology level by which Kueue places each slice; None leaves the placement to JobSet and the scheduler.
-
-    A queue alone does not place pods: with two free pools of one shape, plain Kueue mixes a slice's hosts. Both ways at
-    once do not go together: JobSet pins the followers of a Job to a pool that Kueue may not have chosen.
-    """
-    placement = job.spec.placement
-    return placement.required_topology if placement is not None else None
-
-
 def _build_pod_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
-    annotations = {**(job.spec.pod_annotations or {}), **volume_annotations(job), **_topology_annotations(job)}
+    annotations = {**(job.spec.pod_annotations or {}), **volume_annotations(job), **scheduling.pod_annotations(job)}
     labels = {**(job.spec.pod_labels or {}), **child_labels(job, incarnation)}
     return {"labels": labels, **({"annotations": annotations} if annotations else {})}
-
-
-def _topology_annotations(job: TpuTrainingJob) -> dict[str, str]:
-    """Kueue's request for topology-aware scheduling; all slices of a job are one pod set."""
-    level = required_topology(job)
-    if level is None:
-        return {}
-    if job.slices == 1:
-        return {kubernetes_names.KUEUE_REQUIRED_TOPOLOGY: level}
-    return {
-        kubernetes_names.KUEUE_SLICE_REQUIRED_TOPOLOGY: level,
-        kubernetes_names.KUEUE_SLICE_SIZE: str(job.accelerator.hosts_per_slice),
-    }
-
-
-def shares_units(job: TpuTrainingJob) -> bool:
-    """Whether the workers divide a list of units between them, and each of them knows when it is done."""
-    trainer = job.spec.trainer or {}
-    return job.spec.workers is not None and trainer.get("task") in UNIT_TASKS
 
 
 def _build_network(job: TpuTrainingJob) -> Object:
@@ -164,13 +154,15 @@ def _build_network(job: TpuTrainingJob) -> Object:
     return {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": subdomain}
 
 
-def _build_job(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:
+def _build_job(
+    job: TpuTrainingJob, settings: Settings, incarnation: int, avoided: Sequence[scheduling.Avoided]
+) -> Object:
     pods = job.spec.workers or job.accelerator.hosts_per_slice
     retries: Object = {"backoffLimit": 0}
     if job.spec.workers is not None:
         # As many per worker as a job has: an index that fails alone is retried alone, and the others finish.
         retries = {"backoffLimitPerIndex": job.spec.restarts.crashes}
-    if shares_units(job):
+    if shares_units(job.spec):
         # Such a worker ends with 0 when every unit is done, whoever did it: one that says so is enough, and neither
         # a worker that failed for good nor one that comes late keeps the job from being complete.
         retries["successPolicy"] = {"rules": [{"succeededCount": 1}]}
@@ -184,6 +176,6 @@ def _build_job(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Obj
         "podFailurePolicy": pod_failure_policy(job),
         "template": {
             "metadata": _build_pod_metadata(job, incarnation),
-            "spec": pod_template(job, settings, incarnation),
+            "spec": pod_template(job, settings, incarnation, avoided),
         },
     }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tpujob_contract import code, kubernetes_names, ports
 from tpujob_contract import environment as names
-from tpujob_contract import kubernetes_names, ports
 from tpujob_operator.api.job import TpuTrainingJob
-from tpujob_operator.api.spec import EnvVar
+from tpujob_operator.api.spec import EnvVar, Spec
+from tpujob_operator.jobset.multislice_network import LIBTPU_ARGUMENTS, libtpu_arguments
 from tpujob_operator.settings import Settings
 
 type Object = dict[str, Any]
@@ -18,21 +19,27 @@ HOME = "/home/tpujob"
 
 def build_environment(job: TpuTrainingJob, settings: Settings, incarnation: int) -> list[Object]:
     """The variables of the main container: the user's first, then the operator's, each name once."""
-    ours = [*_common(job, settings, incarnation), *(_worker(job) if job.spec.workers else _member(job)), *_devices(job)]
+    place = _worker(job) if job.spec.workers else _member(job, settings)
+    ours = [*_common(job, settings, incarnation), *place, *_devices(job)]
     taken = {variable["name"] for variable in ours}
-    theirs = [_user_variable(variable) for variable in job.spec.env or () if variable.name not in taken]
+    theirs = [variable for variable in build_user_environment(job) if variable["name"] not in taken]
     given = {variable["name"] for variable in theirs}
     return [*theirs, *(variable for variable in _defaults(job) if variable["name"] not in given), *ours]
 
 
-def grace_seconds(job: TpuTrainingJob, settings: Settings) -> int:
+def build_user_environment(job: TpuTrainingJob) -> list[Object]:
+    """The variables of `spec.env`."""
+    return [_user_variable(variable) for variable in job.spec.env or ()]
+
+
+def grace_seconds(spec: Spec, settings: Settings) -> int:
     """Seconds between being asked to stop and being killed, as Kubernetes gives them.
 
     On spot machines ordinary pods get 15 s, and a longer terminationGracePeriodSeconds has no effect
     (cloud.google.com/kubernetes-engine/docs/concepts/spot-vms); a process that counts on more loses its save.
     """
-    asked = job.spec.grace_period_seconds
-    is_spot = job.spec.capacity is not None and job.spec.capacity.spot
+    asked = spec.grace_period_seconds
+    is_spot = spec.capacity is not None and spec.capacity.spot
     return min(asked, settings.spot_grace_seconds) if is_spot else asked
 
 
@@ -61,11 +68,13 @@ def _common(job: TpuTrainingJob, settings: Settings, incarnation: int) -> list[O
         _label(names.ATTEMPT, kubernetes_names.RESTART_ATTEMPT),
         _constant(names.CHIPS_PER_HOST, job.accelerator.chips_per_host),
         _constant(names.STARTUP_SECONDS, spec.startup_seconds),
-        _constant(names.GRACE_SECONDS, grace_seconds(job, settings)),
+        _constant(names.GRACE_SECONDS, grace_seconds(job.spec, settings)),
         _constant(names.REPORT_PORT, ports.REPORT),
     ]
     if spec.checkpoint_dir is not None:
         variables.append(_constant(names.CHECKPOINT_DIR, spec.checkpoint_dir))
+    if spec.code is not None:
+        variables += [_constant(names.CODE, code.DIRECTORY), _constant(names.CODE_SHA256, spec.code.identity)]
     if spec.framework is not None:
         variables.append(_constant(names.FRAMEWORK, spec.framework))
     if spec.trainer is not None:
@@ -75,7 +84,7 @@ def _common(job: TpuTrainingJob, settings: Settings, incarnation: int) -> list[O
     return variables
 
 
-def _member(job: TpuTrainingJob) -> list[Object]:
+def _member(job: TpuTrainingJob, settings: Settings) -> list[Object]:
     """One process of a JAX runtime over all slices."""
     variables = [
         _label(names.SLICE, kubernetes_names.JOB_INDEX),
@@ -93,6 +102,9 @@ def _member(job: TpuTrainingJob) -> list[Object]:
             _label(names.MEGASCALE_SLICE_ID, kubernetes_names.JOB_INDEX),
             _constant(names.MEGASCALE_PORT, ports.MEGASCALE),
         ]
+    arguments = libtpu_arguments(job, settings)
+    if arguments is not None:
+        variables.append(_constant(LIBTPU_ARGUMENTS, arguments))
     return variables
 
 

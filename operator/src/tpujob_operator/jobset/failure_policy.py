@@ -21,9 +21,11 @@ def pod_failure_policy(job: TpuTrainingJob) -> Object:
     """
     # One member of a gang cannot be replaced alone, an independent worker can.
     free = "FailJob" if job.spec.workers is None else "Ignore"
+    code = [{"action": "FailJob", "onExitCodes": _exit_codes(*FATAL, container=kubernetes_names.CODE_CONTAINER)}]
     return {
         "rules": [
             {"action": "FailJob", "onExitCodes": _exit_codes(*FATAL)},
+            *(code if job.spec.code is not None else ()),
             {"action": free, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             {"action": free, "onExitCodes": _exit_codes(ExitCode.STOPPED)},
         ]
@@ -59,9 +61,9 @@ def failure_policy(job: TpuTrainingJob) -> Object:
     }
 
 
-def _exit_codes(*codes: ExitCode) -> Object:
+def _exit_codes(*codes: ExitCode, container: str = kubernetes_names.CONTAINER) -> Object:
     return {
-        "containerName": kubernetes_names.CONTAINER,
+        "containerName": container,
         "operator": "In",
         "values": sorted(int(code) for code in codes),
     }

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tpujob_contract import kubernetes_names, ports
+from tpujob_contract.code import DIRECTORY, EMULATOR, INSTALL
 from tpujob_contract.launch import command as launch_command
 from tpujob_operator.api.job import TpuTrainingJob
-from tpujob_operator.api.spec import ResourceAmounts, Resources
-from tpujob_operator.jobset.environment import build_environment, grace_seconds
-from tpujob_operator.jobset.volumes import LAUNCHER, build_mounts, build_volumes
+from tpujob_operator.api.spec import Code, ResourceAmounts, Resources
+from tpujob_operator.api.volume_rules import code_volume
+from tpujob_operator.jobset.environment import build_environment, build_user_environment, grace_seconds
+from tpujob_operator.jobset.multislice_network import pod_network, resource_claims
+from tpujob_operator.jobset.scheduling import Avoided, node_affinity, node_selector, tolerations
+from tpujob_operator.jobset.volumes import CODE, LAUNCHER, build_mounts, build_volumes
+from tpujob_operator.repository import COMMAND, PROXIES
 from tpujob_operator.settings import Settings
 from tpujob_operator.topology import machines
 
@@ -17,26 +23,24 @@ type Object = dict[str, Any]
 
 TPU_RESOURCE = "google.com/tpu"
 TRAINER = ("python", "-m", "tpujob_trainer")
-_SPOT = "cloud.google.com/gke-spot"
-_COMPUTE_CLASS = "cloud.google.com/compute-class"
-_FLEX_START = "cloud.google.com/gke-flex-start"
 
 
-def pod_template(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Object:
-    """Specification of every pod of the job."""
+def pod_template(job: TpuTrainingJob, settings: Settings, incarnation: int, avoided: Sequence[Avoided] = ()) -> Object:
+    """Specification of every pod of the job, on machines that have none of the labels to avoid."""
     spec = job.spec
     optional = {
         "serviceAccountName": spec.service_account_name,
         "priorityClassName": spec.priority_class_name,
         "imagePullSecrets": [{"name": secret.name} for secret in spec.image_pull_secrets or ()],
-        "nodeSelector": _node_selector(job),
-        "tolerations": _tolerations(job),
-        "initContainers": [_build_carrier(settings)] if spec.trainer is None else [],
+        "nodeSelector": node_selector(job),
+        "affinity": node_affinity(avoided),
+        "tolerations": tolerations(job),
+        "initContainers": _build_init_containers(job, settings),
     }
     return {
         # JobSet's webhook would fill in OnFailure, with which no Job could be created.
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": grace_seconds(job, settings),
+        "terminationGracePeriodSeconds": grace_seconds(job.spec, settings),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
@@ -47,6 +51,7 @@ def pod_template(job: TpuTrainingJob, settings: Settings, incarnation: int) -> O
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         **{key: value for key, value in optional.items() if value},
+        **pod_network(job, settings),
         "containers": [_build_main(job, settings, incarnation)],
         "volumes": build_volumes(job),
     }
@@ -63,6 +68,8 @@ def _build_main(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
         "image": image,
         "command": command,
         **({"args": list(spec.args)} if spec.args else {}),
+        # Where a person starts the program: `python3 train.py`. The trainer's own relative paths mean the image's.
+        **({"workingDir": DIRECTORY} if spec.code is not None and spec.trainer is None else {}),
         "env": build_environment(job, settings, incarnation),
         "ports": _ports(job),
         "resources": _resources(job, settings),
@@ -73,6 +80,39 @@ def _build_main(job: TpuTrainingJob, settings: Settings, incarnation: int) -> Ob
     }
     policy = spec.image_pull_policy or settings.image_pull_policy
     return container | ({"imagePullPolicy": policy} if policy else {})
+
+
+def _build_init_containers(job: TpuTrainingJob, settings: Settings) -> list[Object]:
+    carrier = [_build_carrier(settings)] if job.spec.trainer is None else []
+    return carrier + ([_build_code(job, job.spec.code, settings)] if job.spec.code is not None else [])
+
+
+def _build_code(job: TpuTrainingJob, code: Code, settings: Settings) -> Object:
+    """Fetches, verifies and unpacks the job's code, as the job's own identity."""
+    if code.repository is not None:
+        # dulwich puts objects together in memory: one of MAX_UNPACKED_BYTES from its parts, and from what it changes.
+        names, memory = frozenset(PROXIES), "2Gi"
+        command = [*COMMAND, code.repository, code.identity, DIRECTORY]
+    else:
+        names, memory = frozenset({EMULATOR}), "256Mi"
+        command = [*INSTALL, code.archive or "", code.identity, DIRECTORY]
+    variables = [variable for variable in build_user_environment(job) if variable["name"] in names]
+    volume = code_volume(job)
+    mounts: list[Object] = [{"name": CODE, "mountPath": DIRECTORY}]
+    if volume is not None:
+        mounts.append({"name": volume.name, "mountPath": volume.mount_path, "readOnly": True})
+    policy = {"imagePullPolicy": settings.image_pull_policy} if settings.image_pull_policy else {}
+    return {
+        "name": kubernetes_names.CODE_CONTAINER,
+        "image": settings.operator_image,
+        "command": command,
+        **({"env": variables} if variables else {}),
+        **policy,
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": memory}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _build_container_security(read_only=True),
+        "volumeMounts": mounts,
+    }
 
 
 def _build_carrier(settings: Settings) -> Object:
@@ -126,52 +166,9 @@ def _resources(job: TpuTrainingJob, settings: Settings) -> Object:
         # Kubernetes takes a limit for the request where none is given.
         of_machine = machines.requested(job.accelerator.machine_type)
         requests = {name: amount for name, amount in of_machine.items() if name not in limits} | requests
-    amounts = {"requests": requests | chips, "limits": limits | chips}
+    amounts = {"requests": requests | chips, "limits": limits | chips, "claims": resource_claims(job, settings)}
     return {kind: values for kind, values in amounts.items() if values}
 
 
 def _amounts(given: ResourceAmounts | None) -> Object:
     return given.model_dump(by_alias=True, exclude_none=True) if given is not None else {}
-
-
-def _node_selector(job: TpuTrainingJob) -> dict[str, str]:
-    capacity = job.spec.capacity
-    chosen: dict[str, str] = {}
-    if capacity is not None and capacity.spot:
-        chosen[_SPOT] = "true"
-    if capacity is not None and capacity.flex_start:
-        chosen[_FLEX_START] = "true"
-    if capacity is not None and capacity.reservation is not None:
-        chosen["cloud.google.com/reservation-name"] = capacity.reservation.name
-        chosen["cloud.google.com/reservation-affinity"] = "specific"
-        if capacity.reservation.project is not None:
-            chosen["cloud.google.com/reservation-project"] = capacity.reservation.project
-        if capacity.reservation.block is not None:
-            chosen["cloud.google.com/reservation-blocks"] = capacity.reservation.block
-        if capacity.reservation.sub_block is not None:
-            chosen["cloud.google.com/reservation-subblocks"] = capacity.reservation.sub_block
-    if capacity is not None and capacity.compute_class is not None:
-        chosen[_COMPUTE_CLASS] = capacity.compute_class
-    placement = job.spec.placement
-    if placement is not None and placement.policy_name is not None:
-        chosen["cloud.google.com/placement-policy-name"] = placement.policy_name
-    return {**(job.spec.node_selector or {}), **job.accelerator.node_selector, **chosen}
-
-
-def _tolerations(job: TpuTrainingJob) -> list[Object]:
-    spec = job.spec
-    tolerations: list[Object] = []
-    if job.accelerator.is_tpu:
-        # GKE's admission adds it too; elsewhere nobody does.
-        tolerations.append({"key": TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"})
-    for key, is_chosen in (
-        (_SPOT, spec.capacity is not None and spec.capacity.spot),
-        (_FLEX_START, spec.capacity is not None and spec.capacity.flex_start),
-    ):
-        if is_chosen:
-            tolerations.append({"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"})
-    if spec.capacity is not None and spec.capacity.compute_class is not None:
-        value = spec.capacity.compute_class
-        tolerations.append({"key": _COMPUTE_CLASS, "operator": "Equal", "value": value, "effect": "NoSchedule"})
-    tolerations += [t.model_dump(by_alias=True, exclude_none=True) for t in spec.tolerations or ()]
-    return tolerations

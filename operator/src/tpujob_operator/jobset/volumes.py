@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpujob_contract import code
 from tpujob_contract.launch import command as launch_command
 from tpujob_operator.api.job import TpuTrainingJob
 from tpujob_operator.api.volumes import Volume
@@ -13,6 +14,7 @@ from tpujob_operator.topology import machines
 type Object = dict[str, Any]
 
 LAUNCHER = "launcher"
+CODE = "code"
 SHARED_MEMORY = "shared-memory"
 GCS_DRIVER = "gcsfuse.csi.storage.gke.io"
 GCS_ANNOTATION = "gke-gcsfuse/volumes"
@@ -27,7 +29,7 @@ def build_volumes(job: TpuTrainingJob) -> list[Object]:
 
 def build_mounts(job: TpuTrainingJob) -> list[Object]:
     """The mounts of the main container."""
-    own = [(name, path, name == LAUNCHER) for name, path in _own_mounts(job).items()]
+    own = [(name, path, name in (LAUNCHER, CODE)) for name, path in _own_mounts(job).items()]
     theirs = [(v.name, v.mount_path, v.read_only or bool(v.secret or v.config_map)) for v in job.spec.volumes or ()]
     return [
         {"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})}
@@ -45,7 +47,11 @@ def _own_mounts(job: TpuTrainingJob) -> dict[str, str]:
     mounts = {"tmp": "/tmp", "home": HOME}  # noqa: S108 — the pod's own
     if job.accelerator.is_tpu:
         mounts[SHARED_MEMORY] = "/dev/shm"  # noqa: S108 — the pod's own
-    return mounts if job.spec.trainer is not None else {**mounts, LAUNCHER: launch_command.CARRIED_DIRECTORY}
+    if job.spec.trainer is None:
+        mounts[LAUNCHER] = launch_command.CARRIED_DIRECTORY
+    if job.spec.code is not None:
+        mounts[CODE] = code.DIRECTORY
+    return mounts
 
 
 def _empty_dir(job: TpuTrainingJob, name: str) -> Object:
