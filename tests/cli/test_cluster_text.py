@@ -6,12 +6,17 @@ import pytest
 
 from tpujob.cluster import logs, table, watch
 from tpujob.cluster.describe import describe
-from tpujob.cluster.doctor import bucket_access, nodes, operator, queues, quotas
+from tpujob.cluster.doctor import bucket_access, buckets, images, nodes, operator, queues, quotas
+from tpujob_operator.api.status import Phase, Status
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
+FIELDS = frozenset(Status.model_json_schema()["properties"])
+
+
 def job(**status: object) -> dict:
+    assert status.keys() <= FIELDS, "no status has such a field"
     return {
         "metadata": {"name": "llama", "namespace": "team", "creationTimestamp": "2030-01-01T10:50:00Z"},
         "spec": {"accelerator": "v5e-16", "slices": 2},
@@ -90,7 +95,7 @@ def test_following_tells_changes_once_and_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finding", "verdict", "words"),
+    ("result", "verdict", "words"),
     [
         (operator(None), "note", "may not list"),
         (operator([]), "missing", "no Deployment"),
@@ -107,9 +112,51 @@ def test_following_tells_changes_once_and_ends() -> None:
         (next(quotas([{"metadata": {"name": "q"}, "status": {"hard": {"pods": "5"}}}])), "note", "0 of 5 pods"),
     ],
 )
-def test_the_doctor_judges_what_it_sees(finding, verdict: str, words: str) -> None:
-    assert finding.verdict == verdict
-    assert words in finding.found
+def test_the_doctor_judges_what_it_sees(result, verdict: str, words: str) -> None:
+    assert result.verdict == verdict
+    assert words in result.found
+
+
+def with_bucket(**status: object) -> dict[str, object]:
+    assert status.keys() <= FIELDS, "no status has such a field"
+    return {"metadata": {"name": "a"}, "spec": {"checkpointDir": "gs://b/a"}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("job", "found"),
+    [
+        (with_bucket(), []),
+        (with_bucket(lastCheckpointStep=40), [("ok", "default saved step 40 of a to gs://b/a")]),
+        (
+            with_bucket(failure={"exitCode": 77, "message": "no permission"}),
+            [("note", "pods of a, gs://b/a: no permission")],
+        ),
+        (with_bucket(failure={"exitCode": 1, "message": "crash"}), []),
+        (
+            with_bucket(
+                lastCheckpointStep=40, conditions=[{"type": "CheckpointHealthy", "status": "False", "message": "403"}]
+            ),
+            [("note", "pods of a, gs://b/a: 403")],
+        ),
+        ({**with_bucket(lastCheckpointStep=40), "spec": {"checkpointDir": "/mnt/a"}}, []),
+        ({"metadata": {"name": "a"}, "spec": {}}, []),
+    ],
+    ids=["no word yet", "saved", "refused", "another failure", "saves fail now", "a volume", "no directory"],
+)
+def test_what_pods_say_of_their_bucket_is_evidence(job: dict[str, object], found: list[tuple[str, str]]) -> None:
+    assert [(result.verdict, result.found) for result in buckets([job])] == found
+
+
+def test_an_image_that_does_not_start_is_told_once() -> None:
+    def pod(name: str, reason: str) -> dict[str, object]:
+        state = {"waiting": {"reason": reason, "message": "not found"}}
+        statuses = [{"image": "a/b:1", "state": state}]
+        return {"metadata": {"name": name}, "status": {"containerStatuses": statuses}}
+
+    pods = [pod("x", "ContainerCreating"), pod("y", "ErrImagePull"), pod("z", "ImagePullBackOff")]
+    (result,) = images(pods)
+    assert result.found == "a/b:1 does not start: y: ErrImagePull: not found"
+    assert "imagePullSecrets" in result.advice
 
 
 def test_tpu_nodes_are_counted_by_kind() -> None:
@@ -119,3 +166,57 @@ def test_tpu_nodes_are_counted_by_kind() -> None:
     found = list(nodes([node, node, broken]))
     assert found[0].found == "3 of tpu-v6e-slice, topology 4x4"
     assert "b offer no google.com/tpu" in found[1].found
+
+
+def test_units_of_workers_are_described() -> None:
+    units = {"total": 1200, "done": 400, "claimed": 8, "left": 792, "rowsPerSecond": 70.2, "failures": {"storage": 3}}
+    text = "\n".join(describe(job(phase="Running", units=units), [], [], NOW))
+    assert "  units: 400 of 1,200 done, 8 claimed, 792 left, 70.2 rows/s" in text
+    assert "by cause: storage 3" in text
+
+
+def test_what_is_avoided_is_described() -> None:
+    entry = {"node": "n1", "failures": 2, "avoidedLabel": "kubernetes.io/hostname", "avoidedValue": "n1"}
+    told = list(describe(job(phase="Running", nodeFailures=[entry, {"node": "n2", "failures": 1}]), [], [], NOW))
+    assert [line for line in told if "avoids" in line] == [
+        "  avoids: kubernetes.io/hostname=n1, after 2 crashes on node n1"
+    ]
+
+
+def test_slices_that_are_missing_are_described() -> None:
+    missing = {
+        "type": "FullSize",
+        "status": "False",
+        "reason": "SlicesMissing",
+        "message": "The job has 2 of 4 slices.",
+    }
+    whole = {"type": "FullSize", "status": "True", "reason": "AllSlices", "message": "The job has all its 4 slices."}
+    told = [list(describe(job(phase="Running", conditions=[each]), [], [], NOW)) for each in (missing, whole)]
+    expected = "  FullSize (SlicesMissing): The job has 2 of 4 slices."
+    assert [expected in lines for lines in told] == [True, False]
+    assert not any("AllSlices" in line for line in told[1])
+
+
+def test_the_last_checkpoint_is_shown_as_the_operator_writes_it() -> None:
+    saved = Status(phase=Phase.RUNNING, step=45, last_checkpoint_step=40, last_checkpoint_time=NOW).as_stored()
+    assert "  last checkpoint: step 40, 0s ago" in list(describe(job(**saved), [], [], NOW))
+    assert "40 (0s)" in table.rows([job(**saved)], NOW)[0]
+    lines = watch.follow(lambda: job(**saved), until=lambda _: False, wait=lambda _: None, clock=lambda: 0.0)
+    assert [next(lines), next(lines)] == ["Running", "step 45 · checkpoint 40"]
+
+
+@pytest.mark.parametrize(
+    ("status", "is_told"),
+    [({"step": 5}, True), ({"step": 0}, False), ({"steps": 9}, False), ({"steps": 9, "restarts": 1}, True)],
+    ids=["after steps", "before them", "before a report", "a restart without a checkpoint"],
+)
+def test_lack_of_a_checkpoint_is_told_once_there_is_something_to_lose(status: dict, is_told: bool) -> None:
+    told = list(describe(job(phase="Restarting", **status), [], [], NOW))
+    assert ("  last checkpoint: none yet" in told) is is_told
+
+
+def test_hosts_that_the_trainer_names_are_described() -> None:
+    said = {"stragglerMessage": "process 1 on host b (training)", "preflightMessage": "host c is slow"}
+    text = "\n".join(describe(job(phase="Running", **said), [], [], NOW))
+    assert "behind the others: process 1 on host b (training)" in text
+    assert "slow or odd hosts, found before the first step: host c is slow" in text

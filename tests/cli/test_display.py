@@ -66,7 +66,7 @@ def test_what_hinders_is_said_at_once_and_not_repeated():
     for report in (failing, failing, {"phase": "training", **FULL}):
         display.show(report)
     said = [line for line in out.getvalue().splitlines() if line.startswith("checkpoints: ")]
-    assert said == ["checkpoints: OSError: No space left on device", "checkpoints: all is well again"]
+    assert said == ["checkpoints: OSError: No space left on device", "checkpoints: recovered"]
 
 
 def test_a_resumed_run_says_from_which_step():

@@ -24,6 +24,13 @@ def test_other_phases_do_not_count_as_steps():
     assert pace.remaining(2.0) is None
 
 
+def test_no_time_is_left_to_name_after_the_last_step():
+    pace = Pace(started=0.0)
+    pace.note(training(1), 10.0)
+    pace.note(training(100), 30.0)
+    assert pace.remaining(30.0) is None
+
+
 @pytest.mark.parametrize(
     ("values", "line"),
     [

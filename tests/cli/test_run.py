@@ -3,9 +3,12 @@
 import copy
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from ruamel.yaml import YAML
 from tests.multiprocess.processes import COMPILE_CACHE
 from tests.quick_compiling import XLA_FLAGS
 from tools.localcluster.waiting import wait_for
-from tpujob.folder import folder_to_parquet
+from tpujob.data.from_folder import folder_to_parquet
 
 pytestmark = pytest.mark.processes
 
@@ -28,6 +31,13 @@ TRAINER = {
     "checkpoint": {"everySteps": 3},
     "sample": {"prompt": "def ", "tokens": 8},
 }
+
+ENDLESS = 10_000_000
+"""Steps: more than there is time for, on any machine."""
+ASKS_FOR_NO_REPORT = """
+from tpujob.local import reports
+reports.INTERVAL_SECONDS = 3600
+"""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +87,7 @@ class Desk:
 
     def run(self, *options: str, **changes: object) -> subprocess.CompletedProcess[str]:
         process = self.start(*options, **changes)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=3000)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     @property
@@ -95,6 +105,10 @@ def summary(done: subprocess.CompletedProcess[str]) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def wait_for_a_commit(desk: Desk) -> None:
+    wait_for("a committed step", lambda: list(desk.checkpoints.glob("latest.json")), timeout_seconds=600)
+
+
 def processes_below(folder: Path) -> list[str]:
     """Command lines of live processes that work on this folder."""
     found = []
@@ -107,7 +121,7 @@ def processes_below(folder: Path) -> list[str]:
     return [line for line in found if "tpujob_trainer" in line]
 
 
-def test_a_job_trains_to_its_end_and_says_so_in_one_json_line(desk):
+def test_a_job_trains_to_its_end_and_says_so_in_one_json_line(desk, monkeypatch):
     done = desk.run("--json")
     assert done.returncode == 0, done.stderr
     result = summary(done)
@@ -122,16 +136,46 @@ def test_a_job_trains_to_its_end_and_says_so_in_one_json_line(desk):
     assert "complete" in again.stderr
     assert summary(again)["step"] == 6
 
-    longer = summary(desk.run("--json", steps=8))
+    # Over before it was asked for a report, as a small run on a fast machine is.
+    (desk.folder / "sitecustomize.py").write_text(ASKS_FOR_NO_REPORT)
+    monkeypatch.setenv("PYTHONPATH", str(desk.folder))
+    done = desk.run("--json", steps=8)
+    longer = summary(done)
     assert (longer["phase"], longer["step"], longer["restored_from"]) == ("Succeeded", 8, 6)
+    assert "resumed from step 6" in done.stderr
+
+
+def test_profile_of_a_run_that_goes_on(desk):
+    running = desk.start("--json", steps=ENDLESS)
+    wait_for_a_commit(desk)
+    command = [sys.executable, "-m", "tpujob", "profile", "desk", "--local", "--steps", "3"]
+    taken = subprocess.run(
+        [*command, "--all", "--to", "here"], cwd=desk.folder, capture_output=True, text=True, timeout=600
+    )
+    assert taken.returncode == 0, taken.stderr
+    for process in (0, 1):
+        assert f"process {process}: saved in {desk.checkpoints}/profiles" in taken.stdout
+        [fetched] = (desk.folder / "here").rglob(f"process-{process}.xplane.pb")
+        saved = desk.checkpoints / "profiles" / fetched.relative_to(desk.folder / "here")
+        assert fetched.read_bytes() == saved.read_bytes()
+    assert len(list((desk.folder / "here" / "memory").rglob("*.pb.gz"))) == 2
+
+    # It trained on, and leaves nothing behind.
+    assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=600)
+    assert running.returncode == 75
+    late = subprocess.run(command, cwd=desk.folder, capture_output=True, text=True, timeout=600)
+    assert (late.returncode, late.stdout) == (1, "")
+    assert "process 0: no training process answers" in late.stderr
 
 
 def test_a_run_that_is_joined_and_interrupted_loses_nothing(desk):
-    running = desk.start("--json", steps=100_000)
-    wait_for("a committed step", lambda: list(desk.checkpoints.glob("latest.json")), timeout_seconds=60)
+    running = desk.start("--json", steps=ENDLESS)
+    wait_for_a_commit(desk)
 
     # A second run in the same directory is refused by name, and leaves the first one alone.
-    second = desk.run(steps=100_000)
+    second = desk.run(steps=ENDLESS)
     assert second.returncode == 78, second.stdout
     assert "spec.checkpointDir" in second.stdout
     assert str(desk.checkpoints) in second.stdout
@@ -139,7 +183,7 @@ def test_a_run_that_is_joined_and_interrupted_loses_nothing(desk):
 
     # Ctrl-C saves, says at which step, and leaves no process behind.
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=600)
     assert running.returncode == 75, err
     stopped = json.loads(out.splitlines()[-1])
     assert stopped["phase"] == "Suspended"
@@ -194,6 +238,26 @@ def test_bad_input_is_named_with_its_exit_code(desk, changes, code, fragments):
     assert "Traceback" not in output
 
 
+def test_a_bucket_that_nobody_answers_for_is_on_the_screen_at_once(desk, monkeypatch):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        running = desk.start(checkpointDir="gs://bucket/run")
+        lines = []
+        for line in running.stdout:
+            lines.append(line)
+            if line.startswith("checkpoints: "):
+                break
+        # At once: long before it is given up, after 15 s.
+        assert re.search(r"gs://bucket/run cannot be reached for \d s: 127.0.0.1", lines[-1]), lines
+        said = time.monotonic()
+        out, _ = running.communicate(timeout=600)
+    assert running.returncode == 1
+    assert "spec.checkpointDir: gs://bucket/run cannot be reached at present" in out
+    assert "Traceback" not in out
+    assert time.monotonic() - said < 120, "15 s of trying, and the end of two processes"
+
+
 @pytest.mark.parametrize(
     ("changes", "phase", "code", "cause"),
     [
@@ -207,6 +271,15 @@ def test_json_is_one_object_with_the_cause(desk, changes, phase, code, cause):
     result = json.loads(done.stdout)
     assert (result["phase"], result["exit_code"]) == (phase, code)
     assert cause in result["cause"]
+
+
+def test_a_rehearsal_warns_of_what_pods_will_lack(desk):
+    done = desk.run("--json", accelerator="v5e-1", data={"path": "nowhere/*.parquet"})
+    assert 'warning: spec.trainer.data.path: "nowhere/*.parquet" is relative' in done.stderr
+    assert [warning.partition(":")[0] for warning in summary(done)["warnings"]] == [
+        "spec.checkpointDir",
+        "spec.trainer.data.path",
+    ]
 
 
 def test_a_programs_own_output_is_shown(desk):
@@ -227,10 +300,10 @@ def test_a_directory_that_cannot_be_made_is_named(desk):
 
 
 def test_a_hangup_is_ignored_under_nohup(desk):
-    done = desk.start(steps=100_000, under_nohup=True)
-    wait_for("a committed step", lambda: list(desk.checkpoints.glob("latest.json")), timeout_seconds=60)
+    done = desk.start(steps=ENDLESS, under_nohup=True)
+    wait_for_a_commit(desk)
     done.send_signal(signal.SIGHUP)
     done.send_signal(signal.SIGTERM)
-    out, err = done.communicate(timeout=60)
+    out, err = done.communicate(timeout=600)
     assert done.returncode == 75, err
     assert "saved at step" in out

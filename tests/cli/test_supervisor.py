@@ -80,6 +80,20 @@ def test_a_second_ctrl_c_leaves_at_once(tmp_path):
     assert {(e.code, e.killed) for e in exits.values()} == {(137, True)}
 
 
+def test_daemons_of_a_killed_process_end_with_it(tmp_path):
+    script = (
+        "import signal, subprocess, sys\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"daemon = subprocess.Popen([sys.executable, '-c', {STUBBORN!r}], start_new_session=True)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(daemon.pid))\n"
+        "daemon.wait()"
+    )
+    exits = run(make(tmp_path, script), when_up=1, interrupts=2, grace_seconds=3600)
+    assert (exits[0].code, exits[0].killed) == (137, True)
+    daemon = int((tmp_path / "pid").read_text())
+    wait_for("the daemon to be gone", lambda: not _is_alive(daemon))
+
+
 def test_who_ignores_the_request_is_killed_after_the_grace_period(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor_module, "KILL_MARGIN_SECONDS", 0)
     exits = run(make(tmp_path, STUBBORN), when_up=1, interrupts=1, grace_seconds=1)

@@ -43,6 +43,24 @@ def env(*variables: dict[str, Any]) -> str:
 
 SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 FILES: dict[str, tuple[str, str]] = {
+    # What belongs elsewhere, or is written otherwise.
+    "a field beside spec": (f"{HEAD}accelerator: v5e-16\n", "did you mean spec.accelerator?"),
+    "epochs beside data": (trainer(epochs=3), "spec.trainer.epochs: there is no such field; did you mean data.epochs?"),
+    "a short name": (trainer(optimizer={"lr": 0.001}), "did you mean learningRate?"),
+    "a short name beside its block": (trainer(lr=0.001), "did you mean optimizer.learningRate?"),
+    "a hub name as the preset": (trainer(model={"preset": "meta-llama/Llama-3.1-8B"}), 'did you mean "llama3.1-8b"?'),
+    "variables as a mapping": (image(env={"LR": "0.1"}), 'write [{name: NAME, value: "VALUE"}], an entry for each'),
+    "an image with its scheme": (image(image="https://ghcr.io/me/train:1"), "NAME in lower case and without https://"),
+    "a queue of a namespace": (spec(queue="team/queue"), "is not a name in Kubernetes; allowed: lower-case letters"),
+    "a volume in capitals": (
+        image(volumes=[{"name": "Data", "mountPath": "/data", "emptyDir": {}}]),
+        "a name in a pod",
+    ),
+    "a relative mount": (
+        image(volumes=[{"name": "data", "mountPath": "data", "emptyDir": {}}]),
+        "not an absolute path",
+    ),
+    "a strange taint": (spec(tolerations=[{"key": "a b", "operator": "Exists"}]), "is not a label's key; write"),
     # What is no job at all.
     "an empty file": ("", "is empty"),
     "comments alone": ("# nothing\n", "is empty"),
@@ -165,6 +183,7 @@ FILES: dict[str, tuple[str, str]] = {
     "an unknown preset": (trainer(model={"preset": "gpt-9"}), "spec.trainer.model.preset: "),
     "an unknown key": (trainer(learningRate=1), "spec.trainer.learningRate: there is no such field"),
     "billions by letter": (trainer(steps=None, tokens="20B"), "write 20e9"),
+    "billions in words": (trainer(steps=None, tokens="20 billion"), '"20 billion" is not a whole number; write 20e9'),
     "tokens in quotes": (trainer(steps=None, tokens="20e9"), "write 20e9, without quotes"),
     "no steps": (trainer(steps=0), "spec.trainer.steps: 0 is too small"),
     "negative steps": (trainer(steps=-5), "spec.trainer.steps: -5 is too small"),
@@ -220,6 +239,7 @@ def test_a_wrong_file_is_refused_by_name(case: str, tmp_path: Path) -> None:
         (["data", "from-folder", "absent", "out"], 77, "is not a folder"),
         (["data", "from-folder", ".", "."], 78, "is there already"),
         (["data", "from-folder", "empty", "out"], 77, "no text"),
+        (["checkpoint", "ls", "empty"], 77, "is no checkpoint directory"),
         (["bundle"], 78, "--out"),
         (
             ["new", "large.yaml", "--name", "a", "--accelerator", "cpu:1x1", "--data", "x", "--preset", "tiny"],
@@ -244,3 +264,13 @@ def test_a_wrong_command_is_refused(
     assert done.exit_code == code, done.output
     assert words in done.output
     assert isinstance(done.exception, SystemExit)
+
+
+def test_render_warns_on_stderr_alone(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(spec(accelerator="v5e-8", trainer=TRAINER | {"batchSize": 8}))
+    done = CliRunner().invoke(app, ["render", str(file), "-o", "json"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["kind"] == "JobSet"
+    assert "warning: spec.checkpointDir: is missing" in done.stderr
+    assert 'warning: spec.trainer.data.path: "data/*.parquet" is relative' in done.stderr

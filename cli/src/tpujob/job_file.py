@@ -24,21 +24,20 @@ def read_job(path: Path) -> TpuTrainingJob:
     return _load(read_document(path), path)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    """The job in a file as it was written, checked as `read_job` does.
+def read_manifest(path: Path) -> tuple[dict[str, Any], TpuTrainingJob]:
+    """The job in a file as it was written, and as it is understood.
 
     Raises:
         CommandError: as `read_job`.
     """
     document = read_document(path)
-    _load(document, path)
-    return document
+    return document, _load(document, path)
 
 
 def read_document(path: Path) -> dict[str, Any]:
     """The one TpuTrainingJob in a file, not checked yet.
 
-    YAML 1.2, as the API server reads it: `20e9` is a number, `on` is a word.
+    YAML 1.2, as the API server reads it: `20e9` is a whole number, `on` is a word.
 
     Raises:
         CommandError: no such file, not YAML, or not one TpuTrainingJob.
@@ -71,7 +70,16 @@ def read_document(path: Path) -> dict[str, Any]:
         raise CommandError(
             f"{path}: kind: {documents[0]['kind']} is not {kubernetes_names.KIND}; name the file of a job"
         )
-    return dict(documents[0])
+    return {key: _as_json(value) for key, value in documents[0].items()}
+
+
+def _as_json(value: Any) -> Any:
+    """What kubectl makes of a value: JSON has one kind of number, and 4e3 is 4000 there."""
+    if isinstance(value, Mapping):
+        return {key: _as_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _load(document: Mapping[str, Any], path: Path) -> TpuTrainingJob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -9,19 +10,25 @@ import typer
 from tpujob.commands import (
     bundle,
     check,
+    checkpoint,
     data,
     describe,
     doctor,
+    execute,
     extract,
     get,
     logs,
     new,
+    profile,
     render,
     run,
     stop,
     submit,
     top,
 )
+
+# Pydantic would read the metadata of every installed package in search of plugins, which nothing here uses.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 app = typer.Typer(
     name="tpujob",
@@ -41,6 +48,7 @@ for verb in (
     describe.describe,
     logs.logs,
     top.top,
+    profile.profile,
     stop.stop,
     stop.resume,
     stop.retry,
@@ -48,7 +56,9 @@ for verb in (
     bundle.bundle,
 ):
     app.command()(verb)
+app.command("exec")(execute.execute)
 app.add_typer(data.app, name="data")
+app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(extract.app, name="extract")
 
 

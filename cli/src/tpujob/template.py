@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from tpujob.data_inspect import source_of
+from tpujob.data.inspection import source_of
+from tpujob_operator.errors import InvalidField
+from tpujob_operator.topology.parse import parse_accelerator
 
 VOCABULARY_OF_BYTES = ("tiny", "small")
 """Presets whose vocabulary follows from the tokenizer; the others want their own."""
+SMALLEST = "tiny"
+"""The preset whose own batches suit a laptop."""
 
 
 def job_text(*, name: str, accelerator: str, data: str, preset: str) -> str:
@@ -15,6 +19,7 @@ def job_text(*, name: str, accelerator: str, data: str, preset: str) -> str:
     tokenizer = "bytes" if preset in VOCABULARY_OF_BYTES else "gs://my-bucket/tokenizer.json"
     verb = "run" if is_here else "submit"
     comment = "# " if is_here else ""
+    size = _laptop_size(accelerator, preset) if is_here and preset != SMALLEST else ""
     return f"""\
 # tpujob {verb} FILE   starts it; tpujob check FILE looks at it first; kubectl explain ttj.spec explains every field.
 apiVersion: tpujob.dev/v1alpha1
@@ -33,7 +38,20 @@ spec:
       {kind}: "{place}"
       # bytes, or the tokenizer.json of a model, its folder, or a gs:// address of either.
       tokenizer: {tokenizer}
-    # How long to train, in steps or in tokens (tokens: 20e9).
+{size}    # How long to train, in steps or in tokens (tokens: 20e9).
     steps: {200 if is_here else 10000}
     checkpoint: {{everySteps: {50 if is_here else 500}}}
+"""
+
+
+def _laptop_size(accelerator: str, preset: str) -> str:
+    """Lines with a batch that CPUs get through in seconds, one row for each device."""
+    try:
+        devices = parse_accelerator(accelerator).chips
+    except InvalidField:
+        return ""  # The whole job is checked when it is written, and refused by field.
+    return f"""\
+    # A batch for a laptop. Without these two lines it is that of {preset} on TPUs, which takes hours here.
+    batchSize: {devices}
+    sequenceLength: 256
 """

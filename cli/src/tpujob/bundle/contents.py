@@ -12,12 +12,13 @@ OWN = {
     "tpujob-contract": "contract",
     "tpujob-operator": "operator",
     "tpujob-trainer": "trainer",
+    "tpujob-sdk": "sdk",
     "tpujob": "cli",
 }
 """Our distributions, and their folders."""
 OWN_LOCKS = {
     "own-operator": ("tpujob-contract", "tpujob-operator"),
-    "own-trainer": ("tpujob-contract", "tpujob-trainer"),
+    "own-trainer": ("tpujob-contract", "tpujob-trainer", "tpujob-sdk"),
     "own-run": tuple(OWN),
 }
 """Lock files of our own wheels, beside those of what they need."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -137,6 +138,10 @@ class Cluster:
         """Merges a change into an object."""
         return self._request("PATCH", path, change, content_type=MERGE_PATCH)
 
+    def delete(self, path: str) -> None:
+        """Deletes an object, and in the background all that belongs to it."""
+        self._request("DELETE", path)
+
     def stream(self, path: str) -> Iterator[bytes]:
         """The body of an answer, in parts, as they come."""
         response = self._send("GET", path, None, "application/json", NO_TIMEOUT, preload=False)
@@ -144,6 +149,32 @@ class Cluster:
             yield from response.stream()
         finally:
             response.release_conn()
+
+    @contextmanager
+    def execute(self, pod: str, container: str, command: Sequence[str]) -> Iterator[Any]:
+        """A connection to a command that is started in a container (`executing.Stream`); it ends with the block.
+
+        Raises:
+            CommandError: the API server or the kubelet refuses, or the connection breaks.
+        """
+        from kubernetes.stream.ws_client import WSClient, get_websocket_url
+        from websocket import WebSocketException
+
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{quote(pod)}/exec"
+        asked = {"container": container, "stdout": "true", "stderr": "true", "stdin": "false", "tty": "false"}
+        query = urlencode([*asked.items(), *(("command", part) for part in command)])
+        headers = {"User-Agent": "tpujob"}
+        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
+        configuration = self._client.configuration
+        try:
+            url = get_websocket_url(f"{configuration.host}{path}?{query}")
+            stream = WSClient(configuration, url, headers, capture_all=False, binary=True)
+            try:
+                yield stream
+            finally:
+                stream.close()
+        except (WebSocketException, OSError) as error:
+            raise CommandError(f"exec in {pod}: {error}", exit_code=1) from error
 
     def _request(
         self, method: str, path: str, body: object = None, *, content_type: str = "application/json"

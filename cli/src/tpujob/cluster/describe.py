@@ -11,7 +11,7 @@ from tpujob_contract.exit_codes import describe as describe_code
 
 ALARMS = ("Blocked", "Stalled")
 """Conditions that are bad when true."""
-HEALTH = ("CheckpointHealthy", "DataHealthy")
+HEALTH = ("CheckpointHealthy", "DataHealthy", "FullSize")
 """Conditions that are bad when false."""
 MOST_EVENTS = 8
 
@@ -31,9 +31,12 @@ def describe(
     yield _headline(job, status, now)
     if message := status.get("message"):
         yield f"  {message}"
+    for warning in status.get("warnings") or ():
+        yield f"  warning: {warning}"
     yield from _progress(status, now)
     yield from _troubles(status)
     yield from _restarts(status)
+    yield from _avoided_nodes(status)
     yield from _failure(status, now)
     yield from _waiting_pods(pods)
     yield from _events(events, now)
@@ -62,10 +65,30 @@ def _progress(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
         if status.get("tokensPerSecond") is not None:
             parts.append(f"{status['tokensPerSecond']:,.0f} tokens/s")
         yield f"  progress: {', '.join(parts)}"
-    if status.get("committedStep") is not None:
-        yield f"  last checkpoint: step {status['committedStep']}, {age(status.get('committedTime'), now)} ago"
-    elif status.get("step"):
+    if status.get("stragglerMessage"):
+        yield f"  behind the others: {status['stragglerMessage']}"
+    if status.get("preflightMessage"):
+        yield f"  slow or odd hosts, found before the first step: {status['preflightMessage']}"
+    yield from _units(status.get("units"))
+    if status.get("lastCheckpointStep") is not None:
+        since = age(status.get("lastCheckpointTime"), now)
+        yield f"  last checkpoint: step {status['lastCheckpointStep']}, {since} ago"
+    elif status.get("step") or (status.get("restarts") and status.get("steps")):
         yield "  last checkpoint: none yet"
+
+
+def _units(units: Mapping[str, Any] | None) -> Iterator[str]:
+    """Of workers that share a list of units."""
+    if units is None:
+        return
+    parts = [f"{units['done']:,} of {units['total']:,} done"]
+    parts += [f"{units[key]:,} {key}" for key in ("claimed", "left") if units.get(key) is not None]
+    if units.get("rowsPerSecond") is not None:
+        parts.append(f"{units['rowsPerSecond']:,.1f} rows/s")
+    yield f"  units: {', '.join(parts)}"
+    if units.get("failures"):
+        causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(units["failures"].items()))
+        yield f"  units that were not finished, by cause: {causes}"
 
 
 def _troubles(status: Mapping[str, Any]) -> Iterator[str]:
@@ -85,9 +108,17 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[str]:
         "since the last progress, crashes": status.get("crashes"),
         "disruptions": status.get("disruptions"),
         "unexplained": status.get("unexplainedRestarts"),
+        "for want of machines": status.get("capacityRestarts"),
     }
     known = ", ".join(f"{kind} {count}" for kind, count in kinds.items() if count)
     yield f"  restarts: {restarts}" + (f" ({known})" if known else "")
+
+
+def _avoided_nodes(status: Mapping[str, Any]) -> Iterator[str]:
+    for entry in status.get("nodeFailures") or ():
+        if entry.get("avoidedLabel"):
+            label = f"{entry['avoidedLabel']}={entry.get('avoidedValue', '')}"
+            yield f"  avoids: {label}, after {entry.get('failures', 0)} crashes on node {entry['node']}"
 
 
 def _failure(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
@@ -96,9 +127,10 @@ def _failure(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
         return
     where = failure.get("host") or failure.get("pod") or "a host"
     code = failure.get("exitCode")
+    node = f" on node {failure['node']}" if failure.get("node") else ""
     how = "" if code is None else f" with exit code {describe_code(code)}"
     when = f", {age(failure['time'], now)} ago" if failure.get("time") else ""
-    yield f"  first failure of the last failed attempt: {where}{how}{when}"
+    yield f"  first failure of the last failed attempt: {where}{node}{how}{when}"
     for line in (failure.get("message") or "").splitlines():
         yield f"    {line}"
 

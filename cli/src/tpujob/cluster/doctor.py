@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tpujob.cluster.client import ApiError, Cluster, Object
-from tpujob_contract import kubernetes_names
+from tpujob_contract import ExitCode, kubernetes_names
 
 Verdict = Literal["ok", "missing", "note"]
 ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
@@ -23,7 +23,7 @@ OPERATOR_SELECTOR = "app.kubernetes.io/name=tpujob-operator"
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at."""
 
     verdict: Verdict
@@ -33,20 +33,23 @@ class Finding:
     advice: str = ""
 
 
-def examine(cluster: Cluster) -> Iterator[Finding]:
+def examine(cluster: Cluster) -> Iterator[CheckResult]:
     """Everything that can be seen of a cluster with the rights of a user."""
     yield _resource(cluster, "TpuTrainingJob", kubernetes_names.API_VERSION, kubernetes_names.PLURAL, _INSTALL_OPERATOR)
     yield _resource(
         cluster, "JobSet", kubernetes_names.JOBSET_API_VERSION, kubernetes_names.JOBSET_PLURAL, _INSTALL_JOBSET
     )
     yield operator(_items(cluster, f"/apis/apps/v1/deployments?labelSelector={OPERATOR_SELECTOR}"))
-    kueue = f"/apis/{kubernetes_names.KUEUE_GROUP}/{kubernetes_names.KUEUE_VERSION}"
-    yield queues(_items(cluster, f"{kueue}/namespaces/{cluster.namespace}/localqueues"))
+    kueue = _served(cluster, kubernetes_names.KUEUE_GROUP)
+    queue_path = f"/apis/{kueue}/namespaces/{cluster.namespace}/localqueues"
+    yield queues(None if kueue is None else _items(cluster, queue_path))
     yield from nodes(_items(cluster, f"/api/v1/nodes?labelSelector={ACCELERATOR}"))
     yield from quotas(_items(cluster, f"/api/v1/namespaces/{cluster.namespace}/resourcequotas") or [])
     for verb, group, resource in RIGHTS:
         yield _right(cluster, verb, group, resource)
+    yield from images(_items(cluster, f"/api/v1/namespaces/{cluster.namespace}/pods") or [])
     yield bucket_access(_items(cluster, f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"))
+    yield from buckets(_items(cluster, cluster.job_path()) or [])
 
 
 _INSTALL_OPERATOR = (
@@ -56,37 +59,37 @@ _INSTALL_OPERATOR = (
 _INSTALL_JOBSET = "install JobSet v0.12 or newer: https://jobset.sigs.k8s.io/docs/installation/"
 
 
-def operator(deployments: Sequence[Object] | None) -> Finding:
+def operator(deployments: Sequence[Object] | None) -> CheckResult:
     """Whether the operator runs; None: that may not be seen."""
     if deployments is None:
-        return Finding("note", "operator", "you may not list Deployments, so whether it runs is not known")
+        return CheckResult("note", "operator", "you may not list Deployments, so whether it runs is not known")
     if not deployments:
-        return Finding("missing", "operator", "no Deployment of it in any namespace", _INSTALL_OPERATOR)
+        return CheckResult("missing", "operator", "no Deployment of it in any namespace", _INSTALL_OPERATOR)
     ready = sum((d.get("status") or {}).get("readyReplicas") or 0 for d in deployments)
     where = ", ".join(f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in deployments)
     if not ready:
         namespace = deployments[0]["metadata"]["namespace"]
-        return Finding("missing", "operator", f"{where} has no ready pod", f"kubectl -n {namespace} get pods")
-    return Finding("ok", "operator", f"{where}, {ready} ready")
+        return CheckResult("missing", "operator", f"{where} has no ready pod", f"kubectl -n {namespace} get pods")
+    return CheckResult("ok", "operator", f"{where}, {ready} ready")
 
 
-def queues(found: Sequence[Object] | None) -> Finding:
+def queues(found: Sequence[Object] | None) -> CheckResult:
     """Kueue's queues of the namespace."""
     if found is None:
-        return Finding("note", "Kueue", "not installed, or not to be seen; leave spec.queue out")
+        return CheckResult("note", "Kueue", "not installed, or not to be seen; leave spec.queue out")
     names = ", ".join(q["metadata"]["name"] for q in found)
     if not names:
-        return Finding("note", "Kueue", "no LocalQueue in this namespace; leave spec.queue out, or have one made")
-    return Finding("ok", "Kueue", f"queues for spec.queue: {names}")
+        return CheckResult("note", "Kueue", "no LocalQueue in this namespace; leave spec.queue out, or have one made")
+    return CheckResult("ok", "Kueue", f"queues for spec.queue: {names}")
 
 
-def nodes(found: Sequence[Object] | None) -> Iterator[Finding]:
+def nodes(found: Sequence[Object] | None) -> Iterator[CheckResult]:
     """TPU machines by kind and shape."""
     if found is None:
-        yield Finding("note", "TPU nodes", "you may not list nodes")
+        yield CheckResult("note", "TPU nodes", "you may not list nodes")
         return
     if not found:
-        yield Finding(
+        yield CheckResult(
             "note",
             "TPU nodes",
             "none at present; node pools that grow from zero have none until a job asks",
@@ -101,40 +104,87 @@ def nodes(found: Sequence[Object] | None) -> Iterator[Finding]:
         if not int((node.get("status", {}).get("allocatable") or {}).get(TPU, 0)):
             broken.append(node["metadata"]["name"])
     for (accelerator, topology), count in sorted(kinds.items()):
-        yield Finding("ok", "TPU nodes", f"{count} of {accelerator}, topology {topology}")
+        yield CheckResult("ok", "TPU nodes", f"{count} of {accelerator}, topology {topology}")
     if broken:
-        yield Finding(
+        yield CheckResult(
             "note", "TPU nodes", f"{', '.join(broken)} offer no {TPU}", "the device plugin is starting, or broken"
         )
 
 
-def quotas(found: Sequence[Object]) -> Iterator[Finding]:
+def quotas(found: Sequence[Object]) -> Iterator[CheckResult]:
     """Quotas of the namespace that limit chips or pods."""
     for quota in found:
         hard, used = (quota.get("status") or {}).get("hard") or {}, (quota.get("status") or {}).get("used") or {}
         for name in (f"requests.{TPU}", "pods"):
             if name in hard:
-                yield Finding(
+                yield CheckResult(
                     "note", "quota", f"{quota['metadata']['name']}: {used.get(name, 0)} of {hard[name]} {name} used"
                 )
 
 
-def bucket_access(accounts: Sequence[Object] | None) -> Finding:
+def images(pods: Sequence[Object]) -> Iterator[CheckResult]:
+    """Images that pods of the namespace cannot start from, each once, in the kubelet's words."""
+    refused: dict[str, tuple[str, str]] = {}
+    for pod in pods:
+        status = pod.get("status") or {}
+        for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") in NO_IMAGE:
+                words = f"{pod['metadata']['name']}: {waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+                refused.setdefault(container["image"], (words, waiting["reason"]))
+    if refused:
+        from tpujob_operator.decide import remedies
+    for image, (words, reason) in refused.items():
+        yield CheckResult("note", "image", f"{image} does not start: {words}", remedies.for_waiting(reason))
+
+
+NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+"""The kubelet's reasons: kubernetes/kubernetes:pkg/kubelet/images/types.go."""
+
+
+def buckets(jobs: Sequence[Object]) -> Iterator[CheckResult]:
+    """What the pods of jobs found of their checkpoint directories: proof that a write worked, or why it did not."""
+    for job in jobs:
+        directory, status = job["spec"].get("checkpointDir"), job.get("status") or {}
+        if not (directory or "").startswith("gs://"):
+            continue
+        name, account = job["metadata"]["name"], job["spec"].get("serviceAccountName") or "default"
+        trouble = _bucket_trouble(status)
+        if trouble:
+            yield CheckResult("note", "bucket", f"pods of {name}, {directory}: {trouble}", _BUCKET_ADVICE)
+        elif status.get("lastCheckpointStep") is not None:
+            step = status["lastCheckpointStep"]
+            yield CheckResult("ok", "bucket", f"{account} saved step {step} of {name} to {directory}")
+
+
+def _bucket_trouble(status: Mapping[str, Any]) -> str | None:
+    """What pods say of a directory that they cannot use."""
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "CheckpointHealthy" and condition["status"] == "False":
+            return str(condition.get("message", ""))
+    failure = status.get("failure") or {}
+    return str(failure.get("message", "")) if failure.get("exitCode") == ExitCode.NOT_FOUND else None
+
+
+_BUCKET_ADVICE = "grant the role on the bucket to the job's service account; docs/gke.md"
+
+
+def bucket_access(accounts: Sequence[Object] | None) -> CheckResult:
     """Which service accounts stand for a Google account; whether that may write to a bucket only a pod can tell."""
     annotation = "iam.gke.io/gcp-service-account"
     bound = [a for a in accounts or () if (a["metadata"].get("annotations") or {}).get(annotation)]
     if not bound:
-        return Finding(
+        return CheckResult(
             "note",
             "bucket access",
             "no ServiceAccount here is bound to a Google account by annotation",
             "grant the role on the bucket to the Kubernetes account itself, or see docs/gke.md",
         )
     names = ", ".join(f"{a['metadata']['name']} as {a['metadata']['annotations'][annotation]}" for a in bound)
-    return Finding("ok", "bucket access", f"for spec.serviceAccountName: {names}")
+    return CheckResult("ok", "bucket access", f"for spec.serviceAccountName: {names}")
 
 
-def _resource(cluster: Cluster, kind: str, api_version: str, plural: str, advice: str) -> Finding:
+def _resource(cluster: Cluster, kind: str, api_version: str, plural: str, advice: str) -> CheckResult:
     try:
         known = cluster.get(f"/apis/{api_version}")["resources"]
     except ApiError as error:
@@ -142,11 +192,22 @@ def _resource(cluster: Cluster, kind: str, api_version: str, plural: str, advice
             raise
         known = []
     if any(resource["name"] == plural for resource in known):
-        return Finding("ok", kind, f"{api_version} is installed")
-    return Finding("missing", kind, f"{api_version} is not installed", advice)
+        return CheckResult("ok", kind, f"{api_version} is installed")
+    return CheckResult("missing", kind, f"{api_version} is not installed", advice)
 
 
-def _right(cluster: Cluster, verb: str, group: str, resource: str) -> Finding:
+def _served(cluster: Cluster, group: str) -> str | None:
+    """The version of an API group that the server prefers, as `group/version`; None without that group."""
+    try:
+        preferred: str = cluster.get(f"/apis/{group}")["preferredVersion"]["groupVersion"]
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return None
+    return preferred
+
+
+def _right(cluster: Cluster, verb: str, group: str, resource: str) -> CheckResult:
     name, _, subresource = resource.partition("/")
     attributes = {"namespace": cluster.namespace, "verb": verb, "group": group, "resource": name}
     answer = cluster.create(
@@ -159,8 +220,8 @@ def _right(cluster: Cluster, verb: str, group: str, resource: str) -> Finding:
     )
     what = f"{verb} {resource} in {cluster.namespace}"
     if answer["status"]["allowed"]:
-        return Finding("ok", "your rights", what)
-    return Finding("missing", "your rights", f"you may not {what}", "ask an administrator for a Role with it")
+        return CheckResult("ok", "your rights", what)
+    return CheckResult("missing", "your rights", f"you may not {what}", "ask an administrator for a Role with it")
 
 
 def _items(cluster: Cluster, path: str) -> list[Object] | None:
@@ -173,6 +234,6 @@ def _items(cluster: Cluster, path: str) -> list[Object] | None:
         raise
 
 
-def as_value(findings: Sequence[Finding]) -> list[Mapping[str, Any]]:
-    """Findings as values of JSON."""
-    return [vars(finding) for finding in findings]
+def as_value(results: Sequence[CheckResult]) -> list[Mapping[str, Any]]:
+    """Results as values of JSON."""
+    return [vars(result) for result in results]

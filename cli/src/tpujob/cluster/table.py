@@ -43,7 +43,7 @@ def _row(job: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
     slices = spec.get("slices")
     step, steps = status.get("step"), status.get("steps")
     rate, loss = status.get("tokensPerSecond"), status.get("loss")
-    committed = status.get("committedStep")
+    committed = status.get("lastCheckpointStep")
     hosts = status.get("hosts")
     return (
         job["metadata"]["name"],
@@ -53,7 +53,7 @@ def _row(job: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         "" if step is None else f"{step}/{steps}" if steps else str(step),
         "" if rate is None else f"{rate:,.0f}",
         "" if loss is None else f"{loss:.3f}",
-        "" if committed is None else f"{committed} ({age(status.get('committedTime'), now)})",
+        "" if committed is None else f"{committed} ({age(status.get('lastCheckpointTime'), now)})",
         str(status.get("restarts") or 0),
         age(job["metadata"].get("creationTimestamp"), now),
     )

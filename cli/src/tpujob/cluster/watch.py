@@ -65,6 +65,6 @@ def _progress(status: Mapping[str, Any]) -> str:
         parts.append(f"loss {status['loss']:.3f}")
     if status.get("tokensPerSecond") is not None:
         parts.append(f"{status['tokensPerSecond']:,.0f} tokens/s")
-    if status.get("committedStep") is not None:
-        parts.append(f"checkpoint {status['committedStep']}")
+    if status.get("lastCheckpointStep") is not None:
+        parts.append(f"checkpoint {status['lastCheckpointStep']}")
     return " · ".join(parts)

@@ -2,24 +2,102 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
 from tpujob.commands.options import JobFile, Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
+if TYPE_CHECKING:
+    from tpujob_operator.api.job import TpuTrainingJob
 
-def check(job_file: JobFile, output: Output = OutputFormat.TEXT) -> None:
+
+def check(
+    job_file: JobFile,
+    output: Output = OutputFormat.TEXT,
+    compile_step: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="Compile the step for the slices as well (Linux on x86-64, pip install tpujob-trainer[tpu], no TPU; "
+            "one to several minutes): memory, exchanges, the least time of a step, and if it does not fit, one change "
+            "with which it does. Exit code 1: it does not fit.",
+        ),
+    ] = False,
+    data: Annotated[
+        bool,
+        typer.Option(
+            "--data",
+            help="Read some rows of the data, and say what the job will read and write: rows, "
+            "tokens, passes, bytes of its files, scratch disk.",
+        ),
+    ] = False,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="YAML with your prices, for the cost: `chipHour: {v5e: 1.2}`, and if you "
+            "like `spotChipHour`, `gibMonth` (of storage, with --data) and `currency`.",
+            show_default=False,
+        ),
+    ] = None,
+    suggest: Annotated[
+        bool, typer.Option("--suggest", help="Compile a handful of other configurations, too, and rank them.")
+    ] = False,
+) -> None:
     """Say what a job asks for and comes to: hosts, parameters, steps, memory, hours, chip-hours, and what is doubtful.
 
     By arithmetic, in a moment, without a device. Hours are for 30 to 50 % of the chips' peak.
     """
-    from tpujob.check import check_job, describe
+    from tpujob.checking.compiled import compile_job, describe_compiled
+    from tpujob.checking.forecast import describe as describe_forecast
+    from tpujob.checking.forecast import describe_cost
+    from tpujob.checking.summary import check_job, describe
     from tpujob.job_file import read_job
 
     with problems_on_stderr():
-        facts = check_job(read_job(job_file))
+        job = read_job(job_file)
+        facts = check_job(job)
+        if data:
+            facts["forecast"] = _forecast(job, facts)
+        if prices is not None:
+            facts["cost"] = _cost(job, facts, prices)
+        if compile_step or suggest:
+            words = facts["trainer"]["vocabulary"] if "trainer" in facts else 2
+            facts["compiled"] = compile_job(job, vocabulary=words, suggest=suggest)
     if output is not OutputFormat.TEXT:
         write(facts, output)
-        return
-    for line in describe(facts):
-        typer.echo(line)
+    else:
+        for line in describe(facts):
+            typer.echo(line)
+        for line in (*describe_forecast(facts.get("forecast")), *describe_cost(facts.get("cost"))):
+            typer.echo(line)
+        if "compiled" in facts:
+            for line in describe_compiled(facts["compiled"], facts["chips"]):
+                typer.echo(line)
+    if "compiled" in facts and not facts["compiled"]["step"]["fits"]:
+        raise typer.Exit(1)
+
+
+def _forecast(job: TpuTrainingJob, facts: dict[str, Any]) -> dict[str, Any]:
+    from tpujob.checking.forecast import forecast
+    from tpujob.checking.summary import extraction_time
+
+    found = forecast(job, facts.get("trainer"))
+    return found | extraction_time(job, found)
+
+
+def _cost(job: TpuTrainingJob, facts: dict[str, Any], file: Path) -> dict[str, Any]:
+    from tpujob.checking.forecast import cost, read_prices
+
+    found = facts.get("forecast", {})
+    hours = found.get("hours") or facts.get("trainer", {}).get("hours")
+    return cost(
+        read_prices(file),
+        job.accelerator.generation,
+        is_spot=bool(job.spec.capacity and job.spec.capacity.spot),
+        chip_hours=None if hours is None else (hours[0] * facts["chips"], hours[1] * facts["chips"]),
+        num_bytes=found.get("output_bytes"),
+    )

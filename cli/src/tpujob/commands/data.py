@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tpujob.commands.options import problems_on_stderr
+from tpujob.commands.options import Output, problems_on_stderr
+from tpujob.output import OutputFormat, write
 
 app = typer.Typer(help="Make and look at data sets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -19,44 +21,63 @@ def from_folder(
     include: Annotated[list[str] | None, typer.Option(help="Pattern of names or paths to take, e.g. '*.py'.")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Pattern of names or paths to leave out.")] = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if OUT is there already.")] = False,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Make a parquet data set of the text files below a folder: a row for each, with columns `text` and `path`.
 
     Then put `data: {path: OUT/*.parquet}` into a job.
     """
-    from tpujob.folder import folder_to_parquet
+    from tpujob.data.from_folder import folder_to_parquet
 
     if if_missing and out.is_dir():
         return
     with problems_on_stderr():
         made = folder_to_parquet(folder, out, include=tuple(include or ["*"]), exclude=tuple(exclude or []))
+    if output is not OutputFormat.TEXT:
+        write({"directory": str(out), **asdict(made)}, output)
+        return
     left_out = "".join(f", {count} left out ({why})" for why, count in sorted(made.skipped.items()))
-    typer.echo(f"{out}: {made.rows:,} texts, {made.text_bytes / 1e6:.1f} MB, in {made.files} parquet files{left_out}")
+    texts = f"{made.rows:,} text{'s' if made.rows != 1 else ''}"
+    files = f"{made.files} parquet file{'s' if made.files != 1 else ''}"
+    typer.echo(f"{out}: {texts}, {made.text_bytes / 1e6:.1f} MB, in {files}{left_out}")
 
 
 @app.command("inspect")
 def inspect(
-    name: Annotated[str, typer.Argument(metavar="PATH|NAME", help="File, folder, pattern or URL; or a hub data set.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH|NAME|JOB.YAML", help="File, folder, pattern or URL; a hub data set; or the data of a job."
+        ),
+    ],
     tokenizer: Annotated[str, typer.Option(help="bytes, or a tokenizer.json, its folder or URL.")] = "bytes",
     batch_size: Annotated[int, typer.Option(help="Rows of a global batch.", min=1)] = 8,
     sequence_length: Annotated[int, typer.Option(help="Tokens of a row.", min=2)] = 2048,
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
     seed: Annotated[int, typer.Option(help="Of the order, as in the job.", min=0)] = 0,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object, with all tokens.")] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Show what each of so many reads first; a job has its own number.", min=1),
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show what is in a data set, what would make it slow, some rows, and the first global batch of a run.
 
-    The batch is the one that a job with these settings begins with, on any number of hosts.
+    The batch is the one that a job with these settings begins with, on any number of hosts. Of a job the rows are shown
+    as its template or its messages write them; batchSize, sequenceLength and seed are the job's where it has them. JSON
+    and YAML have all tokens of the batch.
     """
-    import json
+    from tpujob.data.inspection import Asked, describe, inspect_data, of_job, source_of
 
-    from tpujob.data_inspect import describe, inspect_data, source_of
-
-    data = {**source_of(name), "tokenizer": tokenizer, "textColumn": text_column}
     with problems_on_stderr():
-        found = inspect_data(data, batch_size=batch_size, sequence_length=sequence_length, seed=seed)
-    if json_output:
-        typer.echo(json.dumps(found))
+        data = {**source_of(name), "tokenizer": tokenizer, "textColumn": text_column}
+        asked = Asked(data, batch_size, sequence_length, seed, processes or 1)
+        if name.endswith((".yaml", ".yml")):
+            asked = of_job(Path(name), asked, processes)
+        found = inspect_data(asked)
+    if json_output or output is not OutputFormat.TEXT:
+        write(found, OutputFormat.JSON if json_output else output)
         return
-    for line in describe(found, batch_size=batch_size, sequence_length=sequence_length):
+    for line in describe(found, batch_size=asked.batch_size, sequence_length=asked.sequence_length):
         typer.echo(line)

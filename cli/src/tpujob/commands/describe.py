@@ -6,11 +6,17 @@ from datetime import UTC, datetime
 
 import typer
 
-from tpujob.commands.options import Context, JobName, Namespace, problems_on_stderr
+from tpujob.commands.options import Context, JobName, Namespace, Output, problems_on_stderr
+from tpujob.output import OutputFormat, write
 
 
-def describe(name: JobName, namespace: Namespace = None, context: Context = None) -> None:
-    """Say in sentences where a job stands, why, what happened to it, and what to do."""
+def describe(
+    name: JobName, namespace: Namespace = None, context: Context = None, output: Output = OutputFormat.TEXT
+) -> None:
+    """Say in sentences where a job stands, why, what happened to it, and what to do.
+
+    As JSON or YAML: the job, its pods, the warnings about them, and the sentences.
+    """
     from tpujob.cluster.client import Cluster
     from tpujob.cluster.describe import describe as sentences
 
@@ -20,5 +26,9 @@ def describe(name: JobName, namespace: Namespace = None, context: Context = None
         path = f"/api/v1/namespaces/{cluster.namespace}/events?fieldSelector=type=Warning"
         related = {name, *(pod["metadata"]["name"] for pod in pods), (job.get("status") or {}).get("jobSet")}
         events = [event for event in cluster.items(path) if event["involvedObject"].get("name") in related]
-    for line in sentences(job, pods, events, datetime.now(UTC)):
+    lines = list(sentences(job, pods, events, datetime.now(UTC)))
+    if output is not OutputFormat.TEXT:
+        write({"job": job, "pods": pods, "warnings": events, "sentences": lines}, output)
+        return
+    for line in lines:
         typer.echo(line)

@@ -2,27 +2,73 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
 from tpujob.commands.options import Context, Namespace, Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
-def doctor(namespace: Namespace = None, context: Context = None, output: Output = OutputFormat.TEXT) -> None:
-    """Look for what a cluster needs before a job can run: operator, JobSet, queues, TPU nodes, quota, rights.
+    from tpujob.cluster.client import Cluster
+    from tpujob.cluster.doctor import CheckResult
+
+
+def doctor(
+    namespace: Namespace = None,
+    context: Context = None,
+    probe: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="JOB.YAML",
+            help="Try from a pod whether the image of this job starts, and whether its service account may use its "
+            "checkpointDir. The pod needs no TPU, and is deleted after at most five minutes.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Look for what a job needs of a cluster: operator, JobSet, queues, TPU nodes, quota, rights, images, bucket.
 
     Ends with 1 when something that every job needs is missing.
     """
     from tpujob.cluster.client import Cluster
     from tpujob.cluster.doctor import as_value, examine
 
+    results = []
     with problems_on_stderr():
-        findings = list(examine(Cluster.connect(context=context, namespace=namespace)))
+        manifest = None if probe is None else _read(probe)
+        own_namespace = None if manifest is None else manifest["metadata"].get("namespace")
+        cluster = Cluster.connect(context=context, namespace=namespace or own_namespace)
+        for result in itertools.chain(examine(cluster), _tried(cluster, manifest)):
+            results.append(result)
+            if output is OutputFormat.TEXT:
+                _tell(result)
     if output is not OutputFormat.TEXT:
-        write(as_value(findings), output)
-    else:
-        for finding in findings:
-            typer.echo(f"{finding.verdict:<8} {finding.subject}: {finding.found}")
-            if finding.advice:
-                typer.echo(f"{'':<8} → {finding.advice}")
-    raise typer.Exit(1 if any(finding.verdict == "missing" for finding in findings) else 0)
+        write(as_value(results), output)
+    raise typer.Exit(1 if any(result.verdict == "missing" for result in results) else 0)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    from tpujob.job_file import read_manifest
+
+    return read_manifest(file)[0]
+
+
+def _tried(cluster: Cluster, manifest: Mapping[str, Any] | None) -> Iterator[CheckResult]:
+    if manifest is None:
+        return
+    from tpujob.cluster.probe import probes, try_out
+
+    for each in probes(manifest):
+        yield try_out(cluster, each)
+
+
+def _tell(result: CheckResult) -> None:
+    typer.echo(f"{result.verdict:<8} {result.subject}: {result.found}")
+    if result.advice:
+        typer.echo(f"{'':<8} → {result.advice}")

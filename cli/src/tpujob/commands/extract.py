@@ -26,16 +26,20 @@ def status(
     output: Output = OutputFormat.TEXT,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it until all units are done.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks, with --watch.", min=0.5)] = 5.0,
+    chip_hour_price: Annotated[
+        float | None, typer.Option(help="What a chip costs for an hour, for the price so far and of the rest.", min=0)
+    ] = None,
 ) -> None:
-    """Show units done, claimed and left, the rate, the time left, each worker, and failures by cause."""
-    from tpujob.extraction import describe, follow, inspect
-    from tpujob.extraction_table import watched
+    """Show units done, claimed and left, the rate, the time left, chip-hours, each worker, and failures by cause."""
+    from tpujob.extraction.live_table import watched
+    from tpujob.extraction.progress import describe, follow, inspect, priced
 
     with problems_on_stderr():
         if watch and output is OutputFormat.TEXT:
-            watched(follow(directory, every_seconds=every))
+            watched(priced(each, chip_hour_price) for each in follow(directory, every_seconds=every))
             return
-        for found in follow(directory, every_seconds=every) if watch else [inspect("status", directory)]:
+        for each in follow(directory, every_seconds=every) if watch else [inspect("status", directory)]:
+            found = priced(each, chip_hour_price)
             if output is OutputFormat.TEXT:
                 for line in describe(found):
                     typer.echo(line)
@@ -55,7 +59,7 @@ def verify(
 
     Exit code 1 if anything is wrong; each problem is a line.
     """
-    from tpujob.extraction import inspect, verified
+    from tpujob.extraction.progress import inspect, verified
 
     with problems_on_stderr():
         found = inspect("verify", directory, *(["--read-all"] if read_all else []))
@@ -80,7 +84,7 @@ def merge(
 
     Nothing is copied. Refused until every unit is done.
     """
-    from tpujob.extraction import inspect, verified
+    from tpujob.extraction.progress import inspect, verified
 
     with problems_on_stderr():
         found = inspect("merge", directory, *(["--remove-leftovers"] if remove_leftovers else []))

@@ -29,7 +29,11 @@ def new(
     with problems_on_stderr():
         if out.exists():
             raise CommandError(f"JOB.YAML: {out} is there already; name another file")
-        out.write_text(job_text(name=name, accelerator=accelerator, data=data, preset=preset), encoding="utf-8")
+        text = job_text(name=name, accelerator=accelerator, data=data, preset=preset)
+        try:
+            out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"JOB.YAML: {out}: {error.strerror}; name a file where you may write") from error
         try:
             read_job(out)
         except CommandError:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpujob.errors import CommandError
 from tpujob.output import OutputFormat
 
+if TYPE_CHECKING:
+    from tpujob_operator.topology.parse import Accelerator
+
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="File with one TpuTrainingJob.")]
 Output = Annotated[
     OutputFormat, typer.Option("--output", "-o", help="text for people, json or yaml for programs.", show_default=False)
 ]
 
+Commit = Annotated[
+    str | None,
+    typer.Option(
+        help="Take the files of this commit, tag or branch, without your changes; the folder is . by default."
+    ),
+]
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a TpuTrainingJob on the cluster.")]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace; else that of the kubeconfig's context.")
@@ -33,3 +42,15 @@ def problems_on_stderr() -> Iterator[None]:
         for problem in error.problems:
             typer.echo(problem, err=True)
         raise typer.Exit(error.exit_code) from None
+
+
+def tell_note(accelerator: Accelerator) -> None:
+    """Prints what the name of an accelerator amounts to, on stderr, where the name can be misread."""
+    if accelerator.note is not None:
+        typer.echo(f"note: {accelerator.note}", err=True)
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Prints what is allowed and probably not meant, on stderr: stdout is for the result."""
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)

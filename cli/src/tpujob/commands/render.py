@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from tpujob.commands.options import JobFile, Output, problems_on_stderr
+from tpujob.commands.options import JobFile, Output, problems_on_stderr, tell_note, warn
 from tpujob.output import OutputFormat, write
 
 
 def render(job_file: JobFile, output: Output = OutputFormat.YAML) -> None:
     """Print the JobSet that the operator would make of a job."""
     from tpujob.job_file import read_job
+    from tpujob_operator.api.warnings import job_warnings
     from tpujob_operator.jobset.build import materialize
     from tpujob_operator.settings import Settings
 
     with problems_on_stderr():
-        jobset = materialize(read_job(job_file), Settings())
+        job = read_job(job_file)
+        jobset = materialize(job, Settings())
+    tell_note(job.accelerator)
+    warn(job_warnings(job))
     write(jobset, output)

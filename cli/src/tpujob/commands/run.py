@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.commands.options import JobFile, Output
+from tpujob.commands.options import Commit, JobFile, Output
 from tpujob.errors import CommandError
 from tpujob.output import OutputFormat, write
 
@@ -19,6 +19,10 @@ def run(
     directory: Annotated[
         Path, typer.Option(help="Where logs go, and checkpoints unless the job names a place.")
     ] = Path(".tpujob"),
+    code: Annotated[
+        Path | None, typer.Option(help="Folder of your code: packed, unpacked and put on PYTHONPATH as in pods.")
+    ] = None,
+    commit: Commit = None,
     max_processes: Annotated[int, typer.Option(help="Refuse jobs of more processes than this.", min=1)] = 16,
 ) -> None:
     """Run a job on this machine: its JobSet, with a process for every pod.
@@ -32,11 +36,18 @@ def run(
     output = OutputFormat.JSON if json_output else output
     is_text = output is OutputFormat.TEXT
     try:
-        code, summary = run_job(job_file, directory=directory, text_to_stderr=not is_text, max_processes=max_processes)
+        exit_code, summary = run_job(
+            job_file,
+            directory=directory,
+            text_to_stderr=not is_text,
+            max_processes=max_processes,
+            code=code or (Path() if commit is not None else None),
+            commit=commit,
+        )
     except CommandError as error:
         for problem in error.problems:
             typer.echo(problem, err=True)
-        code, summary = error.exit_code, refusal(error)
+        exit_code, summary = error.exit_code, refusal(error)
     if not is_text:
         write(summary, output)
-    raise typer.Exit(code)
+    raise typer.Exit(exit_code)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tpujob.commands.options import Context, JobFile, Namespace, Output, problems_on_stderr
+from tpujob.commands.options import (
+    Commit,
+    Context,
+    JobFile,
+    Namespace,
+    Output,
+    problems_on_stderr,
+    tell_note,
+    warn,
+)
 from tpujob.output import OutputFormat, write
 
 
@@ -15,6 +25,15 @@ def submit(
     namespace: Namespace = None,
     context: Context = None,
     follow: Annotated[bool, typer.Option(help="Follow the job to its end; Ctrl-C leaves it running.")] = True,
+    code: Annotated[
+        Path | None,
+        typer.Option(help="Folder of your code: what git tracks and what you changed goes into the job."),
+    ] = None,
+    commit: Commit = None,
+    code_to: Annotated[
+        str | None,
+        typer.Option(help="Where archives of code go, gs://BUCKET/PATH or a path; else checkpointDir/code."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Have the server check it, and create nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -26,14 +45,25 @@ def submit(
     from tpujob.cluster.client import Cluster
     from tpujob.cluster.submitting import submit_job
     from tpujob.job_file import read_manifest
+    from tpujob_operator.api.warnings import job_warnings
 
     with problems_on_stderr():
-        manifest = read_manifest(job_file)
+        manifest, job = read_manifest(job_file)
+        tell_note(job.accelerator)
+        warn(job_warnings(job, is_for_cluster=True))
+        if commit is not None or code is not None:
+            from tpujob.code.attach import attach
+
+            manifest, packed, is_new = attach(manifest, code or Path(), code_to, revision=commit, is_rehearsal=dry_run)
+            for line in packed.lines():
+                typer.echo(line, err=output is not OutputFormat.TEXT)
+            stored = "would be stored as" if dry_run else "stored as" if is_new else "was there already:"
+            typer.echo(f"  {stored} {manifest['spec']['code']['archive']}", err=output is not OutputFormat.TEXT)
         cluster = Cluster.connect(context=context, namespace=namespace or manifest["metadata"].get("namespace"))
-        job = submit_job(cluster, manifest, dry_run=dry_run)
-        name = job["metadata"]["name"]
+        created = submit_job(cluster, manifest, dry_run=dry_run)
+        name = created["metadata"]["name"]
         if output is not OutputFormat.TEXT:
-            write(job, output)
+            write(created, output)
         elif dry_run:
             typer.echo(f"{cluster.namespace}/{name}: the cluster would accept it")
         else:

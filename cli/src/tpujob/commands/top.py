@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tpujob.commands.options import Context, Namespace, problems_on_stderr
+from tpujob.commands.options import Context, Namespace, Output, problems_on_stderr
+from tpujob.output import OutputFormat, write
 
 INTERVAL_SECONDS = 2.0
 IDLE = ("Succeeded", "Failed", "Suspended", "Invalid")
@@ -19,19 +20,28 @@ def top(
     context: Context = None,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print the table once and end.")] = False,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Watch the jobs that are under way, until Ctrl-C: step, tokens/s, loss, last checkpoint, restarts."""
+    """Watch the jobs that are under way, until Ctrl-C: step, tokens/s, loss, last checkpoint, restarts.
+
+    As JSON or YAML: the list of these jobs, once.
+    """
     from tpujob.cluster import table
-    from tpujob.cluster.client import Cluster
+    from tpujob.cluster.client import Cluster, Object
 
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
 
-        def lines() -> list[str]:
+        def under_way() -> list[Object]:
             jobs = cluster.jobs(all_namespaces=all_namespaces)
-            under_way = [job for job in jobs if (job.get("status") or {}).get("phase") not in IDLE]
-            return table.render([table.COLUMNS, *table.rows(under_way, datetime.now(UTC))])
+            return [job for job in jobs if (job.get("status") or {}).get("phase") not in IDLE]
 
+        def lines() -> list[str]:
+            return table.render([table.COLUMNS, *table.rows(under_way(), datetime.now(UTC))])
+
+        if output is not OutputFormat.TEXT:
+            write(under_way(), output)
+            return
         if once:
             typer.echo("\n".join(lines()))
             return

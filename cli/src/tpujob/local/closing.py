@@ -50,9 +50,10 @@ class Closing:
 
     def _stopped(self) -> str:
         again = f"`tpujob run {self.job_file}`"
-        if not self.has_trainer:
-            return f"stopped: {again} starts the program again; what it goes on from is its own to say"
         step = self.report.get("committed_step")
+        if not self.has_trainer:
+            saved = "what it goes on from is its own to say" if step is None else f"its last checkpoint is step {step}"
+            return f"stopped: {again} starts the program again; {saved}"
         if step is None:
             return f"stopped: nothing was saved yet; {again} starts from the beginning"
         return f"stopped: saved at step {step}; {again} goes on from there"

@@ -94,7 +94,7 @@ class _News:
                 self._hinted[field] = now + HINT_SECONDS
                 yield f"{subject}: {message}"
             elif not message and self._hinted.pop(field, None) is not None:
-                yield f"{subject}: all is well again"
+                yield f"{subject}: recovered"
 
 
 class PlainDisplay:

@@ -47,7 +47,9 @@ def judge(exits: Sequence[Exit]) -> Outcome:
     return Outcome(phase="Failed", exit_code=culprit.code, culprit=culprit)
 
 
-def summary(outcome: Outcome, report: Mapping[str, Any], *, processes: int, cause: str = "") -> dict[str, Any]:
+def summary(
+    outcome: Outcome, report: Mapping[str, Any], *, processes: int, cause: str = "", warnings: Sequence[str] = ()
+) -> dict[str, Any]:
     """The one JSON object that `tpujob run -o json` ends with, whatever came of the run.
 
     Args:
@@ -55,6 +57,7 @@ def summary(outcome: Outcome, report: Mapping[str, Any], *, processes: int, caus
         report: The last report of process 0; may be empty.
         processes: How many were started.
         cause: Why it failed or was refused, in words; else empty.
+        warnings: What is allowed in the job and probably not meant.
     """
     return {
         "phase": outcome.phase,
@@ -69,5 +72,6 @@ def summary(outcome: Outcome, report: Mapping[str, Any], *, processes: int, caus
         "processes": processes,
         "exit_code": outcome.exit_code,
         "cause": cause or None,
+        "warnings": list(warnings),
         "message": outcome.reason or report.get("message") or "",
     }

@@ -39,8 +39,13 @@ class Pace:
         return now - self._started
 
     def remaining(self, now: float) -> float | None:
-        """Seconds to the last step at the pace so far; None while there is none to go by."""
+        """Seconds to the last step at the pace so far; None while there is none to go by, and after the last step.
+
+        An evaluation, a sample or an export may follow, whose pace is not known.
+        """
         if self._first is None or self._latest is None or self._steps is None or self._latest[1] <= self._first[1]:
+            return None
+        if self._latest[1] >= self._steps:
             return None
         seconds_per_step = (self._latest[0] - self._first[0]) / (self._latest[1] - self._first[1])
         return max(0.0, (self._steps - self._latest[1]) * seconds_per_step - (now - self._latest[0]))

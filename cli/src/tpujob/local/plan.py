@@ -15,6 +15,7 @@ from typing import Any
 
 from tpujob.errors import CommandError
 from tpujob_contract import environment as names
+from tpujob_contract.code import DIRECTORY as CODE_DIRECTORY
 from tpujob_contract.launch import command as launch_command
 from tpujob_operator.jobset.expand import Pod, expand_pods
 
@@ -34,6 +35,8 @@ class LocalProcess:
     report_port: int
     log: Path
     """Gets stdout and stderr."""
+    working_directory: Path | None = None
+    """None: that of the command line."""
     termination_log: Path
     """Gets exit code and last lines when the process fails."""
 
@@ -46,6 +49,7 @@ def plan_processes(
     checkpoint_dir: str,
     coordinator_port: int,
     report_ports: Sequence[int],
+    code: Path | None = None,
 ) -> list[LocalProcess]:
     """The processes of a JobSet, in order of process id.
 
@@ -56,6 +60,7 @@ def plan_processes(
         checkpoint_dir: Given to the trainer where the job names none.
         coordinator_port: Free port of this machine; the JAX coordinator of process 0 takes it.
         report_ports: A free port for every process.
+        code: Where the job's code was unpacked.
     """
     outside = {k: v for k, v in inherited.items() if not k.startswith((*names.RESERVED_PREFIXES, "JAX_"))}
     processes = []
@@ -74,11 +79,13 @@ def plan_processes(
                     **(
                         {names.COORDINATOR: f"127.0.0.1:{coordinator_port}"} if names.COORDINATOR in pod.environ else {}
                     ),
+                    **({names.CODE: str(code)} if code is not None else {}),
                     names.CHECKPOINT_DIR: pod.environ.get(names.CHECKPOINT_DIR) or checkpoint_dir,
                     names.REPORT_PORT: str(report_ports[index]),
                     names.TERMINATION_LOG: str(termination_log),
                 },
                 report_port=report_ports[index],
+                working_directory=code if pod.container.get("workingDir") == CODE_DIRECTORY else None,
                 log=directory / f"process-{index}.log",
                 termination_log=termination_log,
             )

@@ -11,29 +11,43 @@ from typing import Any
 
 from rich.console import Console
 
+from tpujob.code.unpacked import unpack_code, with_local_code
 from tpujob.errors import CommandError
 from tpujob.job_file import read_job
+from tpujob.local import ports as report_ports
 from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
 from tpujob.local.outcome import Outcome, judge, summary
 from tpujob.local.plan import LocalProcess, plan_processes
-from tpujob.local.reports import LogFollower, ReportReader, final_report, last_attempt
+from tpujob.local.reports import LogFollower, Report, ReportReader, final_report, last_attempt
 from tpujob.local.supervisor import Supervisor
 from tpujob_contract import environment as names
+from tpujob_operator.api.warnings import job_warnings
 from tpujob_operator.jobset.build import materialize
 from tpujob_operator.settings import Settings
 
 
-def run_job(job_file: Path, *, directory: Path, text_to_stderr: bool, max_processes: int) -> tuple[int, dict[str, Any]]:
+def run_job(
+    job_file: Path,
+    *,
+    directory: Path,
+    text_to_stderr: bool,
+    max_processes: int,
+    code: Path | None = None,
+    commit: str | None = None,
+) -> tuple[int, dict[str, Any]]:
     """Runs a job on this machine to its end; returns the exit code, with the contract's meanings, and a summary.
 
     Raises:
         CommandError: before anything was started.
     """
     job = read_job(job_file)
-    jobset = materialize(job, Settings())
+    # A job on CPU devices is at home here; a TPU job is rehearsed for its pods.
+    warnings = job_warnings(job) if job.accelerator.is_tpu else ()
     root = directory.absolute() / (job.metadata.namespace or "default") / job.metadata.name
-    processes = _plan(jobset, root, max_processes)
+    if code is not None:
+        job = with_local_code(job, code, root / "code", commit)
+    processes = _plan(materialize(job, Settings()), root, max_processes, unpack_code(job.spec.code, root / "code"))
     grace_seconds = int(processes[0].environ[names.GRACE_SECONDS])
 
     console = Console(stderr=text_to_stderr, highlight=False)
@@ -43,14 +57,18 @@ def run_job(job_file: Path, *, directory: Path, text_to_stderr: bool, max_proces
     checkpoint_dir = lead.environ[names.CHECKPOINT_DIR]
     output = None if job.spec.trainer is not None else LogFollower(lead.log)
 
-    def tick() -> None:
+    def tick(last: Report | None = None) -> None:
         for line in output.lines() if output else ():
             display.say(line)
-        display.show(reader.latest)
+        display.show(last or reader.latest)
 
     with ExitStack() as stack:
         stack.callback(display.close)
         display.say(_opening(job.spec.accelerator, processes, checkpoint_dir))
+        if job.accelerator.note is not None:
+            display.say(f"note: {job.accelerator.note}")
+        for warning in warnings:
+            display.say(f"warning: {warning}")
         if job.spec.trainer is not None:
             display.say(f"progress     http://127.0.0.1:{lead.report_port}/ while it runs")
         supervisor = Supervisor(processes, grace_seconds=grace_seconds, on_tick=tick)
@@ -62,14 +80,15 @@ def run_job(job_file: Path, *, directory: Path, text_to_stderr: bool, max_proces
         supervisor.on_started = reader.start
         exits = supervisor.run()
         reader.close()
-        tick()
+        ending = last_attempt(checkpoint_dir, attempt=reader.latest.get("attempt"))
+        report = {**reader.latest, **final_report(lead.termination_log), **ending}
+        # A run may be over before it is asked for a report that says what it went on from.
+        tick(report)
     outcome = judge(exits)
-    ending = last_attempt(checkpoint_dir, attempt=reader.latest.get("attempt"))
-    report = {**reader.latest, **final_report(lead.termination_log), **ending}
     closing = Closing(outcome, report, job_file=job_file, has_trainer=job.spec.trainer is not None)
     for line in closing.lines():
         Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
-    return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause)
+    return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause, warnings=warnings)
 
 
 def refusal(error: CommandError) -> dict[str, Any]:
@@ -79,7 +98,7 @@ def refusal(error: CommandError) -> dict[str, Any]:
     return summary(refused, {"message": cause}, processes=0, cause=cause)
 
 
-def _plan(jobset: dict[str, Any], root: Path, max_processes: int) -> list[LocalProcess]:
+def _plan(jobset: dict[str, Any], root: Path, max_processes: int, code: Path | None) -> list[LocalProcess]:
     replicated = jobset["spec"]["replicatedJobs"][0]
     count = replicated["replicas"] * replicated["template"]["spec"]["parallelism"]
     if count > max_processes:
@@ -97,6 +116,7 @@ def _plan(jobset: dict[str, Any], root: Path, max_processes: int) -> list[LocalP
             "may write to, with room on its disk"
         ) from error
     ports = _free_ports(count + 2)
+    report_ports.keep(run_directory, ports[2:])
     return plan_processes(
         jobset,
         inherited=os.environ,
@@ -104,6 +124,7 @@ def _plan(jobset: dict[str, Any], root: Path, max_processes: int) -> list[LocalP
         checkpoint_dir=str(root / "checkpoints"),
         coordinator_port=ports[0],
         report_ports=ports[2:],
+        code=code,
     )
 
 

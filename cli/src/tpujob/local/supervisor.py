@@ -12,7 +12,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from types import FrameType
 
 from tpujob.local import dies_with_parent
 from tpujob.local.plan import LocalProcess
+from tpujob_contract.launch.processes import descendants, send
 
 PEER_FAILED_GRACE_SECONDS = 10
 """Time for the others once one process failed: they cannot finish a step any more, only leave."""
@@ -120,19 +120,23 @@ class Supervisor:
             self._kill_all()
 
     def _kill_all(self) -> None:
-        """Kills the launchers; the kernel then kills what they started (see tpujob_contract.launch.main)."""
+        """Kills the launchers and all below them; the kernel alone would end their programs, and no daemons."""
         for index, (_, child) in self._running.items():
             if child.poll() is None:
                 self._killed.add(index)
+                below = descendants(child.pid)
                 child.kill()
+                for pid in below:
+                    send(pid, signal.SIGKILL)
 
 
 def _start(process: LocalProcess) -> subprocess.Popen[bytes]:
     process.log.parent.mkdir(parents=True, exist_ok=True)
     with process.log.open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", dies_with_parent.__file__, str(os.getpid()), *process.argv],
+            [*dies_with_parent.launcher(signal.SIGTERM), *process.argv],
             env=process.environ,
+            cwd=process.working_directory,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -3,9 +3,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tpujob import folder
+from tpujob.data import from_folder
+from tpujob.data.from_folder import folder_to_parquet
 from tpujob.errors import CommandError
-from tpujob.folder import folder_to_parquet
 from tpujob_contract import ExitCode
 
 
@@ -55,8 +55,8 @@ def test_patterns_match_paths_or_names(tmp_path, include, exclude, expected):
 
 
 def test_large_folders_are_cut_into_files_and_row_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder, "ROW_GROUP_BYTES", 100)
-    monkeypatch.setattr(folder, "FILE_BYTES", 300)
+    monkeypatch.setattr(from_folder, "ROW_GROUP_BYTES", 100)
+    monkeypatch.setattr(from_folder, "FILE_BYTES", 300)
     source = write(tmp_path / "in", {f"{i:02}.txt": "x" * 50 for i in range(20)})
     made = folder_to_parquet(source, tmp_path / "out")
     files = sorted((tmp_path / "out").glob("*.parquet"))

@@ -51,6 +51,11 @@ def follow(directory: str, *, every_seconds: float) -> Iterator[dict[str, Any]]:
             process.terminate()
 
 
+def priced(found: Facts, chip_hour_price: float | None) -> dict[str, Any]:
+    """The status with the price of a chip-hour, where one is given."""
+    return {**found} if chip_hour_price is None else {**found, "chip_hour_price": chip_hour_price}
+
+
 def describe(found: Facts) -> Iterator[str]:
     """The status in lines for people."""
     total = "" if found["rows_total"] is None else f" of {found['rows_total']:,}"
@@ -60,6 +65,7 @@ def describe(found: Facts) -> Iterator[str]:
     skipped = "".join(f", {count:,} left out ({cause})" for cause, count in sorted(found["rows_skipped"].items()))
     yield f"rows     {found['rows']:,}{total}{skipped}; {found['tokens']:,} tokens, {size(found['bytes'])}"
     yield f"rate     {_rate(found['rows_per_second'])}, {_time_left(found)}"
+    yield from _chip_hours(found)
     if found["taken_over"]:
         yield f"retaken  {found['taken_over']:,} units, whose first worker had gone silent"
     if found["not_finite"]:
@@ -73,6 +79,29 @@ def describe(found: Facts) -> Iterator[str]:
             f"worker   {each['worker']:>4}: {each['units']:,} units, {each['rows']:,} rows, "
             f"{_rate(each['rows_per_second'])}, {each['claimed']} claimed"
         )
+
+
+def _chip_hours(found: Facts) -> Iterator[str]:
+    """What it takes of chips, by what the workers have measured, and what that costs where a price is given."""
+    if found.get("chip_hours") is None:
+        return
+    unit = "chip-hours" if found["chip_kind"] != "cpu" else "device-hours"
+    left = "" if found["done"] == found["units"] else f", {digits(found['chip_hours_left'])} left"
+    yield f"chips    {digits(found['chip_hours'])} {unit} ({found['chip_kind']}) so far{left}, without start-up"
+    yield (
+        f"         measured for each: {found['rows_per_chip_second']:,.2f} rows/s, "
+        f"{found['tokens_per_chip_second']:,.0f} tokens/s"
+    )
+    if (price := found.get("chip_hour_price")) is not None:
+        spent, rest = found["chip_hours"] * price, found["chip_hours_left"] * price
+        yield f"price    {digits(spent)} so far{f', {digits(rest)} left' if left else ''}, at {price:g} an hour"
+
+
+def digits(number: float) -> str:
+    """Three digits, as in 128, 10.7 and 0.0123."""
+    if 0 < number < 0.0001:
+        return "less than 0.0001"
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def verified(found: Facts) -> str:

@@ -10,12 +10,10 @@ from typing import Any
 
 from tpujob.errors import CommandError
 from tpujob_operator.api.job import TpuTrainingJob
+from tpujob_operator.api.warnings import job_warnings
+from tpujob_operator.topology.tables import GENERATIONS
 
 PROGRAM = "tpujob_trainer.train.arithmetic"
-PEAK_FLOPS = {"v4": 275e12, "v5e": 197e12, "v5p": 459e12, "v6e": 918e12, "tpu7x": 2307e12}
-"""Of a chip in bfloat16: Cloud TPU documentation, "System architecture" of each generation."""
-HBM_GIB = {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32, "tpu7x": 192}
-"""Of a chip, as marketed; a program gets a little less."""
 UTILISATION = (0.3, 0.5)
 """Between which part of the peak well-made training usually runs."""
 GIB = 2**30
@@ -37,17 +35,32 @@ def check_job(job: TpuTrainingJob) -> dict[str, Any]:
         "chips": chips,
         "machine_type": accelerator.machine_type,
         "note": accelerator.note,
-        "warnings": _warnings(job),
+        "warnings": list(job_warnings(job)),
     }
-    if job.spec.trainer is not None and job.spec.workers is None:
+    model = (job.spec.trainer or {}).get("model") or {}
+    if "from" in model:
+        facts["unknown"] = (
+            f"spec.trainer.model.from: what {model['from']} comes to is known when its config.json is read"
+        )
+    elif job.spec.trainer is not None and job.spec.workers is None:
         devices = job.hosts * accelerator.devices_per_host
-        found = _arithmetic(job.spec.trainer, devices, "tpu" if accelerator.is_tpu else "cpu")
+        platform = "tpu" if accelerator.is_tpu else "cpu"
+        found = _arithmetic(job.spec.trainer, devices=devices, slices=job.slices, platform=platform)
         facts["warnings"] += found.pop("warnings")
         facts["trainer"] = {
             **found,
             **(_on_tpu(accelerator.generation, chips, devices, found) if accelerator.is_tpu else {}),
         }
     return facts
+
+
+def extraction_time(job: TpuTrainingJob, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Hours of computing that an extraction takes, from its forecast; nothing where no TPU computes."""
+    accelerator = job.accelerator
+    if not accelerator.is_tpu or "flops" not in found:
+        return {}
+    chips = job.hosts * accelerator.chips_per_host
+    return {"hours": _hours(accelerator.generation, chips, found["flops"])}
 
 
 def describe(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -59,6 +72,8 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["note"]:
         yield f"  {facts['note']}"
     run = facts.get("trainer")
+    if "unknown" in facts:
+        yield f"model: {facts['unknown']}"
     if run:
         about = "" if run["vocabulary_is_known"] else "about "
         yield f"model: {about}{run['parameters'] / 1e6:,.1f} M parameters"
@@ -81,26 +96,22 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _on_tpu(generation: str, chips: int, devices: int, run: Mapping[str, Any]) -> dict[str, Any]:
-    hours = [run["flops"] / (PEAK_FLOPS[generation] * chips * part) / 3600 for part in reversed(UTILISATION)]
     state = run["state_bytes_per_device"] * devices / chips
-    return {"hours": hours, "state_bytes_per_chip": state, "hbm_gib": HBM_GIB[generation]}
+    return {
+        "hours": _hours(generation, chips, run["flops"]),
+        "state_bytes_per_chip": state,
+        "hbm_gib": GENERATIONS[generation].hbm_gib,
+    }
 
 
-def _warnings(job: TpuTrainingJob) -> list[str]:
-    spec, found = job.spec, []
-    if spec.checkpoint_dir is None and job.accelerator.is_tpu:
-        found.append("spec.checkpointDir: is missing, so nothing is saved and every restart begins at step 0")
-    data = (spec.trainer or {}).get("data") or {}
-    path = data.get("path")
-    if job.accelerator.is_tpu and isinstance(path, str) and "://" not in path and not path.startswith("/"):
-        found.append(f"spec.trainer.data.path: {path!r} is relative; pods do not have this folder, so give an address")
-    if spec.capacity and spec.capacity.spot and spec.grace_period_seconds > 30:
-        found.append(f"spec.gracePeriodSeconds: {spec.grace_period_seconds}, and spot machines give 30")
-    return found
+def _hours(generation: str, chips: int, flops: float) -> list[float]:
+    """The fewest and the most."""
+    return [flops / (GENERATIONS[generation].peak_flops * chips * part) / 3600 for part in reversed(UTILISATION)]
 
 
-def _arithmetic(block: Mapping[str, Any], devices: int, platform: str) -> dict[str, Any]:
-    asked = json.dumps({"trainer": block, "devices": devices, "platform": platform})
+def _arithmetic(block: Mapping[str, Any], **place: int | str) -> dict[str, Any]:
+    """Of `block` on `devices` in `slices` of a `platform`."""
+    asked = json.dumps({"trainer": block, **place})
     done = subprocess.run([sys.executable, "-m", PROGRAM, asked], capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"{PROGRAM} ended with {done.returncode}"]

@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from tpujob.extraction import describe, duration, size, verified
-from tpujob.extraction_table import watched
+from tpujob.extraction.live_table import watched
+from tpujob.extraction.progress import describe, digits, duration, priced, size, verified
 
 STATUS = {
     "units": 100,
@@ -43,6 +43,56 @@ def test_status_in_lines():
     assert list(describe(STATUS)) == LINES
 
 
+CHIPS = {
+    "chip_kind": "TPU v4",
+    "chip_hours": 10.71,
+    "chip_hours_left": 128.4,
+    "rows_per_chip_second": 24.25,
+    "tokens_per_chip_second": 12_416.4,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "price", "lines"),
+    [
+        pytest.param(
+            CHIPS,
+            None,
+            [
+                "chips    10.7 chip-hours (TPU v4) so far, 128 left, without start-up",
+                "         measured for each: 24.25 rows/s, 12,416 tokens/s",
+            ],
+            id="no price",
+        ),
+        pytest.param(
+            CHIPS,
+            3.22,
+            [
+                "chips    10.7 chip-hours (TPU v4) so far, 128 left, without start-up",
+                "         measured for each: 24.25 rows/s, 12,416 tokens/s",
+                "price    34.5 so far, 413 left, at 3.22 an hour",
+            ],
+            id="a price",
+        ),
+        pytest.param(
+            {**CHIPS, "chip_kind": "cpu", "chip_hours": 0.00219, "done": 100},
+            2,
+            [
+                "chips    0.00219 device-hours (cpu) so far, without start-up",
+                "         measured for each: 24.25 rows/s, 12,416 tokens/s",
+                "price    0.00438 so far, at 2 an hour",
+            ],
+            id="complete, on CPUs",
+        ),
+        pytest.param(dict.fromkeys(CHIPS), 2, [], id="nothing measured"),
+    ],
+)
+def test_chip_hours_and_their_price(changes, price, lines):
+    shown = list(describe(priced({**STATUS, **changes}, price)))
+    first = shown.index(next(line for line in shown if line.startswith("rate"))) + 1
+    assert shown[first : shown.index(LINES[3])] == lines
+
+
 def test_live_table_has_bar_and_workers():
     stream = io.StringIO()
     watched([STATUS, {**STATUS, "done": 100, "claimed": 0, "left": 0}], Console(file=stream, width=100))
@@ -58,6 +108,14 @@ def test_live_table_has_bar_and_workers():
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (0.00001, "less than 0.0001"), (0.0219, "0.0219"), (99.96, "100"), (12_345.6, "12,346")],
+)
+def test_three_digits(number, text):
+    assert digits(number) == text
 
 
 @pytest.mark.parametrize(("num_bytes", "text"), [(1500, "1.5 kB"), (512e6, "512.0 MB"), (1.468e12, "1.47 TB")])

@@ -7,6 +7,7 @@ written beside the target and moved there at the end: a data set is there as a w
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -54,7 +55,9 @@ def folder_to_parquet(
         CommandError: no such folder, target there already, or no text found.
     """
     if not source.is_dir():
-        raise CommandError(f"FOLDER: {str(source)!r} is not a folder", exit_code=ExitCode.NOT_FOUND)
+        raise CommandError(
+            f"FOLDER: {str(source)!r} is not a folder; name one with text files", exit_code=ExitCode.NOT_FOUND
+        )
     if target.exists():
         raise CommandError(f"OUT: {str(target)!r} is there already; remove it or name another folder")
     partial = target.with_name(target.name + ".partial")
@@ -73,12 +76,22 @@ def folder_to_parquet(
         if rows == 0:
             reasons = ", ".join(f"{n} {why}" for why, n in sorted(skipped.items())) or "no file matches"
             raise CommandError(
-                f"FOLDER: no text in {str(source)!r} ({reasons}); see --include", exit_code=ExitCode.NOT_FOUND
+                f"FOLDER: no text in {str(source)!r} ({reasons}); {_kinds(source)}", exit_code=ExitCode.NOT_FOUND
             )
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return FolderSummary(rows=rows, text_bytes=text_bytes, files=files, skipped=skipped)
+
+
+def _kinds(source: Path) -> str:
+    """Which patterns would match the files of a folder, the most frequent first."""
+    files = (file for file in source.rglob("*") if file.is_file() and not file.name.startswith("."))
+    found = Counter(f"'*{file.suffix}'" for file in files)
+    if not found:
+        return "it has no files"
+    kinds = ", ".join(f"{count} of {pattern}" for pattern, count in found.most_common(3))
+    return f"it has {kinds}; give one as --include"
 
 
 def _texts(

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tpujob.extraction import Facts, describe
+from tpujob.extraction.progress import Facts, describe
 
 WORKERS_SHOWN = 32
 

@@ -6,14 +6,17 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tpujob.errors import CommandError
+from tpujob.job_file import read_job
 
 PROGRAM = "tpujob_trainer.data.inspection"
 SHOWN_ROWS = 8
+SHOWN_PROCESSES = 8
 SHOWN_TOKENS = 12
 
 FILE_ENDINGS = (".parquet", ".jsonl", ".json", ".txt", ".tar", ".gz", ".zst", ".tfrecord", ".array_record")
@@ -29,15 +32,52 @@ def source_of(name: str) -> dict[str, str]:
     return {"dataset": name} if not is_path and _HUB_NAME.fullmatch(name) else {"path": name}
 
 
-def inspect_data(data: Mapping[str, Any], *, batch_size: int, sequence_length: int, seed: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Asked:
+    """What is looked at, and how a run would divide it."""
+
+    data: Mapping[str, Any]
+    """As `spec.trainer.data` has it."""
+    batch_size: int
+    sequence_length: int
+    seed: int
+    processes: int
+
+
+def of_job(file: Path, otherwise: Asked, processes: int | None) -> Asked:
+    """The data of a job, with what the job says and else what `otherwise` does.
+
+    Raises:
+        CommandError: the file is no job, or the job has no trainer block.
+    """
+    job = read_job(file)
+    trainer = job.spec.trainer
+    if trainer is None:
+        raise CommandError(f"{file}: the job has no trainer block, so nobody knows its data")
+    return Asked(
+        trainer.get("data") or {},
+        trainer.get("batchSize", otherwise.batch_size),
+        trainer.get("sequenceLength", otherwise.sequence_length),
+        trainer.get("seed", otherwise.seed),
+        processes or (1 if job.spec.workers else job.hosts),
+    )
+
+
+def inspect_data(asked: Asked) -> dict[str, Any]:
     """The facts about a data set, as the trainer tells them.
 
     Raises:
         CommandError: with the trainer's line and exit code.
     """
-    asked = {"data": dict(data), "batchSize": batch_size, "sequenceLength": sequence_length, "seed": seed}
+    request = {
+        "data": dict(asked.data),
+        "batchSize": asked.batch_size,
+        "sequenceLength": asked.sequence_length,
+        "seed": asked.seed,
+        "processes": asked.processes,
+    }
     result = subprocess.run(
-        [sys.executable, "-m", PROGRAM, json.dumps(asked)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", PROGRAM, json.dumps(request)], capture_output=True, text=True, check=False
     )
     if result.returncode:
         lines = result.stderr.strip().splitlines() or [f"{PROGRAM} ended with {result.returncode}"]
@@ -67,7 +107,18 @@ def describe(found: Mapping[str, Any], *, batch_size: int, sequence_length: int)
     for example in found["examples"]:
         text = json.dumps(example["text"], ensure_ascii=False)
         yield f"example: {example['row']}, {example['tokens']:,} tokens: {text}"
-    yield from _batch(found["first_batch"])
+    if len(found["processes"]) > 1:
+        yield from _processes(found["processes"])
+    if found["first_batch"] is not None:
+        yield from _batch(found["first_batch"])
+
+
+def _processes(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for number, each in enumerate(processes[:SHOWN_PROCESSES]):
+        rows, lanes = ("-".join(map(str, dict.fromkeys(each[key]))) for key in ("rows", "lanes"))
+        yield f"process {number}: rows {rows} of each batch, lanes {lanes}; {each['first_rows']}"
+    if len(processes) > SHOWN_PROCESSES:
+        yield f"  … {len(processes) - SHOWN_PROCESSES} more processes; --json has all of them"
 
 
 def _batch(batch: Mapping[str, Any]) -> Iterator[str]:

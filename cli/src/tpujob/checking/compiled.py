@@ -1,0 +1,95 @@
+"""What a job's step comes to, compiled for its slices: `tpujob check --compile` and `--suggest`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tpujob.errors import CommandError
+from tpujob_operator.api.job import TpuTrainingJob
+
+PROGRAM = "tpujob_trainer.compile"
+GB = 1e9
+
+
+def compile_job(job: TpuTrainingJob, *, vocabulary: int, suggest: bool) -> dict[str, Any]:
+    """The figures of the compiled step; with a change that makes it fit, or with changes ranked.
+
+    Args:
+        job: whose step is compiled.
+        vocabulary: ids of the tokenizer, where the model does not fix their number.
+        suggest: compile a handful of other configurations, too.
+
+    Raises:
+        CommandError: the job is not one for TPUs with a trainer, or the compiler failed.
+    """
+    if job.spec.trainer is None or job.spec.workers is not None or not job.accelerator.is_tpu:
+        raise CommandError(
+            "--compile: only the step of a job with spec.trainer on TPU slices can be compiled; leave it out"
+        )
+    command = [sys.executable, "-m", PROGRAM, job.accelerator.generation, job.accelerator.topology]
+    command += ["--slices", str(job.slices), "--vocabulary", str(vocabulary)]
+    command += ["--suggest" if suggest else "--mend"]
+    done = subprocess.run(
+        command,
+        input=json.dumps(job.spec.trainer),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    if not lines:
+        raise CommandError(f"the compiler ended with code {done.returncode}: {done.stderr.strip()[-2000:]}")
+    found: dict[str, Any] = json.loads(lines[-1])
+    if "error" in found:
+        raise CommandError(found["error"], exit_code=done.returncode)
+    return found
+
+
+def describe_compiled(found: Mapping[str, Any], chips: int) -> Iterator[str]:
+    """The figures in lines for people."""
+    step = found["step"]
+    yield f"compiled for {step['topology']} in {step['compile_seconds']:.0f} s; mesh {_mesh(step['mesh'])}"
+    yield f"memory: {_memory(step)}"
+    if step["fits"]:
+        yield from _speed(step, chips)
+    if "change" in found:
+        change = found["change"]
+        if change is None:
+            yield "no single change makes it fit; take more chips, fewer rows or a shorter sequenceLength"
+        else:
+            yield f"it fits with spec.trainer.{change['change']}: {_memory(change['step'])}"
+    for place, each in enumerate(found.get("ranked", ()), start=1):
+        does = "fits" if each["step"]["fits"] else "does not fit"
+        yield f"{place}. {each['change'] or 'as it is'}: {does}, {_memory(each['step'])}"
+
+
+def _speed(step: Mapping[str, Any], chips: int) -> Iterator[str]:
+    yield (
+        f"a step: {step['step_flops'] / 1e12:,.1f} TFLOP on each device, at least {step['ideal_step_seconds']:.3f} s, "
+        f"bound by {step['bound_by']}; at most {step['tokens_per_second']:,.0f} tokens/s, "
+        f"{chips * 1e9 / step['tokens_per_second'] / 3600:,.1f} chip-hours for a billion tokens"
+    )
+    for each in step["exchanges"]:
+        if each["sent_bytes"] > GB / 100:
+            where = "between slices" if each["is_between_slices"] else f"over {each['axes'] or 'devices'}"
+            how = "beside arithmetic" if each["is_asynchronous"] else "waited for"
+            yield f"  {each['kind']} {where}: {each['sent_bytes'] / GB:,.2f} GB in {each['count']:,}, {how}"
+
+
+def _memory(step: Mapping[str, Any]) -> str:
+    limit, peak = step["hbm_limit_bytes"], step["peak_bytes"]
+    parts = ""
+    if step["argument_bytes"] is not None:
+        parts = f" (state {step['argument_bytes'] / GB:.2f}, temporary {step['temporary_bytes'] / GB:.2f})"
+    if step.get("host_bytes"):
+        parts += f", and {step['host_bytes'] / GB:.2f} GB of its host's memory"
+    over = "" if step["fits"] else f"; {(peak - limit) / GB:.2f} GB too much"
+    return f"{peak / GB:.2f} of {limit / GB:.2f} GB on each device{parts}{over}"
+
+
+def _mesh(mesh: Mapping[str, int]) -> str:
+    return ", ".join(f"{axis} {size}" for axis, size in mesh.items()) or "one device"

@@ -1,0 +1,127 @@
+"""What a job will read, write and cost: the trainer's forecast, started as a process, with a person's prices."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from tpujob.errors import CommandError
+from tpujob.extraction.progress import size
+from tpujob_operator.api.job import TpuTrainingJob
+
+PROGRAM = "tpujob_trainer.tasks.forecast"
+PRICES = ("currency", "chipHour", "spotChipHour", "gibMonth")
+GIB = 2**30
+
+type Facts = dict[str, Any]
+
+
+def forecast(job: TpuTrainingJob, run: Mapping[str, Any] | None) -> Facts:
+    """The figures of a job with a trainer block, from some rows of its data.
+
+    Args:
+        job: the job.
+        run: for training, what `check_job` says of it.
+
+    Raises:
+        CommandError: with the trainer's line and exit code.
+    """
+    if job.spec.trainer is None:
+        raise CommandError("--data: the job has no trainer block, so nobody knows what it reads")
+    steps = {} if run is None else {"steps": run["steps"], "tokens": run["tokens"]}
+    asked = json.dumps({"trainer": job.spec.trainer, "workers": job.spec.workers or 1, **steps})
+    done = subprocess.run([sys.executable, "-m", PROGRAM, asked], capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"{PROGRAM} ended with {done.returncode}"]
+        raise CommandError(lines[-1], exit_code=done.returncode)
+    found: Facts = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def read_prices(file: Path) -> Facts:
+    """A price table: `currency`, `chipHour` and `spotChipHour` by generation, `gibMonth` of storage.
+
+    Raises:
+        CommandError: it cannot be read, or has other keys or values.
+    """
+    try:
+        found = YAML(typ="safe").load(file)
+    except (OSError, YAMLError) as error:
+        raise CommandError(f"--prices: {file}: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("chipHour"), dict):
+        raise CommandError(f"--prices: {file}: chipHour is missing; write `chipHour: {{v5e: 1.2}}`")
+    for key in found:
+        if key not in PRICES:
+            raise CommandError(f"--prices: {file}: {key} is not known; these are: {', '.join(PRICES)}")
+    numbers = [*found["chipHour"].values(), *(found.get("spotChipHour") or {}).values(), found.get("gibMonth", 0)]
+    if wrong := [value for value in numbers if isinstance(value, bool) or not isinstance(value, int | float)]:
+        raise CommandError(f"--prices: {file}: {wrong[0]!r} is not a number")
+    return found
+
+
+def cost(
+    prices: Facts, generation: str, *, is_spot: bool, chip_hours: tuple[float, float] | None, num_bytes: int | None
+) -> Facts:
+    """What chips and a month of storage cost; None where the table has no such price.
+
+    Raises:
+        CommandError: the table has no price for the generation.
+    """
+    table = (prices.get("spotChipHour") or {}) if is_spot else prices["chipHour"]
+    key = "spotChipHour" if is_spot else "chipHour"
+    if generation not in table:
+        raise CommandError(f"--prices: {key} has no {generation}; it has {', '.join(table) or 'nothing'}")
+    month = prices.get("gibMonth")
+    return {
+        "currency": prices.get("currency", ""),
+        "chips": None if chip_hours is None else [hours * table[generation] for hours in chip_hours],
+        "storage_month": None if month is None or num_bytes is None else num_bytes / GIB * month,
+    }
+
+
+def describe(found: Mapping[str, Any] | None) -> Iterator[str]:
+    """The forecast in lines for people; none where nothing was asked."""
+    if found is None:
+        return
+    rows = "rows that nobody counts before reading" if found["rows"] is None else f"{found['rows']:,} rows"
+    if "value_bytes" in found:
+        yield f"data: {rows}, about {found['rows_used']:,} of use, {found['tokens']:,} tokens ({_sampled(found)})"
+        yield (
+            f"output: about {size(found['output_bytes'])}, {size(found['value_bytes'])} before compression; "
+            f"{size(found['output_bytes_per_worker'])} for each worker"
+        )
+        yield f"scratch: up to {size(found['scratch_bytes_per_host'])} on each host"
+        if "hours" in found:
+            low, high = (60 * hours for hours in found["hours"])
+            yield f"time: {low:,.1f} to {high:,.1f} minutes of computing; start and upload come on top"
+        return
+    if found["tokens_in_data"] is not None:
+        tokens = f"about {found['tokens_in_data']:,} tokens ({_sampled(found)})"
+        yield f"data: {rows}, {tokens}; {found['passes']:,.2f} passes over it"
+    yield (
+        f"output: {found['checkpoints']} checkpoints of {size(found['checkpoint_bytes'])}, "
+        f"{size(found['output_bytes'])} in all; no scratch disk"
+    )
+
+
+def describe_cost(found: Mapping[str, Any] | None) -> Iterator[str]:
+    """The cost in lines for people; none where nobody gave prices."""
+    if found is None:
+        return
+    unit = f" {found['currency']}".rstrip()
+    if found["chips"] is not None:
+        low, high = found["chips"]
+        yield f"price: {low:,.2f} to {high:,.2f}{unit} for the chips"
+    if found["storage_month"] is not None:
+        yield f"price: {found['storage_month']:,.2f}{unit} a month for what it writes"
+
+
+def _sampled(found: Mapping[str, Any]) -> str:
+    return f"from {found['rows_sampled']:,} rows"

@@ -1,0 +1,105 @@
+"""Looks at a checkpoint directory with the trainer's own code, started as a process, and tells it in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tpujob.errors import CommandError
+
+PROGRAM = "tpujob_trainer.checkpoint.inspection"
+READER = "tpujob_trainer.tasks.stored_checkpoint"
+
+type Facts = Mapping[str, Any]
+
+
+def inspect(directory: str, *step: str) -> dict[str, Any]:
+    """What the trainer says about a directory, or about one checkpoint in it.
+
+    Raises:
+        CommandError: with the trainer's line and exit code.
+    """
+    return _answer(PROGRAM, directory, *step)
+
+
+def read(verb: str, directory: str, *arguments: str) -> dict[str, Any]:
+    """What came of `verify` or `export`, which read arrays, on CPU.
+
+    Raises:
+        CommandError: with the trainer's line and exit code.
+    """
+    return _answer(READER, verb, directory, *arguments, environ={**os.environ, "JAX_PLATFORMS": "cpu"})
+
+
+def _answer(program: str, *arguments: str, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    command = [sys.executable, "-m", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"{program} ended with {done.returncode}"]
+        raise CommandError(lines[-1], exit_code=done.returncode)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def verdicts(found: Facts) -> Iterator[str]:
+    """A line for each checkpoint that was verified, and one for each problem."""
+    for step, problems in found["problems"].items():
+        yield f"step {step}: {'every array is as it was saved' if not problems else 'damaged'}"
+        yield from (f"  {problem}" for problem in problems)
+    if not found["problems"]:
+        yield f"{found['directory']}: no committed checkpoint"
+
+
+def table(found: Facts) -> Iterator[str]:
+    """The checkpoints of a directory, a line each, newest first."""
+    yield f"{found['directory']}: belongs to {found['owner']}, {len(found['checkpoints'])} checkpoints"
+    if found["checkpoints"]:
+        yield f"{'STEP':>10}  {'COMMITTED':<16}  {'SIZE':>10}  {'TOKENS':>16}  {'LOSS':>8}  EVALUATION"
+    for each in found["checkpoints"]:
+        evaluation = each["metrics"].get("evaluation_loss")
+        yield (
+            f"{each['step']:>10}  {_when(each['committed_time'])}  {_size(each['bytes']):>10}  "
+            f"{each['data']['tokens']:>16,}  {_number(each['loss']):>8}  {_number(evaluation)}"
+        )
+    if found["unfinished"]:
+        steps = ", ".join(map(str, found["unfinished"]))
+        yield f"not committed, and deleted when the run next starts: step {steps}"
+
+
+def sentences(found: Facts) -> Iterator[str]:
+    """One checkpoint in lines."""
+    yield f"step {found['step']} of {found['owner']}, committed {_when(found['committed_time'])}"
+    yield f"  directory: {found['directory']}"
+    yield f"  size: {_size(found['bytes'])}, written by {found['processes']} processes"
+    if found["loss"] is not None:
+        yield f"  loss: {found['loss']:.4f}"
+    for name, value in sorted(found["metrics"].items()):
+        yield f"  {name}: {value:.4f}"
+    data = found["data"]
+    yield f"  data: {data['batches']:,} batches read, {data['tokens']:,} tokens, fingerprint {data['fingerprint']}"
+    versions = ", ".join(f"{name} {version}" for name, version in sorted((found["versions"] or {}).items()))
+    yield f"  made with: {versions}"
+    model = {key: value for key, value in found["configuration"].get("model", {}).items() if value is not None}
+    yield f"  model: {json.dumps(model)}"
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

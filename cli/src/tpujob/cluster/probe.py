@@ -1,0 +1,125 @@
+"""Tries from a pod what only a pod can tell: that a job's image starts, and that its account may use its bucket.
+
+The pod is that of a job as small as can be, on CPU devices and outside every queue: its maker needs no right but those
+that `tpujob submit` needs, and the operator gives it the image, the account and the security of a real job's pods.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpujob.cluster.client import Cluster, Object
+from tpujob.cluster.doctor import CheckResult
+from tpujob.cluster.submitting import submit_job
+from tpujob.cluster.watch import has_ended
+from tpujob_contract import kubernetes_names
+
+LIMIT_SECONDS = 300
+"""A node that has never seen the image takes minutes to pull it."""
+KEPT = (
+    "env", "volumes", "podLabels", "podAnnotations", "serviceAccountName", "imagePullPolicy", "imagePullSecrets",
+    "priorityClassName", "tolerations",
+)  # fmt: skip
+"""What decides who the pods are and what they see. Left out is what decides on which machines they run, and when."""
+INTERVAL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One pod, and what it proves."""
+
+    subject: str
+    manifest: Object
+    success: str
+
+
+def probes(job: Mapping[str, Any], *, limit_seconds: int = LIMIT_SECONDS) -> Iterator[Probe]:
+    """The pods that try what a job needs.
+
+    Args:
+        job: The resource as somebody wrote it, and valid.
+        limit_seconds: After which the cluster ends them, should nobody else.
+    """
+    spec = job["spec"]
+    account, directory = spec.get("serviceAccountName") or "default", spec.get("checkpointDir")
+    image = f"{spec.get('image') or 'the image of the trainer'} starts"
+    if spec.get("command"):
+        program = {"image": spec["image"], "command": ["python3", "-c", "pass"]}
+        yield Probe("image", _manifest(job, program, limit_seconds), image)
+        if directory is None:
+            return
+    own_image = {} if spec.get("command") or not spec.get("image") else {"image": spec["image"]}
+    trainer = {"task": "probe", "model": {"preset": "tiny"}, "data": {"path": "/dev/null", "tokenizer": "bytes"}}
+    used = f"{account} wrote, listed, read and deleted an object in {directory}"
+    asked = {**own_image, "trainer": trainer, **({"checkpointDir": directory} if directory else {})}
+    yield Probe("bucket" if directory else "image", _manifest(job, asked, limit_seconds), used if directory else image)
+
+
+def _manifest(job: Mapping[str, Any], asked: Mapping[str, Any], limit_seconds: int) -> Object:
+    name = f"probe-{job['metadata']['name'][:20].rstrip('.-')}-{secrets.token_hex(3)}"
+    spec = {
+        "accelerator": "cpu:1x1",
+        **{key: job["spec"][key] for key in KEPT if key in job["spec"]},
+        **asked,
+        "restarts": {"crashes": 0},
+        "activeDeadlineSeconds": limit_seconds,
+        "ttlSecondsAfterFinished": 60,
+    }
+    return {
+        "apiVersion": kubernetes_names.API_VERSION,
+        "kind": kubernetes_names.KIND,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def try_out(
+    cluster: Cluster,
+    probe: Probe,
+    *,
+    limit_seconds: int = LIMIT_SECONDS,
+    wait: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> CheckResult:
+    """What came of a probe; its job is deleted, however this ends.
+
+    Raises:
+        CommandError: the job cannot be made, or the cluster does not answer.
+    """
+    began = clock()
+    name = submit_job(cluster, probe.manifest, dry_run=False)["metadata"]["name"]
+    try:
+        status: Mapping[str, Any] = {}
+        while not has_ended(status) and not cannot_start(status) and clock() - began < limit_seconds:
+            wait(INTERVAL_SECONDS)
+            status = cluster.job(name).get("status") or {}
+    finally:
+        cluster.delete(cluster.job_path(name))
+    return verdict(probe, status, clock() - began)
+
+
+def cannot_start(status: Mapping[str, Any]) -> bool:
+    """Whether the kubelet refuses the pod: its image, a Secret or its command."""
+    return any(condition["reason"] == "CannotStart" for condition in _blocked(status))
+
+
+def _blocked(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    conditions = status.get("conditions") or ()
+    return [each for each in conditions if each["type"] == "Blocked" and each["status"] == "True"]
+
+
+def verdict(probe: Probe, status: Mapping[str, Any], seconds: float) -> CheckResult:
+    """The result of a probe whose job has this status."""
+    if status.get("phase") == "Succeeded":
+        return CheckResult("ok", probe.subject, f"{probe.success} (a pod tried it, {seconds:.0f} s)")
+    hindrance = " ".join(condition.get("message", "") for condition in _blocked(status))
+    message = (status.get("failure") or {}).get("message") or hindrance or status.get("message") or ""
+    if not has_ended(status) and not cannot_start(status):
+        waited = message or "the operator has not seen it; does it run?"
+        return CheckResult("missing", probe.subject, f"a pod that tries it did not end in {seconds:.0f} s: {waited}")
+    advice = "docs/gke.md, Access to the bucket" if probe.subject == "bucket" else ""
+    return CheckResult("missing", probe.subject, f"a pod tried it: {message}", advice)

@@ -1,0 +1,148 @@
+"""The files of a folder that are packed: what git tracks, and changes; nothing that git ignores."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from tpujob.errors import CommandError
+from tpujob_contract.code import MAX_FILES, MAX_UNPACKED_BYTES, STAMP
+from tpujob_contract.code.archive import leads_out
+
+_CONFIDENTIAL = re.compile(
+    r"(^|/)(\.env(\..*)?|\.netrc|id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|p12|pfx)|.*credentials.*\.json)$"
+)
+"""Names of files that hold keys by custom; packed only where git tracks them."""
+
+
+@dataclass(frozen=True)
+class CodeFiles:
+    """What is packed, by path relative to the folder."""
+
+    folder: Path
+    names: tuple[str, ...]
+    changed: frozenset[str]
+    """Of these, the ones that differ from the commit, or that it does not have."""
+    commit: str | None
+    """None for a repository without one."""
+    bytes: int
+    shown: str
+    """The folder as people know it."""
+
+    @property
+    def commit_with_changes(self) -> str | None:
+        """As `spec.code.commit` has it."""
+        return f"{self.commit}+changes" if self.commit and self.changed else self.commit
+
+
+def find_files(folder: Path) -> CodeFiles:
+    """The files to pack.
+
+    Raises:
+        CommandError: the folder is in no git repository, is too large, or has an entry that cannot be packed; each is
+            named.
+    """
+    if not folder.is_dir():
+        raise CommandError(f"--code: {folder} is no folder; name the folder of your code")
+    tracked = _list(folder, "--cached")
+    new = {name for name in _list(folder, "--others", "--exclude-standard") if name not in tracked}
+    names = tuple(sorted(name for name in {*tracked, *new} if os.path.lexists(folder / name)))
+    commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD", may_fail=True).decode().strip() or None
+    differing = _list_differing(folder) if commit else set(tracked)
+    return checked_files(folder, names, new=new, changed={*new, *differing}, commit=commit)
+
+
+def checked_files(
+    folder: Path,
+    names: tuple[str, ...],
+    *,
+    new: Collection[str] = (),
+    changed: Iterable[str] = (),
+    commit: str | None,
+    shown: str | None = None,
+) -> CodeFiles:
+    """Files of a folder, if all of them can be packed.
+
+    Args:
+        folder: Where they lie.
+        names: Their paths in it.
+        new: Those that git does not track.
+        changed: Those that the commit does not have like this.
+        commit: What they are of.
+        shown: The folder as people know it.
+
+    Raises:
+        CommandError: they are too large, or one cannot be packed; each is named.
+    """
+    problems = [problem for name in names if (problem := _problem(folder, name, is_new=name in new))]
+    where = shown or str(folder)
+    size = sum((folder / name).lstat().st_size for name in names)
+    if not names:
+        problems.append(f"--code: {where} holds no file that git does not ignore")
+    if len(names) > MAX_FILES:
+        problems.append(f"--code: {where} has {len(names)} files, at most {MAX_FILES}; name others in .gitignore")
+    if size > MAX_UNPACKED_BYTES:
+        largest = sorted(names, key=lambda name: -(folder / name).lstat().st_size)[:3]
+        problems.append(
+            f"--code: {where} has {size / 1024**2:.0f} MiB, at most {MAX_UNPACKED_BYTES // 1024**2}; the largest: "
+            f"{', '.join(largest)}; name data in .gitignore"
+        )
+    if problems:
+        raise CommandError(*problems)
+    return CodeFiles(folder, names, frozenset(changed), commit, size, where)
+
+
+def _problem(folder: Path, name: str, *, is_new: bool) -> str | None:
+    path = folder / name
+    if path.is_symlink():
+        target = str(path.readlink())
+        return (
+            f"--code: {name} is a link to {target}, out of {folder}; copy the file" if leads_out(name, target) else None
+        )
+    if path.is_dir():
+        return f"--code: {name} is a repository of its own (a submodule); install it in the image, or copy its files"
+    if not path.is_file():
+        return f"--code: {name} is no ordinary file; name it in .gitignore"
+    if name == STAMP:
+        return f"--code: {name} is a name that pods use themselves; rename the file"
+    if is_new and _CONFIDENTIAL.search(name):
+        return f"--code: {name} looks like a key, and git does not track it; name it in .gitignore"
+    return None
+
+
+def _list(folder: Path, *options: str) -> set[str]:
+    """Paths relative to the folder, of those below it."""
+    listed = git(folder, "ls-files", "-z", *options, "--", ".")
+    return {os.fsdecode(name) for name in listed.split(b"\0") if name}
+
+
+def _list_differing(folder: Path) -> set[str]:
+    listed = git(folder, "diff", "--name-only", "--relative", "-z", "HEAD", "--", ".")
+    return {os.fsdecode(name) for name in listed.split(b"\0") if name}
+
+
+def git(
+    folder: Path, *arguments: str, may_fail: bool = False, variables: Mapping[str, str] = MappingProxyType({})
+) -> bytes:
+    """What git prints.
+
+    Raises:
+        CommandError: there is no git, or it failed and may not.
+    """
+    environment = {**os.environ, **variables}
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], env=environment, capture_output=True, check=False)
+    except FileNotFoundError as error:
+        raise CommandError("--code: there is no program git here; install it: it says which files are code") from error
+    if done.returncode and not may_fail:
+        words = done.stderr.decode(errors="replace").strip().splitlines()
+        raise CommandError(
+            f"--code: {folder} is in no git repository that can be read ({words[-1] if words else 'git failed'}); "
+            "`git init` there makes one: git says which files are code, and which to leave out (.gitignore)"
+        )
+    return done.stdout

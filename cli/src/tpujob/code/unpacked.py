@@ -1,0 +1,54 @@
+"""The code of a job, unpacked on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tpujob.code.attach import refuse_two
+from tpujob.code.packing import pack
+from tpujob.code.upload import access_token, store
+from tpujob.errors import CommandError
+from tpujob_contract.code.archive import CodeRefused
+from tpujob_contract.code.install import install
+from tpujob_operator.api.job import TpuTrainingJob
+from tpujob_operator.api.spec import Code
+
+
+def with_local_code(job: TpuTrainingJob, source: Path, folder: Path, revision: str | None = None) -> TpuTrainingJob:
+    """The job with the code of the folder `source`, or of a commit of it, whose archive is put into `folder`.
+
+    Raises:
+        CommandError: the job has code already, or the folder cannot be packed.
+    """
+    refuse_two(job.spec.code is not None)
+    packed = pack(source, revision)
+    archive = folder / packed.name
+    store(packed.data, str(archive))
+    code = Code(archive=str(archive), sha256=packed.sha256, commit=packed.files.commit_with_changes)
+    # Not checked again: the rule that the archive is on a volume is for pods.
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"code": code})})
+
+
+def unpack_code(code: Code | None, folder: Path) -> Path | None:
+    """The folder below `folder` that holds the code, verified as in a pod; None for a job without code.
+
+    Raises:
+        CommandError: the code cannot be used, or storage or the server is out of reach.
+    """
+    if code is None:
+        return None
+    place = folder / code.identity[:12]
+    field = "repository" if code.repository is not None else "archive"
+    try:
+        if code.repository is not None:
+            # Imported here: other commands need no client of git.
+            from tpujob_operator.repository.install import install_commit
+
+            install_commit(code.repository, code.identity, place)
+        else:
+            install(code.archive or "", code.identity, place, token=access_token)
+    except CodeRefused as refused:
+        raise CommandError(str(refused), exit_code=refused.exit_code) from refused
+    except OSError as error:
+        raise CommandError(f"spec.code.{field}: {error}; check the network and the disk", exit_code=1) from error
+    return place

@@ -1,0 +1,97 @@
+"""A file into a bucket, or onto a mounted volume, unless it is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from tpujob.errors import CommandError
+from tpujob_contract import ExitCode
+from tpujob_contract.code import EMULATOR, download
+
+SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+TIMEOUT_SECONDS = 60.0
+_EXISTS = 412
+
+
+def store(data: bytes, address: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Stores an archive under its address; whether it was not there before.
+
+    Args:
+        data: The archive, whose digest is in its name: what is there already is the same.
+        address: gs://BUCKET/OBJECT, or a path.
+        environ: Where an emulator of Cloud Storage is named.
+
+    Raises:
+        CommandError: there is no permission, no such bucket or folder, or no answer.
+    """
+    return _store_object(data, address, environ) if address.startswith("gs://") else _store_file(data, Path(address))
+
+
+def access_token(environ: Mapping[str, str] = os.environ) -> str | None:
+    """An access token of the person's own credentials for Cloud Storage; None for an emulator.
+
+    Raises:
+        CommandError: there are no credentials on this machine.
+    """
+    if environ.get(EMULATOR):
+        return None
+    # Imported here: other verbs need no credentials.
+    import google.auth
+    import google.auth.exceptions
+    import google.auth.transport.urllib3
+    import urllib3
+
+    try:
+        credentials, _ = google.auth.default(scopes=[SCOPE])
+        request = google.auth.transport.urllib3.Request(urllib3.PoolManager())  # type: ignore[no-untyped-call]
+        credentials.refresh(request)  # type: ignore[no-untyped-call]
+    except google.auth.exceptions.GoogleAuthError as error:
+        raise CommandError(
+            f"--code: no credentials for Cloud Storage: {error}; `gcloud auth application-default login` gives some",
+            exit_code=ExitCode.NOT_FOUND,
+        ) from error
+    return str(credentials.token)
+
+
+def _store_object(data: bytes, address: str, environ: Mapping[str, str]) -> bool:
+    import urllib3
+
+    bucket, _, name = address.removeprefix("gs://").partition("/")
+    endpoint = download.endpoint(environ.get(EMULATOR))
+    quoted = quote(name, safe="")
+    token = access_token(environ)
+    try:
+        response = urllib3.PoolManager().request(
+            "POST",
+            f"{endpoint}/upload/storage/v1/b/{bucket}/o?uploadType=media&ifGenerationMatch=0&name={quoted}",
+            body=data,
+            headers={"Content-Type": "application/gzip"} | ({"Authorization": f"Bearer {token}"} if token else {}),
+            timeout=TIMEOUT_SECONDS,
+        )
+    except urllib3.exceptions.HTTPError as error:
+        raise CommandError(f"--code: {address} cannot be written: {error}; check the network", exit_code=1) from error
+    if response.status in (401, 403):
+        raise CommandError(f"--code: no permission to write {address}; take --code-to", exit_code=ExitCode.NOT_FOUND)
+    if response.status == 404:
+        raise CommandError(f"--code: there is no bucket {bucket}; take --code-to", exit_code=ExitCode.NOT_FOUND)
+    if response.status >= 400 and response.status != _EXISTS:
+        raise CommandError(f"--code: {address} cannot be written: storage answers {response.status}", exit_code=1)
+    return response.status != _EXISTS
+
+
+def _store_file(data: bytes, path: Path) -> bool:
+    if path.exists():
+        return False
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
+    except OSError as error:
+        raise CommandError(
+            f"--code: {path} cannot be written here ({error.strerror}); take --code-to gs://BUCKET/PATH"
+        ) from error
+    return True

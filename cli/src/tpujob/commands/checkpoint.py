@@ -1,0 +1,108 @@
+"""`tpujob checkpoint`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tpujob.commands.options import Output, problems_on_stderr
+from tpujob.output import OutputFormat, write
+
+app = typer.Typer(
+    help="Look at the checkpoints of a run, verify them, export their weights.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Directory = Annotated[
+    str, typer.Argument(metavar="DIRECTORY", help="The job's spec.checkpointDir: a path or a gs:// address.")
+]
+
+
+Step = Annotated[int | None, typer.Option(help="Step of the checkpoint; else the newest.", min=0)]
+
+
+class Dtype(StrEnum):
+    """Of stored weights."""
+
+    BF16 = "BF16"
+    F16 = "F16"
+    F32 = "F32"
+
+
+@app.command("ls")
+def ls(directory: Directory, output: Output = OutputFormat.TEXT) -> None:
+    """List committed checkpoints: step, time, size, tokens trained on, and the losses that are known."""
+    from tpujob.checkpoints import inspect, table
+
+    with problems_on_stderr():
+        found = inspect(directory)
+    if output is not OutputFormat.TEXT:
+        write(found, output)
+        return
+    for line in table(found):
+        typer.echo(line)
+
+
+@app.command("show")
+def show(
+    directory: Directory,
+    step: Step = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Show one checkpoint: size, losses, position in the data, and the processes, versions and model that made it."""
+    from tpujob.checkpoints import inspect, sentences
+
+    with problems_on_stderr():
+        found = inspect(directory, "newest" if step is None else str(step))
+    if output is not OutputFormat.TEXT:
+        write(found, output)
+        return
+    for line in sentences(found):
+        typer.echo(line)
+
+
+@app.command("verify")
+def verify(
+    directory: Directory,
+    step: Annotated[int | None, typer.Option(help="Only the checkpoint of this step; else all.", min=0)] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Read every array and compare it with the fingerprint that was saved with it. Nothing is changed.
+
+    Reads on this machine, whose memory must hold one checkpoint. Exit code 1 if anything is damaged.
+    """
+    from tpujob.checkpoints import read, verdicts
+
+    with problems_on_stderr():
+        found = read("verify", directory, *([] if step is None else [str(step)]))
+    if output is not OutputFormat.TEXT:
+        write(found, output)
+    else:
+        for line in verdicts(found):
+            typer.echo(line)
+    raise typer.Exit(1 if any(found["problems"].values()) else 0)
+
+
+@app.command("export")
+def export(
+    directory: Directory,
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Folder to write: a path or a gs:// address.")],
+    step: Step = None,
+    dtype: Annotated[Dtype, typer.Option(help="Type of the stored weights.")] = Dtype.BF16,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Write a checkpoint's weights as config.json and safetensors, which transformers and `model.from` read.
+
+    Reads on this machine, whose memory must hold the weights. The tokenizer is not part of a checkpoint.
+    """
+    from tpujob.checkpoints import read
+
+    with problems_on_stderr():
+        found = read("export", directory, "newest" if step is None else str(step), out, dtype)
+    if output is not OutputFormat.TEXT:
+        write(found, output)
+    else:
+        typer.echo(f"{out}: step {found['step']}, {found['parameters'] / 1e6:,.1f} M parameters as {dtype}")

@@ -1,0 +1,82 @@
+"""`tpujob profile`."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpujob.commands.options import Context, JobName, Namespace, problems_on_stderr
+from tpujob.errors import CommandError
+
+if TYPE_CHECKING:
+    from tpujob_contract.profiling import Message
+
+
+def profile(
+    name: JobName,
+    steps: Annotated[int, typer.Option(help="How many steps to trace.", min=1, max=100)] = 5,
+    every_process: Annotated[bool, typer.Option("--all", help="Every process, not process 0 alone.")] = False,
+    to: Annotated[Path | None, typer.Option("--to", help="Folder of this machine that gets the files, too.")] = None,
+    local: Annotated[bool, typer.Option("--local", help="A job that `tpujob run` trains on this machine.")] = False,
+    directory: Annotated[Path, typer.Option(help="With --local: the --directory of `tpujob run`.")] = Path(".tpujob"),
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Trace the next steps of a job that trains, for XProf, and what fills the devices' memory after them.
+
+    The files are saved in profiles/ in the checkpoint directory. The job goes on; each process that is traced stands
+    still while its trace is collected. Look at them with `xprof --logdir FOLDER`.
+    """
+    from tpujob import profiling
+    from tpujob.local import ports as report_ports
+
+    run = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
+    with problems_on_stderr():
+        files = profiling.Files(to) if to else None
+        if local:
+            ports = report_ports.newest(directory / (namespace or "default") / name)
+            ports = ports if every_process else ports[:1]
+            places = [f"process {number}" for number in range(len(ports))]
+            found = profiling.take_here(ports, steps=steps, run=run, is_fetched=to is not None)
+        else:
+            places, found = _in_pods(name, namespace, context, every_process, steps=steps, run=run, is_fetched=bool(to))
+        failed = False
+        for number, message in found:
+            if files and "data" in message:
+                files.add(message)
+            elif said := profiling.sentence(message):
+                is_problem = "error" in message or message["state"] == "failed"
+                failed = failed or is_problem
+                typer.echo(f"{places[number]}: {said}", err=is_problem)
+        if to and not failed:
+            typer.echo(f"fetched into {to}; look at them with `xprof --logdir {to}`")
+    raise typer.Exit(int(failed))
+
+
+def _in_pods(
+    name: str,
+    namespace: str | None,
+    context: str | None,
+    every_process: bool,
+    *,
+    steps: int,
+    run: str,
+    is_fetched: bool,
+) -> tuple[list[str], Iterator[tuple[int, Message]]]:
+    """The hosts that are asked, and what they say."""
+    from tpujob import profiling
+    from tpujob.cluster import logs
+    from tpujob.cluster.client import Cluster
+
+    cluster = Cluster.connect(context=context, namespace=namespace)
+    cluster.job(name)
+    pods = [pod for pod in cluster.pods(name) if pod["status"].get("phase") == "Running"]
+    chosen = [pod for pod in sorted(pods, key=logs.place) if every_process or logs.place(pod) == (0, 0)]
+    if not chosen:
+        raise CommandError(f"{name}: process 0 does not run; `tpujob describe {name}` says why", exit_code=1)
+    places = [logs.prefix(pod).removesuffix(" | ") for pod in chosen]
+    return places, profiling.take_in_pods(cluster, chosen, steps=steps, run=run, is_fetched=is_fetched)

@@ -1,0 +1,200 @@
+"""`tpujob check`: the sums, from the trainer's own arithmetic."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tpujob.checking.compiled import describe_compiled
+from tpujob.job_file import read_job
+from tpujob.main import app
+from tpujob_contract import ExitCode
+from tpujob_operator.topology.tables import GENERATIONS
+
+HEAD = "apiVersion: tpujob.dev/v1alpha1\nkind: TpuTrainingJob\nmetadata: {name: job}\n"
+LLAMA = {"model": {"preset": "llama3-8b"}, "data": {"path": "gs://b/x", "tokenizer": "gs://b/t"}, "tokens": 20e9}
+
+
+def check(folder: Path, *options: str, **spec: object) -> tuple[int, str]:
+    file = folder / "job.yaml"
+    file.write_text(HEAD + "spec: " + json.dumps(spec))
+    done = CliRunner().invoke(app, ["check", str(file), *options])
+    return done.exit_code, done.output
+
+
+def test_the_sums_of_a_large_run(tmp_path: Path) -> None:
+    code, text = check(tmp_path, accelerator="v5e-256", slices=2, trainer=LLAMA, checkpointDir="gs://bucket/c")
+    assert code == 0, text
+    assert "2 slices of v5e-256: topology 16x16, 128 hosts (ct5lp-hightpu-4t), 512 chips" in text
+    assert "model: 8,030.3 M parameters" in text
+    assert "4,769 steps of 512 x 8,192 tokens" in text
+    # 8.03e9 parameters of 12 bytes over the 256 chips of a slice; the other slice repeats them.
+    assert "weights and optimizer take 0.35 of 16 GiB" in text
+    assert "warning" not in text
+
+
+def test_json_has_the_same_facts(tmp_path: Path) -> None:
+    code, text = check(tmp_path, "-o", "json", accelerator="v5p-128", trainer=LLAMA, checkpointDir="gs://bucket/c")
+    assert code == 0, text
+    facts = json.loads(text)
+    assert (facts["chips"], facts["hosts"], facts["trainer"]["parameters"]) == (64, 16, 8_030_261_248)
+    low, high = facts["trainer"]["hours"]
+    # 6 operations for each parameter and token are most of the work.
+    assert 6 * 8.03e9 * 20e9 / (459e12 * 64 * 0.5) / 3600 < low < high < 2 * low
+
+
+def test_a_model_from_elsewhere_is_not_guessed(tmp_path: Path) -> None:
+    weights = {**LLAMA, "model": {"from": "gs://b/llama"}, "batchSize": 64}
+    code, text = check(tmp_path, accelerator="v5e-64", trainer=weights, checkpointDir="gs://bucket/c")
+    assert code == 0, text
+    assert "what gs://b/llama comes to is known when its config.json is read" in text
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"accelerator": "v5e-16", "trainer": LLAMA}, "warning: spec.checkpointDir: is missing"),
+        (
+            {"accelerator": "v5e-8", "trainer": {**LLAMA, "data": {"path": "my-data/x", "tokenizer": "bytes"}}},
+            '"my-data/x" is relative',
+        ),
+        (
+            {"accelerator": "v5e-16", "trainer": LLAMA, "capacity": {"spot": True}, "gracePeriodSeconds": 60},
+            "pods on spot machines get 15",
+        ),
+    ],
+    ids=["nothing is saved", "a relative path", "more grace than there is"],
+)
+def test_what_is_doubtful_is_a_warning(tmp_path: Path, spec: dict, words: str) -> None:
+    code, text = check(tmp_path, **spec)
+    assert code == 0, text
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"steps": 5}, "excludes steps"),
+        ({"tokens": None}, "tokens"),
+        ({"batchSize": 100}, "spec.trainer.batchSize: 100 rows do not divide over 16 devices"),
+        ({"optimizer": {"warmupSteps": 10**6}}, "spec.trainer.optimizer.warmupSteps"),
+        ({"model": {"preset": "llama3-8b", "kvHeads": 3}}, "kvHeads"),
+        ({"data": {"path": "gs://b/x"}}, "spec.trainer.data.tokenizer: required"),
+    ],
+    ids=["steps and tokens", "neither", "rows that do not divide", "warm-up", "heads", "no tokenizer"],
+)
+def test_contradictions_are_refused_by_name(tmp_path: Path, changes: dict, words: str) -> None:
+    block = {key: value for key, value in (LLAMA | changes).items() if value is not None}
+    code, text = check(tmp_path, accelerator="v5e-16", trainer=block, checkpointDir="gs://bucket/c")
+    assert code == ExitCode.CONFIGURATION, text
+    assert words in text
+
+
+def test_only_a_step_on_tpus_is_compiled(tmp_path: Path) -> None:
+    code, text = check(tmp_path, "--compile", accelerator="cpu:2x1", trainer={**LLAMA, "batchSize": 8})
+    assert code != 0
+    assert "--compile: only the step of a job with spec.trainer on TPU slices" in text
+
+
+STEP = {
+    "topology": "1 x v5e:4x4",
+    "mesh": {"fsdp": 16},
+    "compile_seconds": 61.0,
+    "fits": True,
+    "hbm_limit_bytes": 16_911_433_728,
+    "peak_bytes": 11.7e9,
+    "argument_bytes": 5.06e9,
+    "temporary_bytes": 10.1e9,
+    "step_flops": 338e12,
+    "ideal_step_seconds": 1.7,
+    "bound_by": "arithmetic",
+    "tokens_per_second": 77_000.0,
+    "exchanges": [
+        {
+            "kind": "all-gather",
+            "axes": "fsdp",
+            "is_between_slices": False,
+            "is_asynchronous": True,
+            "sent_bytes": 22e9,
+            "count": 388,
+        }
+    ],
+}
+
+
+def test_figures_of_a_compiled_step_are_sentences() -> None:
+    text = "\n".join(describe_compiled({"step": STEP}, chips=16))
+    assert "memory: 11.70 of 16.91 GB on each device (state 5.06, temporary 10.10)" in text
+    assert (
+        "at least 1.700 s, bound by arithmetic; at most 77,000 tokens/s, 57.7 chip-hours for a billion tokens" in text
+    )
+    assert "all-gather over fsdp: 22.00 GB in 388, beside arithmetic" in text
+
+
+def test_memory_of_the_host_stands_beside_the_devices() -> None:
+    text = "\n".join(describe_compiled({"step": {**STEP, "host_bytes": 2.1e9}}, chips=16))
+    assert "(state 5.06, temporary 10.10), and 2.10 GB of its host's memory" in text
+
+
+def test_change_that_makes_it_fit_is_named() -> None:
+    large = {**STEP, "fits": False, "peak_bytes": 24e9, "argument_bytes": None}
+    found = {"step": large, "change": {"change": "gradientAccumulation: 2", "step": STEP}}
+    text = "\n".join(describe_compiled(found, chips=16))
+    assert "memory: 24.00 of 16.91 GB on each device; 7.09 GB too much" in text
+    assert "it fits with spec.trainer.gradientAccumulation: 2: 11.70 of" in text
+
+
+def test_no_change_that_makes_it_fit_says_what_is_left() -> None:
+    large = {**STEP, "fits": False, "peak_bytes": 24e9, "argument_bytes": None}
+    text = "\n".join(describe_compiled({"step": large, "change": None}, chips=16))
+    assert "no single change makes it fit; take more chips" in text
+
+
+def priced(folder: Path, table: str, **spec: object) -> tuple[int, str]:
+    (folder / "prices.yaml").write_text(table)
+    job = {"accelerator": "v5p-128", "trainer": LLAMA, "checkpointDir": "gs://bucket/c", **spec}
+    return check(folder, "--prices", str(folder / "prices.yaml"), "-o", "json", **job)
+
+
+@pytest.mark.parametrize(("spec", "price"), [({}, 4.2), ({"capacity": {"spot": True}}, 1.5)], ids=["on demand", "spot"])
+def test_cost_is_the_chip_hours_at_the_given_price(tmp_path: Path, spec: dict, price: float) -> None:
+    code, text = priced(tmp_path, "{currency: EUR, chipHour: {v5p: 4.2}, spotChipHour: {v5p: 1.5}}", **spec)
+    assert code == 0, text
+    facts = json.loads(text)
+    assert facts["cost"]["currency"] == "EUR"
+    assert facts["cost"]["chips"] == pytest.approx([hours * 64 * price for hours in facts["trainer"]["hours"]])
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("{chipHour: {v4: 1}}", "--prices: chipHour has no v5p; it has v4"),
+        ("{chipHours: {v4: 1}}", "chipHour is missing"),
+        ("{chipHour: {v5p: 1}, gibMonths: 2}", "gibMonths is not known; these are: currency, chipHour"),
+        ("{chipHour: {v5p: dear}}", "'dear' is not a number"),
+        ("[", "--prices: "),
+    ],
+)
+def test_wrong_price_table_is_refused_by_name(tmp_path: Path, table: str, words: str) -> None:
+    code, text = priced(tmp_path, table)
+    assert code == 78, text
+    assert words in text
+
+
+def test_whole_number_may_be_written_as_the_advice_says(tmp_path: Path) -> None:
+    job = {"accelerator": "v6e-8", "image": "example.com/image", "command": ["train"]}
+    code, text = check(tmp_path, activeDeadlineSeconds="4k", **job)
+    assert code == 78
+    assert 'spec.activeDeadlineSeconds: "4k" is not a whole number; write 4e3' in text
+    file = tmp_path / "job.yaml"
+    file.write_text(file.read_text().replace('"4k"', "4e3"))
+    assert read_job(file).spec.active_deadline_seconds == 4000
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_every_generation_has_its_sums(tmp_path: Path, generation: str) -> None:
+    size = list(GENERATIONS[generation].sizes)[3]
+    code, text = check(tmp_path, accelerator=f"{generation}-{size}", trainer=LLAMA, checkpointDir="gs://bucket/c")
+    assert code == 0, text
+    assert f"of {GENERATIONS[generation].hbm_gib} GiB of each chip" in text
