@@ -59,7 +59,7 @@ def hold(directory: Path, announce: Callable[[str], object]) -> None:
     try:
         cluster.start()
         _ready_mark(directory).touch()
-        signal.pause()
+        cluster.run()
     except KeyboardInterrupt:
         announce("told to end")
     finally:

@@ -121,13 +121,22 @@ PROGRAMS = {
             "github.com/prometheus/prometheus/cmd/promtool",
             "github.com/prometheus/prometheus",
         ),
+        Program(
+            "kubeconform", "kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", "github.com/yannh/kubeconform"
+        ),
+        Program(
+            "actionlint",
+            "actionlint",
+            "github.com/rhysd/actionlint/cmd/actionlint",
+            "github.com/rhysd/actionlint",
+        ),
         Program("pause", "pause", "tpujob.dev/localcluster/pause"),
     )
 }
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "jobset", "helm")
 """What a cluster without a node needs."""
-CHECKERS = ("promtool", "promtool-2")
-"""What tests check rules and queries with."""
+CHECKERS = ("promtool", "promtool-2", "kubeconform", "actionlint")
+"""What tests check rules, queries, rendered charts and workflows with."""
 QUEUE = ("kueue", "kube-scheduler")
 """What a cluster without a node needs besides, for jobs that queue."""
 NODE = (*CONTROL_PLANE, "kube-scheduler", "kubelet", "coredns", "fake-gcs-server", "prometheus", "pause")

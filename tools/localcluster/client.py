@@ -38,7 +38,7 @@ class Client:
             kubeconfig: With the rights of an administrator.
             prefers_installed: Whether kubectl and Helm are this machine's, where it has them, instead of ours.
             proxy_url: Of a `kubectl proxy`. What is read again and again is read there: a kubectl for each look takes
-                a tenth of a second of the processor, and scenes that wait would use up a core.
+                a tenth of a second of the processor, and tests that wait would use up a core.
         """
         self.kubeconfig = kubeconfig
         self._proxy_url = proxy_url

@@ -14,6 +14,10 @@ PAUSE_IMAGE = "tpujob.test/pause:local"
 NAMESPACE = "k8s.io"
 """Where the kubelet's images and containers are."""
 
+SNAPSHOT_COLLECTED = "parent snapshot"
+"""In the error of an import that unpacks onto a layer of the image that it replaces, while containerd collects that
+image's layers as garbage. They are gone afterwards, and the next import brings its own."""
+
 
 class ImageError(Exception):
     """An image was refused; the message is what containerd said."""
@@ -51,6 +55,14 @@ class Containerd:
         process.wait_until_ready("containerd to answer", self._answers)
         return process
 
+    def start_without_containers(self, journal: Journal) -> Process:
+        """Starts it with the images that it has, and without the containers of an earlier cluster."""
+        process = self.start(journal)
+        self._forget_containers()
+        # Started anew, so that it does not remember what it has read about them.
+        process.stop()
+        return self.start(journal)
+
     def images(self) -> set[str]:
         """The names of the images it has."""
         return set(self._ctr("images", "list", "--quiet").split())
@@ -61,14 +73,19 @@ class Containerd:
         Raises:
             ImageError: It is none.
         """
-        self._ctr("images", "import", "--digests=false", str(archive))
+        command = ("images", "import", "--digests=false", str(archive))
+        try:
+            self._ctr(*command)
+        except ImageError as error:
+            if SNAPSHOT_COLLECTED not in str(error):
+                raise
+            self._ctr(*command)
 
     def forget_image(self, identity: str) -> None:
         """Drops the name that the kubelet's side gives to every image, its id, so that its disk space comes back."""
         self._run("--namespace", NAMESPACE, "images", "remove", identity)
 
-    def forget_containers(self) -> None:
-        """Removes the containers of an earlier cluster; their images stay."""
+    def _forget_containers(self) -> None:
         for container in self._ctr("containers", "list", "--quiet").split():
             self._ctr("containers", "delete", container)
 

@@ -12,9 +12,11 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import urllib.error
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +34,10 @@ SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc"
 SERVICE_ADDRESSES = "10.96.0.0/16"
 KUBERNETES_SERVICE_IP = "10.96.0.1"
 """Where pods look for the API server."""
+FRONT_PROXY = "front-proxy"
 TOKEN_SECONDS = 24 * 3600
+DATABASE_BYTES = 8 * 2**30
+"""Most that etcd keeps; its own 2 GiB are full with some ten thousand pods and the versions that they had."""
 
 # Who did what to which object; bodies would make the log large and hold secrets.
 AUDIT_POLICY: Object = {
@@ -142,6 +147,38 @@ class ControlPlane:
         if self._lock is not None:
             self._lock.close()
 
+    def restart(self, name: str) -> None:
+        """Kills a program without warning, starts it again on what there is, and waits for the API server."""
+        os.kill(self.pid_of(name), signal.SIGKILL)
+        self._process(name).start_again()
+        wait_for("the API server to be ready again", self._is_api_server_ready)
+
+    def revive(self) -> None:
+        """Starts again what has ended by itself, as the kubelet of a control plane's machine does."""
+        for process in self._processes:
+            if process.has_ended:
+                process.start_again()
+
+    @contextmanager
+    def without_controllers(self) -> Iterator[None]:
+        """Within this block no controller of Kubernetes' own runs."""
+        self._processes.remove(controllers := self._process("kube-controller-manager"))
+        controllers.stop()
+        yield
+        self._start_controller_manager(binaries.path("kube-controller-manager"))
+
+    @property
+    def etcd_url(self) -> str:
+        """Of etcd, which asks nobody who they are."""
+        return f"http://{HOST}:{self._etcd_port}"
+
+    def pid_of(self, name: str) -> int:
+        """The process of a program, such as kube-apiserver."""
+        return self._process(name).pid
+
+    def _process(self, name: str) -> Process:
+        return next(process for process in self._processes if process.name == name)
+
     @property
     def pids(self) -> list[int]:
         """The processes that run now."""
@@ -240,6 +277,7 @@ class ControlPlane:
                 "initial-advertise-peer-urls": peer_url,
                 "initial-cluster": f"default={peer_url}",
                 "unsafe-no-fsync": "true",  # the data does not outlive the run
+                "quota-backend-bytes": DATABASE_BYTES,
             },
         )
 
@@ -271,12 +309,29 @@ class ControlPlane:
                 "service-account-signing-key-file": self._keys / "service-account.key",
                 "token-auth-file": self._keys / "tokens.csv",
                 "authorization-mode": "Node,RBAC",
+                # As on OpenShift: who sets blockOwnerDeletion has to have the right to update the owner's finalizers.
+                "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
                 "audit-policy-file": self.directory / "audit-policy.yaml",
                 "audit-log-path": self.audit_log,
+                **self._flags_to_call_extensions(),
                 **(self._flags_to_call_nodes() if self.calls_nodes else {}),
             },
         )
         api_server.wait_until_ready("a ready API server", self._is_api_server_ready)
+
+    def _flags_to_call_extensions(self) -> dict[str, object]:
+        """By which API servers of extensions believe what the API server says of who is asking."""
+        certificate, key = self._keys / "front-proxy.crt", self._keys / "front-proxy.key"
+        self.authority.issue_to_client(certificate, key, user=FRONT_PROXY, group=FRONT_PROXY)
+        return {
+            "requestheader-client-ca-file": self.ca_file,
+            "requestheader-allowed-names": FRONT_PROXY,
+            "requestheader-username-headers": "X-Remote-User",
+            "requestheader-group-headers": "X-Remote-Group",
+            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+            "proxy-client-cert-file": certificate,
+            "proxy-client-key-file": key,
+        }
 
     def _flags_to_call_nodes(self) -> dict[str, object]:
         certificate, key = self._keys / "kubelet-client.crt", self._keys / "kubelet-client.key"
@@ -325,6 +380,8 @@ class ControlPlane:
                 # At the default of 20 a second, making the controllers' service accounts takes most of the start.
                 "kube-api-qps": 500,
                 "kube-api-burst": 1000,
+                # Node objects without a kubelet, which nobody renews, stay as they were made.
+                **({} if self.calls_nodes else {"node-monitor-grace-period": "24h"}),
             },
         )
         controller_manager.wait_until_ready(

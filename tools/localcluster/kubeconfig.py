@@ -4,6 +4,8 @@ import base64
 import json
 from pathlib import Path
 
+from tools.localcluster.api import Api
+
 
 def write_kubeconfig(kubeconfig: Path, *, url: str, ca_file: Path, token: str, namespace: str = "default") -> Path:
     """Writes a kubeconfig that needs no other file, readable by its owner only; returns its path.
@@ -27,3 +29,15 @@ def write_kubeconfig(kubeconfig: Path, *, url: str, ca_file: Path, token: str, n
     kubeconfig.touch(mode=0o600)
     kubeconfig.write_text(json.dumps(content, indent=2))  # JSON is YAML
     return kubeconfig
+
+
+def api_of(kubeconfig: Path, ca_file: Path) -> Api:
+    """The API server of a kubeconfig that was written here, as its user sees it.
+
+    Args:
+        kubeconfig: As `write_kubeconfig` left it.
+        ca_file: The certificate that the API server's is checked against.
+    """
+    content = json.loads(kubeconfig.read_text())
+    token = content["users"][0]["user"]["token"]
+    return Api(content["clusters"][0]["cluster"]["server"], token=token, ca_file=ca_file)

@@ -1,17 +1,19 @@
-"""The one node: a kubelet that looks like a GKE TPU node pool, and the scheduler that sends pods to it."""
+"""Nodes: kubelets that look like those of a GKE TPU node pool, and the scheduler that sends pods to them."""
 
 import json
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
+from tools.localcluster.api import Api, Object
 from tools.localcluster.containerd import Containerd
 from tools.localcluster.control_plane import HOST, ControlPlane, User
+from tools.localcluster.kubeconfig import write_kubeconfig
 from tools.localcluster.network import ADDRESS
 from tools.localcluster.processes import Process, free_ports
 from tools.localcluster.undo import CONTROL_GROUPS, Journal
 from tools.localcluster.waiting import wait_for
 
-NAME = "tpu-node-0"
-CONTROL_GROUP = "tpujob-test"
 PROCESSES = 8
 """As many as run at a time, roughly: how much of a busy machine all pods together may have."""
 TPU_RESOURCE = "google.com/tpu"
@@ -24,7 +26,28 @@ LABELS = {
     "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
     "cloud.google.com/gke-tpu-topology": "4x4",
 }
-KUBELET = User(f"system:node:{NAME}", ("system:nodes",))
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the cluster; what its kubelet writes lies in a folder of its name."""
+
+    name: str
+    control_group: str
+    """All its pods live below it, by which they are found at the end."""
+
+    @property
+    def user_name(self) -> str:
+        """Who its kubelet is to the API server."""
+        return f"system:node:{self.name}"
+
+    def user(self) -> User:
+        """Its kubelet, with a token of its own."""
+        return User(self.user_name, ("system:nodes",))
+
+
+FIRST = Node("tpu-node-0", "tpujob-test")
+SECOND = Node("tpu-node-1", "tpujob-test-1")
 SCHEDULER = User("system:kube-scheduler")
 
 
@@ -45,65 +68,84 @@ def start_scheduler(plane: ControlPlane, program: Path) -> Process:
     return Process("kube-scheduler", command, plane.directory / "kube-scheduler.log")
 
 
-def start_kubelet(plane: ControlPlane, program: Path, containerd: Containerd, journal: Journal) -> Process:
-    """Returns when the node is ready and has its chips."""
-    directory = plane.directory / "kubelet"
+def admit(plane: ControlPlane, node: Node, token: str) -> None:
+    """Gives a node what its kubelet shows to the API server, and is shown by it."""
+    directory = plane.directory / node.name
     directory.mkdir(exist_ok=True)
-    _make_control_group(journal)
-    certificate, key = directory / "kubelet.crt", directory / "kubelet.key"
-    plane.authority.issue(certificate, key, dns_names=[NAME], addresses=[ADDRESS])
+    shutil.copy(plane.ca_file, directory / "ca.crt")
+    plane.authority.issue(
+        directory / "kubelet.crt", directory / "kubelet.key", dns_names=[node.name], addresses=[ADDRESS]
+    )
+    write_kubeconfig(directory / "kubeconfig", url=plane.url, ca_file=plane.ca_file, token=token)
+
+
+def start_kubelet(
+    node: Node, cluster: Path, api: Api, program: Path, containerd: Containerd, journal: Journal
+) -> Process:
+    """Returns when the node, which was admitted, is ready and has its chips.
+
+    Args:
+        node: Whose it is.
+        cluster: The folder of the cluster.
+        api: As an administrator sees it.
+        program: The kubelet.
+        containerd: Of this node alone: a kubelet ends what it does not know.
+        journal: Of what is changed on this machine.
+    """
+    directory = cluster / node.name
+    _make_control_group(node.control_group, journal)
     configuration = directory / "config.json"
-    configuration.write_text(json.dumps(_configuration(plane, containerd, certificate, key), indent=2))
+    configuration.write_text(json.dumps(_configuration(node, directory, containerd), indent=2))
     flags = {
         "config": configuration,
-        "kubeconfig": plane.kubeconfig_of_user(KUBELET),
+        "kubeconfig": directory / "kubeconfig",
         "root-dir": directory / "root",
         "cert-dir": directory,
-        "hostname-override": NAME,
+        "hostname-override": node.name,
         "node-ip": ADDRESS,
         "node-labels": ",".join(f"{key}={value}" for key, value in LABELS.items()),
     }
     command: list[str | Path] = [program, *(f"--{flag}={value}" for flag, value in flags.items())]
-    process = Process("kubelet", command, plane.directory / "kubelet.log")
-    process.wait_until_ready("a ready node", lambda: _is_ready(plane))
+    process = Process("kubelet", command, directory / "kubelet.log")
+    process.wait_until_ready("a ready node", lambda: is_ready(api, node.name))
     # What a device plugin would announce; the kubelet leaves resources that it does not know alone. It would find out
     # what pods may have of them by itself, but only ten seconds later.
     chips = {TPU_RESOURCE: str(CHIPS)}
-    plane.api.patch(f"/api/v1/nodes/{NAME}/status", {"status": {"capacity": chips, "allocatable": chips}})
-    wait_for("the node to offer its chips", lambda: TPU_RESOURCE in _node_status(plane).get("allocatable", {}))
+    api.patch(f"/api/v1/nodes/{node.name}/status", {"status": {"capacity": chips, "allocatable": chips}})
+    wait_for("the node to offer its chips", lambda: TPU_RESOURCE in _node_status(api, node.name).get("allocatable", {}))
     return process
 
 
-def _make_control_group(journal: Journal) -> None:
-    """All pods live below a control group of their own, by which they are found at the end."""
-    journal.note("control group", name=CONTROL_GROUP)
+def _make_control_group(name: str, journal: Journal) -> None:
+    journal.note("control group", name=name)
     is_unified = (CONTROL_GROUPS / "cgroup.controllers").exists()
     hierarchies = [CONTROL_GROUPS] if is_unified else [path for path in CONTROL_GROUPS.iterdir() if path.is_dir()]
     for hierarchy in hierarchies:
-        group = hierarchy / CONTROL_GROUP
+        group = hierarchy / name
         group.mkdir(exist_ok=True)
         # A group counts as one process beside all others of the machine; this one has those of several jobs.
-        for name, usual in (("cpu.shares", 1024), ("cpu.weight", 100)):
-            if (group / name).exists():
-                (group / name).write_text(str(usual * PROCESSES))
+        for file, usual in (("cpu.shares", 1024), ("cpu.weight", 100)):
+            if (group / file).exists():
+                (group / file).write_text(str(usual * PROCESSES))
 
 
-def _is_ready(plane: ControlPlane) -> bool:
-    conditions = _node_status(plane).get("conditions", [])
+def is_ready(api: Api, name: str) -> bool:
+    """Whether a node says, or is said, to be ready."""
+    conditions = _node_status(api, name).get("conditions", [])
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
-def _node_status(plane: ControlPlane) -> dict:
-    for node in plane.api.items("/api/v1/nodes"):
-        if node["metadata"]["name"] == NAME:
-            return node["status"]
+def _node_status(api: Api, name: str) -> Object:
+    for node in api.items("/api/v1/nodes"):
+        if node["metadata"]["name"] == name:
+            status: Object = node["status"]
+            return status
     return {}
 
 
-def _configuration(plane: ControlPlane, containerd: Containerd, certificate: Path, key: Path) -> dict[str, object]:
+def _configuration(node: Node, directory: Path, containerd: Containerd) -> dict[str, object]:
     """https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/."""
     (port,) = free_ports(1)
-    directory = plane.directory / "kubelet"
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -114,19 +156,19 @@ def _configuration(plane: ControlPlane, containerd: Containerd, certificate: Pat
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
-            "x509": {"clientCAFile": str(plane.ca_file)},
+            "x509": {"clientCAFile": str(directory / "ca.crt")},
         },
         "authorization": {"mode": "Webhook"},
-        "tlsCertFile": str(certificate),
-        "tlsPrivateKeyFile": str(key),
+        "tlsCertFile": str(directory / "kubelet.crt"),
+        "tlsPrivateKeyFile": str(directory / "kubelet.key"),
         "containerRuntimeEndpoint": f"unix://{containerd.socket}",
-        "podLogsDir": str(plane.directory / "pods"),
+        "podLogsDir": str(directory / "pods"),
         "volumePluginDir": str(directory / "volume-plugins"),
         "clusterDNS": [ADDRESS],
         "clusterDomain": "cluster.local",
         # A machine without systemd, perhaps with the old kind of control groups, with swap, and with little disk left.
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{CONTROL_GROUP}",
+        "cgroupRoot": f"/{node.control_group}",
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],

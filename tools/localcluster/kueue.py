@@ -3,20 +3,23 @@
 Like JobSet's controller (`jobset.py`), without a Deployment and a Service. Of its webhooks those for Kueue's own
 resources, JobSets and Jobs are installed: the others are about kinds that this control plane does not have, and pods.
 
-Kueue reads a certificate for its metrics from a fixed path below /etc, also where it serves none
-(`cmd/kueue/main.go`), so its process gets an /etc of its own: Linux, with user namespaces or as root.
+Kueue reads certificates from fixed paths (`cmd/kueue/main.go`, `pkg/visibility/server.go`), and serves the order of its
+queues on port 8082 of all addresses. So its process gets a root and a network of its own: Linux, with user namespaces
+or as root.
 """
 
 import base64
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import yaml
 
-from tools.localcluster import binaries
+from tools.localcluster import binaries, own_network
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import HOST, ControlPlane
 from tools.localcluster.plain_http import answers
@@ -29,23 +32,29 @@ API_VERSION = "kueue.x-k8s.io/v1beta2"
 WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 DEFINITION = "CustomResourceDefinition"
+EXTENSION = "APIService"
 SERVED_GROUPS = ("kueue.x-k8s.io", kubernetes_names.JOBSET_GROUP, "batch")
 
-OWN_ETC = ("/usr/bin/env", "unshare", "--map-root-user", "--mount")
-WITH_CERTIFICATES = """
+VISIBILITY_GROUP = "visibility.kueue.x-k8s.io"
+VISIBILITY_PORT = 8082
+"""Fixed in `pkg/visibility/server.go`."""
+CERTIFICATE_FOLDERS = ("webhook", "etc/kueue/metrics/certs", "visibility")
+SERVICE_ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
+
+OWN_NAMESPACES = ("/usr/bin/env", "unshare", "--map-root-user", "--mount")
+WITH_PROGRAM = """
 set -e
-mount -t tmpfs tmpfs /etc
-mkdir -p /etc/kueue/metrics/certs
-cp "$1"/* /etc/kueue/metrics/certs
-shift
+touch "$1/kueue"
+mount --bind "$2" "$1/kueue"
+shift 2
 exec "$@"
 """
 
 
 def can_run_here() -> bool:
-    """Whether this machine lets a process have an /etc of its own."""
+    """Whether this machine lets a process have a root and a network of its own."""
     try:
-        return subprocess.run([*OWN_ETC, "true"], capture_output=True).returncode == 0
+        return subprocess.run([*OWN_NAMESPACES, "--net", "true"], capture_output=True).returncode == 0
     except FileNotFoundError:
         return False
 
@@ -56,25 +65,35 @@ class KueueController:
     def __init__(self, plane: ControlPlane) -> None:
         """Describes the controller; nothing is started yet."""
         self._plane = plane
-        self._webhook_port, self._health_port = free_ports(2)
+        self._webhook_port, self._health_port, self._visibility_port = free_ports(3)
+        self._root = plane.directory / "kueue-root"
         self._process: Process | None = None
 
     def __enter__(self) -> Self:
         """Returns when queues can be made and the API server calls the webhooks."""
         service_account = self._install()
-        kubeconfig = self._plane.kubeconfig_of_service_account(NAMESPACE, service_account)
-        config = self._plane.directory / "kueue-config.yaml"
-        config.write_text(json.dumps(self._configuration(), indent=2))
+        self._prepare_root(service_account)
+        served = {port: port for port in (self._webhook_port, self._health_port)} | {
+            VISIBILITY_PORT: self._visibility_port
+        }
         command: list[str | Path] = [
-            *OWN_ETC,
-            *("sh", "-c", WITH_CERTIFICATES, "kueue", self._plane.directory / "kueue-webhook"),
-            binaries.path("kueue"),
-            f"--config={config}",
-            f"--kubeconfig={kubeconfig}",
-            # It would need a certificate for an API of its own, which nobody asks here.
-            "--feature-gates=VisibilityOnDemand=false",
+            *OWN_NAMESPACES,
+            *("sh", "-c", WITH_PROGRAM, "kueue", self._root, binaries.path("kueue")),
+            *(sys.executable, own_network.__file__),
+            *(f"--serves={inner}:{outer}" for inner, outer in served.items()),
+            f"--calls={self._plane.port}",
+            "--",
+            *("/usr/bin/env", "chroot", self._root, "/kueue", "--config=/config.yaml", "--kubeconfig=/kubeconfig"),
         ]
-        self._process = Process("kueue", command, self._plane.directory / "kueue.log")
+        environment = {
+            "HOME": "/",
+            "PATH": os.environ.get("PATH", os.defpath),
+            # Its API server for the order of queues knows only the way of pods to the API server.
+            "KUBERNETES_SERVICE_HOST": HOST,
+            "KUBERNETES_SERVICE_PORT": str(self._plane.port),
+        }
+        log = self._plane.directory / "kueue.log"
+        self._process = Process("kueue", command, log, environment=environment)
         try:
             self._process.wait_until_ready(
                 "a ready Kueue", lambda: answers(f"http://{HOST}:{self._health_port}/readyz")
@@ -82,6 +101,11 @@ class KueueController:
             wait_for(
                 "the API server to call Kueue's webhooks",
                 self._are_webhooks_called,
+                explain=self._process.last_log_lines,
+            )
+            wait_for(
+                "the API server to pass on who asks for the order of queues",
+                self._is_order_served,
                 explain=self._process.last_log_lines,
             )
         except BaseException:
@@ -104,7 +128,7 @@ class KueueController:
         objects: list[Object] = [manifest for manifest in yaml.safe_load_all(rendered) if manifest]
         (deployment,) = (manifest for manifest in objects if manifest["kind"] == "Deployment")
         definitions = [manifest for manifest in objects if manifest["kind"] == DEFINITION]
-        installed = [manifest for manifest in objects if manifest["kind"] in (*RIGHTS, *WEBHOOK_KINDS)]
+        installed = [m for m in objects if m["kind"] in (*RIGHTS, *WEBHOOK_KINDS, EXTENSION)]
         for definition in definitions:
             conversion = definition["spec"].get("conversion")
             if conversion is not None:
@@ -114,9 +138,10 @@ class KueueController:
                 configuration["webhooks"] = [w for w in configuration["webhooks"] if _is_served(w)]
                 for webhook in configuration["webhooks"]:
                     webhook["clientConfig"] = self._client_config(webhook["clientConfig"]["service"]["path"])
+        services = [self._visibility_service(m) for m in installed if m["kind"] == EXTENSION]
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         self._apply([namespace, *definitions])
-        self._apply(installed)
+        self._apply([*services[:1], *installed])
         name: str = deployment["spec"]["template"]["spec"]["serviceAccountName"]
         return name
 
@@ -127,22 +152,53 @@ class KueueController:
         ca_bundle = base64.b64encode(self._plane.ca_file.read_bytes()).decode()
         return {"url": f"https://{HOST}:{self._webhook_port}{path}", "caBundle": ca_bundle}
 
+    def _visibility_service(self, extension: Object) -> Object:
+        """The Service of an API of Kueue's own, which leads to its port on loopback; no endpoint may be there."""
+        service = extension["spec"]["service"]
+        service["port"] = self._visibility_port
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": service["name"], "namespace": service["namespace"]},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        }
+
+    def _prepare_root(self, service_account: str) -> None:
+        """All files that Kueue reads, at the paths where it looks for them."""
+        kubeconfig = self._plane.kubeconfig_of_service_account(NAMESPACE, service_account).read_text()
+        for folder in CERTIFICATE_FOLDERS:
+            (self._root / folder).mkdir(mode=0o700, parents=True)
+            files = (self._root / folder / "tls.crt", self._root / folder / "tls.key")
+            self._plane.authority.issue(*files, dns_names=["localhost"], addresses=[HOST])
+        account = self._root / SERVICE_ACCOUNT
+        account.mkdir(parents=True)
+        (account / "token").write_text(json.loads(kubeconfig)["users"][0]["user"]["token"])
+        (account / "ca.crt").write_bytes(self._plane.ca_file.read_bytes())
+        (self._root / "tmp").mkdir()
+        (self._root / "kubeconfig").write_text(kubeconfig)
+        (self._root / "config.yaml").write_text(json.dumps(self._configuration(), indent=2))
+
     def _configuration(self) -> Object:
         """Kueue's configuration file: `apis/config/v1beta2/configuration_types.go` in its module."""
-        certificates = self._plane.directory / "kueue-webhook"
-        certificates.mkdir(mode=0o700, exist_ok=True)
-        self._plane.authority.issue(certificates / "tls.crt", certificates / "tls.key", dns_names=[], addresses=[HOST])
         return {
             "apiVersion": "config.kueue.x-k8s.io/v1beta2",
             "kind": "Configuration",
             "namespace": NAMESPACE,
             "leaderElection": {"leaderElect": False},
             "internalCertManagement": {"enable": False},
-            "webhook": {"host": HOST, "port": self._webhook_port, "certDir": str(certificates)},
+            "webhook": {"host": HOST, "port": self._webhook_port, "certDir": "/webhook"},
             "health": {"healthProbeBindAddress": f"{HOST}:{self._health_port}"},
             "metrics": {"bindAddress": "0"},
             "integrations": {"frameworks": ["jobset.x-k8s.io/jobset"]},
         }
+
+    def _is_order_served(self) -> bool:
+        try:
+            return bool(self._plane.api.get(f"/apis/{VISIBILITY_GROUP}/v1beta2")["resources"])
+        except ApiError as error:
+            if error.status in (404, 503):
+                return False
+            raise
 
     def _are_webhooks_called(self) -> bool:
         flavor = {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "webhook-probe"}}

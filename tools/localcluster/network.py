@@ -5,6 +5,8 @@ emulator. Rules carry a comment and match this bridge or its addresses only.
 """
 
 import json
+import shlex
+import socket
 import subprocess
 from pathlib import Path
 
@@ -17,32 +19,80 @@ ADDRESS = "10.244.0.1"
 POD_ADDRESSES = "10.244.0.0/24"
 PLUGINS = Path("/usr/lib/cni")
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+LINKS = Path("/sys/class/net")
+LIFE_PORT = 10244
+"""Of the bridge's address: where the process that holds a cluster listens for as long as it lives."""
+LIFE_SECONDS = 5
+COMMENT = "tpujob test cluster"
+TABLES = ("filter", "nat")
+"""Where packet rules are added."""
 
 
 class NetworkError(Exception):
     """A command that changes the network failed."""
 
 
-def make_bridge(journal: Journal) -> None:
+def make_bridge(journal: Journal, directory: Path) -> socket.socket:
     """Makes the bridge with its address, and lets packets of pods pass.
+
+    Args:
+        journal: Where the changes are noted.
+        directory: Of the cluster; the bridge names it.
+
+    Returns:
+        The sign that the cluster lives; it has to stay open for as long as it does.
 
     Raises:
         NetworkError: There is such a bridge already, or the kernel refused.
     """
-    if Path(f"/sys/class/net/{BRIDGE}").exists():
-        raise NetworkError(f"the bridge {BRIDGE} exists: another cluster runs on this machine; end it first")
     journal.note("setting", file=str(FORWARDING), content=FORWARDING.read_text())
     FORWARDING.write_text("1")
     journal.note("link", name=BRIDGE)
     _run("ip", "link", "add", BRIDGE, "type", "bridge")
+    _run("ip", "link", "set", BRIDGE, "alias", str(directory))
     _run("ip", "address", "add", f"{ADDRESS}/{POD_ADDRESSES.partition('/')[2]}", "dev", BRIDGE)
     _run("ip", "link", "set", BRIDGE, "up")
+    sign_of_life = socket.create_server((ADDRESS, LIFE_PORT))
     # At the head of their chains: a firewall of the machine's may end them with a refusal.
     _insert_rule(journal, "filter", "INPUT", "--in-interface", BRIDGE, "--jump", "ACCEPT")
     _insert_rule(journal, "filter", "FORWARD", "--in-interface", BRIDGE, "--jump", "ACCEPT")
     _insert_rule(journal, "filter", "FORWARD", "--out-interface", BRIDGE, "--jump", "ACCEPT")
     leaving = ("--source", POD_ADDRESSES, "!", "--destination", POD_ADDRESSES)
     _insert_rule(journal, "nat", "POSTROUTING", *leaving, "--jump", "MASQUERADE")
+    return sign_of_life
+
+
+def abandoned() -> Path | None:
+    """The directory of a cluster that ended by force and left its bridge; None where there is no bridge.
+
+    Raises:
+        NetworkError: There is a bridge, and its cluster lives.
+    """
+    link = LINKS / BRIDGE
+    if not link.exists():
+        return None
+    directory = Path((link / "ifalias").read_text().strip())
+    try:
+        socket.create_connection((ADDRESS, LIFE_PORT), timeout=LIFE_SECONDS).close()
+    except OSError:
+        return directory
+    raise NetworkError(
+        f"the bridge {BRIDGE} exists: the cluster in {directory} runs on this machine; end it first "
+        f"(python -m tools.localcluster down --dir {directory})"
+    )
+
+
+def remove_abandoned() -> None:
+    """Removes a bridge, what is connected to it, and its packet rules, where no journal tells of them any more."""
+    for port in (LINKS / BRIDGE / "brif").glob("*"):
+        _run("ip", "link", "delete", port.name)
+    if (LINKS / BRIDGE).exists():
+        _run("ip", "link", "delete", BRIDGE)
+    for table in TABLES:
+        for line in _run("iptables", "--wait", "--table", table, "--list-rules").splitlines():
+            add, *rule = shlex.split(line)
+            if COMMENT in rule:
+                _run("iptables", "--wait", "--table", table, add.replace("-A", "-D"), *rule)
 
 
 def lead_to_api_server(journal: Journal, port: int) -> None:
@@ -78,12 +128,13 @@ def write_plugin_configuration(folder: Path, addresses: Path) -> None:
 
 
 def _insert_rule(journal: Journal, table: str, chain: str, *rule: str) -> None:
-    commented = [*rule, "--match", "comment", "--comment", "tpujob test cluster"]
+    commented = [*rule, "--match", "comment", "--comment", COMMENT]
     journal.note("rule", table=table, chain=chain, rule=commented)
     _run("iptables", "--wait", "--table", table, "--insert", chain, *commented)
 
 
-def _run(*command: str) -> None:
+def _run(*command: str) -> str:
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if result.returncode != 0:
         raise NetworkError(f"`{' '.join(command)}`: {result.stderr.strip()}")
+    return result.stdout

@@ -9,21 +9,22 @@ import fcntl
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from tools.localcluster import binaries, kept
+from tools.localcluster import binaries, kept, network, product_images
 from tools.localcluster.client import Client
 from tools.localcluster.containerd import Containerd
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.jobset import NAMESPACE as JOBSET_NAMESPACE
 from tools.localcluster.jobset import jobset_custom_resources
-from tools.localcluster.kubelet import KUBELET, SCHEDULER, start_kubelet, start_scheduler
+from tools.localcluster.kubelet import FIRST, SCHEDULER, SECOND, admit, start_kubelet, start_scheduler
 from tools.localcluster.names import USER as NAME_SERVER
 from tools.localcluster.names import start_name_server
-from tools.localcluster.network import ADDRESS, NETWORK, lead_to_api_server, make_bridge, write_plugin_configuration
+from tools.localcluster.network import ADDRESS, NETWORK
 from tools.localcluster.node_images import JOBSET_IMAGE, NodeImages, add_system_images
 from tools.localcluster.processes import Process
-from tools.localcluster.product import deploy
+from tools.localcluster.product import RULES, deploy, pod_monitors
 from tools.localcluster.prometheus import USER as PROMETHEUS
 from tools.localcluster.prometheus import start_prometheus
 from tools.localcluster.storage import start_storage
@@ -32,6 +33,8 @@ from tools.localcluster.undo import Journal, end_process, start_time, undo
 IMAGES = kept.FOLDER / "node"
 """The node's images, kept from one cluster to the next."""
 JOBSET_SECONDS = 120
+REVIVAL_SECONDS = 1
+"""Between two looks for programs of the control plane that have ended."""
 
 
 class OneMachine:
@@ -46,9 +49,10 @@ class OneMachine:
         """
         self.directory = directory.absolute()
         self.journal = journal_of(directory)
+        self._kubelets = {node: node.user() for node in (FIRST, SECOND)}
         self.plane = ControlPlane(
             directory,
-            users=[KUBELET, SCHEDULER, NAME_SERVER, PROMETHEUS],
+            users=[*self._kubelets.values(), SCHEDULER, NAME_SERVER, PROMETHEUS],
             custom_resources=[jobset_custom_resources()],
             host=ADDRESS,
             calls_nodes=True,
@@ -65,22 +69,31 @@ class OneMachine:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.journal.note("process", pid=str(os.getpid()), started=start_time(os.getpid()))
         self.journal.note_fixed_places(NETWORK)
-        make_bridge(self.journal)
+        self._end_abandoned()
+        self._sign_of_life = network.make_bridge(self.journal, self.directory)
         self.plane.start()
-        lead_to_api_server(self.journal, self.plane.port)
+        network.lead_to_api_server(self.journal, self.plane.port)
         self._say("the control plane is ready")
         # Its pod waits for the node, and the node's first pods for nothing.
         self._install_jobset()
         self._start_containerd()
         self._processes.append(start_storage(self.directory, programs["fake-gcs-server"]))
         self._processes.append(start_name_server(self.plane, programs["coredns"]))
-        self._processes.append(start_prometheus(self.plane, programs["prometheus"]))
+        self._processes.append(start_prometheus(self.plane, programs["prometheus"], pod_monitors(), RULES))
         self._processes.append(start_scheduler(self.plane, programs["kube-scheduler"]))
-        self._processes.append(start_kubelet(self.plane, programs["kubelet"], self.containerd, self.journal))
+        for node, user in self._kubelets.items():
+            admit(self.plane, node, user.token)
+        self._processes.append(self._start_kubelet(programs["kubelet"]))
         self._say("the node is ready")
         deploy(self.images, Client(self.plane.kubeconfig), self._say)
         self._wait_for_jobset()
         self._say("JobSet is ready")
+
+    def run(self) -> None:
+        """Keeps the control plane up, for ever."""
+        while True:
+            self.plane.revive()
+            time.sleep(REVIVAL_SECONDS)
 
     def stop_processes(self) -> None:
         """Ends the processes of this cluster, the node's first; containers and the rest are left to `end`."""
@@ -88,15 +101,24 @@ class OneMachine:
             self._processes.pop().stop()
         self.plane.stop()
 
+    def _end_abandoned(self) -> None:
+        """Ends what a cluster of another directory left, of which nobody lives who could."""
+        directory = network.abandoned()
+        if directory is None:
+            return
+        self._say(f"removing what a cluster left that ended by force: {directory}")
+        if journal_of(directory).file.exists():
+            end(directory)
+        network.remove_abandoned()
+
     def _start_containerd(self) -> None:
-        write_plugin_configuration(self.containerd.network_configurations, self.directory / "addresses")
-        process = self.containerd.start(self.journal)
-        # Started anew, so that it does not remember what it reads about the containers of an earlier cluster.
-        self.containerd.forget_containers()
-        process.stop()
-        self._processes.append(self.containerd.start(self.journal))
+        network.write_plugin_configuration(self.containerd.network_configurations, self.directory / "addresses")
+        self._processes.append(self.containerd.start_without_containers(self.journal))
         add_system_images(self.images)
         self._say("containerd has its images")
+
+    def _start_kubelet(self, program: Path) -> Process:
+        return start_kubelet(FIRST, self.directory, self.plane.api, program, self.containerd, self.journal)
 
     def _install_jobset(self) -> None:
         values = {
@@ -141,6 +163,15 @@ def redeploy(directory: Path, announce: Callable[[str], object]) -> None:
     """Brings a running cluster's operator and trainer up to this checkout."""
     directory = directory.absolute()
     deploy(NodeImages(_containerd(directory), IMAGES), Client(directory / "kubeconfig"), announce)
+
+
+def add_image(directory: Path, key: str, announce: Callable[[str], object]) -> str:
+    """Builds a further image and brings it to the node of a running cluster; its name."""
+    identity = product_images.build(key, announce)
+    name = product_images.image_name(key)
+    images = NodeImages(_containerd(directory.absolute()), IMAGES)
+    images.add(name, identity, partial(product_images.write_archive, key, identity))
+    return name
 
 
 def end(directory: Path) -> None:

@@ -4,19 +4,21 @@ The kernel ends a process when the *thread* that started it ends (see dies_with_
 main thread.
 """
 
+import contextlib
+import itertools
 import os
 import random
 import signal
 import socket
 import subprocess
-import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tools.localcluster.waiting import wait_for
+from tools.localcluster.waiting import PATIENCE_SECONDS, wait_for
+from tpujob.local import dies_with_parent
 
 LOG_LINES_IN_ERRORS = 15
-LAUNCHER = Path(__file__).with_name("dies_with_parent.py")
 
 # Below the range from which kernels take the ports of outgoing connections (32768 and up), or one of those could take a
 # port between its choice here and its use.
@@ -48,16 +50,25 @@ class Process:
         """
         self.name = name
         self.log_file = log_file
-        launch = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *map(str, command)]
+        self._launch = [*dies_with_parent.launcher(signal.SIGKILL), *map(str, command)]
         # Not the caller's environment: a KUBECONFIG, proxy or GODEBUG of the user's must not change what tests see.
-        environment = environment or {"HOME": str(log_file.parent), "PATH": os.environ.get("PATH", os.defpath)}
-        with log_file.open("wb") as log:
-            self._popen = subprocess.Popen(
-                launch,
+        self._environment = environment or {"HOME": str(log_file.parent), "PATH": os.environ.get("PATH", os.defpath)}
+        log_file.write_bytes(b"")
+        self._popen = self._started()
+
+    def start_again(self) -> None:
+        """Starts the command once more after it has ended; its log goes on."""
+        self.stop()
+        self._popen = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self.log_file.open("ab") as log:
+            return subprocess.Popen(
+                self._launch,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=self._environment,
                 start_new_session=True,
             )
 
@@ -66,7 +77,14 @@ class Process:
         """The process id, which is also the id of its session and process group."""
         return self._popen.pid
 
-    def wait_until_ready(self, what: str, is_ready: Callable[[], bool], *, timeout_seconds: float = 60) -> None:
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._popen.poll() is not None
+
+    def wait_until_ready(
+        self, what: str, is_ready: Callable[[], bool], *, timeout_seconds: float = PATIENCE_SECONDS
+    ) -> None:
         """Waits for a condition that only this process can bring about.
 
         Raises:
@@ -111,25 +129,36 @@ class Process:
         return True
 
 
+class _Ports:
+    """A range of ports in random order, over and over: what was handed out comes again after all others."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self.count = len(ports)
+        self._next = itertools.cycle(random.SystemRandom().sample(ports, len(ports)))
+        self._lock = threading.Lock()
+
+    def next(self) -> int:
+        with self._lock:
+            return next(self._next)
+
+
+_ports = _Ports(range(FIRST_PORT, LAST_PORT))
+
+
+def choose_ports_of_part(part: int, parts: int) -> None:
+    """Has `free_ports` choose from one of so many parts of the range, for programs that choose at the same time."""
+    global _ports
+    _ports = _Ports(range(FIRST_PORT + part, LAST_PORT, parts))
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nothing listens on, all different."""
-    ports: list[int] = []
-    sockets: list[socket.socket] = []
-    candidates = random.SystemRandom().sample(range(FIRST_PORT, LAST_PORT), LAST_PORT - FIRST_PORT)
-    try:
-        for port in candidates:
-            if len(ports) == count:
-                break
-            probe = socket.socket()
-            sockets.append(probe)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            ports.append(port)
-    finally:
-        for probe in sockets:
-            probe.close()
-    if len(ports) < count:
-        raise OSError(f"no {count} free ports between {FIRST_PORT} and {LAST_PORT}")
-    return ports
+    """Ports on loopback that nothing listens on, all different, and none that was chosen here lately."""
+    found: list[int] = []
+    for _ in range(_ports.count):
+        if len(found) == count:
+            return found
+        port = _ports.next()
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+    raise OSError(f"no {count} free ports between {FIRST_PORT} and {LAST_PORT}")

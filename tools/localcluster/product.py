@@ -1,14 +1,19 @@
 """Our operator on the one-machine cluster, installed by our chart with images built from this checkout."""
 
+import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tools.localcluster import product_images
+from ruamel.yaml import YAML
+
+from tools.localcluster import binaries, product_images
+from tools.localcluster.api import Object
 from tools.localcluster.client import Client
 from tools.localcluster.node_images import NodeImages
 
 CHART = Path(__file__).parents[2] / "charts" / "tpujob-operator"
+RULES = CHART / "rules" / "tpujob.yaml"
 RELEASE = "tpujob"
 NAMESPACE = "tpujob-system"
 INSTALL_SECONDS = 120
@@ -24,15 +29,36 @@ def deploy(images: NodeImages, client: Client, announce: Callable[[str], object]
     settings = (
         # Images are on the node already; a pull would ask a registry that does not have them.
         "--set=image.pullPolicy=IfNotPresent",
-        # The tag stays the same when the code changes: this makes a new pod of it.
-        f"--set=podAnnotations.image={identities['operator'].removeprefix('sha256:')[:16]}",
+        # The tag stays the same when the code changes: this makes a new pod of it. A string, also where it is 12e4….
+        f"--set-string=podAnnotations.image={identities['operator'].removeprefix('sha256:')[:16]}",
     )
     install(client, settings)
     announce("the operator is installed")
 
 
-def install(client: Client, settings: Sequence[str]) -> None:
+def pod_monitors() -> list[Object]:
+    """The chart's PodMonitors as Helm renders them for this release."""
+    options = ("--set=image.preloaded=true,metrics.podMonitor.enabled=true", "--kube-version=1.35.0")
+    command: list[str | Path] = [
+        binaries.path("helm"),
+        "template",
+        RELEASE,
+        CHART,
+        f"--namespace={NAMESPACE}",
+        "--show-only=templates/podmonitor.yaml",
+        *options,
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return list(YAML(typ="safe").load_all(result.stdout))
+
+
+def install(client: Client, settings: Sequence[str], chart: Path = CHART) -> None:
     """Installs or upgrades the operator by our chart with these settings; returns when it is ready.
+
+    Args:
+        client: Of the cluster.
+        settings: Options of Helm.
+        chart: Another version of the chart.
 
     Raises:
         CommandError: It did not become ready.
@@ -42,11 +68,11 @@ def install(client: Client, settings: Sequence[str]) -> None:
         "upgrade",
         "--install",
         RELEASE,
-        CHART,
+        chart,
         f"--namespace={NAMESPACE}",
         "--create-namespace",
         "--wait",
-        # Nodes have the images; one operator, since scenes end its pod and wait for the next.
+        # Nodes have the images; one operator, since tests end its pod and wait for the next.
         "--set=image.preloaded=true,replicas=1",
         f"--timeout={INSTALL_SECONDS}s",
         *settings,

@@ -22,8 +22,8 @@ FOLDER = kept.FOLDER / "images"
 SUITE, PYTHON = "trixie", "3.13"
 BASE = f"localhost/tpujob-base:{SUITE}"
 BASE_PACKAGES = "python3,python3-venv,ca-certificates"
-LOCKS = ("build", "operator", "trainer-tpu")
-"""Files in requirements/ from which the Dockerfile installs."""
+LOCKS = ("build", "operator", "trainer-tpu", "wandb")
+"""Files in requirements/ from which the Dockerfiles install."""
 NETWORK_FAILURES = (
     "Temporary failure",
     "unable to resolve",
@@ -45,6 +45,7 @@ PRODUCT_INPUTS = (
     "contract",
     "operator",
     "trainer",
+    "sdk",
     "cli",
 )
 
@@ -60,12 +61,18 @@ class Image:
     """What it depends on, beside the base."""
     target: str | None = None
     """The stage of the Dockerfile."""
+    arguments: tuple[str, ...] = ()
+    """For its ARGs."""
+    parent: str | None = None
+    """The key of the image that it is made from; None: the base."""
 
 
 def image_name(key: str) -> str:
     """The image of that key; those of the product are named as the chart names them by default."""
     if key == "jax":
         return "docker.io/library/any-container:latest"
+    if key == "extended":
+        return "docker.io/library/trainer-with-wandb:1"
     return f"docker.io/library/tpujob-{key}:{product_version()}"
 
 
@@ -81,6 +88,14 @@ IMAGES = {
     # Of the example that brings an image without our code.
     "jax": Image(image_name("jax"), ROOT / ANY_CONTAINER, (str(ANY_CONTAINER), "requirements/trainer-tpu.txt")),
 }
+EXTENDED = Image(
+    image_name("extended"),
+    ROOT / "images" / "extended",
+    (*PRODUCT_INPUTS, "images/extended"),
+    arguments=(f"TRAINER={image_name('trainer')}", "PACKAGES=wandb"),
+    parent="trainer",
+)
+"""The trainer with more packages, by the recipe for it; built where a test asks for it."""
 
 
 class ImagesUnavailable(Exception):  # noqa: N818 - a state of the network
@@ -102,41 +117,48 @@ def build(key: str, announce: Callable[[str], object]) -> str:
         return _build(key, announce)
 
 
+def _image(key: str) -> Image:
+    return EXTENDED if key == "extended" else IMAGES[key]
+
+
 def _build(key: str, announce: Callable[[str], object]) -> str:
-    image = IMAGES[key]
+    image = _image(key)
+    if image.parent is not None:
+        _build(image.parent, announce)
     identity, made_from = FOLDER / f"{key}.id", FOLDER / f"{key}.made-from"
     inputs = _inputs_hash(image)
     if identity.exists() and made_from.exists() and made_from.read_text() == inputs:
         return identity.read_text()
     announce(f"building the image {image.name}")
-    _buildah("rm", "--all")  # what an interrupted build left
+    buildah("rm", "--all")  # what an interrupted build left
     _ensure_base(announce)
     wheels = _ensure_wheels(announce)
     pip_configuration = FOLDER / "pip.conf"
     pip_configuration.write_text("[global]\nno-index = true\nfind-links = /wheelhouse\n")
     made_from.unlink(missing_ok=True)
-    _buildah(
+    buildah(
         "bud",
         "--layers",
         "--isolation=chroot",
         f"--build-arg=BASE_IMAGE={BASE}",
         # buildah does not see that a mounted stage has changed; a changed argument it sees.
         *([f"--build-arg=REVISION={inputs[:16]}", f"--target={image.target}"] if image.target else []),
+        *(f"--build-arg={argument}" for argument in image.arguments),
         f"--volume={wheels}:/wheelhouse:ro",
         f"--volume={pip_configuration}:/etc/pip.conf:ro",
         f"--tag={image.name}",
         f"--iidfile={identity}",
         str(image.context),
     )
-    if len(_buildah("images", "--all", "--quiet").split()) > MOST_LAYERS:
-        _buildah("rmi", "--prune")
+    if len(buildah("images", "--all", "--quiet").split()) > MOST_LAYERS:
+        buildah("rmi", "--prune")
     made_from.write_text(inputs)
     return identity.read_text()
 
 
 def write_archive(key: str, identity: str, archive: Path) -> None:
     """Writes the image that was built with this id, as `docker save` would; its name may be another one's by now."""
-    _buildah("push", identity, f"docker-archive:{archive}:{IMAGES[key].name}")
+    buildah("push", identity, f"docker-archive:{archive}:{_image(key).name}")
 
 
 def _inputs_hash(image: Image) -> str:
@@ -152,7 +174,7 @@ def _inputs_hash(image: Image) -> str:
 
 
 def _ensure_base(announce: Callable[[str], object]) -> None:
-    if _buildah("images", "--quiet", "--filter", f"reference={BASE}"):
+    if buildah("images", "--quiet", "--filter", f"reference={BASE}"):
         return
     announce(f"making a base image of Debian {SUITE} (the first time takes two minutes)")
     system = FOLDER / SUITE
@@ -172,7 +194,7 @@ def _ensure_base(announce: Callable[[str], object]) -> None:
     context.mkdir(exist_ok=True)
     rootfs = context / "rootfs.tar"
     _run("tar", f"--directory={system}", "--exclude=./dev/*", "--exclude=./proc/*", f"--file={rootfs}", "--create", ".")
-    _buildah(
+    buildah(
         "bud", "--isolation=chroot", f"--file={ROOT / 'images' / 'base' / 'Dockerfile'}", f"--tag={BASE}", str(context)
     )
     shutil.rmtree(context)
@@ -226,7 +248,12 @@ def _reuse_wheels(unfinished: Path, locks: str) -> None:
             target.hardlink_to(wheel)
 
 
-def _buildah(*arguments: str) -> str:
+def buildah(*arguments: str) -> str:
+    """What buildah prints, with the store of these images.
+
+    Raises:
+        ImageBuildError: It exited with an error.
+    """
     storage = (f"--root={FOLDER / 'storage'}", f"--runroot={FOLDER / 'run'}", "--storage-driver=overlay")
     return _run("buildah", *storage, *arguments)
 

@@ -1,29 +1,45 @@
-"""Prometheus beside the one-machine cluster: it scrapes the metrics of every pod that has a port for them."""
+"""Prometheus beside the one-machine cluster: it scrapes what the chart's PodMonitors select, by the chart's rules."""
 
 import json
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tools.localcluster.api import Object
 from tools.localcluster.control_plane import ControlPlane, User
 from tools.localcluster.names import grant_cluster_role
 from tools.localcluster.network import ADDRESS
-from tools.localcluster.plain_http import answers
-from tools.localcluster.processes import Process
+from tools.localcluster.plain_http import answers, opened
+from tools.localcluster.pod_monitors import scrape_configs
+from tools.localcluster.processes import Process, free_ports
 
 PORT = 9091
 URL = f"http://{ADDRESS}:{PORT}"
 USER = User("prometheus")
 RIGHTS = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
-PORT_NAMES = "report|metrics"
-"""Of a job's processes and of the operator."""
+INTERVAL = "2s"
+"""Between two scrapes, and between two looks at the rules; the chart's monitors say 30 s."""
 
 
-def start_prometheus(plane: ControlPlane, program: Path) -> Process:
-    """Returns when it answers."""
+def start_prometheus(plane: ControlPlane, program: Path, monitors: Sequence[Object], rules: Path) -> Process:
+    """Returns when it answers.
+
+    Args:
+        plane: The cluster.
+        program: Prometheus.
+        monitors: PodMonitors, whose pods are scraped.
+        rules: A file of rules as Prometheus reads it.
+    """
     grant_cluster_role(plane, USER.name, RIGHTS)
+    kubeconfig = plane.kubeconfig_of_user(USER)
+    configuration = {
+        "global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL},
+        "scrape_configs": [config for monitor in monitors for config in scrape_configs(monitor, kubeconfig)],
+        "rule_files": [str(rules)],
+    }
     file = plane.directory / "prometheus.yaml"
-    file.write_text(json.dumps(_configuration(plane.kubeconfig_of_user(USER))))  # JSON is YAML
+    file.write_text(json.dumps(configuration))  # JSON is YAML
     flags = {
         "config.file": file,
         "storage.tsdb.path": plane.directory / "prometheus",
@@ -35,28 +51,60 @@ def start_prometheus(plane: ControlPlane, program: Path) -> Process:
     return process
 
 
+def start_prometheus_of_targets(directory: Path, program: Path) -> tuple[Process, str]:
+    """A Prometheus on a free port of loopback that scrapes what `write_targets` says, and its address.
+
+    Args:
+        directory: For its data and its log.
+        program: Its binary.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    write_targets(directory, [])
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    flags = {
+        "config.file": directory / "prometheus.yaml",
+        "storage.tsdb.path": directory / "data",
+        "web.listen-address": f"127.0.0.1:{port}",
+    }
+    command: list[str | Path] = [
+        program,
+        *(f"--{flag}={value}" for flag, value in flags.items()),
+        "--web.enable-lifecycle",
+    ]
+    process = Process("prometheus", command, directory / "prometheus.log")
+    process.wait_until_ready("Prometheus", lambda: answers(f"{url}/-/ready"))
+    return process, url
+
+
+def write_targets(directory: Path, targets: Iterable[tuple[str, Mapping[str, str]]], *, url: str | None = None) -> None:
+    """Makes these addresses, each with its labels, all that is scraped; a Prometheus at `url` is told at once."""
+    static = [{"targets": [address], "labels": dict(labels)} for address, labels in targets]
+    scrape = {"job_name": "targets", "static_configs": static}
+    configuration = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [scrape]}
+    (directory / "prometheus.yaml").write_text(json.dumps(configuration))
+    if url is not None:
+        opened(urllib.request.Request(f"{url}/-/reload", method="POST")).close()  # noqa: S310 - our own address
+
+
 def query(url: str, expression: str) -> list[dict]:
     """The samples that a Prometheus has of an expression now: each with its labels as `metric` and its `value`."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}", timeout=30) as answer:
-        return json.load(answer)["data"]["result"]
+    return _ask(url, "query", query=expression)
 
 
-def _configuration(kubeconfig: Path) -> dict[str, object]:
-    def keep(source: str, pattern: str) -> dict[str, object]:
-        return {"action": "keep", "source_labels": [source], "regex": pattern}
+def query_range(url: str, expression: str, *, start: float, end: float, step: float) -> list[dict]:
+    """The series of an expression between two Unix times: each with its labels as `metric` and its `values`."""
+    return _ask(url, "query_range", query=expression, start=start, end=end, step=step)
 
-    def label(source: str, target: str) -> dict[str, object]:
-        return {"source_labels": [source], "target_label": target}
 
-    pods = {
-        "job_name": "pods",
-        "kubernetes_sd_configs": [{"role": "pod", "kubeconfig_file": str(kubeconfig)}],
-        "relabel_configs": [
-            keep("__meta_kubernetes_pod_container_port_name", PORT_NAMES),
-            keep("__meta_kubernetes_pod_phase", "Running"),
-            label("__meta_kubernetes_namespace", "namespace"),
-            label("__meta_kubernetes_pod_name", "pod"),
-        ],
-    }
-    return {"global": {"scrape_interval": "2s", "scrape_timeout": "2s"}, "scrape_configs": [pods]}
+def firing(url: str, alert: str) -> list[dict]:
+    """The labels of each alert of this name that fires now."""
+    with opened(f"{url}/api/v1/alerts") as answer:
+        found = json.load(answer)["data"]["alerts"]
+    return [each["labels"] for each in found if each["labels"]["alertname"] == alert and each["state"] == "firing"]
+
+
+def _ask(url: str, endpoint: str, **parameters: str | float) -> list[dict]:
+    with opened(f"{url}/api/v1/{endpoint}?{urllib.parse.urlencode(parameters)}") as answer:
+        found: list[dict] = json.load(answer)["data"]["result"]
+        return found

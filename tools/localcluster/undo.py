@@ -8,6 +8,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -99,19 +100,39 @@ def _end_shims(socket: str, state: str) -> None:
         Path(address.read_text().strip().removeprefix("unix://")).unlink(missing_ok=True)
 
 
-def _belongs_to(process: Path, socket: str) -> bool:
+def _command(process: Path) -> list[str]:
     try:
-        arguments = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        return (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return [""]
+
+
+def _belongs_to(process: Path, socket: str) -> bool:
+    arguments = _command(process)
     return Path(arguments[0]).name in ("containerd-shim-runc-v2", "ctr") and socket in arguments
 
 
+def process_with(argument: str) -> int:
+    """The one process that was started with this very argument."""
+    (pid,) = (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and argument in _command(each))
+    return pid
+
+
+def processes_below(control_group: str) -> set[int]:
+    """The processes in a control group and all below it."""
+    return {pid for root in _roots(control_group) for pid in _pids_in(root)}
+
+
+def _roots(control_group: str) -> list[Path]:
+    places = (CONTROL_GROUPS / control_group, *CONTROL_GROUPS.glob(f"*/{control_group}"))
+    return [root for root in places if root.is_dir()]
+
+
 def _end_control_group(name: str) -> None:
-    roots = [root for root in (CONTROL_GROUPS / name, *CONTROL_GROUPS.glob(f"*/{name}")) if root.is_dir()]
+    roots = _roots(name)
 
     def kill_all() -> bool:
-        pids = {pid for root in roots for pid in _pids_in(root)}
+        pids = processes_below(name)
         for pid in pids:
             _kill(pid)
         return not pids
@@ -191,6 +212,14 @@ def _remove_if_empty(folder: str) -> None:
         Path(folder).rmdir()
 
 
+def _remove_tree(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _undo_another(file: str) -> None:
+    undo(Journal(Path(file)))
+
+
 def _run(*command: str) -> int:
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode
 
@@ -205,4 +234,6 @@ UNDO: dict[str, Callable[..., None]] = {
     "setting": _set_back,
     "traces": _remove_traces,
     "folder": _remove_if_empty,
+    "tree": _remove_tree,
+    "journal": _undo_another,
 }

@@ -4,13 +4,15 @@ import time
 from collections.abc import Callable
 
 POLL_SECONDS = 0.05
+PATIENCE_SECONDS = 120.0
+"""For what happens within seconds on an idle machine: a wait that succeeds costs nothing."""
 
 
 def wait_for[Result](
     what: str,
     condition: Callable[[], Result | None],
     *,
-    timeout_seconds: float = 30,
+    timeout_seconds: float = PATIENCE_SECONDS,
     explain: Callable[[], str] | None = None,
     poll_seconds: float = POLL_SECONDS,
 ) -> Result:

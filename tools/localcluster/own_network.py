@@ -1,0 +1,111 @@
+"""Runs a program in a network of its own, of which chosen ports are connected with this machine's loopback.
+
+python own_network.py --serves INNER:OUTER … --calls PORT -- PROGRAM ARGUMENT…
+
+For programs that listen on a fixed port of all addresses: two of them can run beside each other, and nobody but this
+machine reaches them. Needs the rights of a user namespace (`unshare --map-root-user`). Standard library only, so that
+it starts as a file.
+"""
+
+import argparse
+import asyncio
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import struct
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+HOST = "127.0.0.1"
+PR_SET_PDEATHSIG = 1
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+INTERFACE = struct.Struct("16sh14x")
+"""`struct ifreq` of netdevice(7), with flags."""
+type Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def main() -> None:
+    """Ends with the program's exit code, and ends the program when it is told to end."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--serves", action="append", default=[], metavar="INNER:OUTER")
+    parser.add_argument("--calls", type=int, metavar="PORT")
+    parser.add_argument("program", nargs="+")
+    options = parser.parse_args()
+    ports = {int(inner): int(outer) for inner, _, outer in (pair.partition(":") for pair in options.serves)}
+    # Sockets stay in the network in which they were made, whoever uses them.
+    listeners = {inner: socket.create_server((HOST, outer)) for inner, outer in ports.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        way_out = Path(folder) / "way-out"
+        child = os.fork()
+        if child == 0:
+            _die_with_parent()
+            os.unshare(os.CLONE_NEWNET)
+            _set_up_loopback()
+            os._exit(asyncio.run(_run_inside(listeners, way_out, options.calls, options.program)))
+        for listener in listeners.values():
+            listener.close()
+        sys.exit(asyncio.run(_stay_outside(way_out, options.calls, child)))
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _set_up_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, SIOCGIFFLAGS, INTERFACE.pack(b"lo", 0))
+        flags = INTERFACE.unpack(answer)[1] | IFF_UP
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, INTERFACE.pack(b"lo", flags))
+
+
+async def _run_inside(listeners: dict[int, socket.socket], way_out: Path, calls: int, program: list[str]) -> int:
+    servers = [
+        await asyncio.start_server(_connected(lambda port=inner: asyncio.open_connection(HOST, port)), sock=listener)  # type: ignore[misc]
+        for inner, listener in listeners.items()
+    ]
+    servers.append(await asyncio.start_server(_connected(lambda: asyncio.open_unix_connection(way_out)), HOST, calls))
+    process = await asyncio.create_subprocess_exec(*program, preexec_fn=_die_with_parent)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.terminate)
+    return await process.wait()
+
+
+async def _stay_outside(way_out: Path, calls: int, child: int) -> int:
+    async with await asyncio.start_unix_server(_connected(lambda: asyncio.open_connection(HOST, calls)), way_out):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os.kill, child, signal.SIGTERM)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _connected(
+    open_other: Callable[[], Awaitable[Stream]],
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """Serves a connection by another one."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            other_reader, other_writer = await open_other()
+        except OSError:
+            writer.close()  # as if nobody listened
+            return
+        await asyncio.gather(_copy(reader, other_writer), _copy(other_reader, writer))
+
+    return serve
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass  # the other direction ends as well
+    finally:
+        writer.close()
+
+
+if __name__ == "__main__":
+    main()
