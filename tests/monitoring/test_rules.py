@@ -206,7 +206,13 @@ def test_every_alert_has_a_runbook():
         text = (RUNBOOKS / f"{name}.md").read_text()
         assert text.startswith(f"# {name}\n")
         assert [line for line in text.splitlines() if line.startswith("## ")] == ["## What it means", "## What to do"]
-        assert f"({name}.md)" in (RUNBOOKS / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_list_of_runbooks_says_how_grave_and_how_long(name):
+    [row] = [line for line in (RUNBOOKS / "README.md").read_text().splitlines() if f"({name}.md)" in line]
+    _, _, severity, _, waits, _ = (cell.strip() for cell in row.split("|"))
+    assert (severity, waits) == (ALERTS[name]["labels"]["severity"], ALERTS[name].get("for", "at once"))
 
 
 def test_installed_rule_is_the_tested_one():

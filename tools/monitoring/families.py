@@ -13,11 +13,8 @@ from tpujob_operator.api.status import Phase as JobPhase
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_trainer.data.sources.read_meter import CAUSES
 from tpujob_trainer.telemetry.goodput import CATEGORIES
-from tpujob_trainer.telemetry.metrics import Metrics
+from tpujob_trainer.telemetry.metrics import UNIT_FAILURES, Metrics
 from tpujob_trainer.telemetry.report import Report
-
-LIBRARY_PREFIXES = ("process_", "python_")
-"""Of prometheus_client itself, in the operator's /metrics."""
 
 LABEL_VALUES: dict[str, tuple[str, ...] | str] = {
     "category": CATEGORIES,
@@ -25,7 +22,7 @@ LABEL_VALUES: dict[str, tuple[str, ...] | str] = {
     "kind": ("in_use", "peak", "limit"),
     "device": "id of a device of this process",
     "outcome": "`used`, and each cause for which a row is left out",
-    "tracker": "`tensorboard`, `wandb`",
+    "tracker": "`samples.jsonl`, `tensorboard`, `wandb`: those that are configured",
     "accelerator": "as in `spec.accelerator`",
     "job_namespace": "namespace of the TpuTrainingJob",
     "job_name": "name of the TpuTrainingJob",
@@ -38,6 +35,7 @@ LABEL_VALUES: dict[str, tuple[str, ...] | str] = {
 UNIT_ENDINGS = {
     "_timestamp_seconds": "Unix time, s",
     "_tokens_per_second": "tokens/s",
+    "_rows_per_second": "rows/s",
     "_seconds": "s",
     "_bytes": "bytes",
     "_ratio": "0 to 1",
@@ -92,8 +90,10 @@ def label_values(family: Family, label: str) -> tuple[str, ...] | str:
     if label == "phase":
         return tuple(JobPhase) if family.name.startswith(operator_metrics.PREFIX) else PROCESS_PHASES
     if label == "cause" and family.name.startswith(operator_metrics.PREFIX):
-        causes = ("Crash", "Disruption", "Unexplained")
+        causes = ("Crash", "Disruption", "Unexplained", "Capacity")
         return causes if "job_name" in family.labels else (*causes, "Suspension")
+    if family.name == UNIT_FAILURES:
+        return "`storage`, `data`, `configuration`, `scratch_full`, `out_of_memory`, or the name of an error"
     return LABEL_VALUES[label]
 
 

@@ -9,6 +9,7 @@ WIDTH = 24
 HEIGHT = 8
 RATE = "[$__rate_interval]"
 """The range that fits the resolution of the picture, and never less than four scrapes."""
+WITHOUT_VALUES = {"id": "organize", "options": {"excludeByName": {"Time": True, "Value": True}}}
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
@@ -33,6 +34,8 @@ class Panel:
     """What the reader should know, beside the title."""
     width: int = 8
     stacked: bool = False
+    labels_only: bool = False
+    """Of a table: no column of values, which say nothing."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "targets": targets,
         "fieldConfig": {"defaults": {"unit": panel.unit, "custom": custom}, "overrides": []},
         "options": _options(panel),
+        **({"transformations": [WITHOUT_VALUES]} if panel.labels_only else {}),
     }
 
 

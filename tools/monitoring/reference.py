@@ -28,7 +28,11 @@ numbers and the loss curve of that process, loads nothing from elsewhere and run
 
 ![the page of process 0 of a run of two processes](images/page.png)
 
-The chart's dashboards (`metrics.dashboards`) show these metrics in Grafana.
+The operator has one at `/` of its metrics port: the jobs, their phases and restarts, and whether this operator leads.
+
+![the page of an operator with four jobs](images/operator-page.png)
+
+The chart's dashboards (`metrics.dashboards`) show these metrics in Grafana; see [dashboards](dashboards.md).
 """
 TRAINER = """
 ## Training processes
@@ -49,7 +53,7 @@ LABELS = """
 |---|---|---|
 """
 SERIES_WORDS = {"device": "D", "job_name": "J"}
-FREE = {"outcome": "20", "tracker": "2", "resource": "10", "method": "5", "status": "10", "result": "5"}
+FREE = {"outcome": "20", "tracker": "2", "resource": "10", "method": "5", "status": "10", "result": "5", "cause": "10"}
 """How many values a label without a fixed list has at most, in practice."""
 
 

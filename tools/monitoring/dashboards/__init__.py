@@ -1,6 +1,7 @@
-"""The chart's Grafana dashboards: one job, all jobs, the cluster.
+"""The chart's Grafana dashboards: one job, one extraction, all jobs, the cluster.
 
 - `job`: How one job learns, how fast, and what it waits for.
+- `extraction`: How far the workers of one extraction are, and what keeps them.
 - `fleet`: All jobs side by side.
 - `cluster`: The queue, the capacity, and the operator.
 """
@@ -8,11 +9,16 @@
 import json
 from pathlib import Path
 
-from tools.monitoring.dashboards import cluster, fleet, job
+from tools.monitoring.dashboards import cluster, extraction, fleet, job
 from tools.monitoring.grafana import Dashboard
 
 FOLDER = Path(__file__).parents[3] / "charts" / "tpujob-operator" / "dashboards"
-ALL = {"job": job.DASHBOARD, "fleet": fleet.DASHBOARD, "cluster": cluster.DASHBOARD}
+ALL = {
+    "job": job.DASHBOARD,
+    "extraction": extraction.DASHBOARD,
+    "fleet": fleet.DASHBOARD,
+    "cluster": cluster.DASHBOARD,
+}
 """By the name of their file."""
 
 

@@ -4,6 +4,7 @@ from tools.monitoring.grafana import RATE, Dashboard, Panel, Query, Row
 
 OPERATOR_POD = "{{pod}}"
 JOB = "job_namespace, job_name"
+WAITS = f"rate(tpujob_operator_queue_seconds_bucket{RATE})"
 RECONCILES = f"rate(tpujob_operator_reconcile_seconds_bucket{RATE})"
 DASHBOARD = Dashboard(
     "tpujob-cluster",
@@ -45,6 +46,17 @@ DASHBOARD = Dashboard(
                     ],
                 ),
                 Panel("JobSets created", [Query("sum(tpujob_operator_jobsets_created_total)", "created")]),
+                Panel(
+                    "Time in a phase, median",
+                    [
+                        Query(
+                            "histogram_quantile(0.5, sum by (phase, le) (tpujob_operator_phase_seconds_bucket))",
+                            "{{phase}}",
+                        ),
+                    ],
+                    unit="s",
+                    text="Of phases that jobs left since the operator started: Queued is the wait in a queue.",
+                ),
             ],
         ),
         Row(
@@ -67,6 +79,7 @@ DASHBOARD = Dashboard(
                             f"histogram_quantile(0.99, sum by (le) ({RECONCILES}))",
                             "99 %",
                         ),
+                        Query(f"histogram_quantile(0.99, sum by (le) ({WAITS}))", "waiting for it, 99 %"),
                     ],
                     unit="s",
                 ),

@@ -17,6 +17,7 @@ DASHBOARD = Dashboard(
                     [Query("max by (job_namespace, job_name, phase) (tpujob_operator_job_phase)")],
                     kind="table",
                     width=12,
+                    labels_only=True,
                 ),
                 Panel(
                     "Chips held",
@@ -65,6 +66,17 @@ DASHBOARD = Dashboard(
         Row(
             "Health",
             [
+                Panel(
+                    "Time in the present phase",
+                    [
+                        Query(
+                            "time() - max by (job_namespace, job_name, phase) "
+                            "(tpujob_operator_job_phase_start_timestamp_seconds)",
+                            EACH_BY_OPERATOR + " {{phase}}",
+                        ),
+                    ],
+                    unit="s",
+                ),
                 Panel(
                     "Age of the last checkpoint",
                     [

@@ -5,10 +5,12 @@ from tools.monitoring.grafana import RATE, Dashboard, Panel, Query, Row, Variabl
 JOB = 'namespace="$namespace",tpujob="$tpujob"'
 OF_JOB = 'job_namespace="$namespace",job_name="$tpujob"'
 HOST = "slice {{slice}} host {{host}}"
+BY_HOST = "max by (slice, host)"
+"""Whichever pod it is: after a restart the same line goes on."""
 
 
-def _of_job(metric: str, legend: str = HOST) -> Query:
-    return Query(f"{metric}{{{JOB}}}", legend)
+def _by_host(metric: str) -> Query:
+    return Query(f"{BY_HOST} ({metric}{{{JOB}}})", HOST)
 
 
 def _rate_of_job(metric: str, by: str, legend: str) -> Query:
@@ -38,7 +40,11 @@ TRAINING = Row(
         ),
         Panel("Gradient norm", [_max("gradient_norm")], text="Before clipping."),
         Panel("Tokens per second", [_max("tokens_per_second", "tokens/s")], text="Of the whole job."),
-        Panel("Model FLOPs utilisation", [_max("mfu_ratio", "MFU")], unit="percentunit"),
+        Panel(
+            "Model FLOPs utilisation",
+            [_max("mfu_ratio", "MFU"), _max("mfu_causal_ratio", "MFU, causal attention")],
+            unit="percentunit",
+        ),
         Panel(
             "Tokens and evaluations",
             [
@@ -75,7 +81,7 @@ DATA = Row(
             unit="percentunit",
             text="Part of the time for which the loop waits.",
         ),
-        Panel("Waiting for data, last minute", [_of_job("tpujob_data_wait_fraction")], unit="percentunit"),
+        Panel("Waiting for data, last minute", [_by_host("tpujob_data_wait_fraction")], unit="percentunit"),
         Panel("Bytes read, by host", [_rate_of_job("tpujob_data_read_bytes_total", "slice, host", HOST)], unit="Bps"),
         Panel(
             "Requests and repetitions",
@@ -96,6 +102,7 @@ CHECKPOINTS = Row(
             [
                 Query(f"time() - max(tpujob_checkpoint_committed_timestamp_seconds{{{JOB}}})", "age"),
                 _max("checkpoint_interval_seconds", "interval"),
+                Query(f"time() - min(tpujob_local_copy_timestamp_seconds{{{JOB}}} > 0)", "local copy, oldest host"),
             ],
             unit="s",
         ),
@@ -111,6 +118,7 @@ CHECKPOINTS = Row(
             "What went wrong",
             [
                 _max("checkpoint_failures_total", "failed"),
+                _max("local_copy_failures_total", "local copy failed"),
                 _max("checkpoints_passed_over_total", "passed over"),
                 _max("checkpoints_unusable_total", "damaged"),
                 Query(f"time() - min(tpujob_checkpoint_failing_since_timestamp_seconds{{{JOB}}})", "failing for, s"),
@@ -122,6 +130,7 @@ CHECKPOINTS = Row(
                 _max("checkpoint_committed_step", "committed"),
                 _max("step", "trained"),
                 _max("restored_from_step", "restored from"),
+                _max("local_copies_total", "local copies, number"),
             ],
         ),
     ],
@@ -137,17 +146,17 @@ MACHINES = Row(
             unit="bytes",
             text="Absent on CPUs, which do not report it.",
         ),
-        Panel("Host memory", [_of_job("tpujob_host_memory_bytes")], unit="bytes"),
+        Panel("Host memory", [_by_host("tpujob_host_memory_bytes")], unit="bytes"),
         Panel(
             "Steps behind the first host",
             [
-                Query(f"scalar(max(tpujob_step{{{JOB}}})) - tpujob_step{{{JOB}}}", HOST),
+                Query(f"scalar(max(tpujob_step{{{JOB}}})) - {BY_HOST} (tpujob_step{{{JOB}}})", HOST),
             ],
         ),
         Panel(
             "Since the last turn of the loop",
             [
-                Query(f"time() - tpujob_heartbeat_timestamp_seconds{{{JOB}}}", HOST),
+                Query(f"time() - {BY_HOST} (tpujob_heartbeat_timestamp_seconds{{{JOB}}})", HOST),
             ],
             unit="s",
         ),
