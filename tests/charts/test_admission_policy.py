@@ -144,7 +144,7 @@ def policed(control_plane: ControlPlane) -> Iterator[Api]:
     [binding] = of_kind("ValidatingAdmissionPolicyBinding")
     api.create(f"{POLICIES}/validatingadmissionpolicies", policy)
     api.create(f"{POLICIES}/validatingadmissionpolicybindings", binding)
-    wait_for("the policy to be in force", lambda: refusal(api, "none", {}) or None, timeout_seconds=60)
+    wait_for("the policy to be in force", lambda: refusal(api, "none", {}) or None)
     yield api
     api.delete(f"{POLICIES}/validatingadmissionpolicybindings/{binding['metadata']['name']}")
     api.delete(f"{POLICIES}/validatingadmissionpolicies/{policy['metadata']['name']}")

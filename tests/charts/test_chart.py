@@ -39,6 +39,7 @@ DEFAULT_KINDS = {
     "CustomResourceDefinition",
     "Deployment",
     "NetworkPolicy",
+    "Pod",  # of `helm test`
     "PodDisruptionBudget",
     "Role",
     "RoleBinding",
@@ -60,6 +61,7 @@ RIGHTS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
         ({"rbac": {"create": False, "aggregateToUserRoles": False}}, RIGHTS, set()),
         ({"serviceAccount": {"create": False, "name": "mine"}}, {"ServiceAccount"}, set()),
         ({"metrics": {"service": False}}, {"Service"}, set()),
+        ({"metrics": {"serviceMonitor": {"enabled": True}}}, set(), {"ServiceMonitor"}),
         (MONITORED, set(), {"PodMonitor"}),
         ({"metrics": {"prometheusRule": {"enabled": True}}}, set(), {"PrometheusRule"}),
         ({"metrics": {"dashboards": {"enabled": True}}}, set(), {"ConfigMap"}),
@@ -262,6 +264,12 @@ def test_operator_reads_its_settings_from_the_values(values, expected):
     assert Settings.from_environ(environment(values)) == Settings(**{**defaults, **expected})
 
 
+def test_rendered_jobs_have_the_images_of_the_chart():
+    """What `tpujob render` shows, which knows no chart."""
+    chosen = Settings.from_environ(environment({}))
+    assert (Settings().trainer_image, Settings().operator_image) == (chosen.trainer_image, chosen.operator_image)
+
+
 def test_every_setting_of_the_operator_is_set():
     assert {name.removeprefix("OPERATOR_").lower() for name in environment({})} == set(Settings.__dataclass_fields__)
 
@@ -415,6 +423,21 @@ def test_jobs_are_monitored_where_they_are_served():
     for given, expected in ((MONITORED, everywhere), (values, {"matchNames": ["a", "b"]})):
         [monitor] = [m for m in of_kind("PodMonitor", given) if m["metadata"]["name"] == f"{NAME}-jobs"]
         assert monitor["spec"]["namespaceSelector"] == expected
+
+
+def test_operators_are_scraped_once():
+    both = {"metrics": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}}
+    assert [monitor["metadata"]["name"] for monitor in of_kind("PodMonitor", both)] == [f"{NAME}-jobs"]
+    [monitor] = of_kind("ServiceMonitor", both)
+    [service] = of_kind("Service", both)
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+
+
+def test_service_monitor_needs_the_service():
+    with pytest.raises(RefusedValues, match=r"serviceMonitor\.enabled needs the Service"):
+        render({"metrics": {"service": False, "serviceMonitor": {"enabled": True}}})
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def values(name: str, instruction: str, dockerfile: str = DOCKERFILE) -> list[st
     return [" ".join(rest.split()) for word, rest in stage(name, dockerfile) if word == instruction]
 
 
-@pytest.mark.parametrize("file", ["Dockerfile", "images/offline/Dockerfile", "images/base/Dockerfile"])
+@pytest.mark.parametrize(
+    "file", ["Dockerfile", "images/offline/Dockerfile", "images/base/Dockerfile", "images/extended/Dockerfile"]
+)
 def test_dockerfile_lints(file):
     hadolint = Path(sys.executable).with_name("hadolint")
     result = subprocess.run([hadolint, ROOT / file], capture_output=True, text=True)
@@ -72,7 +74,8 @@ def test_images_install_wheels_only_and_without_an_index(name):
         part.strip() for s in (f"{name}-dependencies", name) for run in values(s, "RUN") for part in run.split("&&")
     ]
     installs = [part for part in runs if "pip install" in part]
-    assert len(installs) == 2
+    # The trainer's may also have other versions of some, by TRAINER_OVERRIDES.
+    assert len(installs) == (3 if name == "trainer" else 2)
     assert all("--no-index" in part for part in installs)
     assert "--require-hashes" in installs[0]
     assert not [part for part in runs if re.search(r"\b(apt|apt-get|curl|wget|git|gcc)\b", part)]
@@ -81,6 +84,8 @@ def test_images_install_wheels_only_and_without_an_index(name):
 
 @pytest.mark.parametrize("name", FINAL)
 def test_images_take_from_other_stages_only_what_they_install(name):
+    downloaded = [copy.split()[0] for copy in values(f"{name}-dependencies", "COPY")]
+    assert downloaded == [f"--from={name}-wheels", *(["--from=trainer-overrides"] if name == "trainer" else [])]
     assert [copy.split()[:2] for copy in values(name, "COPY")] == [
         [f"--from={name}-dependencies", "/opt/tpujob"],
         ["--from=own-wheels", "/wheels/tpujob_contract-*.whl"],
@@ -94,6 +99,15 @@ def test_downloads_are_wheels_with_known_hashes(name):
     for run in downloads:
         assert "--require-hashes" in run
         assert "--only-binary :all:" in run
+
+
+@pytest.mark.parametrize("name", ["operator-wheels", "trainer-wheels", "trainer-overrides"])
+def test_every_download_may_have_an_index_of_the_site(name):
+    secret = "--mount=type=secret,id=pip.conf,target=/run/secrets/pip.conf "
+    asking = [run for run in values(name, "RUN") if re.search(r"pip (download|install)", run)]
+    assert len(asking) == 2
+    assert all(run.startswith(secret) for run in asking)
+    assert "PIP_CONFIG_FILE=/run/secrets/pip.conf" in " ".join(values(name, "ENV"))
 
 
 @pytest.mark.parametrize("name", FINAL)
@@ -127,7 +141,7 @@ def test_images_of_an_isolated_site_install_by_hash_and_know_no_index(name):
 def test_version_is_the_charts():
     versions = set(re.findall(r"ARG VERSION=(\S+)", DOCKERFILE + OFFLINE))
     assert versions == {re.search(r"^appVersion: (\S+)", (CHART / "Chart.yaml").read_text(), re.MULTILINE)[1]}  # type: ignore[index]
-    for part in ("contract", "operator", "trainer", "cli"):
+    for part in ("contract", "operator", "trainer", "sdk", "cli"):
         versions.add(tomllib.loads((ROOT / part / "pyproject.toml").read_text())["project"]["version"])
     assert len(versions) == 1
 
@@ -149,10 +163,10 @@ def test_everything_that_an_isolated_site_copies_is_in_the_context():
 
 
 def test_wheels_hold_what_the_code_reads(tmp_path):
-    parts = ["contract", "operator", "trainer", "cli"]
+    parts = ["contract", "operator", "trainer", "sdk", "cli"]
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path]
     builds = [subprocess.Popen(command, cwd=ROOT / part, stdout=subprocess.DEVNULL) for part in parts]
-    assert [build.wait() for build in builds] == [0, 0, 0, 0]
+    assert [build.wait() for build in builds] == [0] * len(parts)
     files = {name for wheel in tmp_path.glob("*.whl") for name in zipfile.ZipFile(wheel).namelist()}
     sources = {
         str(path.relative_to(ROOT / part / "src"))

@@ -18,6 +18,9 @@ DEFINITION = "tputrainingjobs.tpujob.dev"
 @pytest.mark.parametrize("restrict", [False, True], ids=["all namespaces", "one namespace"])
 def test_api_server_accepts_every_object(control_plane: ControlPlane, namespace: str, restrict: bool):
     values = {"watchNamespaces": [namespace]} if restrict else {}
+    # Helm makes it before the pod of `helm test`, whose account the API server looks up.
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": RELEASE}}
+    control_plane.api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
     # The objects name the release's namespace; for this test that is a fresh one.
     manifest = render_text(values).replace(f'namespace: "{NAMESPACE}"', f'namespace: "{namespace}"')
     accepted = control_plane.kubectl(
@@ -61,6 +64,9 @@ def test_notes_tell_what_is_served_and_what_is_missing(control_plane: ControlPla
     notes = control_plane.run_tool("helm", "install", RELEASE, CHART, "--namespace", namespace, *options)
     assert "The operator serves TpuTrainingJobs in a, b." in notes
     assert len(re.findall(r"^  kubectl ", notes, re.MULTILINE)) == 3
+    assert "images are tpujob-operator:" in notes
+    ways = [notes.index(way) for way in ("image.registry", "make images push", "tpujob bundle")]
+    assert ways == sorted(ways)
     assert "crds.enabled is off" in notes
     assert "JobSet is not installed" not in notes
 

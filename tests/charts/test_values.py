@@ -32,7 +32,7 @@ def with_key(path: tuple[str, ...], key: str, value: Any) -> dict[str, Any]:
     return nested
 
 
-def test_defaults_obey_the_schema():
+def test_defaults_match_the_schema():
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     jsonschema.validate(VALUES, SCHEMA)
 

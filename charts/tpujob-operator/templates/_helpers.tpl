@@ -18,6 +18,12 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{- /* Of the pod of `helm test`; not those of the operator, whose Service and PodDisruptionBudget must not select it. */ -}}
+{{- define "tpujob.testLabels" -}}
+app.kubernetes.io/name: {{ printf "%s-test" .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
 {{- /* On every object. Nothing that values say can take the place of one of ours. */ -}}
 {{- define "tpujob.labels" -}}
 {{- $ours := dict
@@ -65,12 +71,27 @@ What the operator calls, and nothing else; a test compares this with the audit l
 - apiGroups: [jobset.x-k8s.io]
   resources: [jobsets]
   verbs: [get, list, watch, create, patch, delete]
+# The number of independent workers changes in the Job of a running JobSet.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]
+# Whether the Service by which hosts find each other is the JobSet's own.
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get]
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create]
+# Why a job with a queue waits.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [list]
+- apiGroups: [visibility.kueue.x-k8s.io]
+  resources: [localqueues/pendingworkloads]
+  verbs: [get]
 {{- if .Values.networkPolicy.jobs }}
 # An apply that finds nothing creates.
 - apiGroups: [networking.k8s.io]

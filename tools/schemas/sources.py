@@ -1,0 +1,48 @@
+"""Where the definitions are from: Go modules, by version and content hash."""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.localcluster.toolchain import ToolBuildError, find_go
+
+
+@dataclass(frozen=True)
+class Module:
+    """A version of a Go module."""
+
+    path: str
+    version: str
+    content: str
+    """Its hash as go.sum has it."""
+
+
+KUBERNETES = {
+    "1.31": Module("k8s.io/kubernetes", "v1.31.14", "h1:UtjLfqvXLuSVDdJ4+NpQCIfFkKkLnAAVmxAEMsnkhjk="),
+    "1.33": Module("k8s.io/kubernetes", "v1.33.13", "h1:bmH31xUdSzeA5vk0wZAK9MZp11mdLuzUSeKk0qN3hPQ="),
+    "1.35": Module("k8s.io/kubernetes", "v1.35.4", "h1:o/8dBC/pHVpYoGV4OAIytAlNPZbdYVTXJHoYvXC4qzM="),
+}
+"""The oldest that the chart takes, the one of the local cluster, and one between them."""
+PROMETHEUS_OPERATOR = Module(
+    "github.com/prometheus-operator/prometheus-operator",
+    "v0.85.0",
+    "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
+)
+OPENAPI = Path("api") / "openapi-spec" / "swagger.json"
+MONITORING_DEFINITIONS = Path("example") / "prometheus-operator-crd"
+
+
+def downloaded(module: Module) -> Path:
+    """The folder of a module's files.
+
+    Raises:
+        ToolsUnavailable: There is no Go, or no network.
+        ToolBuildError: The content is not the one that is expected.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        command = ["mod", "download", "-json", f"{module.path}@{module.version}"]
+        found = json.loads(find_go().run(command, directory=Path(scratch)))
+    if found["Sum"] != module.content:
+        raise ToolBuildError(f"{module.path} {module.version} has the content {found['Sum']}, not {module.content}")
+    return Path(found["Dir"])
