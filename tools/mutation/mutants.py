@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -34,9 +35,14 @@ class Mutant:
     """A changed module."""
 
     line: int
+    text: str
+    """The line that the changed expression begins in."""
+    function: int | None
+    """The first line of the function that was changed, decorators included; None outside functions."""
     before: str
     after: str
-    tree: ast.Module
+    make: Callable[[], ast.Module]
+    """The changed module; made when it is wanted, for a sample needs few of them."""
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.before}  →  {self.after}"
@@ -44,19 +50,30 @@ class Mutant:
 
 def mutants(source: str) -> Iterator[Mutant]:
     """Every mutant of a module, in the order of its lines."""
-    tree = ast.parse(source)
-    # Type annotations say nothing at run time, and a docstring is no code.
+    tree, texts = ast.parse(source), source.splitlines()
+    lines = _functions(tree)
+    conditions = _conditions(tree)
     nodes = [node for node in _code(tree) if isinstance(node, ast.expr)]
     for number, node in enumerate(nodes):
-        for variant in range(len(_changes(node))):
-            changed = copy.deepcopy(tree)
-            there = [each for each in _code(changed) if isinstance(each, ast.expr)][number]
-            before = ast.unparse(there)
-            after = _replace(changed, there, _changes(there)[variant])
-            yield Mutant(node.lineno, before, after, ast.fix_missing_locations(changed))
+        is_condition = id(node) in conditions
+        changes = _changes(node, is_condition=is_condition)
+        before = ast.unparse(node) if changes else ""
+        for variant, change in enumerate(changes):
+            make = functools.partial(_changed, tree, number, variant, is_condition=is_condition)
+            yield Mutant(
+                node.lineno, texts[node.lineno - 1].strip(), lines.get(id(node)), before, ast.unparse(change), make
+            )
 
 
-def _changes(node: ast.expr) -> list[ast.expr]:
+def _changed(tree: ast.Module, number: int, variant: int, *, is_condition: bool) -> ast.Module:
+    """A copy of a module in which one change is made to one of its expressions."""
+    changed = copy.deepcopy(tree)
+    there = [node for node in _code(changed) if isinstance(node, ast.expr)][number]
+    _replace(changed, there, _changes(there, is_condition=is_condition)[variant])
+    return ast.fix_missing_locations(changed)
+
+
+def _changes(node: ast.expr, *, is_condition: bool) -> list[ast.expr]:
     """What may stand in the place of an expression."""
     match node:
         case ast.Compare(ops=[op, *rest]) if type(op) in COMPARISONS:
@@ -73,31 +90,68 @@ def _changes(node: ast.expr) -> list[ast.expr]:
             return [ast.Constant(value + 1), ast.Constant(value - 1)]
         case ast.IfExp(body=body, orelse=orelse):
             return [body, orelse]
-    return []
+    return [ast.UnaryOp(ast.Not(), node)] if is_condition else []
 
 
 def _one_or_all(op: ast.boolop, values: list[ast.expr]) -> ast.expr:
     return values[0] if len(values) == 1 else ast.BoolOp(op, values)
 
 
-def _replace(tree: ast.Module, old: ast.expr, new: ast.expr) -> str:
+def _replace(tree: ast.Module, old: ast.expr, new: ast.expr) -> None:
     class Replace(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> ast.AST:
             return new if node is old else self.generic_visit(node)
 
     Replace().visit(tree)
-    return ast.unparse(new)
+
+
+def _conditions(tree: ast.Module) -> set[int]:
+    """The ids of the expressions that decide between two ways."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+                found.add(id(test))
+            case ast.comprehension(ifs=ifs):
+                found.update(id(each) for each in ifs)
+    return found
+
+
+def _functions(tree: ast.Module) -> dict[int, int]:
+    """For each node inside a function, by its id: the first line of the innermost one."""
+    found: dict[int, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            for statement in node.body:
+                found.update((id(each), first) for each in ast.walk(statement))
+    return found
 
 
 def _code(tree: ast.Module) -> Iterator[ast.AST]:
-    """The nodes of a module that are executed, in the order of lines."""
+    """The nodes of a module that are executed, in the order of lines.
+
+    Type annotations say nothing at run time, a docstring is no code, and the wording of messages is not judged. The
+    value of a constant (`LIMIT_SECONDS = 64`) is a choice, and no test should repeat it.
+    """
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()
         yield node
+        if _is_constant(node):
+            continue
         children = []
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list", "type_params", "bases"):
                 continue
             children += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, ast.AST)]
         stack += reversed([child for child in children if not isinstance(child, ast.JoinedStr)])
+
+
+def _is_constant(node: ast.AST) -> bool:
+    """Whether this gives a value to a name in capitals."""
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and all(isinstance(target, ast.Name) and target.id.isupper() for target in node.targets)
+    )

@@ -1,33 +1,245 @@
-"""Which modules are mutated, by which tests they are judged, and which mutants mean the same."""
+"""Which modules are mutated, by which tests they are judged, and which mutants mean the same.
+
+The pure modules: from values to values, without clock, storage, network or an accelerator. Tables of facts
+(`topology.tables`, `exit_codes`, `metrics`) are left out: a test of a fact is the fact again.
+"""
 
 from __future__ import annotations
 
+CONTRACT = ("tests/contract/test_",)
+DECIDE = ("tests/operator/decide/",)
+JOBSET = ("tests/operator/jobset/",)
+API = ("tests/operator/api/",)
+OBSERVE = ("tests/operator/observe/", "tests/operator/decide/test_attempt_cause.py")
+MANIFEST = ("tests/trainer/data/manifest/",)
+STREAM = (
+    "tests/trainer/data/stream/",
+    "tests/trainer/data/text/test_row_template.py",
+    "tests/trainer/data/text/test_columns.py",
+)
+CHECKPOINT = ("tests/trainer/checkpoint/",)
+
 TARGETS: dict[str, tuple[str, ...]] = {
-    "tpujob_contract.environment": ("tests/contract/test_environment.py",),
-    "tpujob_contract.process_ids": ("tests/contract/test_environment.py",),
-    "tpujob_contract.report": ("tests/contract/test_report.py",),
-    "tpujob_contract.termination_message": ("tests/contract/test_termination_message.py",),
-    "tpujob_operator.topology.parse": ("tests/operator/topology",),
-    "tpujob_operator.decide.restart_accounting": ("tests/operator/decide",),
-    "tpujob_operator.decide.attempt_cause": ("tests/operator/decide",),
-    "tpujob_operator.decide.first_failure": ("tests/operator/decide",),
-    "tpujob_operator.decide.running": ("tests/operator/decide",),
-    "tpujob_operator.decide.creation": ("tests/operator/decide",),
-    "tpujob_operator.decide.completion": ("tests/operator/decide",),
-    "tpujob_operator.decide.capacity": ("tests/operator/decide",),
-    "tpujob_operator.decide.stall": ("tests/operator/decide",),
-    "tpujob_operator.observe.report": ("tests/operator/observe/test_report.py",),
-    "tpujob_trainer.checkpoint.retention": ("tests/trainer/checkpoint/test_retention.py",),
+    "tpujob_contract.batch_rows": CONTRACT,
+    "tpujob_contract.environment": CONTRACT,
+    "tpujob_contract.kubernetes_names": CONTRACT,
+    "tpujob_contract.process_ids": CONTRACT,
+    "tpujob_contract.report": CONTRACT,
+    "tpujob_contract.termination_message": CONTRACT,
+    "tpujob_contract.launch.frameworks": ("tests/contract/launch/test_frameworks.py",),
+    "tpujob_contract.launch.maxtext": (
+        "tests/contract/launch/test_frameworks.py",
+        "tests/contract/launch/test_maxtext.py",
+    ),
+    "tpujob_operator.api.container_rules": API,
+    "tpujob_operator.api.error_messages": API,
+    "tpujob_operator.api.limits": API,
+    "tpujob_operator.api.load": API,
+    "tpujob_operator.api.scheduling": API,
+    "tpujob_operator.api.slice_counts": API,
+    "tpujob_operator.api.spec": (*API, *JOBSET),
+    "tpujob_operator.api.status": DECIDE,
+    "tpujob_operator.api.trainer_rules": API,
+    "tpujob_operator.api.trainer_schema": API,
+    "tpujob_operator.api.validation": API,
+    "tpujob_operator.api.volume_rules": (*API, *JOBSET),
+    "tpujob_operator.decide.attempt_cause": DECIDE,
+    "tpujob_operator.decide.between_attempts": DECIDE,
+    "tpujob_operator.decide.capacity": DECIDE,
+    "tpujob_operator.decide.chain": DECIDE,
+    "tpujob_operator.decide.completion": DECIDE,
+    "tpujob_operator.decide.creation": DECIDE,
+    "tpujob_operator.decide.disruption_record": DECIDE,
+    "tpujob_operator.decide.first_failure": DECIDE,
+    "tpujob_operator.decide.missing_machines": DECIDE,
+    "tpujob_operator.decide.node_avoidance": DECIDE,
+    "tpujob_operator.decide.node_failures": DECIDE,
+    "tpujob_operator.decide.progress": DECIDE,
+    "tpujob_operator.decide.queue": DECIDE,
+    "tpujob_operator.decide.remedies": DECIDE,
+    "tpujob_operator.decide.resize": DECIDE,
+    "tpujob_operator.decide.restart_accounting": DECIDE,
+    "tpujob_operator.decide.running": DECIDE,
+    "tpujob_operator.decide.slice_count": DECIDE,
+    "tpujob_operator.decide.stall": DECIDE,
+    "tpujob_operator.decide.status": DECIDE,
+    "tpujob_operator.decide.status_conditions": DECIDE,
+    "tpujob_operator.decide.verdict": DECIDE,
+    "tpujob_operator.jobset.build": JOBSET,
+    "tpujob_operator.jobset.environment": JOBSET,
+    "tpujob_operator.jobset.expand": JOBSET,
+    "tpujob_operator.jobset.failure_policy": JOBSET,
+    "tpujob_operator.jobset.network_policy": JOBSET,
+    "tpujob_operator.jobset.pod": JOBSET,
+    "tpujob_operator.jobset.volumes": JOBSET,
+    "tpujob_operator.observe.free_slices": OBSERVE,
+    "tpujob_operator.observe.from_objects": OBSERVE,
+    "tpujob_operator.observe.pod_identity": OBSERVE,
+    "tpujob_operator.observe.report": OBSERVE,
+    "tpujob_operator.observe.state": (*OBSERVE, *DECIDE),
+    "tpujob_operator.observe.terminations": OBSERVE,
+    "tpujob_operator.observe.untrusted": OBSERVE,
+    "tpujob_operator.topology.parse": ("tests/operator/topology/",),
+    "tpujob_operator.topology.machines": ("tests/operator/topology/", *JOBSET),
+    "tpujob_operator.topology.suggestions": ("tests/operator/topology/",),
+    "tpujob_trainer.checkpoint.layout": CHECKPOINT,
+    "tpujob_trainer.checkpoint.retention": CHECKPOINT,
     "tpujob_trainer.checkpoint.save_health": ("tests/trainer/checkpoint/test_save_health.py",),
-    "tpujob_trainer.data.manifest.permutation": ("tests/trainer/data/manifest/test_permutation.py",),
-    "tpujob_trainer.data.manifest.plan": ("tests/trainer/data/manifest/test_plan.py",),
+    "tpujob_trainer.data.manifest.cutting": MANIFEST,
+    "tpujob_trainer.data.manifest.permutation": MANIFEST,
+    "tpujob_trainer.data.manifest.plan": MANIFEST,
+    "tpujob_trainer.data.manifest.row_limit": MANIFEST,
+    "tpujob_trainer.data.manifest.table": MANIFEST,
+    "tpujob_trainer.data.stream.lane": STREAM,
+    "tpujob_trainer.data.stream.packing": STREAM,
+    "tpujob_trainer.data.stream.position": STREAM,
+    "tpujob_trainer.data.stream.rows": STREAM,
+    "tpujob_trainer.data.text.chat": (
+        "tests/trainer/data/text/test_row_template.py",
+        "tests/trainer/data/text/test_columns.py",
+    ),
+    "tpujob_trainer.data.text.columns": ("tests/trainer/data/text/", "tests/trainer/data/stream/test_reading.py"),
+    "tpujob_trainer.data.text.row_template": ("tests/trainer/data/text/test_row_template.py",),
     "tpujob_trainer.distributed.failure": ("tests/trainer/distributed/test_failure.py",),
+    "tpujob_trainer.extract.units": ("tests/trainer/extract/test_units.py",),
+    "tpujob_trainer.model.mesh_choice": ("tests/trainer/model/test_mesh_choice.py",),
     "tpujob_trainer.telemetry.goodput": ("tests/trainer/telemetry/test_goodput.py",),
     "tpujob_trainer.train.nonfinite": ("tests/trainer/train/test_nonfinite.py",),
     "tpujob_trainer.train.save_policy": ("tests/trainer/train/test_save_policy.py",),
     "tpujob_trainer.train.step_flags": ("tests/trainer/train/test_step_flags.py",),
+    "tpujob_trainer.workers.choice": ("tests/trainer/workers/test_choice.py",),
 }
-"""Module to tests; tests of the same room alone, so that a mutant costs a second."""
+"""Module to the starts of paths of tests: those of the same room, so that a mutant costs a few seconds."""
 
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
-"""Module, expression and mutant → why no test can tell them apart."""
+LANE = "tpujob_trainer.data.stream.lane"
+PLAN = "tpujob_trainer.data.manifest.plan"
+ALARM = "tpujob_trainer.checkpoint.save_health"
+ACCOUNTING = "tpujob_operator.decide.restart_accounting"
+PAUSE = "return min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(restarts_without_progress - 2, 30))"
+GOODPUT = "tpujob_trainer.telemetry.goodput"
+WRITE = 'bucket.write(FILE, json.dumps(content, indent=1) + "\\n")'
+BEGUN = 'begun = int(ends.searchsorted(0, side="right"))'
+LEFT = 'left = max(0, int(np.searchsorted(buffer.starts, at, side="right")) - 1)'
+AFFORDABLE = "affordable = max(1, config.buffer_bytes // (2 * len(units) * max(1, manifest.largest_unit_bytes)))"
+DIVISORS = "lanes = max((number for number in _divisors(batch_size) if number <= limit), default=1)"
+
+EQUIVALENT: dict[tuple[str, str, str, str], str] = {
+    (
+        LANE,
+        LEFT,
+        "0",
+        "-1",
+    ): "a document begins at the first token; an empty buffer has no starts",
+    (LANE, LEFT, "1", "2"): "one document more is kept, whose tokens were all delivered",
+    (LANE, BEGUN, "0", "-1"): "before its first input in these batches a lane is where the input is, by another name",
+    (PLAN, AFFORDABLE, "1", "0"): "without a lane that fits there is one lane; units of no bytes do not exist",
+    (PLAN, DIVISORS, "1", "0"): "1 divides every batch, and the limit is at least 1",
+    (
+        GOODPUT,
+        'if last and last["attempt_steps"] and (last["committed_step"] or 0) > step:',
+        "(last['committed_step'] or 0) > step",
+        "(last['committed_step'] or 0) >= step",
+    ): "from the last commit on nothing is lost",
+    (ALARM, "self._is_repeated = False", "False", "True"): "`failed` sets it before `check` looks at it",
+    (
+        "tpujob_contract.batch_rows",
+        "for context in range(2, of_slice // expert + 1):",
+        "2",
+        "1",
+    ): "with fewer rows than devices, 1 never gives each device a row",
+    (
+        "tpujob_contract.batch_rows",
+        "for context in range(2, of_slice // expert + 1):",
+        "of_slice // expert",
+        "of_slice * expert",
+    ): "what is larger does not divide the devices",
+    (
+        "tpujob_contract.batch_rows",
+        "for context in range(2, of_slice // expert + 1):",
+        "1",
+        "2",
+    ): "what is larger does not divide the devices",
+    (ACCOUNTING, PAUSE, "30", "31"): "the pause is the longest one long before",
+    (ACCOUNTING, PAUSE, "30", "29"): "the pause is the longest one long before",
+    (GOODPUT, WRITE, "1", "2"): "how the file is laid out, not what it says",
+    (GOODPUT, WRITE, "1", "0"): "how the file is laid out, not what it says",
+    (
+        "tpujob_operator.api.scheduling",
+        'str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")',
+        "1",
+        "0",
+    ): "the pattern wants a letter",
+    (
+        "tpujob_operator.api.slice_counts",
+        "return True",
+        "True",
+        "False",
+    ): "of a wrong accelerator nothing is said but that, and of a command a test knows",
+    (
+        "tpujob_trainer.data.manifest.cutting",
+        "middle = (low + high + 1) // 2",
+        "1",
+        "2",
+    ): "any number above low and up to high finds the same one",
+    (
+        "tpujob_operator.observe.free_slices",
+        "return 0",
+        "0",
+        "-1",
+    ): "both are less than a slice needs",
+    (
+        "tpujob_operator.decide.slice_count",
+        "if slices > jobset.slices:",
+        "slices > jobset.slices",
+        "slices >= jobset.slices",
+    ): "a change is one to another number",
+    (
+        "tpujob_operator.observe.terminations",
+        "first = (status.booked_restarts or 0) - 1",
+        "0",
+        "1",
+    ): "no attempt has a number below 0",
+    (
+        "tpujob_trainer.data.manifest.row_limit",
+        'if listing.format.elements == "files" or count <= 1 < file.size:',
+        "1",
+        "2",
+    ): "a file that is read whole counts as 1 element, and any other as the bytes that it has",
+    (
+        "tpujob_operator.decide.completion",
+        "if phase is None or phase not in TERMINAL:",
+        "phase is None or phase not in TERMINAL",
+        "phase not in TERMINAL",
+    ): "None is not terminal; the first half is for the type checker",
+    (
+        "tpujob_operator.api.limits",
+        "chips = job.hosts * accelerator.chips_per_host if accelerator.is_tpu else 0",
+        "0",
+        "-1",
+    ): "no limit is below 1",
+    (
+        "tpujob_trainer.data.stream.packing",
+        "is_learned[rows[kept]] = stretch.learned[1:].reshape(-1, length)[kept]",
+        "1",
+        "2",
+    ): "the sampled 1 is that of -1: numpy takes any negative size for the one that is missing",
+    (
+        "tpujob_trainer.data.text.chat",
+        "through = text if at + 1 == len(messages) else self._render(messages[: at + 1]).text",
+        "text if at + 1 == len(messages) else self._render(messages[:at + 1]).text",
+        "self._render(messages[:at + 1]).text",
+    ): "a shortcut: there all messages are rendered, which is the text",
+    (
+        "tpujob_operator.decide.remedies",
+        'return BY_CODE.get(code or 0, f"Fix it, {THEN}")',
+        "0",
+        "1",
+    ): "neither 0 nor 1 has a remedy of its own",
+    (
+        "tpujob_operator.decide.running",
+        "return not was_at_it and jobset.restarts <= (observed.status.booked_restarts or 0)",
+        "0",
+        "-1",
+    ): "without a restart of the JobSet there is none to show",
+}
+"""Module, line, expression and mutant → why no test can tell them apart."""

@@ -1,28 +1,36 @@
-"""One mutant in a forked process: the module is imported in its changed form, and its tests run."""
+"""One mutant in a forked process: the module is imported in its changed form, and tests run."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import resource
 import signal
 import sys
 import time
 import types
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import grimp
 import pytest
 
-LIMIT_SECONDS = 120.0
-"""A mutant whose tests take longer runs for ever, and is noticed."""
+from tools.mutation.reach import Reach, Recorder
 
+ROOT = Path(__file__).parents[2]
+LEAST_SECONDS = 30.0
+TIMES_AS_LONG = 10.0
+"""A mutant whose tests take this many times as much time of the processor runs for ever, and is noticed."""
+IDLE_TIMES = 20.0
+"""So many times longer may they take by the clock: other work may have the processors, or the mutant waits for ever."""
 
-NOT_PRELOADED = ("tpujob", "tests", "tools", "__main__", "conftest", "pytest_", "xdist")
-"""How names of modules begin that each trial imports anew: ours, and pytest's plugins."""
+NOT_PRELOADED = ("tests", "tools", "__main__", "conftest", "pytest_", "xdist")
+"""How names of modules start that each trial imports anew: tests, and pytest's plugins."""
 OPTIONS = ("-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning", "--hypothesis-seed=0")
 
 
@@ -41,33 +49,42 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._tree, str(self._path), "exec"), module.__dict__)  # noqa: S102 - what a loader does
 
 
-def preload(tests: Sequence[str]) -> None:
-    """Imports the libraries that these tests need, and nothing of ours: every trial is a fork of this process."""
+def record(tests: Sequence[str], files: Collection[str]) -> Reach:
+    """Runs the tests on the code as it is, and imports what they need into this process, of which trials are forks.
+
+    Raises:
+        RuntimeError: a test fails.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _silence()
-        pytest.main([*tests, "--collect-only", *OPTIONS])
-        names = [name for name in sys.modules if not name.startswith(NOT_PRELOADED)]
-        with os.fdopen(writer, "w") as out:
-            out.write("\n".join(names))
-        os._exit(0)
+        _record(writer, tests, files)
     os.close(writer)
-    with os.fdopen(reader) as told:
-        names = told.read().split()
-    os.waitpid(pid, 0)
-    for name in names:
+    with os.fdopen(reader) as pipe:
+        names, _, text = pipe.read().partition("\n")
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise RuntimeError(f"these tests fail without any change: {' '.join(tests)}")
+    imports()
+    sys.dont_write_bytecode = False  # so that pytest rewrites the assertions of a test file once, not in every trial
+    for name in names.split():
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+    return Reach.from_text(text)
 
 
-def is_noticed(name: str, tree: ast.Module, path: Path, tests: Sequence[str]) -> bool:
-    """Whether tests fail with this form of a module."""
+def is_noticed(
+    name: str, tree: ast.Module, path: Path, tests: Sequence[str], seconds: float, *, directory: Path = ROOT
+) -> bool:
+    """Whether tests, which take `seconds` otherwise, fail with this form of a module; run from a directory."""
+    allowed = max(LEAST_SECONDS, TIMES_AS_LONG * seconds)
     pid = os.fork()
     if pid == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(allowed), resource.RLIM_INFINITY))
+        os.chdir(directory)
         _run(name, tree, path, tests)
-    deadline = time.monotonic() + LIMIT_SECONDS
+    deadline = time.monotonic() + IDLE_TIMES * allowed
     while time.monotonic() < deadline:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -78,17 +95,46 @@ def is_noticed(name: str, tree: ast.Module, path: Path, tests: Sequence[str]) ->
     return True
 
 
+def _record(writer: int, tests: Sequence[str], files: Collection[str]) -> None:
+    code = 1
+    try:
+        _silence()
+        sys.dont_write_bytecode = False
+        recorder = Recorder(files)
+        code = int(pytest.main([*tests, *OPTIONS], plugins=[recorder]))
+        names = [name for name in sys.modules if not name.startswith(NOT_PRELOADED)]
+        with os.fdopen(writer, "w") as out:
+            out.write(f"{' '.join(names)}\n{recorder.text()}")
+    finally:
+        os._exit(code)
+
+
 def _run(name: str, tree: ast.Module, path: Path, tests: Sequence[str]) -> None:
     code = 1
     try:
         _silence()
-        # A package's own __init__ may have imported the module as it is.
-        for loaded in [each for each in sys.modules if each.startswith(("tpujob", "tests"))]:
-            del sys.modules[loaded]
+        _forget(name)
         sys.meta_path.insert(0, Changed(name, tree, path))
-        code = int(pytest.main([*tests, *OPTIONS]))
+        code = int(
+            pytest.main([*(str(ROOT / test) for test in tests), f"--config-file={ROOT}/pyproject.toml", *OPTIONS])
+        )
     finally:
         os._exit(code)
+
+
+def _forget(name: str) -> None:
+    """Takes a module, and those that import it in some way, out of this process."""
+    for each in {name, *imports().find_downstream_modules(name)} & sys.modules.keys():
+        parent, _, last = each.rpartition(".")
+        if hasattr(sys.modules.get(parent), last):
+            delattr(sys.modules[parent], last)
+        del sys.modules[each]
+
+
+@functools.cache
+def imports() -> grimp.ImportGraph:
+    """Which of our modules imports which."""
+    return grimp.build_graph("tpujob_contract", "tpujob_operator", "tpujob_trainer", cache_dir=None)
 
 
 def _silence() -> None:
