@@ -25,9 +25,11 @@ def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def jobs(installed: ControlPlane, namespace: str) -> Jobs:
+def jobs(installed: ControlPlane, namespace: str) -> Iterator[Jobs]:
     """The jobs of a fresh namespace."""
-    return Jobs(installed, namespace)
+    found = Jobs(installed, namespace)
+    yield found
+    found.close()
 
 
 @pytest.fixture

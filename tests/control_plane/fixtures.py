@@ -27,7 +27,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     used = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if "control_plane" in used and not session.config.option.collectonly:
         try:
-            more = binaries.QUEUE if "queues" in used else ()
+            more = list(binaries.QUEUE) if "queues" in used else []
+            more += ["prometheus"] if any(item.get_closest_marker("monitoring") for item in session.items) else []
             binaries.build_all(_line_writer(session), (*binaries.CONTROL_PLANE, *more))
         except (ToolsUnavailable, ToolBuildError):
             return  # the fixture says it, to the tests that need it and no others

@@ -1,15 +1,19 @@
 """TpuTrainingJobs of one namespace of a real API server, for live tests."""
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tools.localcluster import pods
 from tools.localcluster.api import Api, ApiError, Object
 from tools.localcluster.control_plane import ControlPlane
+from tools.localcluster.nodes import create_node, delete_node
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
 
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 240
 
 
 class Jobs:
@@ -21,6 +25,7 @@ class Jobs:
         self.api: Api = plane.api
         self.namespace = namespace
         self.path = f"/apis/tpujob.dev/v1alpha1/namespaces/{namespace}/tputrainingjobs"
+        self._node: str | None = None
 
     def create(self, name: str, **spec: Any) -> Object:
         """Creates a job of two hosts; keywords are spec fields by their YAML names, None removes one."""
@@ -68,9 +73,24 @@ class Jobs:
         """The job's pods once there are that many."""
         return pods.wait_for_pods(self.api, self.namespace, name, count, other_than=other_than or [])
 
-    def run(self, name: str, *, pod_ip: str | None = None) -> list[Object]:
-        """Plays all pods of a job as running and ready; the first one has the address."""
+    def bind(self, found: list[Object]) -> None:
+        """Binds pods to a node of the namespace's own: when they are deleted, they stay until their end is played."""
+        if self._node is None:
+            self._node = f"node-of-{self.namespace[-6:]}"
+            create_node(self.api, self._node)
+        for pod in found:
+            pods.bind(self.api, pod, self._node)
+
+    def close(self) -> None:
+        """Has what is left on the node removed."""
+        if self._node is not None:
+            delete_node(self.api, self._node)
+
+    def run(self, name: str, *, pod_ip: str | None = None, bound: bool = False) -> list[Object]:
+        """Plays all pods of a job as running and ready, on a node if asked; the first one has the address."""
         found = self.wait_pods(name)
+        if bound:
+            self.bind(found)
         for index, pod in enumerate(found):
             pods.set_running(self.api, pod, pod_ip=pod_ip if index == 0 else None)
         return found
@@ -80,15 +100,37 @@ class Jobs:
         for pod in self.wait_pods(name):
             pods.set_succeeded(self.api, pod)
 
-    def end_deleted(self, pod: Object, *, exit_code: int, message: str = "") -> None:
-        """Plays the end of a pod that is being deleted, who-ever removes the object; it may be gone before."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}"
+    def end_pod(self, pod: Object, *, exit_code: int, message: str = "") -> None:
+        """Plays the end of a pod, which may be gone already: JobSet deletes the others after the first."""
         try:
             pods.set_failed(self.api, pod, exit_code=exit_code, message=message)
-            self.api.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}})
         except ApiError as error:
             if error.status != 404:
                 raise
+
+    @contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        """Whatever happens to pods meanwhile has happened when the Jobs, and so JobSet, notice the first of it."""
+        pid = self.plane.pid_of("kube-controller-manager")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def delete_pod(self, pod: Object) -> None:
+        """Removes the object of a pod, which JobSet may have done before."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}"
+        try:
+            self.api.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}})
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+
+    def end_deleted(self, pod: Object, *, exit_code: int, message: str = "") -> None:
+        """Plays the end of a pod that is being deleted, who-ever removes the object; it may be gone before."""
+        self.end_pod(pod, exit_code=exit_code, message=message)
+        self.delete_pod(pod)
 
     def events(self, name: str) -> list[Object]:
         """The events about a job."""

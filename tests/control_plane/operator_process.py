@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import urllib.error
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,7 +14,7 @@ from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.kubeconfig import write_kubeconfig
 from tools.localcluster.plain_http import opened
 from tools.localcluster.processes import Process, free_ports
-from tools.localcluster.waiting import wait_for
+from tools.localcluster.waiting import PATIENCE_SECONDS, wait_for
 
 NAMESPACE = "tpujob-system"
 NAME = "tpujob-operator"
@@ -30,7 +31,11 @@ RULES: list[dict[str, list[str]]] = [
         "resources": ["jobsets"],
         "verbs": ["get", "list", "watch", "create", "patch", "delete"],
     },
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "patch"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["services"], "verbs": ["get"]},
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]},
+    {"apiGroups": ["visibility.kueue.x-k8s.io"], "resources": ["localqueues/pendingworkloads"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "create"]},
     {
         "apiGroups": ["networking.k8s.io"],
@@ -38,7 +43,7 @@ RULES: list[dict[str, list[str]]] = [
         # An apply that finds nothing creates.
         "verbs": ["get", "create", "patch"],
     },
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]},
     {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["list", "watch"]},
 ]
 
@@ -164,16 +169,44 @@ class OperatorProcess:
         """All that it has logged since its last start."""
         return (self._directory / f"operator-{self._starts}.log").read_text()
 
+    @property
+    def metrics_address(self) -> str:
+        """Host and port where it serves /metrics."""
+        return f"127.0.0.1:{self._metrics_port}"
+
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a GET on its health port; status 0 when it does not answer."""
         return _get(self._health_port, path)
 
+    def page(self) -> str:
+        """The page for people, as HTML; empty when it does not answer."""
+        return _get(self._metrics_port, "/")[1]
+
     def metric(self, name: str, label: str = "") -> float:
-        """The sum of a metric over all its labels, or over those with one such as `method="GET"`."""
-        lines = [line for line in _get(self._metrics_port, "/metrics")[1].splitlines() if not line.startswith("#")]
+        """The sum of a metric over all its labels, or over those with one such as `method="GET"`.
+
+        Raises:
+            TimeoutError: it does not answer.
+        """
+        page = answered(self._metrics_port, "/metrics", explain=self.log)
+        lines = [line for line in page.splitlines() if not line.startswith("#")]
         named = [line for line in lines if line.partition(" ")[0].partition("{")[0] == name and label in line]
         values = [float(line.rpartition(" ")[2]) for line in named]
         return sum(values)
+
+
+def answered(port: int, path: str, *, explain: Callable[[], str], timeout_seconds: float = PATIENCE_SECONDS) -> str:
+    """The body of a GET, once it is answered with success: silence is not a page without metrics.
+
+    Raises:
+        TimeoutError: it is not, within the time.
+    """
+
+    def body() -> str:
+        status, text = _get(port, path)
+        return text if status == 200 else ""
+
+    return wait_for(f"{path} of port {port}", body, explain=explain, timeout_seconds=timeout_seconds)
 
 
 def _get(port: int, path: str) -> tuple[int, str]:

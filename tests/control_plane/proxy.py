@@ -89,6 +89,12 @@ class Proxy:
             thread.join()
             self._server.server_close()
 
+    @property
+    def open_watches(self) -> int:
+        """How many watches are open."""
+        with self._lock:
+            return len(self._streams)
+
     def end_watches(self, last_event: bytes = b"") -> int:
         """Ends all watches, after sending a last event if one is given; returns how many there were."""
         with self._lock:

@@ -12,8 +12,9 @@ from ruamel.yaml import YAML
 
 from tests.control_plane.jobs import Jobs
 from tests.control_plane.operator_process import OperatorProcess
-from tests.operator.manifests import container_manifest
-from tools.localcluster import pods
+from tests.operator.manifests import container_manifest, manifest
+from tools.localcluster import binaries, pods
+from tools.localcluster.waiting import wait_for
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
 
@@ -33,14 +34,25 @@ class Shell:
             env=self.environ,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert "Traceback" not in done.stderr, done.stderr
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tpujob", *arguments, "-n", self.jobs.namespace],
+            cwd=self.folder,
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
     def write(self, name: str, **spec: Any) -> str:
-        job = container_manifest(**{"accelerator": "cpu:2x1", **spec})
+        make = manifest if "trainer" in spec else container_manifest
+        job = make(**{"accelerator": "cpu:2x1", **spec})
         job["metadata"] = {"name": name}
         YAML().dump(job, self.folder / f"{name}.yaml")
         return f"{name}.yaml"
@@ -53,7 +65,9 @@ def shell(jobs: Jobs, tmp_path: Path) -> Shell:
 
 def test_a_job_is_submitted_watched_stopped_and_resumed(shell: Shell, jobs: Jobs) -> None:
     file = shell.write("llama")
-    assert "would accept it" in shell("submit", file, "--dry-run")
+    checked = shell("submit", file, "--dry-run")
+    assert "would accept it" in checked
+    assert "warning: spec.resources: is missing" in checked
     assert "no jobs in namespace" in shell("get")
     assert "llama: created" in shell("submit", file, "--no-follow")
     jobs.run("llama")
@@ -63,14 +77,33 @@ def test_a_job_is_submitted_watched_stopped_and_resumed(shell: Shell, jobs: Jobs
     assert json.loads(shell("get", "llama", "-o", "json"))["status"]["phase"] == "Running"
     assert YAML(typ="safe", pure=True).load(shell("get", "-o", "yaml"))[0]["metadata"]["name"] == "llama"
     assert shell("top", "--once").splitlines()[1].split()[0] == "llama"
+    assert [job["metadata"]["name"] for job in json.loads(shell("top", "-o", "json"))] == ["llama"]
     told = shell("describe", "llama")
     assert f"{jobs.namespace}/llama: Running. cpu:2x1" in told
     assert "hosts: 2 of 2 ready" in told
+    described = json.loads(shell("describe", "llama", "-o", "json"))
+    assert described["job"]["status"]["phase"] == "Running"
+    assert len(described["pods"]) == 2
+    assert "hosts: 2 of 2 ready" in "".join(described["sentences"])
 
     assert "asked to save and stop" in shell("stop", "llama", "--no-wait")
     assert jobs.get("llama")["spec"]["suspend"] is True
     assert "llama: goes on" in shell("resume", "llama")
     assert "is not stopped" in shell("resume", "llama", code=78)
+
+
+def test_kubectl_finds_the_plugin(shell: Shell, jobs: Jobs) -> None:
+    shell("submit", shell.write("plugged"), "--no-follow")
+    scripts = Path(sys.executable).parent
+    told = subprocess.run(
+        [str(binaries.path("kubectl")), "tpujob", "get", "-n", jobs.namespace],
+        env=shell.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines()[1].split()[:2] == ["plugged", "cpu:2x1"]
 
 
 def test_a_failure_is_described_with_host_code_and_message(shell: Shell, jobs: Jobs) -> None:
@@ -110,9 +143,39 @@ def test_doctor_names_what_is_there_and_what_is_missing(shell: Shell, operator: 
     # Here the operator is a process of the test and no Deployment.
     assert "missing  operator: no Deployment" in told
     assert "→ helm install tpujob" in told
-    verdicts = {finding["subject"]: finding["verdict"] for finding in json.loads(shell("doctor", "-o", "json", code=1))}
+    verdicts = {result["subject"]: result["verdict"] for result in json.loads(shell("doctor", "-o", "json", code=1))}
     assert verdicts["TpuTrainingJob"] == "ok"
     assert verdicts["your rights"] == "ok"
+
+
+def test_doctor_names_an_image_that_no_node_can_pull(shell: Shell, jobs: Jobs) -> None:
+    shell("submit", shell.write("mistyped"), "--no-follow")
+    for pod in jobs.wait_pods("mistyped"):
+        pods.set_waiting(jobs.api, pod, reason="ErrImagePull", message="manifest unknown")
+    told = shell("doctor", code=1)
+    assert told.count("ErrImagePull: manifest unknown") == 1
+    assert "→ Check the image's name and tag (spec.image)" in told
+
+
+@pytest.mark.parametrize("refused", [None, "host-0: spec.checkpointDir: cannot list"], ids=["allowed", "refused"])
+def test_doctor_tries_a_bucket_from_a_pod_and_deletes_it(shell: Shell, jobs: Jobs, refused: str | None) -> None:
+    trainer = {"model": {"preset": "tiny"}, "data": {"path": "/x", "tokenizer": "bytes"}, "steps": 1}
+    file = shell.write("llama", accelerator="v5e-16", trainer=trainer, checkpointDir="gs://bucket/run", queue="team-a")
+    with shell.start("doctor", "--probe", file, "-o", "json") as doctor:
+        probe = wait_for("the job of the probe", lambda: jobs.api.items(jobs.path), timeout_seconds=180)[0]
+        name = probe["metadata"]["name"]
+        (pod,) = jobs.wait_pods(name, 1)
+        assert pod["spec"]["containers"][0]["resources"].get("limits", {}).get("google.com/tpu") is None
+        if refused is None:
+            pods.set_succeeded(jobs.api, pod)
+        else:
+            jobs.end_pod(pod, exit_code=77, message=refused)
+        results, errors = doctor.communicate(timeout=240)
+    assert "Traceback" not in errors
+    found = next(result for result in json.loads(results) if result["subject"] == "bucket")
+    assert found["verdict"] == ("missing" if refused else "ok"), found
+    assert (refused or "default wrote, listed, read and deleted an object in gs://bucket/run") in found["found"]
+    wait_for("the job of the probe to be gone", lambda: not jobs.api.items(jobs.path), timeout_seconds=60)
 
 
 @pytest.mark.parametrize(

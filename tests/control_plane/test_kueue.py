@@ -1,7 +1,11 @@
 """Queued jobs on two node pools of one shape, with the real Kueue, JobSet and scheduler: a slice never spans pools."""
 
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,7 @@ from tools.localcluster.nodes import create_node, delete_node
 from tools.localcluster.toolchain import ToolsUnavailable
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
+from tpujob_operator.times import format_time
 
 pytestmark = pytest.mark.control_plane
 
@@ -30,6 +35,10 @@ NODE_LABELS = {
 }
 AMOUNTS = {"cpu": "180", "memory": "720Gi", "google.com/tpu": "4", "pods": "15", "ephemeral-storage": "1Ti"}
 # For all tests at once: without a kubelet, pods of a test that has ended keep their share.
+SMALL = {"google.com/tpu": 16}
+IN_ALL = "in the ClusterQueue"
+EXPLAINED_SECONDS = 240
+"""A Workload is read every 30 s, and the order of its queue every 15 s."""
 QUOTAS = {"google.com/tpu": 128, "cpu": "10k", "memory": "100Ti", "ephemeral-storage": "100Ti"}
 
 
@@ -78,10 +87,34 @@ def queued(queues: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Job
     yield jobs
     # Before its nodes go: Kueue would move what still runs to the nodes of the next test.
     jobs.api.delete(f"{jobs.path}/llama")
-    wait_for("the hosts to be free", lambda: _is_free(jobs), timeout_seconds=60)
+    wait_for("the hosts to be free", lambda: _is_free(jobs))
     queues.api.delete(f"/api/v1/namespaces/{namespace}")
     for node in nodes:
         delete_node(queues.api, node)
+
+
+@pytest.fixture
+def crowded(queues: ControlPlane) -> Iterator[Jobs]:
+    """The jobs of a namespace whose queue has room for one slice of sixteen chips, given to who matters more."""
+    queues.create_namespace("kueue-crowded")
+    groups = [
+        {
+            "coveredResources": list(QUOTAS),
+            "flavors": [
+                {"name": "plain", "resources": [{"name": n, "nominalQuota": a} for n, a in (QUOTAS | SMALL).items()]}
+            ],
+        }
+    ]
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    _create(
+        queues, "ClusterQueue", "small", {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}
+    )
+    _create(queues, "LocalQueue", "small", {"clusterQueue": "small"}, namespace="kueue-crowded")
+    for name, value in (("low", 1), ("high", 2)):
+        body = {"metadata": {"name": name}, "value": value}
+        queues.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    yield Jobs(queues, "kueue-crowded")
+    queues.api.delete("/api/v1/namespaces/kueue-crowded")
 
 
 def _is_free(jobs: Jobs) -> bool:
@@ -130,7 +163,6 @@ def test_each_slice_lies_in_one_pool(queued: Jobs, queue: str, placement: dict[s
     pods = wait_for(
         "all pods to have a node",
         lambda: _placed(queued, slices * HOSTS),
-        timeout_seconds=120,
         explain=lambda: str(queued.get("llama").get("status")),
     )
     pools: dict[str, set[str]] = {}
@@ -141,3 +173,58 @@ def test_each_slice_lies_in_one_pool(queued: Jobs, queue: str, placement: dict[s
     assert len(set().union(*pools.values())) == slices
     (workload,) = queued.api.items(f"/apis/{API_VERSION}/namespaces/{queued.namespace}/workloads")
     assert [c["status"] for c in workload["status"]["conditions"] if c["type"] == "Admitted"] == ["True"]
+
+
+def test_doctor_lists_the_queues_of_a_namespace(queues: ControlPlane) -> None:
+    queues.create_namespace("kueue-doctor")
+    _create(queues, "LocalQueue", "team-a", {"clusterQueue": "plain"}, namespace="kueue-doctor")
+    told = subprocess.run(
+        [sys.executable, "-m", "tpujob", "doctor", "-n", "kueue-doctor"],
+        env={**os.environ, "KUBECONFIG": str(queues.kubeconfig), "NO_PROXY": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "ok       Kueue: queues for spec.queue: team-a" in told.stdout, told.stderr
+
+
+def test_wait_in_a_queue_is_explained(crowded: Jobs) -> None:
+    wide = {"accelerator": "v6e-16", "queue": "small"}
+    crowded.create("llama", **wide, priorityClassName="low")
+    wait_for_its_place(crowded, "llama")
+
+    wait_for_a_later_second(crowded)
+    crowded.create("second", **wide, priorityClassName="low")
+    wait_for_words(crowded, "second", "insufficient unused quota for google.com/tpu")
+    # The order is Kueue's own, read through the API server.
+    wait_for_words(crowded, "second", f"It is the first {IN_ALL}.")
+    wait_for_a_later_second(crowded)
+    crowded.create("third", **wide, priorityClassName="low")
+    wait_for_words(crowded, "third", f"1 workload is ahead of it {IN_ALL}, 1 of them in queue small.")
+
+    crowded.create("big", **wide, priorityClassName="high")
+    wait_for_words(crowded, "llama", "preempted by JobSet kueue-crowded/big")
+    wait_for_its_place(crowded, "big")
+    wait_for_words(crowded, "third", f"2 workloads are ahead of it {IN_ALL}, 2 of them in queue small.")
+
+    crowded.create("lost", accelerator="v6e-16", queue="nowhere")
+    status = wait_for_words(crowded, "lost", "LocalQueue nowhere doesn't exist")
+    assert "QueueUnusable" in str(status["conditions"])
+    assert [c["status"] for c in status["conditions"] if c["type"] == "Blocked"] == ["True"]
+
+
+def wait_for_a_later_second(jobs: Jobs) -> None:
+    """Returns when what is created next comes after all that waits: Kueue orders by whole seconds, then by uid."""
+    workloads = jobs.api.items(f"/apis/{API_VERSION}/namespaces/{jobs.namespace}/workloads")
+    last = max(each["metadata"]["creationTimestamp"] for each in workloads)
+    wait_for(f"a second after {last}", lambda: format_time(datetime.now(UTC)) > last)
+
+
+def wait_for_its_place(jobs: Jobs, name: str) -> None:
+    places = ("Starting", "WaitingForCapacity")
+    jobs.wait(name, "its place", lambda status: status.get("phase") in places, seconds=EXPLAINED_SECONDS)
+
+
+def wait_for_words(jobs: Jobs, name: str, words: str) -> Object:
+    """The job's status once it says so."""
+    return jobs.wait(name, words, lambda status: words in status.get("message", ""), seconds=EXPLAINED_SECONDS)

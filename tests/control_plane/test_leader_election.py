@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess
+from tests.control_plane.operator_process import NAMESPACE, OperatorProcess
 from tests.control_plane.requests_made import jobsets_created
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
 
 pytestmark = pytest.mark.control_plane
 
-HAND_OVER_SECONDS = 15
-GIVEN_BACK_SECONDS = 6
-"""What is given back is taken within 2 s; a busy machine gets more."""
+HAND_OVER_SECONDS = 45
+"""It is 15 with the start of a job; a busy machine gets more."""
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 
 
 @pytest.fixture
@@ -48,7 +48,14 @@ def writes(operator: OperatorProcess) -> float:
     return sum(operator.metric(f"tpujob_operator_{name}_total") for name in names)
 
 
-def test_leader_that_is_lost_is_followed_within_15_seconds(
+def is_at_rest(operator: OperatorProcess) -> bool:
+    """Whether it writes nothing while it looks at jobs."""
+    before, looks = writes(operator), operator.metric("tpujob_operator_reconciles_total")
+    wait_for("looks", lambda: operator.metric("tpujob_operator_reconciles_total") >= looks + 3)
+    return writes(operator) == before
+
+
+def test_leader_that_is_lost_is_followed_soon(
     pair: list[OperatorProcess], jobs: Jobs, record_property: Callable[[str, object], None]
 ) -> None:
     first, second = pair
@@ -57,6 +64,7 @@ def test_leader_that_is_lost_is_followed_within_15_seconds(
     jobs.create("before")
     jobs.wait_phase("before", "Starting")
     assert writes(follower) == 0
+    wait_for("the leader to be at rest", lambda: is_at_rest(leader))
     written = writes(leader)
 
     assert leader.process is not None
@@ -79,10 +87,13 @@ def test_leader_that_is_lost_is_followed_within_15_seconds(
     assert writes(leader) == written
     assert leads(follower)
 
+    (lease,) = jobs.api.items(LEASES)
+    held_by = lease["spec"]["holderIdentity"]
     follower.stop()
-    given_back_at = time.monotonic()
-    wait_for("the other to lead again", lambda: leads(leader), timeout_seconds=GIVEN_BACK_SECONDS)
-    record_property("given_back_seconds", time.monotonic() - given_back_at)
+    # It is nobody's, or the other's already: nobody waits for it to run out.
+    (lease,) = jobs.api.items(LEASES)
+    assert lease["spec"].get("holderIdentity") != held_by
+    wait_for("the other to lead again", lambda: leads(leader))
     jobs.create("again")
     jobs.wait_phase("again", "Starting")
     assert sorted(jobsets_created(jobs.plane.audit_log, jobs.namespace)) == ["after", "again", "before", "meanwhile"]

@@ -9,7 +9,7 @@ from tests.control_plane.operator_process import OperatorProcess
 from tests.control_plane.proxy import Proxy
 from tests.control_plane.requests_made import jobsets_created
 from tools.localcluster.control_plane import ControlPlane
-from tools.localcluster.waiting import wait_for
+from tools.localcluster.waiting import PATIENCE_SECONDS, wait_for
 from tpujob_contract import kubernetes_names
 
 pytestmark = pytest.mark.control_plane
@@ -37,7 +37,7 @@ def test_sigterm_ends_it_soon_and_well(installed: ControlPlane, jobs: Jobs, oper
         jobs.wait_phase("llama", "Starting")
         assert operator.process is not None
         operator.process._popen.terminate()
-        assert operator.process._popen.wait(10) == 0
+        assert operator.process._popen.wait(PATIENCE_SECONDS) == 0
     assert " ERROR " not in operator.log()
     assert operator.log().splitlines()[-1].endswith("Operator stops: asked to")
 

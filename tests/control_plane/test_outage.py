@@ -56,20 +56,51 @@ def test_outage_does_not_end_the_process(jobs: Jobs, operator: OperatorProcess, 
 
 
 def test_error_in_a_watch_does_not_end_the_process(jobs: Jobs, operator: OperatorProcess, proxy: Proxy) -> None:
-    """An ERROR other than 410 is final for kopf: it ends. It is started again, and nothing is lost."""
-    restarts = operator.metric("tpujob_operator_watch_restarts_total")
+    """Each watch that ends in an ERROR is opened again, kopf as a whole, and nothing is lost."""
     error = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcdserver: leader changed"}
     jobs.create("before")
     jobs.wait_phase("before", "Starting")
 
-    assert proxy.end_watches(json.dumps({"type": "ERROR", "object": error}).encode() + b"\n") >= 3
+    # Ours of JobSets and of pods, kopf's of jobs and of definitions.
+    wait_for("all watches to be open", lambda: proxy.open_watches == 4)
+    restarts = operator.metric("tpujob_operator_watch_restarts_total")
+    proxy.end_watches(json.dumps({"type": "ERROR", "object": error}).encode() + b"\n")
 
     jobs.create("after")
     jobs.wait_phase("after", "Starting")
     jobs.run("before")
     jobs.wait_phase("before", "Running")
     wait_for(
-        "the restart to be counted", lambda: operator.metric("tpujob_operator_watch_restarts_total") == restarts + 1
+        "the restarts to be counted", lambda: operator.metric("tpujob_operator_watch_restarts_total") == restarts + 3
     )
     assert sorted(jobsets_created(jobs.plane.audit_log, jobs.namespace)) == ["after", "before"]
     assert operator.get("/healthz")[0] == 200
+
+
+def test_deletions_that_no_watch_told_are_noticed(jobs: Jobs, operator: OperatorProcess, proxy: Proxy) -> None:
+    """Every watch ends with 410; until the next list a JobSet goes, and a job is made anew under its name."""
+    for name in ("bereft", "again"):
+        jobs.create(name)
+        jobs.run(name)
+        jobs.wait_phase(name, "Running")
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    wait_for("all watches to be open", lambda: proxy.open_watches == 4)
+    try:
+        proxy.refuse = 503
+        proxy.end_watches(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
+        jobs.api.delete(f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{jobs.namespace}/jobsets/bereft")
+        old = jobs.jobset("again")
+        jobs.api.delete(f"{jobs.path}/again")
+        new = jobs.create("again")
+        wait_for("the old JobSet to go", lambda: jobs.jobset("again") is None)
+    finally:
+        proxy.refuse = None
+    assert old is not None
+    status = jobs.wait_phase("bereft", "Failed")
+    assert [c["reason"] for c in status["conditions"] if c["type"] == "Failed"] == ["JobSetDeleted"]
+    status = jobs.wait_phase("again", "Starting")
+    made = jobs.jobset("again")
+    assert made is not None
+    assert made["metadata"]["ownerReferences"][0]["uid"] == new["metadata"]["uid"]
+    assert status["jobSetUid"] == made["metadata"]["uid"] != old["metadata"]["uid"]
+    assert operator.is_running()

@@ -1,0 +1,48 @@
+"""A cluster on which nobody has installed JobSet yet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.control_plane.jobs import Jobs
+from tests.control_plane.operator_process import OperatorProcess, grant_rights
+from tools.localcluster.control_plane import ControlPlane
+from tools.localcluster.jobset import jobset_custom_resources
+from tpujob_contract import kubernetes_names
+
+pytestmark = pytest.mark.control_plane
+
+
+@pytest.fixture
+def bare(control_plane: ControlPlane, custom_resources: list[Path], tmp_path: Path) -> Iterator[ControlPlane]:
+    """A control plane that knows our resource and no JobSets; the session's is named for its programs."""
+    with ControlPlane(tmp_path / "plane", custom_resources=custom_resources) as plane:
+        grant_rights(plane)
+        plane.create_namespace("team")
+        yield plane
+
+
+@pytest.fixture
+def unready(bare: ControlPlane, operator_directory: Path) -> Iterator[OperatorProcess]:
+    """An operator there; it is not ready, since it can list no JobSets."""
+    process = OperatorProcess(bare, operator_directory)
+    process.start()
+    yield process
+    process.stop()
+
+
+def test_a_job_says_that_jobset_is_not_installed(bare: ControlPlane, unready: OperatorProcess) -> None:
+    jobs = Jobs(bare, "team")
+    jobs.create("llama")
+    status = jobs.wait("llama", "to be blocked", lambda s: s.get("conditions"))
+    (blocked,) = (c for c in status["conditions"] if c["type"] == "Blocked")
+    assert (status["phase"], blocked["status"], blocked["reason"]) == ("Queued", "True", "JobSetNotInstalled")
+    assert f"does not serve {kubernetes_names.JOBSET_API_VERSION}" in status["message"]
+
+    bare.kubectl("apply", "--server-side", "-f", jobset_custom_resources())
+    status = jobs.wait_phase("llama", "Starting")
+    (blocked,) = (c for c in status["conditions"] if c["type"] == "Blocked")
+    assert blocked["status"] == "False"
+    assert jobs.jobset("llama") is not None
+    unready.wait_until_ready()
