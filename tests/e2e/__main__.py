@@ -1,12 +1,13 @@
-"""Plays the scenes: prepares the surroundings, runs pytest in three acts, and takes away what it brought.
+"""Plays the tests: prepares the surroundings, runs pytest in three acts, and takes away what it brought.
 
-python -m tests.e2e                         on the cluster of `make cluster`, or one that ends with the scenes
+python -m tests.e2e                         on the cluster of `make cluster`, or one that ends with the tests
 python -m tests.e2e --kubeconfig FILE       on a cluster that somebody brings; see tests/e2e/foreign.py
+python -m tests.e2e --nights                the long scenarios of nights instead, on the cluster of `make cluster`
 python -m tests.e2e --isolated              a place without a network instead, for which no cluster is needed
-python -m tests.e2e -- -k suspended         only some scenes; what follows `--` is for pytest
+python -m tests.e2e -- -k suspended         only some tests; what follows `--` is for pytest
 
-1. Scenes in which nobody touches the operator, two at a time.
-2. Scenes in whose middle its pod is killed, two at a time.
+1. Tests in which nobody touches the operator, two at a time.
+2. Tests in whose middle its pod is killed, two at a time.
 3. What only shows afterwards: what the operator asked for, and what a cluster leaves on this machine.
 """
 
@@ -34,9 +35,10 @@ FOLDER = Path(__file__).parent
 SCRATCH = background.DIRECTORY.parent / "e2e"
 BEFORE = SCRATCH / "traces-before.json"
 COMPLETE = "TPUJOB_E2E_COMPLETE"
-"""Set for the last act when all scenes were played before it."""
+"""Set for the last act when all tests were played before it."""
 type Act = tuple[str, str, Sequence[str]]
 """What it is called, which tests it has by their marks, and arguments for pytest."""
+LONG_NIGHTS: Act = ("long nights", "e2e and faults", ())
 ISOLATED_SITE: Act = ("a place without a network", "e2e and isolated", ())
 NO_TESTS = 5
 """Exit code of pytest when a choice leaves none."""
@@ -48,7 +50,8 @@ def main(arguments: list[str]) -> int:
         prog="python -m tests.e2e", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kubeconfig", type=Path, help="an administrator's, of a cluster that is there already")
-    parser.add_argument("--isolated", action="store_true", help="play the scenes of a place without a network")
+    parser.add_argument("--nights", action="store_true", help="play the long scenarios of nights")
+    parser.add_argument("--isolated", action="store_true", help="play the tests of a place without a network")
     parser.add_argument("pytest", nargs="*", metavar="ARGUMENT", help="for pytest, after --")
     options = parser.parse_args(arguments)
     SCRATCH.mkdir(parents=True, exist_ok=True)
@@ -62,7 +65,7 @@ def main(arguments: list[str]) -> int:
         else:
             cluster = own_cluster(say)
         with cluster as surroundings, proxied(surroundings, SCRATCH) as reachable:
-            return play(reachable, options.pytest)
+            return play(reachable, options.pytest, nights=options.nights)
     except (machine.MachineUnfit, ToolsUnavailable, ImagesUnavailable) as missing:
         say(f"NOT RUN: no cluster can be had here: {missing}")
         return 0
@@ -86,7 +89,7 @@ def own_cluster(announce: Callable[[str], object]) -> Iterator[Surroundings]:
             one_machine.end(background.DIRECTORY)
 
 
-def play(surroundings: Surroundings, arguments: list[str]) -> int:
+def play(surroundings: Surroundings, arguments: list[str], *, nights: bool = False) -> int:
     """The worst exit code of the acts."""
     environment = {**os.environ, VARIABLE: surroundings.to_json()}
     if not arguments:
@@ -97,9 +100,9 @@ def play(surroundings: Surroundings, arguments: list[str]) -> int:
     acts = (
         ("nobody touches the operator", "e2e and not isolated and not ends_operator and not afterwards", two),
         ("the operator is killed", "e2e and ends_operator", two),
-        ("afterwards", "e2e and afterwards", ()),
+        ("afterwards", "e2e and afterwards and not faults", ()),
     )
-    return _play_acts(acts, environment, arguments)
+    return _play_acts((LONG_NIGHTS,) if nights else acts, environment, arguments)
 
 
 def _play_acts(acts: Sequence[Act], environment: Mapping[str, str], arguments: list[str]) -> int:

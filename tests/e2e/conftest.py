@@ -1,4 +1,4 @@
-"""What the scenes need: the surroundings that `python -m tests.e2e` prepared, a namespace each, a text to train on.
+"""What the tests need: the surroundings that `python -m tests.e2e` prepared, a namespace each, a text to train on.
 
 They change a machine or somebody's cluster and take minutes, so they run only where they are asked for: `make e2e`.
 """
@@ -17,14 +17,20 @@ DOCUMENTS = tuple(f"{number:03d} is one document of thirty." for number in range
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts long stories before the many short scenes that fill two workers evenly; what ends the cluster is last."""
-    order = {"test_training.py": 0, "test_quickstart.py": 1, "test_machine.py": 3}
+    """Puts long scenarios before the many short tests that fill two workers evenly; what ends the cluster is last."""
+    order = {
+        "test_alerts.py": 0,
+        "test_training.py": 0,
+        "test_quickstart.py": 1,
+        "test_upgrade.py": 3,
+        "test_machine.py": 4,
+    }
     items.sort(key=lambda item: order.get(item.path.name, 2))
 
 
 @pytest.fixture(scope="session")
 def surroundings() -> Surroundings:
-    """Where the scenes are played; skips them where nothing is prepared."""
+    """Where the tests are played; skips them where nothing is prepared."""
     found = Surroundings.handed_over()
     if found is None:
         pytest.skip("no cluster is up: `make cluster`, or `make e2e`, which brings its own")

@@ -1,10 +1,10 @@
-"""A cluster that somebody brings: what the scenes need in it is found there or installed, and taken away afterwards.
+"""A cluster that somebody brings: what the tests need in it is found there or installed, and taken away afterwards.
 
 Variables of the environment, all optional:
 
     E2E_OPERATOR_IMAGE    the operator's image, if it has to be installed    tpujob-operator:VERSION
     E2E_TRAINER_IMAGE     the trainer's, with it                             tpujob-trainer:VERSION
-    E2E_JAX_IMAGE         the image of examples/any-container                its scene is skipped
+    E2E_JAX_IMAGE         the image of examples/any-container                its test is skipped
     E2E_BUCKET            a bucket that this machine and the pods may use    an emulator in the cluster
     E2E_STORAGE_IMAGE     the emulator's image                               docker.io/fsouza/fake-gcs-server
     E2E_PROMETHEUS_URL    a Prometheus that scrapes the pods                 its part is skipped
@@ -42,7 +42,7 @@ HOW_TO_INSTALL_JOBSET = "helm install jobset oci://registry.k8s.io/jobset/charts
 
 
 class ClusterUnfit(Exception):  # noqa: N818 - a state of the cluster
-    """The scenes cannot be played there; the message says what to do."""
+    """The tests cannot be played there; the message says what to do."""
 
 
 @contextmanager
@@ -86,9 +86,15 @@ def prepared(
             operator_namespace=operator["metadata"]["namespace"],
             operator_account=operator["spec"]["template"]["spec"]["serviceAccountName"],
             python_image=container["image"],
+            trainer_image=_variable(container, "OPERATOR_TRAINER_IMAGE"),
             jax_image=environ.get("E2E_JAX_IMAGE") or None,
             prometheus_url=environ.get("E2E_PROMETHEUS_URL") or None,
         )
+
+
+def _variable(container: Object, name: str) -> str:
+    """The value that a container is given."""
+    return next(str(variable["value"]) for variable in container["env"] if variable["name"] == name)
 
 
 def _find_operator(client: Client) -> Object | None:

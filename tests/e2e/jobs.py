@@ -1,24 +1,23 @@
 """TpuTrainingJobs of one namespace of a real cluster: what they are made of, and what becomes of them."""
 
 import json
-import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.e2e import waiting
 from tests.e2e.surroundings import Surroundings
 from tests.e2e.waiting import wait_for
 from tools.localcluster.api import Object
+from tools.localcluster.control_plane import CommandError
 from tpujob_contract import ports
 
 DATA = "e2e-data"
-PATIENCE = float(os.environ.get("E2E_PATIENCE") or 1)
-"""How many times as long as two cores of its own a busier machine may take."""
-PATIENCE_SECONDS = 150 * PATIENCE
-"""Two processes start, meet and compile within it."""
-FOR_EVER = 1_000_000
+PATIENCE, PATIENCE_SECONDS = waiting.PATIENCE, waiting.PATIENCE_SECONDS
+FOR_EVER = 100_000_000
+"""Steps: more than there is time for, on any machine."""
 NAMESPACE_NAME_LENGTH = 50
 
 
@@ -54,12 +53,13 @@ class Jobs:
         self.apply(name, **{"image": image, "command": ["python3", "-c", program], **spec})
 
     def apply(self, name: str, **spec: Any) -> None:
-        """Applies a job of two hosts with one device each."""
+        """Applies a job of two hosts with one device each; `secretEnv` are variables from Secrets."""
         variables = {
             **self.surroundings.job_environment,
             **{each["name"]: each["value"] for each in spec.get("env", [])},
         }
-        spec["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+        named = [{"name": key, "value": value} for key, value in variables.items()]
+        spec["env"] = [*named, *spec.pop("secretEnv", [])]
         self.cluster.apply(
             {
                 "apiVersion": "tpujob.dev/v1alpha1",
@@ -99,6 +99,26 @@ class Jobs:
     def wait_phase(self, name: str, phase: str, *, seconds: float = PATIENCE_SECONDS) -> Object:
         """The job's status once it is in a phase."""
         return self.wait(name, f"phase {phase}", lambda status: status.get("phase") == phase, seconds=seconds)
+
+    def wait_until_it_trains(self, name: str, *, hosts: int = 2) -> int:
+        """The step from which all processes of a job train, 0 for a first start, once they do and agree on one.
+
+        Asked of the processes: after a restart the status keeps the step of the attempt before until it hears another.
+        """
+
+        def steps() -> set[int] | None:
+            pods = [pod for pod in self.pods(name) if "deletionTimestamp" not in pod["metadata"]]
+            try:
+                reports = [self.report(pod) for pod in pods]
+            except CommandError:
+                return None  # some are still starting, or already ending
+            does_train = len(pods) == hosts and all(report["phase"] in ("training", "saving") for report in reports)
+            began = {report["restored_from"] or 0 for report in reports}
+            return began if does_train and len(began) == 1 else None
+
+        return wait_for(
+            f"{name}: processes that train", steps, timeout_seconds=PATIENCE_SECONDS, explain=lambda: self.explain(name)
+        ).pop()
 
     def pods(self, name: str) -> list[Object]:
         """Its pods, by name."""
@@ -144,6 +164,10 @@ class Jobs:
         directory = f"{self.namespace}/{name}/"
         found = self.storage.objects(directory + prefix)
         return {path.removeprefix(directory): size for path, size in found.items()}
+
+    def read(self, name: str, path: str) -> bytes:
+        """An object in the checkpoint directory of a job."""
+        return self.storage.read(f"{self.namespace}/{name}/{path}")
 
     def attempts(self, name: str) -> list[Object]:
         """What each attempt of a job wrote about itself, the oldest first."""

@@ -1,4 +1,4 @@
-"""A `kubectl proxy`: by it the scenes look at a cluster without a kubectl for every look."""
+"""A `kubectl proxy`: by it the tests look at a cluster without a kubectl for every look."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

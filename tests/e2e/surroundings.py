@@ -1,4 +1,4 @@
-"""What a run of the scenes has around it: a cluster, a bucket, images. `python -m tests.e2e` prepares it for pytest."""
+"""What a run of the tests has around it: a cluster, a bucket, images. `python -m tests.e2e` prepares it for pytest."""
 
 import json
 import os
@@ -17,7 +17,7 @@ VARIABLE = "TPUJOB_E2E"
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """Where the scenes are played."""
+    """Where the tests are played."""
 
     kubeconfig: str
     is_own: bool
@@ -32,6 +32,8 @@ class Surroundings:
     """The operator's service account."""
     python_image: str
     """Has Python and not the trainer."""
+    trainer_image: str = ""
+    """What the operator gives to jobs with a `trainer` block."""
     jax_image: str | None = None
     """That of examples/any-container."""
     prometheus_url: str | None = None
@@ -52,6 +54,7 @@ class Surroundings:
             operator_namespace=product.NAMESPACE,
             operator_account=f"{product.RELEASE}-tpujob-operator",
             python_image=product_images.image_name("operator"),
+            trainer_image=product_images.image_name("trainer"),
             jax_image=product_images.image_name("jax"),
             prometheus_url=prometheus.URL,
             ends_afterwards=ends_afterwards,

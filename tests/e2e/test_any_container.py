@@ -8,7 +8,7 @@ import yaml
 
 from tests.e2e.jobs import Jobs
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 FILE = Path(__file__).parents[2] / "examples" / "any-container.yaml"
 JOB = "any-container"

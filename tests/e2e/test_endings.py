@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.jobs import Jobs
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 ONE_HOST_ENDS = """
 import os, signal, sys
@@ -44,10 +44,10 @@ import os, signal, socket, sys, time
 if os.environ["TPUJOB_ATTEMPT"] != "0":
     signal.pause()
 host, _, port = os.environ["TPUJOB_COORDINATOR"].rpartition(":")
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + 250
 if os.environ["TPUJOB_SLICE"] == "0":
     server = socket.create_server(("", int(port)))
-    server.settimeout(60)
+    server.settimeout(250)
     server.accept()
     sys.exit({first})
 while True:

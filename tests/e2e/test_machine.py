@@ -1,6 +1,6 @@
 """The one-machine cluster comes up, stays, and goes without a trace, also when it is killed on its way.
 
-The last scenes: they end the cluster on which the others were played. One that ran before `make e2e` is left alone.
+The last tests: they end the cluster on which the others were played. One that ran before `make e2e` is left alone.
 """
 
 import json
@@ -17,10 +17,10 @@ from tools.localcluster import background, machine, one_machine
 from tools.localcluster.traces import Traces, new_traces, traces
 from tools.localcluster.waiting import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.timeout(1500)]
 
 DIRECTORY = background.DIRECTORY
-OPERATOR = "--selector=app.kubernetes.io/name=tpujob-operator"
+OPERATOR = "app.kubernetes.io/name=tpujob-operator"
 
 
 @pytest.fixture
@@ -43,14 +43,15 @@ def before() -> Traces:
 
 
 def test_second_up_changes_nothing(surroundings: Surroundings) -> None:
-    pods = ("get", "pods", OPERATOR, f"--namespace={surroundings.operator_namespace}", "--output=name")
-    processes, operators = traces(DIRECTORY)["processes"], surroundings.client.kubectl(*pods)
+    # A test before this one may have made another pod, and the last one still be leaving.
+    wait_for("one operator pod", lambda: len(operators(surroundings)) == 1, timeout_seconds=300)
+    processes, pods = traces(DIRECTORY)["processes"], operators(surroundings)
 
     result = command("up", "--node")
 
     assert result.returncode == 0, result.stderr
     assert f"export KUBECONFIG={DIRECTORY}/kubeconfig" in result.stdout
-    assert surroundings.client.kubectl(*pods) == operators
+    assert operators(surroundings) == pods
     assert [process for process in processes if is_lasting(process)] == [
         process for process in traces(DIRECTORY)["processes"] if is_lasting(process)
     ]
@@ -75,6 +76,12 @@ def test_down_cleans_up_after_a_crash(before: Traces, milestone: str) -> None:
 
     assert result.returncode == 0, result.stderr
     assert new_traces(before, traces(DIRECTORY)) == {}
+
+
+def operators(surroundings: Surroundings) -> list[str]:
+    """Names of the operator's pods, also of those that are leaving."""
+    pods = surroundings.client.items("pods", surroundings.operator_namespace, OPERATOR)
+    return [pod["metadata"]["name"] for pod in pods]
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -102,7 +109,7 @@ def kill_after(milestone: str) -> None:
         wait_for(
             "the cluster to come that far",
             lambda: holder.poll() is not None or milestone in log.read_text(),
-            timeout_seconds=180,
+            timeout_seconds=500,
             explain=log.read_text,
         )
         assert holder.poll() is None, log.read_text()

@@ -1,5 +1,6 @@
 """The example of the README on a real node, as it is but for where its data and its checkpoints lie, and its length.
 
+It has no last step until all is seen that must be seen while it runs. Then it is stopped, is given one, and goes on.
 Its namespace enforces Kubernetes' strictest pod security profile. One job is told of by the tests in their order.
 """
 
@@ -11,21 +12,23 @@ import pytest
 import yaml
 
 from tests.e2e import operator_pod
-from tests.e2e.jobs import PATIENCE_SECONDS, Jobs, jobs_in_namespace
+from tests.e2e.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
 from tests.e2e.waiting import wait_for
 from tools.localcluster import prometheus
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 FILE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 JOB = "quickstart"
-STEPS, STEPS_WITHOUT_OPERATOR = 60, 100
-"""More of them where an operator that was killed has to come back and look while they last."""
+LAST_STEPS = 20
+"""That it makes when it goes on."""
+SECONDS_BETWEEN_SAVES = 3
+EXIT_CODE_STOPPED = 75
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 SHOWN_WHILE_RUNNING = ("step", "tokensPerSecond", "loss", "lastCheckpointStep", "lastCheckpointTime")
 OLDEST_CHECKPOINT = datetime.timedelta(seconds=150)
-"""As status shows it, however long the scenes are told to wait."""
+"""As status shows it, however long the tests are told to wait."""
 LEAST_BYTES = 3_000_000
 """Of the tiny preset's 0.84 million parameters in 32 bits."""
 
@@ -37,20 +40,15 @@ def operator_is_killed(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="module")
-def steps(operator_is_killed: bool) -> int:
-    return STEPS_WITHOUT_OPERATOR if operator_is_killed else STEPS
-
-
-@pytest.fixture(scope="module")
-def quickstart(surroundings: Surroundings, text: str, operator_is_killed: bool, steps: int) -> Iterator[Jobs]:
+def quickstart(surroundings: Surroundings, text: str, operator_is_killed: bool) -> Iterator[Jobs]:
     """The job, just applied."""
     spec = yaml.safe_load(FILE.read_text())["spec"]
     trainer = spec["trainer"] | {
         "data": {"path": text, "tokenizer": "bytes"},
         "batchSize": 8,
-        "steps": steps,
+        "steps": FOR_EVER,
         "logEverySteps": 5,
-        "checkpoint": {"everySteps": 20},
+        "checkpoint": {"everySeconds": SECONDS_BETWEEN_SAVES},
     }
     with jobs_in_namespace(surroundings, text, "quickstart", RESTRICTED) as jobs:
         jobs.apply(JOB, **spec | {"trainer": trainer, "checkpointDir": jobs.checkpoint_dir(JOB)})
@@ -59,7 +57,7 @@ def quickstart(surroundings: Surroundings, text: str, operator_is_killed: bool, 
         yield jobs
 
 
-def test_status_tells_progress_while_it_runs(quickstart: Jobs, operator_is_killed: bool, steps: int) -> None:
+def test_status_tells_progress_while_it_runs(quickstart: Jobs, operator_is_killed: bool) -> None:
     status = quickstart.wait(
         JOB,
         f"{', '.join(SHOWN_WHILE_RUNNING)} in its status while it runs",
@@ -67,7 +65,6 @@ def test_status_tells_progress_while_it_runs(quickstart: Jobs, operator_is_kille
         seconds=2 * PATIENCE_SECONDS,
     )
 
-    assert status["step"] < steps
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(status["lastCheckpointTime"])
     assert datetime.timedelta(seconds=-1) <= age < OLDEST_CHECKPOINT
     if operator_is_killed:
@@ -87,11 +84,26 @@ def test_prometheus_has_the_metrics_of_both_pods(quickstart: Jobs) -> None:
     )
 
 
-def test_it_succeeds_and_leaves_its_weights_in_the_bucket(quickstart: Jobs, steps: int) -> None:
-    status = quickstart.wait_phase(JOB, "Succeeded", seconds=2 * PATIENCE_SECONDS)
+def test_it_was_not_restarted_and_saves_when_it_is_stopped(quickstart: Jobs) -> None:
+    quickstart.patch(JOB, suspend=True)
 
-    assert status["step"] == steps
+    status = quickstart.wait_phase(JOB, "Suspended", seconds=2 * PATIENCE_SECONDS)
     assert status["incarnation"] == 1
     assert status.get("restarts", 0) == 0
+    assert [attempt["exit_code"] for attempt in quickstart.attempts(JOB)] == [EXIT_CODE_STOPPED]
+
+
+def test_it_succeeds_and_leaves_its_weights_in_the_bucket(quickstart: Jobs) -> None:
+    steps = last_saved(quickstart) + LAST_STEPS
+    quickstart.patch(JOB, trainer={"steps": steps}, suspend=False)
+
+    status = quickstart.wait_phase(JOB, "Succeeded", seconds=4 * PATIENCE_SECONDS)
+    assert status["step"] == steps
+    assert status.get("restarts", 0) == 0
     assert sum(quickstart.objects(JOB, f"steps/{steps}/").values()) > LEAST_BYTES
-    assert [attempt["phase"] for attempt in quickstart.attempts(JOB)] == ["finished"]
+    assert quickstart.attempts(JOB)[-1]["phase"] == "finished"
+
+
+def last_saved(jobs: Jobs) -> int:
+    """The newest step among the checkpoints of the job."""
+    return max(int(name.split("/")[1]) for name in jobs.objects(JOB, "steps/"))

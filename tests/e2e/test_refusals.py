@@ -10,12 +10,12 @@ import re
 
 import pytest
 
-from tests.e2e.jobs import Jobs
+from tests.e2e.jobs import PATIENCE, Jobs
 from tools.localcluster.api import Object
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
-SOON = datetime.timedelta(seconds=30)
+SOON = datetime.timedelta(seconds=30) * PATIENCE
 
 
 def test_image_that_cannot_be_pulled_is_named(jobs: Jobs) -> None:

@@ -5,12 +5,12 @@ import pytest
 from tests.e2e.jobs import Jobs
 from tpujob_contract import ports
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 # Looks for the coordinator until it has an address, as jax.distributed.initialize does.
 TELL = """
 import json, os, socket, time
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + 250
 while True:
     try:
         address = socket.gethostbyname(os.environ["TPUJOB_COORDINATOR"].rpartition(":")[0])
