@@ -65,17 +65,17 @@ class Folder:
         job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": name}, "spec": spec}
         YAML().dump(job, path / "job.yaml")
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, *options: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "tpujob", "run", "job.yaml", "-o", "json"],
+            [sys.executable, "-m", "tpujob", "run", "job.yaml", "-o", "json", *options],
             cwd=self.path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def run(self) -> dict[str, Any]:
-        process = self.start()
+    def run(self, *options: str) -> dict[str, Any]:
+        process = self.start(*options)
         out, err = process.communicate(timeout=400)
         assert process.returncode == 0, err[-3000:]
         summary: dict[str, Any] = json.loads(out.splitlines()[-1])
@@ -86,6 +86,10 @@ class Folder:
         logs = sorted(self.path.glob(".tpujob/default/*/logs/*/process-0.log"))
         text = logs[-1].read_text() if logs else ""
         return {int(step): loss for step, loss in re.findall(r"completed step: (\d+),.*? loss: ([\d.]+),", text)}
+
+    def log(self) -> str:
+        """Of process 0 in the newest attempt."""
+        return sorted(self.path.glob(".tpujob/default/*/logs/*/process-0.log"))[-1].read_text()
 
     def saved_steps(self) -> list[int]:
         """Steps of committed checkpoints, ascending."""
@@ -109,9 +113,15 @@ def pids_of(folder: Path) -> list[int]:
 
 def test_a_killed_maxtext_resumes_with_the_same_losses(tmp_path: Path, base: str) -> None:
     undisturbed = Folder(tmp_path / "undisturbed", base, "undisturbed")
-    assert undisturbed.run()["phase"] == "Succeeded"
+    summary = undisturbed.run()
+    assert (summary["phase"], summary["step"], summary["steps"]) == ("Succeeded", STEPS, STEPS)
     expected = undisturbed.losses()
     assert sorted(expected) == list(range(STEPS))
+    # Read from its metrics, which have more digits than its log.
+    assert f"{summary['loss_last']:.3f}" == expected[STEPS - 1]
+    assert f"{summary['loss_first']:.3f}" == expected[0]
+    assert summary["tokens_per_second"] > 0
+    assert summary["committed_step"] == undisturbed.saved_steps()[-1] + 1
 
     killed = Folder(tmp_path / "killed", base, "killed")
     running = killed.start()
@@ -122,7 +132,8 @@ def test_a_killed_maxtext_resumes_with_the_same_losses(tmp_path: Path, base: str
     assert json.loads(out.splitlines()[-1])["phase"] == "Failed"
     saved = killed.saved_steps()[-1]
 
-    assert killed.run()["phase"] == "Succeeded"
+    again = killed.run()
+    assert (again["phase"], again["restored_from"]) == ("Succeeded", saved + 1)
     resumed = killed.losses()
     assert min(resumed) > saved >= PERIOD, "it began with the step after the checkpoint"
     assert resumed == {step: loss for step, loss in expected.items() if step in resumed}
@@ -136,4 +147,26 @@ def test_a_stopped_maxtext_is_not_counted_as_finished(tmp_path: Path, base: str)
     running.send_signal(signal.SIGTERM)
     out, err = running.communicate(timeout=120)
     assert running.returncode == 75, err[-3000:]
-    assert json.loads(out.splitlines()[-1])["phase"] == "Suspended"
+    ended = json.loads(out.splitlines()[-1])
+    assert (ended["phase"], ended["steps"]) == ("Suspended", STEPS)
+    assert ended["step"] > 0
+
+
+def test_a_patched_file_takes_the_place_of_maxtexts_own(tmp_path: Path, base: str) -> None:
+    package = Path(base).parents[1]
+    logger = package / "common" / "metric_logger.py"
+    printed = logger.read_text()
+    assert "completed step: " in printed
+    patch = tmp_path / "code" / "patches" / "maxtext" / "common" / "metric_logger.py"
+    patch.parent.mkdir(parents=True)
+    patch.write_text(printed.replace("completed step: ", "completed patched step: "))
+    subprocess.run(["git", "init", "-q", str(tmp_path / "code")], check=True, capture_output=True)
+
+    patched = Folder(tmp_path / "patched", base, "patched")
+    assert patched.run("--code", str(tmp_path / "code"))["phase"] == "Succeeded"
+
+    log = patched.log()
+    assert "patch maxtext/common/metric_logger.py in the place of" in log
+    assert "completed patched step: " in log
+    assert "completed step: " not in log
+    assert logger.read_text() == printed
