@@ -10,12 +10,17 @@ loop over transformers with forward hooks, in a Python that has torch (--torch).
 from __future__ import annotations
 
 import argparse
+import collections
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +35,15 @@ from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
 from tpujob_trainer.data.text import columns
-from tpujob_trainer.data.text.tokenizer import ByteTokenizer
+from tpujob_trainer.data.text.byte_tokenizer import ByteTokenizer
 from tpujob_trainer.extract import units
-from tpujob_trainer.extract.activations import Activations, Tokens
+from tpujob_trainer.extract.batched import BatchedWork
 from tpujob_trainer.extract.batches import bucket_lengths, plan_batches
 from tpujob_trainer.extract.config import ExtractConfig
-from tpujob_trainer.extract.forward import Forward
+from tpujob_trainer.extract.forward import activations_program
 from tpujob_trainer.extract.layers import sites_of
+from tpujob_trainer.extract.program import Program
+from tpujob_trainer.extract.rows import Rows, Tokens
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.shape import ModelShape
@@ -46,28 +53,38 @@ from tpujob_trainer.workers.board import Board
 from tpujob_trainer.workers.claims import Claims
 from tpujob_trainer.workers.engine import Engine
 from tpujob_trainer.workers.uploads import Scratch, Uploads
+from tpujob_trainer.workers.work import Packed
 
-SHAPE = ModelShape(
-    family="qwen2",
-    layers=14,
-    embed_dim=384,
-    heads=6,
-    kv_heads=2,
-    head_dim=64,
-    mlp_dim=1152,
-    vocab_size=512,
-    qkv_bias=True,
-    remat="none",
-)
-LAYERS = (7, 8, 9, 10)
+VOCABULARY = 512
+
+
+def shape_of(width: int) -> ModelShape:
+    """Eight layers of a Qwen 2 model of some width."""
+    return ModelShape(
+        family="qwen2",
+        layers=8,
+        embed_dim=width,
+        heads=width // 64,
+        kv_heads=2,
+        head_dim=64,
+        mlp_dim=3 * width,
+        vocab_size=VOCABULARY,
+        qkv_bias=True,
+        remat="none",
+    )
+
+
+LAYERS = (4, 5)
 """About as deep in it as 15 to 18 in the 28 layers of Qwen2.5-7B."""
-LENGTH, BATCH, UNIT_ROWS = 256, 16, 64
+TOLERANCE = 2e-3
+"""Of float16 values, relative to 1 and their size."""
+LENGTH, BATCH, UNIT_ROWS = 256, 8, 16
 
 HOOKS = """
 import json, sys, time
 import numpy as np, torch
 from transformers import AutoModelForCausalLM
-folder, out, batch, length, *layers = sys.argv[1:]
+folder, batch, length, *layers = sys.argv[1:]
 model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 torch.set_num_threads(int(torch.get_num_threads()))
 kept = {}
@@ -76,19 +93,21 @@ for number in map(int, layers):
         kept[number] = (output[0] if isinstance(output, tuple) else output).half().numpy()
     model.model.layers[number].register_forward_hook(hook)
 rows = json.load(open(f"{folder}/rows.json"))
-began = time.monotonic()
-for first in range(0, len(rows), int(batch)):
-    some = rows[first : first + int(batch)]
-    tokens = torch.zeros((len(some), int(length)), dtype=torch.long)
-    mask = torch.zeros_like(tokens)
-    for place, row in enumerate(some):
-        tokens[place, : len(row)] = torch.tensor(row)
-        mask[place, : len(row)] = 1
-    with torch.no_grad():
-        model.model(tokens, attention_mask=mask, use_cache=False)
-    real = {str(n): np.concatenate([v[i, : len(r)] for i, r in enumerate(some)]) for n, v in kept.items()}
-    np.savez(f"{out}/{first}.npz", **real)
-print(time.monotonic() - began)
+print("ready", flush=True)
+for out in map(str.strip, sys.stdin):
+    began, cpu_began = time.monotonic(), time.process_time()
+    for first in range(0, len(rows), int(batch)):
+        some = rows[first : first + int(batch)]
+        tokens = torch.zeros((len(some), int(length)), dtype=torch.long)
+        mask = torch.zeros_like(tokens)
+        for place, row in enumerate(some):
+            tokens[place, : len(row)] = torch.tensor(row)
+            mask[place, : len(row)] = 1
+        with torch.no_grad():
+            model.model(tokens, attention_mask=mask, use_cache=False)
+        real = {str(n): np.concatenate([v[i, : len(r)] for i, r in enumerate(some)]) for n, v in kept.items()}
+        np.savez(f"{out}/{first}.npz", **real)
+    print(time.monotonic() - began, time.process_time() - cpu_began, flush=True)
 """
 """As the documentation of transformers has it: rows filled up to the length, hooks, a file for each batch."""
 
@@ -97,23 +116,66 @@ def corpus(folder: Path, rows: int) -> list[list[int]]:
     """Rows of tokens with lengths like those of web text cut off at LENGTH: half of them are full."""
     chance = np.random.default_rng(0)
     lengths = np.minimum(LENGTH, (LENGTH * chance.lognormal(0.0, 1.0, rows)).astype(int) + 1)
-    made = [chance.integers(0, SHAPE.vocab_size, length).tolist() for length in lengths]
+    made = [chance.integers(0, VOCABULARY, length).tolist() for length in lengths]
     pq.write_table(pa.table({"tokens": made}), folder / "tokens.parquet", row_group_size=UNIT_ROWS * 4)
     return made
 
 
-def make_work(folder: Path, forward: Forward) -> tuple[Activations, Any]:
+class Metered(BatchedWork):
+    """Counts the processor time of its threads beside the forward pass."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.cpu: collections.Counter[str] = collections.Counter()
+        self.busy_seconds = 0.0
+        """For which the devices had at least one batch."""
+        self._under_way, self._since, self._lock = 0, 0.0, threading.Lock()
+
+    def read(self, unit: int) -> Rows:
+        return self._timed("read and tokenise", super().read, unit)
+
+    def pack(self, *args: Any) -> Packed:
+        return self._timed("pack", super().pack, *args)
+
+    def _filled(self, *args: Any) -> Any:
+        return self._timed("fill batches", super()._filled, *args)
+
+    def _started(self, *filled: Any) -> Any:
+        self._count(1)
+        return super()._started(*filled)
+
+    def _fetch(self, values: Any, batch: Any, outputs: Any) -> None:
+        jax.block_until_ready(outputs)
+        self._count(-1)
+        self._timed("fetch values", super()._fetch, values, batch, outputs)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            if self._under_way:
+                self.busy_seconds += time.monotonic() - self._since
+            self._since = time.monotonic()
+            self._under_way += more
+
+    def _timed[T](self, what: str, function: Callable[..., T], *args: Any) -> T:
+        began = time.thread_time()
+        try:
+            return function(*args)
+        finally:
+            self.cpu[what] += time.thread_time() - began
+
+
+def make_work(folder: Path, forward: Program) -> tuple[Metered, Any]:
     config = ExtractConfig(layers=LAYERS, unit_rows=UNIT_ROWS)
     source = DataConfig(path=f"{folder}/*.parquet", tokens_column="tokens", tokenizer="bytes")
-    manifest = units.cut(make_manifest(source), UNIT_ROWS, None)
+    manifest = units.cut(make_manifest(source), UNIT_ROWS, None, field="spec.trainer.extract")
     reader = RetryingReader(UnitReader(manifest), 10)
 
     def kind(column: Any, rows: np.ndarray) -> Any:
-        return columns.tokens(column, rows, vocab_size=SHAPE.vocab_size)
+        return columns.tokens(column, rows, vocab_size=VOCABULARY)
 
     tokens = Tokens(reader, ByteTokenizer(), kind, is_text=False, longest=LENGTH)
     first = units.first_samples(manifest)
-    return Activations(
+    return Metered(
         config,
         tokens,
         forward,
@@ -123,23 +185,41 @@ def make_work(folder: Path, forward: Forward) -> tuple[Activations, Any]:
     ), manifest
 
 
-def bare(work: Activations, num_units: int) -> float:
-    """Seconds for the forward pass of all batches, and nothing else."""
+@dataclass(frozen=True)
+class Seconds:
+    """For all rows."""
+
+    wall: float
+    cpu: float
+    """Of all threads of this process: what other work on the machine hardly changes."""
+
+
+def measured(function: Callable[[], Any]) -> Seconds:
+    """What a function takes."""
+    began, cpu_began = time.monotonic(), time.process_time()
+    function()
+    return Seconds(time.monotonic() - began, time.process_time() - cpu_began)
+
+
+def bare(work: BatchedWork, num_units: int) -> Seconds:
+    """The forward pass of all batches, and nothing else."""
     batches = []
     for unit in range(num_units):
         rows = work.read(unit)
         batches += [work._filled(rows, b) for b in plan_batches(rows.lengths, work._buckets, work._batch)]  # noqa: SLF001
-    began = time.monotonic()
-    for tokens, lengths in batches:
-        outputs = work._forward(tokens, lengths)  # noqa: SLF001
-    jax.block_until_ready(outputs)
-    return time.monotonic() - began
+
+    def forward() -> None:
+        for batch in batches:
+            outputs = work._program(*batch)  # noqa: SLF001
+        jax.block_until_ready(outputs)
+
+    return measured(forward)
 
 
-def whole(work: Activations, num_units: int, out: Path) -> float:
-    """Seconds of a worker, from the first claim to the last unit that is done."""
+def whole(work: BatchedWork, num_units: int, out: Path) -> Seconds:
+    """A worker, from the first claim to the last unit that is done."""
     bucket, worker = open_bucket(out), "bench-0-0"
-    scratch = Scratch(str(out / "scratch"), 1 << 30)
+    scratch = Scratch(str(out / "scratch"), 1 << 30, field="spec.trainer.extract.scratch")
     engine = Engine(
         bucket,
         Claims(bucket, worker),
@@ -150,50 +230,128 @@ def whole(work: Activations, num_units: int, out: Path) -> float:
         units=num_units,
         stop_requested=lambda: False,
     )
-    began = time.monotonic()
-    if not engine.run(work):
-        raise SystemExit("not all units are done")
-    return time.monotonic() - began
+
+    def run() -> None:
+        if not engine.run(work):
+            raise SystemExit("not all units are done")
+
+    return measured(run)
+
+
+class Hooks:
+    """The loop over transformers with hooks, in a process of its own that has loaded everything."""
+
+    def __init__(self, python: str, model: Path) -> None:
+        arguments = [python, "-c", HOOKS, str(model), str(BATCH), str(LENGTH), *map(str, LAYERS)]
+        self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+
+    def __call__(self, out: Path) -> Seconds:
+        """For all rows; the files are in `out` then."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{out}\n")
+        self._process.stdin.flush()
+        wall, cpu = map(float, self._answer().split())
+        return Seconds(wall, cpu)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("transformers ended; its error is above")
+        return line
+
+
+def require_equal(ours: Path, theirs: Path, rows: list[list[int]]) -> float:
+    """The largest difference between both outputs; ends the program if it is more than float16 explains."""
+    files = sorted((ours / "out").iterdir())
+    found = pa.concat_tables(pq.read_table(file) for file in files).sort_by("sample")
+    worst = 0.0
+    for column, number in ((f"layer_{number}_residual", str(number)) for number in LAYERS):
+        mine = np.concatenate([np.stack(row).astype(np.float32) for row in found[column].to_numpy()])
+        wanted = np.concatenate([np.load(theirs / f"{at}.npz")[number] for at in range(0, len(rows), BATCH)])
+        worst = max(worst, float(np.max(np.abs(mine - wanted.astype(np.float32)) / (1 + np.abs(mine)))))
+    if worst > TOLERANCE:
+        raise SystemExit(f"the outputs differ by {worst}")
+    return worst
+
+
+def compared(ours: list[Seconds], other: list[Seconds]) -> str:
+    """Our speed as a part of the other's, round by round."""
+    wall = [b.wall / a.wall for a, b in zip(ours, other, strict=True)]
+    cpu = [b.cpu / a.cpu for a, b in zip(ours, other, strict=True)]
+    return (
+        f"{statistics.median(wall):.2f} of its speed by median, {min(wall):.2f} to {max(wall):.2f} over the rounds; "
+        f"by processor time {statistics.median(cpu):.2f}, {min(cpu):.2f} to {max(cpu):.2f}"
+    )
+
+
+def shares(forward: Seconds, worker: Seconds, beside: Mapping[str, float]) -> dict[str, float]:
+    """Of a worker's processor time: the forward pass, as it takes alone, and what is counted beside it."""
+    found = {"forward pass": forward.cpu / worker.cpu}
+    found |= {what: beside[what] / worker.cpu for what in sorted(beside)}
+    return found | {"all else": 1 - sum(found.values())}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=768)
+    parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--width", type=int, default=256, help="of the model, a multiple of 128")
     parser.add_argument("--torch", help="a Python with torch and transformers")
     options = parser.parse_args()
-    model = Model(SHAPE, build_mesh(slices=1))
+    shape = shape_of(options.width)
+    model = Model(shape, build_mesh(slices=1))
     weights = jax.jit(lambda: model.init(0), out_shardings=model.shardings)()
-    sites = sites_of(LAYERS, ["residual"], SHAPE.layers)
-    forward = Forward(model, weights, sites, positions="all", dtype="float16")
-    seconds: dict[str, list[float]] = {"bare forward": [], "worker": [], "transformers with hooks": []}
+    sites = sites_of(LAYERS, ["residual"], shape.layers)
+    forward = activations_program(model, weights, sites, positions="all", dtype="float16")
+    seconds: dict[str, list[Seconds]] = {"bare forward": [], "worker": [], "transformers with hooks": []}
+    beside: list[dict[str, float]] = []
+    busy: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = corpus(folder, options.rows)
         work, manifest = make_work(folder, forward)
         work.compile()
         if options.torch:
-            export_weights(str(folder / "model"), SHAPE, weights, max_positions=LENGTH, dtype="F32")
+            export_weights(str(folder / "model"), shape, weights, max_positions=LENGTH, dtype="F32")
             (folder / "model" / "rows.json").write_text(json.dumps(rows))
+            hooks = Hooks(options.torch, folder / "model")
         for number in range(options.rounds):
             seconds["bare forward"].append(bare(work, manifest.num_units))
             (folder / f"out-{number}").mkdir()
+            work.cpu.clear()
+            work.busy_seconds = 0.0
             seconds["worker"].append(whole(work, manifest.num_units, folder / f"out-{number}"))
             if options.torch:
                 (folder / f"hooks-{number}").mkdir()
-                arguments = [folder / "model", folder / f"hooks-{number}", BATCH, LENGTH, *LAYERS]
-                told = subprocess.run(
-                    [options.torch, "-c", HOOKS, *map(str, arguments)], check=True, capture_output=True, text=True
-                )
-                seconds["transformers with hooks"].append(float(told.stdout.split()[-1]))
+                seconds["transformers with hooks"].append(hooks(folder / f"hooks-{number}"))
+            busy.append(work.busy_seconds / seconds["worker"][-1].wall)
+            beside.append(shares(seconds["bare forward"][-1], seconds["worker"][-1], work.cpu))
+            last = {what: (round(each[-1].wall, 2), round(each[-1].cpu, 2)) for what, each in seconds.items() if each}
+            print(last, f"load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+        if options.torch:
+            hooks.close()
+            worst = require_equal(folder / "out-0", folder / "hooks-0", rows)
+            print(f"largest difference of both outputs: {worst:.1e}")
     tokens = sum(map(len, rows))
     print(f"{len(rows)} rows, {tokens} tokens, medians of {options.rounds} rounds in turns")
-    medians = {what: statistics.median(each) for what, each in seconds.items() if each}
-    for what, median in medians.items():
-        print(f"{what:24} {median:7.2f} s  {len(rows) / median:7.1f} rows/s  {[round(s, 2) for s in seconds[what]]}")
-    print(f"worker / bare forward: {medians['bare forward'] / medians['worker']:.2f} of its speed")
-    if options.torch:
-        print(f"worker / transformers with hooks: {medians['transformers with hooks'] / medians['worker']:.2f} times")
+    for what, each in seconds.items():
+        if each:
+            median = statistics.median(one.wall for one in each)
+            cpu = statistics.median(one.cpu for one in each)
+            print(f"{what:24} {median:7.2f} s  {len(rows) / median:7.1f} rows/s  {cpu:7.2f} s of processor time")
+    for what in beside[0]:
+        print(f"processor time of a worker: {what:20} {statistics.median(each[what] for each in beside):6.1%}")
+    print(
+        f"the devices of a worker had a batch for {statistics.median(busy):.1%} of the time, {min(busy):.1%} at least"
+    )
+    for what in ("bare forward", "transformers with hooks"):
+        if seconds[what]:
+            print(f"worker / {what}: {compared(seconds['worker'], seconds[what])}")
     return 0
 
 

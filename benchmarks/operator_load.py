@@ -1,9 +1,11 @@
-"""What the operator costs on a real API server with JobSet: many jobs at once, many at rest, and a cold start.
+"""What the operator costs on a real API server with JobSet: many jobs at once, many at rest, a cold start, a failover.
 
     python -m benchmarks.operator_load --jobs 500
 
 Jobs are suspended, so no pod is made and nothing but operator, JobSet controller and API server works. All of them
-share the machine, as do the threads that create the jobs. The chart's defaults hold, but for the Lease.
+share the machine, as do the threads that create the jobs. The chart's defaults hold, but for the Lease, which the
+failover alone has. Each figure is printed when it is known; what takes longer than `--limit-seconds` is named, with how
+far it came, and the next measurement goes on from there.
 """
 
 from __future__ import annotations
@@ -11,84 +13,47 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
+import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-from tests.control_plane.operator_process import OperatorProcess, grant_rights
-from tools.localcluster import binaries
+from benchmarks.operator_cluster import (
+    SETTINGS,
+    WRITES,
+    Creations,
+    cluster,
+    cpu_seconds,
+    create,
+    pid_of,
+    requests,
+    resident_mib,
+    say,
+    settle,
+)
+from tests.control_plane.operator_process import OperatorProcess
 from tools.localcluster.control_plane import ControlPlane
-from tools.localcluster.jobset import JobSetController, jobset_custom_resources
 
-DEFINITION = Path(__file__).parents[1] / "charts" / "tpujob-operator" / "crd"
-NAMESPACE = "bench"
-JOBS = f"/apis/tpujob.dev/v1alpha1/namespaces/{NAMESPACE}/tputrainingjobs"
-JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
 POLL_SECONDS = 0.2
-REST_SECONDS = 60.0
-LONGEST_SECONDS = 300.0
-SETTINGS = {"OPERATOR_REPORT_INTERVAL_SECONDS": "5", "OPERATOR_PROGRESS_INTERVAL_SECONDS": "30"}
 
 
-@contextmanager
-def cluster(directory: Path) -> Iterator[ControlPlane]:
-    """An API server with JobSet, our resource and the operator's rights."""
-    binaries.build_all(print)
-    with (
-        ControlPlane(directory, custom_resources=[jobset_custom_resources(), DEFINITION]) as plane,
-        JobSetController(plane),
-    ):
-        grant_rights(plane)
-        plane.create_namespace(NAMESPACE)
-        yield plane
-
-
-def create(plane: ControlPlane, name: str) -> float:
-    """Creates a suspended job; returns when that was, on the steady clock."""
-    spec = {"accelerator": "cpu:2x1", "image": "example.com/image", "command": ["train"], "suspend": True}
-    kind = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob"}
-    plane.api.create(JOBS, {**kind, "metadata": {"name": name}, "spec": spec})
-    return time.monotonic()
-
-
-def latencies(plane: ControlPlane, count: int) -> list[float]:
-    """Seconds from the creation of each of many jobs to its JobSet, to `POLL_SECONDS`, in ascending order.
-
-    Raises:
-        TimeoutError: some have none after `LONGEST_SECONDS`.
-    """
-    names = [f"job-{index:05}" for index in range(count)]
+def latencies(plane: ControlPlane, count: int, *, limit_seconds: float) -> list[float]:
+    """Seconds from the creation of each of many jobs to its JobSet, in ascending order; of those that have one."""
+    creations = Creations(plane)
+    jobs, jobsets = creations.times["tputrainingjobs"], creations.times["jobsets"]
+    until = time.monotonic() + limit_seconds
     with ThreadPoolExecutor(max_workers=8) as threads:
-        created = {name: threads.submit(create, plane, name) for name in names}
-        seen: dict[str, float] = {}
-        until = time.monotonic() + LONGEST_SECONDS
-        while len(seen) < count:
-            if time.monotonic() > until:
-                raise TimeoutError(f"{count - len(seen)} of {count} jobs have no JobSet")
-            for jobset in plane.api.items(JOBSETS):
-                seen.setdefault(jobset["metadata"]["name"], time.monotonic())
+        done = [threads.submit(create, plane, f"job-{index:05}", suspend=True) for index in range(count)]
+        while len(jobsets) < count and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
-        return sorted(seen[name] - created[name].result() for name in names)
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used, of all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mib(pid: int) -> float:
-    """Memory that a process holds."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def requests(operator: OperatorProcess, *methods: str) -> float:
-    """How many requests the operator has made, by method."""
-    return sum(operator.metric("tpujob_operator_api_requests_total", f'method="{method}"') for method in methods)
+            creations.read()
+        for each in done:
+            each.result()
+    creations.read()
+    return sorted(jobsets[name] - jobs[name] for name in jobsets)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -96,52 +61,83 @@ def quantile(values: Sequence[float], share: float) -> float:
     return values[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def settle(operator: OperatorProcess, pid: int) -> None:
-    """Returns when the operator has used next to no processor time for three seconds."""
-    while True:
-        before = cpu_seconds(pid)
-        time.sleep(3)
-        if cpu_seconds(pid) - before < 0.1:
-            return
+def measure_creation(plane: ControlPlane, operator: OperatorProcess, count: int, *, limit_seconds: float) -> None:
+    """Prints how long jobs that come at once take, and what each of them costs."""
+    pid = pid_of(operator)
+    cpu, writes, reads = cpu_seconds(pid), requests(operator, *WRITES), requests(operator, "GET")
+    found = latencies(plane, count, limit_seconds=limit_seconds)
+    say(f"{count} suspended jobs at once, from create to JobSet:")
+    say(f"  p50 {quantile(found, 0.5):.1f} s, p99 {quantile(found, 0.99):.1f} s, the slowest {found[-1]:.1f} s")
+    if len(found) < count:
+        say(f"  {count - len(found)} of them had none after the limit of {limit_seconds:.0f} s")
+    if not settle(operator, limit_seconds=limit_seconds):
+        say(f"  not at rest after another {limit_seconds:.0f} s")
+    say(f"  operator: {(cpu_seconds(pid) - cpu) * 1000 / count:.1f} ms of CPU a job")
+    written, read = requests(operator, *WRITES) - writes, requests(operator, "GET") - reads
+    say(f"  requests a job: {written / count:.2f} writes, {read / count:.2f} reads")
 
 
-def measure(plane: ControlPlane, directory: Path, count: int) -> None:
-    """Prints the figures."""
-    operator = OperatorProcess(plane, directory, **SETTINGS)
-    with operator:
-        assert operator.process is not None
-        pid = operator.process.pid
-        cpu, writes, reads = cpu_seconds(pid), requests(operator, "POST", "PATCH", "PUT"), requests(operator, "GET")
-        found = latencies(plane, count)
-        print(f"{count} suspended jobs at once, from create to JobSet:")
-        print(f"  p50 {quantile(found, 0.5):.1f} s, p99 {quantile(found, 0.99):.1f} s, all {found[-1]:.1f} s")
-        settle(operator, pid)
-        print(f"  operator: {(cpu_seconds(pid) - cpu) * 1000 / count:.1f} ms of CPU a job")
-        print(f"  requests a job: {(requests(operator, 'POST', 'PATCH', 'PUT') - writes) / count:.2f} writes, ", end="")
-        print(f"{(requests(operator, 'GET') - reads) / count:.2f} reads")
-        cpu, writes = cpu_seconds(pid), requests(operator, "POST", "PATCH", "PUT")
-        time.sleep(REST_SECONDS)
-        written = requests(operator, "POST", "PATCH", "PUT") - writes
-        print(f"at rest for {REST_SECONDS:.0f} s: {written:.0f} writes, ", end="")
-        print(f"{(cpu_seconds(pid) - cpu) / REST_SECONDS:.1%} of a core, {resident_mib(pid):.0f} MiB")
+def measure_rest(operator: OperatorProcess, *, seconds: float) -> None:
+    """Prints what jobs cost in which nothing happens."""
+    pid = pid_of(operator)
+    cpu, writes = cpu_seconds(pid), requests(operator, *WRITES)
+    time.sleep(seconds)
+    written, used = requests(operator, *WRITES) - writes, (cpu_seconds(pid) - cpu) / seconds
+    say(f"at rest for {seconds:.0f} s: {written:.0f} writes, {used:.1%} of a core, {resident_mib(pid):.0f} MiB")
+
+
+def measure_cold_start(operator: OperatorProcess, *, limit_seconds: float) -> None:
+    """Prints how long an operator takes that starts with all jobs there."""
     started = time.monotonic()
     with operator:
-        assert operator.process is not None
-        pid = operator.process.pid
-        print(f"cold start with them: ready after {time.monotonic() - started:.1f} s, ", end="")
-        settle(operator, pid)
-        print(f"at rest after {time.monotonic() - started:.1f} s, {cpu_seconds(pid):.1f} s of CPU, ", end="")
-        print(f"{resident_mib(pid):.0f} MiB")
+        ready = time.monotonic() - started
+        is_at_rest = settle(operator, limit_seconds=limit_seconds)
+        at_rest = f"at rest after {time.monotonic() - started:.1f} s" if is_at_rest else "not at rest at the limit"
+        pid = pid_of(operator)
+        used, memory = cpu_seconds(pid), resident_mib(pid)
+        say(f"cold start with them: ready after {ready:.1f} s, {at_rest}, {used:.1f} s of CPU, {memory:.0f} MiB")
+
+
+def measure_failover(plane: ControlPlane, directory: Path, *, limit_seconds: float) -> None:
+    """Prints how long a job waits that is created as the leader is killed, while another operator stands by."""
+    with ExitStack() as stack:
+        operators = []
+        for name in ("one", "other"):
+            election = {"OPERATOR_LEADER_ELECTION": "true", "OPERATOR_IDENTITY": name}
+            operator = stack.enter_context(OperatorProcess(plane, directory / name, **SETTINGS, **election))
+            settle(operator, limit_seconds=limit_seconds)
+            operators.append(operator)
+        leader, standby = sorted(operators, key=lambda each: -each.metric("tpujob_operator_leader"))
+        killed = time.monotonic()
+        os.kill(pid_of(leader), signal.SIGKILL)
+        create(plane, "after-the-leader", suspend=True)
+        creations = Creations(plane)
+        until = killed + limit_seconds
+        leads = math.inf
+        while "after-the-leader" not in creations.times["jobsets"] and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+            creations.read()
+            if standby.metric("tpujob_operator_leader"):
+                leads = min(leads, time.monotonic() - killed)
+        took = time.monotonic() - killed
+        say(f"failover with them: another leads after {leads:.1f} s, a new job has its JobSet after {took:.1f} s")
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=500, help="how many jobs are created at once")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, cluster(Path(directory) / "plane") as plane:
-        measure(plane, Path(directory) / "operator", arguments.jobs)
-    sys.stdout.flush()
+    parser.add_argument("--limit-seconds", type=float, default=3600, help="the longest that one measurement waits")
+    parser.add_argument("--rest-seconds", type=float, default=60, help="how long the operator is watched at rest")
+    options = parser.parse_args()
+    limit = options.limit_seconds
+    with tempfile.TemporaryDirectory() as folder, cluster(Path(folder) / "plane") as plane:
+        operator = OperatorProcess(plane, Path(folder) / "operator", **SETTINGS)
+        with operator:
+            measure_creation(plane, operator, options.jobs, limit_seconds=limit)
+            measure_rest(operator, seconds=options.rest_seconds)
+        measure_cold_start(operator, limit_seconds=limit)
+        measure_failover(plane, Path(folder), limit_seconds=limit)
 
 
 if __name__ == "__main__":

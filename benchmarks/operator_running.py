@@ -1,0 +1,245 @@
+"""What jobs that train cost the operator on a real API server with JobSet: processor time, status writes, memory.
+
+    python -m benchmarks.operator_running --jobs 50 200 500 1000 --hosts 64 --copy
+
+JobSet's and Kubernetes' own controllers make Jobs and pods; no kubelet takes part: threads of this program write that
+the pods run, and one server answers for process 0 of every job, with another step at each look. The chart's defaults
+hold, but for the Lease. Of several numbers of jobs each is measured on the way to the next, so that a machine that
+cannot hold the largest shows how the cost grows up to there. With `--copy` the pods of all but the first of these
+numbers are written at once, see `operator_pods`. Figures are printed when they are known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.operator_cluster import (
+    NAMESPACE,
+    SETTINGS,
+    WRITES,
+    cluster,
+    cpu_seconds,
+    create,
+    pid_of,
+    requests,
+    resident_mib,
+    say,
+)
+from benchmarks.operator_pods import PodCopies, job_of, wait_until_counted, worker_jobs
+from tests.control_plane.operator_process import OperatorProcess
+from tools.localcluster.control_plane import ControlPlane
+from tpujob_contract import ports
+
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+PAGE = 500
+PENDING = f"{PODS}?fieldSelector=status.phase%3DPending&limit={PAGE}"
+ADDRESS = "127.77.0.1"
+"""Of all pods."""
+RUNNING = {
+    "phase": "Running",
+    "startTime": "2030-01-01T00:00:00Z",
+    "podIP": ADDRESS,
+    "podIPs": [{"ip": ADDRESS}],
+    "conditions": [{"type": kind, "status": "True"} for kind in ("Initialized", "ContainersReady", "Ready")],
+    "containerStatuses": [
+        {
+            "name": "main",
+            "image": "image",
+            "imageID": "",
+            "restartCount": 0,
+            "ready": True,
+            "started": True,
+            "state": {"running": {"startedAt": "2030-01-01T00:00:00Z"}},
+        }
+    ],
+}
+
+STATUS = json.dumps({"status": RUNNING})
+
+
+class Report(BaseHTTPRequestHandler):
+    """What process 0 of a job says of itself."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answers with the second as the step."""
+        step = int(time.monotonic())
+        report = {"phase": "training", "step": step, "committed_step": step - step % 100, "loss": 2.5}
+        body = json.dumps({**report, "tokens_per_second": 1000.0 + step % 7}).encode()
+        self.send_response(200 if self.path == "/report" else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """Serves the report of every job."""
+    with ThreadingHTTPServer((ADDRESS, ports.REPORT), Report) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class Kubelet:
+    """Writes that pods run, over one connection for each thread: handshakes would cost more than the writes."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        """Keeps where and as whom."""
+        self._plane = plane
+        self._context = ssl.create_default_context(cafile=str(plane.ca_file))
+        self._local = threading.local()
+
+    def run(self, pod: dict[str, Any]) -> None:
+        """Writes that this pod runs.
+
+        Raises:
+            RuntimeError: the API server refused.
+        """
+        headers = {"Authorization": f"Bearer {self._plane.admin_token}", "Content-Type": "application/merge-patch+json"}
+        connection = self._connection()
+        connection.request("PATCH", f"{PODS}/{pod['metadata']['name']}/status", STATUS, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{pod['metadata']['name']} cannot run: {answer.status} {text[:200]!r}")
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        found: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
+        if found is None:
+            found = http.client.HTTPSConnection(self._plane.host, self._plane.port, context=self._context, timeout=60)
+            self._local.connection = found
+        return found
+
+
+def start(plane: ControlPlane, jobs: Sequence[int], hosts: int, *, limit_seconds: float) -> int:
+    """How many pods of these further jobs run, once all do or the time is over."""
+    began, running = time.monotonic(), 0
+    spoken, wanted = began, len(jobs) * hosts
+    create_all(plane, jobs, hosts)
+    kubelet = Kubelet(plane)
+    with ThreadPoolExecutor(max_workers=8) as threads:
+        while running < wanted and time.monotonic() - began < limit_seconds:
+            pending = plane.api.items(PENDING)
+            running += len(list(threads.map(kubelet.run, pending)))
+            if len(pending) < PAGE:
+                # Each look goes through all pods there are.
+                time.sleep(1)
+            if time.monotonic() - spoken > 60:
+                spoken = time.monotonic()
+                say(f"  {running} of {wanted} further pods run after {spoken - began:.0f} s")
+    return running
+
+
+def start_copies(plane: ControlPlane, jobs: Sequence[int], hosts: int, *, limit_seconds: float) -> int:
+    """How many pods of these further jobs were written, once their Jobs have counted them or the time is over."""
+    with plane.without_controllers():
+        create_all(plane, jobs, hosts)
+        copies = PodCopies(plane, name_of(0))
+        made = worker_jobs(plane, jobs[-1] + 1, limit_seconds=limit_seconds)
+        names = {name_of(index) for index in jobs}
+        new = [job for job in made if job_of(job) in names]
+        with ThreadPoolExecutor(max_workers=2) as threads:
+            written = sum(threads.map(copies.write, new))
+    counted = wait_until_counted(plane, hosts, limit_seconds=limit_seconds)
+    say(f"  the Job controller counts all pods of {counted} Jobs")
+    return written
+
+
+def create_all(plane: ControlPlane, jobs: Sequence[int], hosts: int) -> None:
+    """Creates jobs."""
+    with ThreadPoolExecutor(max_workers=8) as threads:
+        list(threads.map(partial(create, plane, accelerator=f"cpu:{hosts}x1"), map(name_of, jobs)))
+
+
+def name_of(index: int) -> str:
+    """Of a job."""
+    return f"job-{index:05}"
+
+
+def wait_until_all_run(operator: OperatorProcess, jobs: int, *, limit_seconds: float) -> float:
+    """How many jobs the operator calls Running, once all are or the time is over."""
+    until = time.monotonic() + limit_seconds
+    while True:
+        running = operator.metric("tpujob_operator_job_phase", 'phase="Running"')
+        if running >= jobs or time.monotonic() > until:
+            return running
+        time.sleep(2)
+
+
+def say_what_runs(plane: ControlPlane) -> None:
+    """Prints what the cluster has used until now."""
+    programs = ("etcd", "kube-apiserver", "kube-controller-manager")
+    used = [
+        f"{cpu_seconds(plane.pid_of(name)):.0f} s and {resident_mib(plane.pid_of(name)):.0f} MiB" for name in programs
+    ]
+    say(
+        f"  load {os.getloadavg()[0]:.0f}; until now "
+        + ", ".join(f"{name} {of}" for name, of in zip(programs, used, strict=True))
+    )
+
+
+def measure(operator: OperatorProcess, *, seconds: float) -> None:
+    """Prints what the operator uses while nothing but steps happens."""
+    pid = pid_of(operator)
+    cpu, writes, reads = cpu_seconds(pid), requests(operator, *WRITES), requests(operator, "GET")
+    time.sleep(seconds)
+    used = (cpu_seconds(pid) - cpu) / seconds
+    written, read = requests(operator, *WRITES) - writes, requests(operator, "GET") - reads
+    say(f"for {seconds:.0f} s: {used:.1%} of a core, {resident_mib(pid):.0f} MiB")
+    say(f"  {written / seconds:.2f} writes a second, {read / seconds:.2f} reads a second, beside the reports")
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--jobs", type=int, nargs="+", default=[20], help="how many jobs train, in ascending order")
+    parser.add_argument("--hosts", type=int, default=64, help="pods of each of them")
+    parser.add_argument("--copy", action="store_true", help="write the pods of all but the first number to etcd")
+    parser.add_argument("--limit-seconds", type=float, default=3600, help="the longest that each start may take")
+    parser.add_argument("--seconds", type=float, default=120, help="how long the operator is watched")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        cluster(Path(folder) / "plane") as plane,
+        reporting(),
+        OperatorProcess(plane, Path(folder) / "operator", **SETTINGS) as operator,
+    ):
+        for before, jobs in pairwise([0, *options.jobs]):
+            began = time.monotonic()
+            make = start_copies if before and options.copy else start
+            pods = make(plane, range(before, jobs), options.hosts, limit_seconds=options.limit_seconds)
+            running = wait_until_all_run(operator, jobs, limit_seconds=options.limit_seconds)
+            took = time.monotonic() - began
+            say(f"{running:.0f} of {jobs} jobs run, the last {pods} pods after {took:.0f} s")
+            say_what_runs(plane)
+            # One whole round of reports, so that first steps are in the past.
+            time.sleep(float(SETTINGS["OPERATOR_PROGRESS_INTERVAL_SECONDS"]))
+            measure(operator, seconds=options.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Our train step compiled for a described topology, timed and written down; see maxtext_compare.py."""
+
+import json
+import math
+import pathlib
+import sys
+import time
+
+from tpujob_trainer.compile.program import lower_step, prepare_environment
+from tpujob_trainer.config.schema import parse_config
+
+
+def main(folder: pathlib.Path, preset: str, generation: str, shape: str, slices: int, rows: int, length: int) -> None:
+    """Writes program.txt and figures.json into the folder; `rows` are those of one device."""
+    prepare_environment()
+    sizes = tuple(int(size) for size in shape.split("x"))
+    block = {
+        "model": {"preset": preset},
+        "data": {"path": "unused", "tokenizer": "unused"},
+        "steps": 1000,
+        "batchSize": rows * slices * math.prod(sizes),
+        "sequenceLength": length,
+    }
+    lowered = lower_step(parse_config(block), generation=generation, shape=sizes, slices=slices)
+    began, began_cpu = time.monotonic(), time.process_time()
+    program = lowered.compile()
+    took = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - began_cpu}
+    memory = program.memory_analysis()
+    took |= {"peak_bytes": memory.peak_memory_in_bytes, "argument_bytes": memory.argument_size_in_bytes}
+    (folder / "program.txt").write_text(program.as_text())
+    (folder / "figures.json").write_text(json.dumps(took))
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:5], *map(int, sys.argv[5:8]))
