@@ -11,7 +11,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 
 
 def test_every_path_exists() -> None:
-    paths = set(re.findall(r"`((?:contract|operator|trainer|cli|tests|tools|docs)/[\w./-]*)`", PAGE.read_text()))
+    paths = set(re.findall(r"`((?:contract|operator|trainer|sdk|cli|tests|tools|docs)/[\w./-]*)`", PAGE.read_text()))
     assert paths, "no path was found in the page"
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 

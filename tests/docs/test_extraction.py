@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from tests.cli.test_extraction import LINES
+from tests.cli.extraction.test_progress import LINES
 from tpujob.job_file import read_job
 from tpujob_operator.api.trainer_schema import trainer_problems
 from tpujob_operator.jobset.build import materialize
@@ -15,6 +15,7 @@ from tpujob_trainer.extract.layers import column_of, sites_of
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "examples" / "08-extraction.yaml"
+HERE = REPOSITORY / "examples" / "13-extraction-here.yaml"
 PAGE = (REPOSITORY / "docs" / "extraction.md").read_text()
 
 
@@ -37,6 +38,29 @@ def test_page_shows_the_example():
 
 
 def test_page_shows_what_status_prints():
-    (shown,) = re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
-    lines = shown.splitlines()
+    lines = _texts()[0].splitlines()
     assert [line for line in LINES[:5] if line not in lines] == []
+
+
+def test_pilot_is_the_example_with_one_worker():
+    (expression,) = re.findall(r"sed '(s/.*/)' examples/08-extraction.yaml", PAGE)
+    _, wanted, instead, _ = expression.split("/")
+    assert EXAMPLE.read_text().count(wanted) == 1
+    yaml = YAML(typ="safe")
+    pilot, whole = (yaml.load(text) for text in (EXAMPLE.read_text().replace(wanted, instead), EXAMPLE.read_text()))
+    assert pilot["spec"].pop("workers") == 1
+    assert whole["spec"].pop("workers") == 32
+    assert pilot == whole
+
+
+def test_page_has_the_commands_of_the_run_here():
+    (command,) = re.findall(r"^    (tpujob extract status /tmp.*)$", PAGE, flags=re.MULTILINE)
+    job = read_job(HERE)
+    assert parse_config(job.spec.trainer or {}).extract is not None
+    assert f"#   {command}\n" in HERE.read_text()
+    assert job.spec.checkpoint_dir in command.split()
+    assert _texts()[1].splitlines()[0].startswith("units ")
+
+
+def _texts():
+    return re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)

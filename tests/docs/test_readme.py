@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tpujob_contract import ExitCode
-from tpujob_contract.exit_codes import MEANINGS
 from tpujob_operator.api.load import load_job
 from tpujob_operator.jobset.build import materialize
 from tpujob_operator.settings import Settings
@@ -35,15 +33,6 @@ def test_the_first_example_is_256_chips_in_two_slices():
     jobset = materialize(load_job(YAML(typ="safe", pure=True).load(manifests()[0][1])), Settings())
     (workers,) = jobset["spec"]["replicatedJobs"]
     assert (workers["replicas"], workers["template"]["spec"]["parallelism"]) == (2, 64)
-
-
-def test_the_exit_codes_are_the_contract_s():
-    shown = {
-        int(c): m.split(":")[0].split(",")[0] for c, m in re.findall(r"^\| (\d+) \| ([^|]+?) \|", README, re.MULTILINE)
-    }
-    assert set(shown) == {int(c) for c in ExitCode}
-    for code, meaning in shown.items():
-        assert MEANINGS[ExitCode(code)].startswith(meaning.split(" in ")[0][:12])
 
 
 def test_every_make_target_named_is_there():

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tools.reference import advice
 from tools.reference.pages import PAGES
 from tools.reference.text import commented_values, fields
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_operator.api.conditions import Reason
+from tpujob_operator.api.conditions import ADVICE, Reason
 from tpujob_operator.api.trainer_schema import trainer_schema
+from tpujob_operator.decide.remedies import IN_THE_REFERENCE
 from tpujob_trainer.model.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
@@ -38,11 +38,11 @@ def test_every_preset_is_there() -> None:
 
 
 def test_every_exit_code_says_what_to_do() -> None:
-    assert set(advice.EXIT_CODES) == {int(code) for code in ExitCode}
+    assert set(IN_THE_REFERENCE) == set(ExitCode)
 
 
 def test_every_reason_says_what_to_do() -> None:
-    assert set(advice.REASONS) == set(Reason)
+    assert set(ADVICE) == set(Reason)
 
 
 def test_values_get_the_comment_above_them() -> None:

@@ -11,10 +11,11 @@ import typer
 from tools.reference import advice
 from tools.reference.text import HEADER, commented_values, fields, table
 from tpujob_contract.exit_codes import MEANINGS, ExitCode
-from tpujob_operator.api.conditions import SENTENCES, Reason, Type
+from tpujob_operator.api.conditions import ADVICE, SENTENCES, Reason, Type
 from tpujob_operator.api.status import Phase
 from tpujob_operator.api.trainer_schema import trainer_schema
 from tpujob_operator.crd.build import custom_resource_definition
+from tpujob_operator.decide.remedies import IN_THE_REFERENCE
 from tpujob_trainer.model.presets import PRESETS
 
 VALUES = Path("charts/tpujob-operator/values.yaml")
@@ -62,7 +63,7 @@ def presets() -> str:
 def exit_codes() -> str:
     """Every exit code."""
     ours: list[tuple[str, ...]] = [
-        (str(int(code)), MEANINGS[code], *advice.EXIT_CODES[int(code)]) for code in sorted(ExitCode)
+        (str(int(code)), MEANINGS[code], *IN_THE_REFERENCE[code]) for code in sorted(ExitCode)
     ]
     others = [(code, *words) for code, words in advice.OTHER_CODES.items()]
     rows = sorted([*ours, *others], key=lambda row: int(row[0]))
@@ -75,7 +76,7 @@ def exit_codes() -> str:
 
 def conditions() -> str:
     """Every phase, condition type and reason."""
-    rows = [(f"`{reason}`", SENTENCES[reason], advice.REASONS.get(reason, "")) for reason in Reason]
+    rows = [(f"`{reason}`", SENTENCES[reason], ADVICE[reason]) for reason in Reason]
     return (
         f"{HEADER}# Phases, conditions, reasons\n\n"
         f"Phases: {', '.join(f'`{phase}`' for phase in Phase)}. Condition types: "
@@ -116,11 +117,21 @@ def _command(path: str, command: Any) -> str:
             continue
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
         if parameter.param_type_name == "argument":
-            names = f"`{parameter.metavar or parameter.name.upper()}`"
+            names = _code(parameter.metavar or parameter.name.upper())
         words = getattr(parameter, "help", None) or getattr(parameter, "prompt", None) or ""
-        rows.append((names, words + _default(parameter.default)))
+        rows.append((names, _ended(words) + _default(parameter.default)))
     paragraphs = "\n\n".join(" ".join(text.split()) for text in (command.help or "").split("\n\n"))
     return f"## {path}\n\n{paragraphs}\n\n{table(('argument or option', 'meaning'), rows)}"
+
+
+def _ended(words: str) -> str:
+    """Words as a sentence, since another may follow."""
+    return words if not words or words.endswith((".", "…", "]")) else f"{words}."
+
+
+def _code(text: str) -> str:
+    """Code in a table; a bar inside backticks needs an escape on GitHub, and shows it on the site."""
+    return f"<code>{text.replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def _default(value: Any) -> str:
