@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import List, Mapping, Optional
+from typing import Callable, List, Mapping, Optional
 
 from tpujob_contract.code import STAMP
 from tpujob_contract.code.archive import CodeRefused, unpack
@@ -61,21 +61,39 @@ def emptied(folder: Path) -> None:
             entry.unlink()
 
 
-def main(arguments: List[str]) -> int:
-    """The exit code: 0, 77 or 78 for what another try would not change, 1 for storage out of reach."""
-    if len(arguments) != 3:
-        sys.exit("usage: python -m tpujob_contract.code.install ARCHIVE SHA256 DIRECTORY")
-    archive, sha256, folder = arguments
+def as_program(install_files: Callable[[], int], source: str, folder: Path) -> int:
+    """Installs, says on standard error what came of it, and returns the exit code of an init container.
+
+    Args:
+        install_files: puts the files into the folder, and returns their number.
+        source: the archive or the commit, as people call it.
+        folder: where they are put.
+
+    Returns:
+        0; 77 or 78 for what another try would not change; 1 for storage or a server out of reach.
+    """
     try:
-        count = install(archive, sha256, Path(folder))
+        count = install_files()
     except (CodeRefused, OSError) as error:
         sys.stderr.write(f"tpujob code: {error}\n")
         return error.exit_code if isinstance(error, CodeRefused) else 1
-    sys.stderr.write(f"tpujob code: {count} files of {archive}, digest {sha256[:12]}, in {folder}\n")
+    sys.stderr.write(f"tpujob code: {count} files of {source}, in {folder}\n")
     return 0
 
 
-if __name__ == "__main__":
-    # The first process of a container is not ended by a signal that it does not handle, but killed after the grace.
+def end_when_asked() -> None:
+    """Has SIGTERM end this program: the first process of a container is else killed after its grace."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def main(arguments: List[str]) -> int:
+    """What the init container of an archive does; returns its exit code."""
+    if len(arguments) != 3:
+        sys.exit("usage: python -m tpujob_contract.code.install ARCHIVE SHA256 DIRECTORY")
+    archive, sha256, folder = arguments[0], arguments[1], Path(arguments[2])
+    return as_program(lambda: install(archive, sha256, folder), f"{archive}, digest {sha256[:12]}", folder)
+
+
+if __name__ == "__main__":
+    end_when_asked()
     sys.exit(main(sys.argv[1:]))

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 
-from tpujob_contract.code.archive import CodeRefused
+from tpujob_contract.code.install import as_program, end_when_asked
 from tpujob_operator.repository.install import install_commit
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code: 0, 77 or 78 for what another try would not change, 1 for a server out of reach."""
+    """The exit code, as `as_program` has it."""
     if len(arguments) != 3:
         sys.exit("usage: python -m tpujob_operator.repository REPOSITORY COMMIT DIRECTORY")
-    repository, commit, folder = arguments
-    try:
-        count = install_commit(repository, commit, Path(folder))
-    except (CodeRefused, OSError) as error:
-        sys.stderr.write(f"tpujob code: {error}\n")
-        return error.exit_code if isinstance(error, CodeRefused) else 1
-    sys.stderr.write(f"tpujob code: {count} files of {repository}, commit {commit[:12]}, in {folder}\n")
-    return 0
+    repository, commit, folder = arguments[0], arguments[1], Path(arguments[2])
+    return as_program(lambda: install_commit(repository, commit, folder), f"{repository}, commit {commit[:12]}", folder)
 
 
 if __name__ == "__main__":
-    # The first process of a container is not ended by a signal that it does not handle, but killed after the grace.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_when_asked()
     sys.exit(main(sys.argv[1:]))
