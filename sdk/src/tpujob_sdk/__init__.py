@@ -12,6 +12,7 @@ def train(job: Job) -> None:
 
 run(train)
 
+- `batches`: What lanes and samples have in common: a position over all lanes that goes into the checkpoint.
 - `job`: A process of a job, as a training loop sees it.
 - `lanes`: The same global batches whatever the number of processes.
 - `options`: What a run may decide about saves and limits.
