@@ -3,24 +3,19 @@
 `make pytorch` installs PyTorch into .cache/reference first.
 """
 
-import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
+from tests.workloads.example_run import FOR_EVER, ROOT, ExampleRun
 from tools.localcluster.waiting import wait_for
 
-ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".cache" / "reference" / "bin" / "python"
 EXAMPLE = ROOT / "examples" / "pytorch.yaml"
 SCRIPT = ROOT / "examples" / "pytorch" / "train.py"
-FOR_EVER = 10_000_000
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(900)]
 
@@ -31,37 +26,17 @@ def _installed() -> None:
         pytest.skip("PyTorch is not installed; `make pytorch` does it")
 
 
-class Run:
-    """The example in a folder of its own."""
+class Run(ExampleRun):
+    """examples/pytorch.yaml, or another command in its place."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
+        super().__init__(folder, EXAMPLE)
 
     def start(self, steps: int, *command: str) -> subprocess.Popen[str]:
-        job: dict[str, Any] = YAML(typ="safe", pure=True).load(EXAMPLE.read_text())
+        job = self.job()
         job["spec"]["command"] = [*(command or (str(PYTHON), str(SCRIPT)))]
         job["spec"]["env"] = [{"name": "STEPS", "value": str(steps)}, {"name": "OMP_NUM_THREADS", "value": "1"}]
-        YAML().dump(job, self.folder / "job.yaml")
-        return subprocess.Popen(
-            [sys.executable, "-m", "tpujob", "run", "job.yaml", "-o", "json"],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def end(self, run: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
-        out, err = run.communicate(timeout=400)
-        assert run.returncode == code, err[-3000:]
-        found: dict[str, Any] = json.loads(out.splitlines()[-1])
-        return found
-
-    def steps(self) -> list[dict[str, Any]]:
-        """What process 0 of the newest attempt has printed of its steps."""
-        logs = sorted(self.folder.glob(".tpujob/default/*/logs/*/process-0.log"))
-        lines = logs[-1].read_text().splitlines(keepends=True) if logs else []
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
+        return self.run(job)
 
     def logs(self) -> str:
         return "".join(file.read_text() for file in self.folder.glob(".tpujob/default/*/logs/*/process-*.log"))

@@ -9,22 +9,18 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
+from tests.workloads.example_run import FOR_EVER, ROOT, ExampleRun
 from tools.localcluster.waiting import wait_for
 
-ROOT = Path(__file__).parents[2]
 BIN = ROOT / ".cache" / "ray" / "bin"
 EXAMPLE = ROOT / "examples" / "ray.yaml"
 SCRIPT = "examples/ray/train.py"
-FOR_EVER = 10_000_000
 ALONE = ("unshare", "--map-root-user", "--net", "bash", "-c", 'ip link set lo up && exec "$@"', "bash")
 """A network of its own for a command: Ray listens on all addresses, whatever it is told."""
 
@@ -60,42 +56,24 @@ def processes(variable: str, value: str) -> list[int]:
     return sorted(found)
 
 
-class Run:
-    """The example in a folder of its own, with another program or none."""
+class Run(ExampleRun):
+    """examples/ray.yaml with another program or none."""
 
     def __init__(self, folder: Path, ray_folder: Path) -> None:
-        self.folder, self.ray_folder = folder, ray_folder
-        folder.mkdir()
+        super().__init__(folder, EXAMPLE)
+        self.ray_folder = ray_folder
 
     def start(self, *, steps: int = 0, script: Path = ROOT / SCRIPT, token: str | None = None) -> subprocess.Popen[str]:
-        job: dict[str, Any] = YAML(typ="safe", pure=True).load(EXAMPLE.read_text())
+        job = self.job()
         line = job["spec"]["command"][-1]
         assert line.count(SCRIPT) == 1
         job["spec"]["command"][-1] = line.replace(SCRIPT, str(script))
         variables = {"STEPS": steps, "RAY_TMPDIR": self.ray_folder}
         job["spec"]["env"] += [{"name": name, "value": str(value)} for name, value in variables.items()]
-        YAML().dump(job, self.folder / "job.yaml")
-        return subprocess.Popen(
-            [*ALONE, sys.executable, "-m", "tpujob", "run", "job.yaml", "-o", "json"],
-            cwd=self.folder,
-            env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
-            | ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def end(self, run: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
-        out, err = run.communicate(timeout=400)
-        assert run.returncode == code, err[-3000:]
-        found: dict[str, Any] = json.loads(out.splitlines()[-1])
-        return found
-
-    def steps(self) -> list[dict[str, Any]]:
-        """What the program of the newest attempt has printed of its steps."""
-        logs = sorted(self.folder.glob(".tpujob/default/*/logs/*/process-0.log"))
-        lines = logs[-1].read_text().splitlines(keepends=True) if logs else []
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
+        environ = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        if token:
+            environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+        return self.run(job, before=ALONE, environ=environ)
 
 
 def test_a_stopped_program_goes_on_with_the_same_losses(tmp_path: Path, ray_folder: Path) -> None:
