@@ -1,44 +1,16 @@
 """A request to stop is seen at the same look by all, however far apart they are."""
 
-import threading
-
 import pytest
 
+from tests.key_values import KeyValuesOfOne
 from tpujob_sdk import stopping
 from tpujob_sdk.stopping import AgreedStop
 from tpujob_trainer.distributed.kv_store import Coordination
 from tpujob_trainer.exit.stop_request import StopRequest
 
 
-class Store:
-    """The key-value store of several processes, in one."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-        self._changed = threading.Condition()
-
-    def key_value_set(self, key: str, value: str) -> None:
-        with self._changed:
-            if key in self._values:
-                raise RuntimeError(f"ALREADY_EXISTS: {key}")
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str:
-        with self._changed:
-            if not self._changed.wait_for(lambda: key in self._values, timeout_in_ms / 1000):
-                raise RuntimeError("DEADLINE_EXCEEDED")
-            return self._values[key]
-
-    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]:
-        raise NotImplementedError
-
-    def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int) -> None:
-        raise NotImplementedError
-
-
 def agreed(processes: int) -> tuple[list[StopRequest], list[AgreedStop]]:
-    store = Store()
+    store = KeyValuesOfOne(processes)
     requests = [StopRequest(grace_seconds=30) for _ in range(processes)]
     hosts = [f"h{i}" for i in range(processes)]
     talks = [Coordination(store, process_id=i, hosts=hosts) for i in range(processes)]

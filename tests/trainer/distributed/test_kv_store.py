@@ -1,10 +1,10 @@
 """One process on its own; several are in tests/multiprocess."""
 
 import concurrent.futures
-import threading
 
 import pytest
 
+from tests.key_values import KeyValuesOfOne
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import kv_store
 
@@ -55,45 +55,9 @@ def test_error_of_a_subclass_becomes_its_public_kind():
     assert (type(back), back.exit_code) == (errors.TrainerError, 1)
 
 
-class Service:
-    """JAX's key-value store, as several processes of this one see it; it counts what it is asked."""
-
-    def __init__(self, processes: int) -> None:
-        self.values: dict[str, str] = {}
-        self.barriers: dict[str, threading.Barrier] = {}
-        self.changed = threading.Condition()
-        self.processes = processes
-        self.bytes = 0
-        self.questions = 0
-
-    def key_value_set(self, key: str, value: str) -> None:
-        with self.changed:
-            assert key not in self.values
-            self.values[key] = value
-            self.questions += 1
-            self.bytes += len(value)
-            self.changed.notify_all()
-
-    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str:
-        with self.changed:
-            assert self.changed.wait_for(lambda: key in self.values, timeout_in_ms / 1000)
-            self.questions += 1
-            self.bytes += len(self.values[key])
-            return self.values[key]
-
-    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]:
-        with self.changed:
-            return [(name, value) for name, value in self.values.items() if name.startswith(key)]
-
-    def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int) -> None:
-        with self.changed:
-            barrier = self.barriers.setdefault(barrier_id, threading.Barrier(self.processes))
-        barrier.wait(timeout_in_ms / 1000)
-
-
 @pytest.mark.parametrize("against", [{}, {3: "no bucket"}, {0: "bad", 7: "out of reach"}])
 def test_only_objections_are_sent(against):
-    service = Service(64)
+    service = KeyValuesOfOne(64)
     hosts = [f"host-{number}" for number in range(64)]
     talks = [kv_store.Coordination(service, process_id=number, hosts=hosts) for number in range(64)]
     with concurrent.futures.ThreadPoolExecutor(64) as pool:
