@@ -91,8 +91,8 @@ cluster: .venv/go ## a whole one-machine Kubernetes with the operator installed;
 cluster-down: .venv/go ## end it, and undo what it changed on this machine
 	$(BIN)/python -m tools.localcluster down
 
-e2e: .venv/go ## jobs in real pods: here (Linux, root), or KUBECONFIG=… for a cluster of yours; K=… chooses
-	$(BIN)/python -m tests.e2e $(if $(filter command,$(firstword $(origin KUBECONFIG))),--kubeconfig "$(KUBECONFIG)") $(if $(K),-- -k "$(K)")
+e2e: .venv/go ## jobs in real pods: here (Linux, root), or KUBECONFIG=… for a cluster of yours; K=… chooses, CORE=1 plays what CI does
+	$(BIN)/python -m tests.e2e $(if $(CORE),--core )$(if $(filter command,$(firstword $(origin KUBECONFIG))),--kubeconfig "$(KUBECONFIG)") $(if $(K),-- -k "$(K)")
 
 e2e-nights: .venv/go ## the long drills in real pods: 20 evictions in a row, a dead machine, two minutes without the API server; K=… chooses
 	$(BIN)/python -m tests.e2e --nights $(if $(K),-- -k "$(K)")

@@ -2,6 +2,7 @@
 
 python -m tests.e2e                         on the cluster of `make cluster`, or one that ends with the tests
 python -m tests.e2e --kubeconfig FILE       on a cluster that somebody brings; see tests/e2e/foreign.py
+python -m tests.e2e --core                  those that CI plays, in a third of the time
 python -m tests.e2e --nights                the long scenarios of nights instead, on the cluster of `make cluster`
 python -m tests.e2e --isolated              a place without a network instead, for which no cluster is needed
 python -m tests.e2e -- -k suspended         only some tests; what follows `--` is for pytest
@@ -50,6 +51,7 @@ def main(arguments: list[str]) -> int:
         prog="python -m tests.e2e", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kubeconfig", type=Path, help="an administrator's, of a cluster that is there already")
+    parser.add_argument("--core", action="store_true", help="play the tests marked `core` only")
     parser.add_argument("--nights", action="store_true", help="play the long scenarios of nights")
     parser.add_argument("--isolated", action="store_true", help="play the tests of a place without a network")
     parser.add_argument("pytest", nargs="*", metavar="ARGUMENT", help="for pytest, after --")
@@ -65,7 +67,7 @@ def main(arguments: list[str]) -> int:
         else:
             cluster = own_cluster(say)
         with cluster as surroundings, proxied(surroundings, SCRATCH) as reachable:
-            return play(reachable, options.pytest, nights=options.nights)
+            return play(reachable, options.pytest, only_core=options.core, nights=options.nights)
     except (machine.MachineUnfit, ToolsUnavailable, ImagesUnavailable) as missing:
         say(f"NOT RUN: no cluster can be had here: {missing}")
         return 0
@@ -89,18 +91,19 @@ def own_cluster(announce: Callable[[str], object]) -> Iterator[Surroundings]:
             one_machine.end(background.DIRECTORY)
 
 
-def play(surroundings: Surroundings, arguments: list[str], *, nights: bool = False) -> int:
+def play(surroundings: Surroundings, arguments: list[str], *, only_core: bool = False, nights: bool = False) -> int:
     """The worst exit code of the acts."""
     environment = {**os.environ, VARIABLE: surroundings.to_json()}
-    if not arguments:
+    if not arguments and not only_core:
         environment[COMPLETE] = "yes"
     if surroundings.prometheus_url is None:
         say("Prometheus: none is given (E2E_PROMETHEUS_URL)")
     two = ("--numprocesses=2",)
+    tests = "e2e and core" if only_core else "e2e"
     acts = (
-        ("nobody touches the operator", "e2e and not isolated and not ends_operator and not afterwards", two),
-        ("the operator is killed", "e2e and ends_operator", two),
-        ("afterwards", "e2e and afterwards and not faults", ()),
+        ("nobody touches the operator", f"{tests} and not isolated and not ends_operator and not afterwards", two),
+        ("the operator is killed", f"{tests} and ends_operator", two),
+        ("afterwards", f"{tests} and afterwards and not faults", ()),
     )
     return _play_acts((LONG_NIGHTS,) if nights else acts, environment, arguments)
 

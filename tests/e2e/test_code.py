@@ -15,7 +15,7 @@ from tests.e2e.host_folders import claimed
 from tests.e2e.jobs import Jobs
 from tests.operator.repository.git_server import commit, git
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.timeout(1200)]
 
 PROGRAM = """
 import json, os, model, idna.package_data

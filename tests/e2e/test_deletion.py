@@ -6,7 +6,7 @@ from tests.e2e import operator_pod
 from tests.e2e.jobs import PATIENCE_SECONDS, Jobs
 from tests.e2e.waiting import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.timeout(1200)]
 
 ENDLESS = "import signal; signal.pause()"
 GRACE_SECONDS = 15

@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.jobs import Jobs
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.timeout(1200)]
 
 ONE_HOST_ENDS = """
 import os, signal, sys

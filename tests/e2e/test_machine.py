@@ -42,6 +42,7 @@ def before() -> Traces:
     return json.loads(BEFORE.read_text())
 
 
+@pytest.mark.core
 def test_second_up_changes_nothing(surroundings: Surroundings) -> None:
     # A test before this one may have made another pod, and the last one still be leaving.
     wait_for("one operator pod", lambda: len(operators(surroundings)) == 1, timeout_seconds=300)
@@ -57,6 +58,7 @@ def test_second_up_changes_nothing(surroundings: Surroundings) -> None:
     ]
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("ours_to_end")
 def test_down_leaves_nothing(before: Traces) -> None:
     result = command("down")

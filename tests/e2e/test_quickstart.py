@@ -17,7 +17,7 @@ from tests.e2e.surroundings import Surroundings
 from tests.e2e.waiting import wait_for
 from tools.localcluster import prometheus
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.timeout(1800)]
 
 FILE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 JOB = "quickstart"

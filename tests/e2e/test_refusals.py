@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.jobs import PATIENCE, Jobs
 from tools.localcluster.api import Object
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.timeout(1200)]
 
 SOON = datetime.timedelta(seconds=30) * PATIENCE
 

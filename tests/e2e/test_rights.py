@@ -8,7 +8,7 @@ from tests.e2e.__main__ import COMPLETE
 from tests.e2e.surroundings import Surroundings
 from tools.localcluster import audit, background
 
-pytestmark = [pytest.mark.e2e, pytest.mark.afterwards]
+pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.afterwards]
 
 # Granted for what no test here does.
 SELDOM = {

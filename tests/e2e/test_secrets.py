@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.jobs import FOR_EVER, Jobs
 from tpujob_contract import ports
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.timeout(1200)]
 
 HELD = """
 import os

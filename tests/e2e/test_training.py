@@ -80,7 +80,7 @@ def training(scenario: Jobs) -> Jobs:
     return scenario
 
 
-@pytest.mark.parametrize("end", [delete, evict, kill])
+@pytest.mark.parametrize("end", [delete, pytest.param(evict, marks=pytest.mark.core), kill])
 def test_job_that_lost_a_pod_goes_on_from_the_last_committed_step(
     training: Jobs, meanwhile: Callable[[], None], end: Callable[[Jobs, str], None]
 ) -> None:
@@ -110,6 +110,7 @@ def test_job_that_lost_a_pod_goes_on_from_the_last_committed_step(
     assert later["incarnation"] == status["incarnation"]
 
 
+@pytest.mark.core
 def test_suspended_job_saves_and_goes_on(training: Jobs, meanwhile: Callable[[], None]) -> None:
     status = training.status(JOB)
     asked_before = len(training.attempts(JOB))

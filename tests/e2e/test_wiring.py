@@ -5,7 +5,7 @@ import pytest
 from tests.e2e.jobs import Jobs
 from tpujob_contract import ports
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.core, pytest.mark.timeout(1200)]
 
 # Looks for the coordinator until it has an address, as jax.distributed.initialize does.
 TELL = """
