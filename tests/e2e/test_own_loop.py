@@ -80,7 +80,6 @@ def first_host(jobs: Jobs, name: str) -> Object:
     return next(pod for pod in jobs.pods(name) if pod["metadata"]["name"].startswith(f"{name}-w-0-0-"))
 
 
-@pytest.mark.core
 def test_killed_loop_resumes_on_other_hosts_with_the_same_batches(jobs: Jobs, loop: OwnLoop) -> None:
     loop.apply("undisturbed", "1x4", steps=STEPS)
     jobs.wait_phase("undisturbed", "Succeeded")
