@@ -24,6 +24,8 @@ class Google(http.server.BaseHTTPRequestHandler):
 
     answers: ClassVar[list[int]]
     asked: ClassVar[list[tuple[str, str | None]]]
+    sent_bytes: ClassVar[list[int]] = []
+    """After so many bytes the connection ends, answer by answer; further ones are whole."""
 
     def do_GET(self) -> None:
         self.asked.append((self.path, self.headers["Authorization"]))
@@ -36,7 +38,7 @@ class Google(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[: self.sent_bytes.pop(0)] if self.sent_bytes else body)
 
     def log_message(self, *_arguments: object) -> None:
         pass
@@ -49,9 +51,11 @@ def google(*answers: int) -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Google) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_reads_as_the_identity_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +80,21 @@ def test_storage_that_is_busy_is_asked_again(tmp_path: Path) -> None:
     with google(503, 429, 200) as address:
         download("gs://b/c", DIGEST, tmp_path / "c", environ={"STORAGE_EMULATOR_HOST": address}, pause_seconds=0)
     assert (tmp_path / "c").read_bytes() == CONTENT
+
+
+def test_an_answer_that_is_cut_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Google, "sent_bytes", [3, 0])
+    with google(200, 200, 200) as address:
+        download("gs://b/c", DIGEST, tmp_path / "c", environ={"STORAGE_EMULATOR_HOST": address}, pause_seconds=0)
+    assert (tmp_path / "c").read_bytes() == CONTENT
+
+
+def test_storage_that_always_cuts_its_answers_may_be_tried_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Google, "sent_bytes", [3] * 5)
+    with google(*[200] * 5) as address, pytest.raises(OSError, match="gs://b/c: IncompleteRead"):
+        download("gs://b/c", DIGEST, tmp_path / "c", environ={"STORAGE_EMULATOR_HOST": address}, pause_seconds=0)
 
 
 def test_storage_out_of_reach_may_be_tried_later(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ def _copy(source: IO[bytes], target: Path, archive: str) -> str:
         while True:
             part = source.read(1 << 20)
             if not part:
+                _check_whole(source)
                 return digest.hexdigest()
             left -= len(part)
             if left < 0:
@@ -154,6 +155,13 @@ def _copy(source: IO[bytes], target: Path, archive: str) -> str:
                 )
             digest.update(part)
             file.write(part)
+
+
+def _check_whole(source: IO[bytes]) -> None:
+    """Raises IncompleteRead for an answer that was cut: read in parts, it ends as if it were whole."""
+    missing = getattr(source, "length", None)  # of an http.client.HTTPResponse: what is still to come
+    if missing:
+        raise http.client.IncompleteRead(b"", missing)
 
 
 def _refuse(archive: str, status: int) -> None:
