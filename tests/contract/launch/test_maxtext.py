@@ -1,7 +1,9 @@
 """A MaxText run has the progress that any other run has: read from what MaxText writes."""
 
+import http.server
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from tools.localcluster.waiting import wait_for
 from tpujob_contract.environment import CHECKPOINT_DIR, FRAMEWORK, HOST, REPORT_PORT, SLICE
 from tpujob_contract.launch import maxtext
 from tpujob_contract.launch.orbax_steps import newest
-from tpujob_contract.launch.progress import LARGEST_FILE_BYTES, JsonLines
+from tpujob_contract.launch.progress import LARGEST_FILE_BYTES, JsonLines, Progress
 from tpujob_contract.launch.report_server import GAUGES, exposition
 from tpujob_contract.report import FIELDS, split_final_report
 
@@ -76,6 +78,38 @@ def test_the_newest_committed_step_is_found(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     os.utime(tmp_path / "10", (100.0, 100.0))
     assert newest(str(tmp_path), {}) == (10, 100.0)
+
+
+class CutAnswers(http.server.BaseHTTPRequestHandler):
+    """Storage whose answers end before their end."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "100")
+        self.end_headers()
+        self.wfile.write(b"{")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_storage_whose_answers_are_cut_costs_a_run_nothing(tmp_path: Path) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), CutAnswers) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        progress = Progress(
+            tmp_path / "metrics",
+            maxtext.facts,
+            steps=None,
+            checkpoints="gs://bucket/run/checkpoints",
+            about={},
+            environ={"STORAGE_EMULATOR_HOST": f"127.0.0.1:{server.server_port}"},
+        )
+        progress.start()
+        left = progress.close("finished")
+        server.shutdown()
+    _, report = split_final_report(left)
+    assert report is not None
+    assert json.loads(report)["phase"] == "finished"
 
 
 def test_lines_are_read_once_and_half_a_line_waits(tmp_path: Path) -> None:

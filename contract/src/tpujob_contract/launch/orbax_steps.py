@@ -26,6 +26,7 @@ def newest(folder: str, environ: Mapping[str, str]) -> Optional[Tuple[int, float
 
     Raises:
         OSError: storage is out of reach, or refuses.
+        HTTPException: its answer was cut, or is none.
     """
     return _newest_object(folder, environ) if folder.startswith("gs://") else _newest_folder(Path(folder))
 

@@ -6,6 +6,7 @@ tried again, and never touches the program.
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import threading
@@ -88,7 +89,7 @@ class Progress:
             return
         try:
             found = orbax_steps.newest(self._checkpoints, self._environ)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
             logger.debug("%s cannot be listed: %s", self._checkpoints, error)
             return
         if found is not None:
