@@ -35,7 +35,7 @@ def staleness(clock: Clock) -> WatchStaleness:
 
 
 def test_quiet_cluster_is_fresh(staleness: WatchStaleness, clock: Clock) -> None:
-    staleness.note_watched(JOBS, job(1), deleted=False)
+    staleness.note_watched(JOBS, job(1))
     for _ in range(5):
         clock.now += 300
         staleness.note_listed(JOBS, [job(1)])
@@ -43,7 +43,7 @@ def test_quiet_cluster_is_fresh(staleness: WatchStaleness, clock: Clock) -> None
 
 
 def test_change_that_was_not_shown_is_counted_from_the_list(staleness: WatchStaleness, clock: Clock) -> None:
-    staleness.note_watched(JOBS, job(1), deleted=False)
+    staleness.note_watched(JOBS, job(1))
     staleness.note_listed(JOBS, [job(2)])
     clock.now += 50
     staleness.note_listed(JOBS, [job(3)])
@@ -55,7 +55,7 @@ def test_change_that_was_not_shown_is_counted_from_the_list(staleness: WatchStal
 def test_anything_shown_later_proves_the_watch(staleness: WatchStaleness, clock: Clock, version: int) -> None:
     staleness.note_listed(JOBS, [job(2)])
     clock.now += 50
-    staleness.note_watched(JOBS, job(version), deleted=False)
+    staleness.note_watched(JOBS, job(version))
     assert staleness.seconds_behind() == 0
 
 
@@ -64,6 +64,29 @@ def test_deleted_objects_are_forgotten(staleness: WatchStaleness, clock: Clock) 
     staleness.note_listed(JOBS, [])
     clock.now += 50
     assert staleness.seconds_behind() == 0
+
+
+def test_list_that_was_begun_before_a_deletion_raises_no_alarm(staleness: WatchStaleness, clock: Clock) -> None:
+    staleness.note_watched(JOBS, job(2))
+    staleness.note_watched(JOBS, job(3))  # its deletion, told while the list is read
+    staleness.note_listed(JOBS, [job(2)])
+    clock.now += 50
+    assert staleness.seconds_behind() == 0
+
+
+def test_older_version_told_late_takes_nothing_back(staleness: WatchStaleness, clock: Clock) -> None:
+    staleness.note_watched(JOBS, job(3))
+    staleness.note_watched(JOBS, job(2))  # from a list that was begun before
+    staleness.note_listed(JOBS, [job(3)])
+    clock.now += 50
+    assert staleness.seconds_behind() == 0
+
+
+def test_another_object_of_a_deleted_ones_name_has_to_be_shown(staleness: WatchStaleness, clock: Clock) -> None:
+    staleness.note_watched(JOBS, job(3))  # the deletion of the first
+    staleness.note_listed(JOBS, [job(4)])
+    clock.now += 50
+    assert staleness.seconds_behind() == 50
 
 
 def test_other_resources_are_not_touched(staleness: WatchStaleness, clock: Clock) -> None:

@@ -23,31 +23,32 @@ class WatchStaleness:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._watched: dict[Ref, str] = {}
+        self._watched: dict[Ref, int] = {}
         self._missed: dict[Ref, float] = {}
         self._listed_at: dict[str | None, float] = {}
         self._list_errors: dict[str | None, str] = {}
 
-    def note_watched(self, resource: str, manifest: Mapping[str, Any], *, deleted: bool) -> None:
-        """This came through a watch."""
+    def note_watched(self, resource: str, manifest: Mapping[str, Any]) -> None:
+        """This version came through a watch, or the deletion of it.
+
+        The newest counts, for a list of ours may tell an older one after it. What was deleted is kept until a list
+        lacks it: one that was begun before still has it.
+        """
         ref = _ref(resource, manifest)
         # Whatever comes after the list proves that the watch lives, also if it skipped the very version.
         if self._missed.pop(ref, None) is not None:
             metrics.WATCH_MISSED.set(len(self._missed))
-        if deleted:
-            self._watched.pop(ref, None)
-        else:
-            self._watched[ref] = manifest["metadata"]["resourceVersion"]
+        self._watched[ref] = max(_version(manifest), self._watched.get(ref, 0))
 
     def note_listed(self, resource: str, manifests: Iterable[Mapping[str, Any]], namespace: str | None = None) -> None:
         """This is all there is of a resource in a namespace, or in all of them, by a list made just now."""
         now = self._clock()
         self._listed_at[namespace] = now
         self._list_errors.pop(namespace, None)
-        present = {_ref(resource, manifest): manifest["metadata"]["resourceVersion"] for manifest in manifests}
+        present = {_ref(resource, manifest): _version(manifest) for manifest in manifests}
         for ref, version in present.items():
             # The watch may be ahead: a list of many pages is as of its first.
-            if int(self._watched.get(ref, 0)) < int(version):
+            if self._watched.get(ref, 0) < version:
                 self._missed.setdefault(ref, now)
         for gone in [
             ref for ref in (*self._watched, *self._missed) if _is_in(ref, resource, namespace) and ref not in present
@@ -83,3 +84,7 @@ def _is_in(ref: Ref, resource: str, namespace: str | None) -> bool:
 def _ref(resource: str, manifest: Mapping[str, Any]) -> Ref:
     metadata = manifest["metadata"]
     return resource, metadata["namespace"], metadata["name"]
+
+
+def _version(manifest: Mapping[str, Any]) -> int:
+    return int(manifest["metadata"]["resourceVersion"])

@@ -66,11 +66,11 @@ class Watches:
         self._staleness = staleness
 
         def note_job(job: Object, deleted: bool) -> None:
-            staleness.note_watched(kubernetes_names.PLURAL, job, deleted=deleted)
+            staleness.note_watched(kubernetes_names.PLURAL, job)
             evidence.note_job(name_of(job), read_status(job.get("status")), deleted=deleted)
 
-        def note_jobset(jobset: Object, deleted: bool) -> None:
-            staleness.note_watched(kubernetes_names.JOBSET_PLURAL, jobset, deleted=deleted)
+        def note_jobset(jobset: Object, _: bool) -> None:
+            staleness.note_watched(kubernetes_names.JOBSET_PLURAL, jobset)
 
         def of(namespace: str | None) -> tuple[ListWatch, ...]:
             label = kubernetes_names.JOB_NAME
