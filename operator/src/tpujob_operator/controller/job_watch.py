@@ -72,6 +72,7 @@ class JobWatch:
         self._kopf_stop: asyncio.Event | None = None
         self._started = asyncio.Event()
         self._listed: set[str | None] = set()
+        self._ends = 0
 
     def is_live(self, namespace: str) -> bool:
         """Whether kopf is running, and every job of a namespace has been told since it was started."""
@@ -92,17 +93,20 @@ class JobWatch:
 
     async def _list(self, namespace: str | None) -> None:
         """Tells of all jobs there are; what cannot be listed now is left to the resync and to the next start."""
+        ends = self._ends
         try:
             await list_all(self._storage, JOBS, namespace, "", self._sink)
         except errors.ApiError as error:
             logger.warning("Jobs not listed: namespace %s: %s", namespace or "*", error)
         else:
-            self._listed.add(namespace)
+            if ends == self._ends:  # or nobody told what was deleted since kopf ended: the next start lists again
+                self._listed.add(namespace)
 
     def _note_started(self) -> None:
         self._started.set()
 
     def _note_ended(self) -> None:
+        self._ends += 1
         self._started.clear()
         self._listed.clear()
 
