@@ -90,6 +90,9 @@ class Reconciler:
             result, again = "unavailable", self._later(key, longest=LONGEST_UNAVAILABLE_SECONDS)
             logger.warning("API server not available: %s/%s, again in %.1f s: %s", *key, again, error)
         except errors.ApiError as error:
+            if isinstance(error, errors.NotFound):
+                # It may be the job itself, whose deletion no watch has told: kopf does not where it lists anew.
+                self._to_read_anew.add(key)
             result, again = "refused", self._later(key, longest=LONGEST_REFUSED_SECONDS)
             logger.warning("Refused: %s/%s, again in %.1f s: %s", *key, again, error)
         finally:
