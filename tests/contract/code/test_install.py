@@ -60,6 +60,11 @@ REFUSED: dict[str, tuple[list[Entry], str]] = {
     "pipe": ([special("pipe", tarfile.FIFOTYPE)], "'pipe' is neither a file"),
     "file twice": ([PROGRAM, PROGRAM], "'train.py' is there twice"),
     "file in the place of a folder": ([("a/x.py", b""), ("a", b"")], "'a' is there twice"),
+    "folder in the place of a file": ([("a", b""), special("a", tarfile.DIRTYPE)], "'a' is there twice"),
+    "folder in the place of a link": (
+        [special("a", tarfile.SYMTYPE, "b"), special("a", tarfile.DIRTYPE)],
+        "'a' is there twice",
+    ),
     "link in the place of a folder": ([("a/x.py", b""), special("a", tarfile.SYMTYPE, "b")], "'a' is there twice"),
     "file of our own name": ([(limits.STAMP, b"")], "is the name of a file that is written here"),
 }

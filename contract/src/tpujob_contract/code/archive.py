@@ -69,11 +69,11 @@ class _Entries:
             raise CodeRefused(f"{self._field}: more than {MAX_FILES} entries; leave out what is not code")
         name = self._checked_name(member)
         path = self._folder / name
+        if name in self.files or name in self._links:
+            raise CodeRefused(f"{self._field}: {member.name!r} is there twice")
         if member.isdir():
             path.mkdir(parents=True, exist_ok=True)
             return
-        if name in self.files or name in self._links:
-            raise CodeRefused(f"{self._field}: {member.name!r} is there twice")
         path.parent.mkdir(parents=True, exist_ok=True)
         if member.issym():
             self._check_link(name, member)
