@@ -35,7 +35,6 @@ CODE = "TPUJOB_CODE"
 """Folder of the job's own code (`spec.code`); the launcher puts it on PYTHONPATH."""
 CODE_SHA256 = "TPUJOB_CODE_SHA256"
 """What that code is: the SHA-256 of its archive, or the commit of its repository."""
-"""Digest of the archive that the folder was unpacked from."""
 WORKER = "TPUJOB_WORKER"
 WORKERS = "TPUJOB_WORKERS"
 
