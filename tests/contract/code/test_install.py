@@ -53,6 +53,10 @@ REFUSED: dict[str, tuple[list[Entry], str]] = {
     "link out, deep": ([special("a/b/c", tarfile.SYMTYPE, "../../../x")], "is out of the folder"),
     "absolute link": ([special("a", tarfile.SYMTYPE, "/etc/passwd")], "is a link to '/etc/passwd'"),
     "link that climbs and comes back": ([special("a", tarfile.SYMTYPE, "../code/x")], "is out of the folder"),
+    "link that climbs beyond another link": (
+        [("d/x.py", b""), special("d/e", tarfile.SYMTYPE, "."), special("y", tarfile.SYMTYPE, "d/e/../..")],
+        "'y' is a link to 'd/e/../..', which is out of the folder",
+    ),
     "file below a link": ([special("a", tarfile.SYMTYPE, "b"), ("a/x.py", b"")], "lies below 'a', which is no folder"),
     "file below a file": ([("a", b""), ("a/x.py", b"")], "lies below 'a', which is no folder"),
     "hard link": ([PROGRAM, special("b", tarfile.LNKTYPE, "train.py")], "'b' is neither a file"),

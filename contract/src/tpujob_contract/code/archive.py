@@ -102,7 +102,8 @@ class _Entries:
     def _check_link(self, name: str, member: tarfile.TarInfo) -> None:
         if leads_out(name, member.linkname):
             raise CodeRefused(
-                f"{self._field}: {member.name!r} is a link to {member.linkname!r}, which is out of the folder"
+                f"{self._field}: {member.name!r} is a link to {member.linkname!r}, which is out of the folder "
+                "(a link may go up with `..` at its start alone)"
             )
         if (self._folder / name).is_dir():
             raise CodeRefused(f"{self._field}: {member.name!r} is there twice")
@@ -119,18 +120,19 @@ class _Entries:
 
 
 def leads_out(name: str, target: str) -> bool:
-    """Whether a symbolic link `name`, relative to the folder, points at something outside of the folder."""
+    """Whether a symbolic link `name`, relative to the folder, points, or may point, out of the folder."""
     if target.startswith("/"):
         return True
-    # Each step must stay inside: a/../../.. comes back only if the folders have the names that it hopes for.
-    place = posixpath.dirname(name).split("/") if posixpath.dirname(name) else []
+    # Each step must stay inside, and go up only at the start: after a name that is itself a link, `..` is elsewhere.
+    depth = posixpath.dirname(name).count("/") + 1 if posixpath.dirname(name) else 0
+    has_gone_down = False
     for part in target.split("/"):
         if part == "..":
-            if not place:
+            depth -= 1
+            if has_gone_down or depth < 0:
                 return True
-            place.pop()
         elif part not in ("", "."):
-            place.append(part)
+            has_gone_down = True
     return False
 
 
