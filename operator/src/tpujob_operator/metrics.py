@@ -34,7 +34,7 @@ JOB_HOSTS_READY_HELP = "Hosts of a job that are ready or have finished."
 JOB_CHIPS = PREFIX + "job_chips"
 JOB_CHIPS_HELP = "TPU chips that a job holds now; 0 while it holds no machines, and for `cpu` accelerators."
 JOB_RESTARTS = PREFIX + "job_restarts"
-JOB_RESTARTS_HELP = "Restarts of a job so far by cause: Crash, Disruption, Unexplained."
+JOB_RESTARTS_HELP = "Restarts of a job so far by cause: Crash, Disruption, Unexplained, Capacity."
 PHASE_SECONDS = Histogram(
     PREFIX + "phase_seconds",
     "Time that jobs spent in a phase before they left it: Queued is the wait in a queue.",
@@ -42,7 +42,9 @@ PHASE_SECONDS = Histogram(
     buckets=(1, 10, 60, 300, 1800, 7200, 28800, 86400, 604800),
 )
 RESTARTS = Counter(
-    PREFIX + "restarts_total", "Restarts of jobs by cause: Crash, Disruption, Unexplained, Suspension.", ["cause"]
+    PREFIX + "restarts_total",
+    "Restarts of jobs by cause: Crash, Disruption, Unexplained, Capacity, Suspension.",
+    ["cause"],
 )
 JOBSETS_CREATED = Counter(PREFIX + "jobsets_created_total", "JobSets created.")
 STATUS_WRITES = Counter(PREFIX + "status_writes_total", "Status writes; none while nothing changes.")

@@ -47,6 +47,7 @@ def test_what_lay_there_is_gone(tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[list[Entry], str]] = {
     "path that climbs": ([("../evil.py", b"")], "'../evil.py' leads out of the folder"),
+    "name too long": ([("a/" + "é" * 128, b"")], "has a name of more than 255 bytes"),
     "path that climbs inside": ([("a/../../evil.py", b"")], "leads out of the folder"),
     "absolute path": ([("/etc/evil", b"")], "'/etc/evil' leads out of the folder"),
     "link out": ([special("a", tarfile.SYMTYPE, "../secret")], "'a' is a link to '../secret', which is out"),

@@ -28,3 +28,5 @@ MAX_UNPACKED_BYTES = 500 * 1024**2
 """Most bytes of all its files."""
 MAX_FILES = 20_000
 """Most entries of an archive."""
+MAX_NAME_BYTES = 255
+"""Longest name of a file or folder: what Linux allows."""

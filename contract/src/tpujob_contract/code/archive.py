@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import IO, Set
 
-from tpujob_contract.code import MAX_FILES, MAX_UNPACKED_BYTES, STAMP
+from tpujob_contract.code import MAX_FILES, MAX_NAME_BYTES, MAX_UNPACKED_BYTES, STAMP
 from tpujob_contract.exit_codes import ExitCode
 
 _READ_ONLY = 0o444
@@ -90,6 +90,8 @@ class _Entries:
         parts = member.name.split("/")
         if member.name.startswith("/") or ".." in parts or "\0" in member.name:
             raise CodeRefused(f"{self._field}: {member.name!r} leads out of the folder")
+        if any(len(part.encode("utf-8", "surrogateescape")) > MAX_NAME_BYTES for part in parts):
+            raise CodeRefused(f"{self._field}: {member.name[:40]!r}… has a name of more than {MAX_NAME_BYTES} bytes")
         if name == STAMP:
             raise CodeRefused(f"{self._field}: {STAMP} is the name of a file that is written here")
         parent = posixpath.dirname(name)

@@ -78,7 +78,7 @@ def checkpoint_folder(environ: Mapping[str, str], command: Sequence[str]) -> Opt
 def steps_of(environ: Mapping[str, str], command: Sequence[str]) -> Optional[int]:
     """Steps of the whole run; None where neither command nor environment say it."""
     text = setting("steps", environ, command) or ""
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def facts(record: Mapping[str, Any]) -> Dict[str, Any]:

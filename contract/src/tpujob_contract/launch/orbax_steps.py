@@ -34,7 +34,7 @@ def newest(folder: str, environ: Mapping[str, str]) -> Optional[Tuple[int, float
 def _newest_folder(folder: Path) -> Optional[Tuple[int, float]]:
     if not folder.is_dir():
         return None
-    steps = [entry for entry in folder.iterdir() if entry.name.isdigit() and entry.is_dir()]
+    steps = [entry for entry in folder.iterdir() if entry.name.isdecimal() and entry.is_dir()]
     if not steps:
         return None
     last = max(steps, key=lambda entry: int(entry.name))
@@ -63,7 +63,7 @@ def _steps(folder: str, emulator: Optional[str], token: Optional[str]) -> List[i
         query = urllib.parse.urlencode({"prefix": prefix, "delimiter": "/", "pageToken": page})
         found = _get(f"{endpoint(emulator)}/storage/v1/b/{bucket}/o?{query}", token)
         names = [name[len(prefix) :].strip("/") for name in found.get("prefixes", ())]
-        steps += [int(name) for name in names if name.isdigit()]
+        steps += [int(name) for name in names if name.isdecimal()]
         page = found.get("nextPageToken", "")
         if not page:
             return steps

@@ -68,7 +68,7 @@ def committed(directory: epath.PathLike) -> list[int]:
     _forget_listings(directory)
     if not root.exists():
         return []
-    steps = [int(p.name) for p in root.iterdir() if p.name.isdigit()]
+    steps = [int(p.name) for p in root.iterdir() if p.name.isdecimal()]
     return sorted((s for s in steps if is_committed(directory, s)), reverse=True)
 
 
@@ -79,8 +79,8 @@ def leftovers(directory: epath.PathLike) -> list[int]:
     if not root.exists():
         return []
     names = [p.name for p in root.iterdir()]
-    found = {int(name) for name in names if name.isdigit() and not is_committed(directory, int(name))}
-    found.update(int(n.split(UNFINISHED)[0]) for n in names if UNFINISHED in n and n.split(UNFINISHED)[0].isdigit())
+    found = {int(name) for name in names if name.isdecimal() and not is_committed(directory, int(name))}
+    found.update(int(n.split(UNFINISHED)[0]) for n in names if UNFINISHED in n and n.split(UNFINISHED)[0].isdecimal())
     return sorted(found)
 
 

@@ -91,7 +91,7 @@ def retry_after_seconds(error: BaseException, now: Callable[[], float] = time.ti
     """How long the storage asks to wait: Retry-After in seconds or as a date, or the hub's `ratelimit: …;t=55`."""
     for headers in _headers_of(error):
         asked = headers.get("Retry-After") or headers.get("retry-after")
-        if asked and asked.strip().isdigit():
+        if asked and asked.strip().isdecimal():
             return float(asked)
         if asked and (date := email.utils.parsedate_to_datetime(asked)):
             return max(0.0, date.timestamp() - now())
