@@ -76,9 +76,7 @@ def plan_processes(
                     **_given(pod),
                     **_from_here(pod, inherited),
                     **_rehearsal(pod),
-                    **(
-                        {names.COORDINATOR: f"127.0.0.1:{coordinator_port}"} if names.COORDINATOR in pod.environ else {}
-                    ),
+                    **_on_loopback(pod, coordinator_port),
                     **({names.CODE: str(code)} if code is not None else {}),
                     names.CHECKPOINT_DIR: pod.environ.get(names.CHECKPOINT_DIR) or checkpoint_dir,
                     names.REPORT_PORT: str(report_ports[index]),
