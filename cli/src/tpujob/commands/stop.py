@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tpujob.commands.options import Context, JobName, Namespace, problems_on_stderr
 from tpujob.errors import CommandError
+
+if TYPE_CHECKING:
+    from tpujob.cluster.client import Cluster
 
 ENDED = ("Succeeded", "Failed")
 
@@ -21,10 +25,10 @@ def stop(name: JobName, namespace: Namespace = None, context: Context = None, wa
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
         _require_unfinished(cluster.job(name), "stop")
-        cluster.patch(cluster.job_path(name), {"spec": {"suspend": True}})
+        changed = cluster.patch(cluster.job_path(name), {"spec": {"suspend": True}})
         typer.echo(f"{name}: asked to save and stop")
         if wait:
-            _wait(cluster, name, ("Suspended",))
+            _wait(cluster, changed, ("Suspended",))
 
 
 def resume(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = False) -> None:
@@ -37,10 +41,10 @@ def resume(name: JobName, namespace: Namespace = None, context: Context = None, 
         _require_unfinished(job, "resume")
         if not job["spec"].get("suspend"):
             raise CommandError(f"{name}: is not stopped; `tpujob describe {name}` says how it stands")
-        cluster.patch(cluster.job_path(name), {"spec": {"suspend": False}})
+        changed = cluster.patch(cluster.job_path(name), {"spec": {"suspend": False}})
         typer.echo(f"{name}: goes on")
         if wait:
-            _wait(cluster, name, ("Running",))
+            _wait(cluster, changed, ("Running",))
 
 
 def retry(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = False) -> None:
@@ -56,10 +60,10 @@ def retry(name: JobName, namespace: Namespace = None, context: Context = None, w
                 f"{name}: has not ended (it is {phase or 'not seen by the operator yet'}); nothing to retry"
             )
         number = (job["spec"].get("retry") or 0) + 1
-        cluster.patch(cluster.job_path(name), {"spec": {"retry": number}})
+        changed = cluster.patch(cluster.job_path(name), {"spec": {"retry": number}})
         typer.echo(f"{name}: starts anew from its last checkpoint (spec.retry: {number})")
         if wait:
-            _wait(cluster, name, ("Running",))
+            _wait(cluster, changed, ("Running",))
 
 
 def _require_unfinished(job: dict[str, object], verb: str) -> None:
@@ -69,15 +73,21 @@ def _require_unfinished(job: dict[str, object], verb: str) -> None:
         raise CommandError(f"cannot {verb}: the job has ended as {phase}; `tpujob retry` starts it anew")
 
 
-def _wait(cluster: object, name: str, phases: tuple[str, ...]) -> None:
-    from tpujob.cluster import watch
-    from tpujob.cluster.client import Cluster
+def _wait(cluster: Cluster, changed: Mapping[str, Any], phases: tuple[str, ...]) -> None:
+    """Tells what becomes of a job until it is in one of the phases, or over.
 
-    assert isinstance(cluster, Cluster)
+    A status that the operator wrote before it saw the change speaks of what was: a retried job is still Failed there.
+    """
+    from tpujob.cluster import watch
+
+    name, generation = changed["metadata"]["name"], changed["metadata"]["generation"]
+
+    def is_reached(status: Mapping[str, Any]) -> bool:
+        is_seen = (status.get("observedGeneration") or 0) >= generation
+        return is_seen and (status.get("phase") in phases or watch.has_ended(status))
+
     try:
-        for line in watch.follow(
-            lambda: cluster.job(name), until=lambda status: status.get("phase") in phases or watch.has_ended(status)
-        ):
+        for line in watch.follow(lambda: cluster.job(name), until=is_reached):
             typer.echo(line)
     except KeyboardInterrupt:
         return
