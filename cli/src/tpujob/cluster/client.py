@@ -143,10 +143,16 @@ class Cluster:
         self._request("DELETE", path)
 
     def stream(self, path: str) -> Iterator[bytes]:
-        """The body of an answer, in parts, as they come."""
+        """The body of an answer, in parts, as they come.
+
+        Raises:
+            CommandError: the server refuses or does not answer, or the connection breaks on the way.
+        """
         response = self._send("GET", path, None, "application/json", NO_TIMEOUT, preload=False)
         try:
             yield from response.stream()
+        except (HTTPError, OSError) as error:
+            raise CommandError(f"the connection to the cluster broke: {error}; ask again", exit_code=1) from error
         finally:
             response.release_conn()
 

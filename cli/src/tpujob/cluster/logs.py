@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tpujob.cluster.client import ApiError, Cluster
+from tpujob.errors import CommandError
 from tpujob_contract import kubernetes_names
 
 NO_TIME = "-"
@@ -78,6 +79,8 @@ def read(cluster: Cluster, pod: Mapping[str, Any], *, tail: int | None) -> Itera
             yield f"{NO_TIME} (no log: nothing was written yet)"
     except ApiError as error:
         yield f"{NO_TIME} (no log: {error.message})"
+    except CommandError as error:
+        yield f"{NO_TIME} (the log ends here: {error})"
 
 
 def follow(cluster: Cluster, pods: Sequence[Mapping[str, Any]], *, tail: int | None) -> Iterator[str]:
@@ -91,6 +94,8 @@ def follow(cluster: Cluster, pods: Sequence[Mapping[str, Any]], *, tail: int | N
                 lines.put(prefix(pod) + line)
         except ApiError as error:
             lines.put(f"{prefix(pod)}(no log: {error.message})")
+        except CommandError as error:
+            lines.put(f"{prefix(pod)}(the log ends here: {error})")
         finally:
             lines.put(None)
 
