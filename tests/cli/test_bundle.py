@@ -1,6 +1,8 @@
 """`tpujob bundle`: what goes in, what the README says, and what is noticed when something is wrong."""
 
 import gzip
+import io
+import json
 import re
 import subprocess
 import tarfile
@@ -291,3 +293,17 @@ def test_documentation_names_options_that_there_are():
     (command,) = (command for command in get_command(app).commands.values() if command.name == "bundle")  # type: ignore[attr-defined]
     assert named
     assert named <= {option for parameter in command.params for option in parameter.opts}
+
+
+def test_archives_that_the_bundle_has_already_stay(tmp_path):
+    archive = tmp_path / "images" / "own.tar"
+    archive.parent.mkdir()
+    manifest = json.dumps([{"Config": f"{A}.json", "RepoTags": ["own:1"], "Layers": []}]).encode()
+    with tarfile.open(archive, "w") as tar:
+        entry = tarfile.TarInfo("manifest.json")
+        entry.size = len(manifest)
+        tar.addfile(entry, io.BytesIO(manifest))
+    wish = making.Wish(out=tmp_path, archives=(archive,))
+    carried = making._carry_images(wish, "python:3.12", "0.1.0", announce=lambda _: None)
+    assert [image.file for image in carried] == ["images/own.tar"]
+    assert archive.is_file()

@@ -177,8 +177,10 @@ def _carry_images(wish: Wish, base: str, version: str, announce: Callable[[str],
         for archive in wish.archives:
             _read(archive)
             target = bundle / "images" / archive.name
-            announce(f"images/{archive.name}: a copy of {archive}")
-            shutil.copyfile(archive, target)
+            # Who goes on with a bundle may name the archives that it has already.
+            if not (target.exists() and target.samefile(archive)):
+                announce(f"images/{archive.name}: a copy of {archive}")
+                shutil.copyfile(archive, target)
             files.append(f"images/{archive.name}")
     elif wish.with_images:
         names = (*contents.product_images(version), base)
