@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,8 +17,11 @@ from tpujob_sdk.place import Place
 from tpujob_sdk.samples import Samples
 from tpujob_sdk.saving import Checkpoints
 from tpujob_sdk.stopping import AgreedStop
+from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.tasks.checkpointing import Checkpointing
 from tpujob_trainer.tasks.session import Session
+
+logger = logging.getLogger(__name__)
 
 AXIS = "data"
 """Axis of the mesh that a loop gets unless it brings its own."""
@@ -193,8 +197,16 @@ class Job:
         return made
 
     def close(self) -> None:
-        """Commits what was saved and ends the threads; `run` does it."""
+        """Commits what was saved and ends the threads; `run` does it.
+
+        Raises:
+            TrainerError: the last state was not saved, and the run was not asked to stop.
+        """
         for lanes in self._lanes:
             lanes.close()
         for checkpoints in self._checkpoints:
-            checkpoints.finish()
+            if checkpoints.finish():
+                continue
+            if not self.was_stopped:
+                raise TrainerError(checkpoints.problem)
+            logger.warning("Stopped: %s", checkpoints.problem)

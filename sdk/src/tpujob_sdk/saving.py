@@ -16,6 +16,7 @@ import numpy as np
 from tpujob_sdk.lanes import Lanes
 from tpujob_sdk.samples import Samples
 from tpujob_trainer import data
+from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.tasks.checkpointing import Checkpointing
 from tpujob_trainer.train.loop import BATCHES
@@ -34,6 +35,10 @@ class Checkpoints:
         self._saver = checkpointing.checkpoints
         self._lanes = lanes
         self._report = checkpointing.report
+        self._newest: int | None = None
+        """Step that `save` was given last."""
+        self.problem = ""
+        """What `finish` has found missing; empty while that is nothing."""
 
     @property
     def committed_step(self) -> int | None:
@@ -79,18 +84,36 @@ class Checkpoints:
         position = None if self._lanes is None else self._lanes.state()
         said = {} if position is None else {BATCHES: position.digest}
         tree = self._tree(state, lambda lanes: position.of_lanes if position is not None else None)
-        return self._saver.save(step, tree, metadata=said)
+        self._newest = step
+        # The save before is waited for: no step comes meanwhile, and none is due.
+        with self._report.during("saving"):
+            return self._saver.save(step, tree, metadata=said)
 
     def poll(self) -> None:
         """Notices commits and failures; `Job.report` does it at each step."""
         if self._saver is not None:
             self._saver.poll()
 
-    def finish(self) -> None:
-        """Waits until what was saved is committed."""
-        if self._saver is not None:
+    def finish(self) -> bool:
+        """Waits until what was saved is committed; whether the step that `save` was given last is a checkpoint.
+
+        True where nothing was to be saved.
+
+        Raises:
+            TrainerError: saves have failed for too long.
+        """
+        if self._saver is None:
+            return True
+        with self._report.during("saving"):
             self._saver.finish(FINISH_SECONDS)
             self._saver.close()
+        # What is not this attempt's commit may be one of storage that came late, or of an earlier attempt.
+        newest, committed = self._newest, self._saver.committed_step
+        if newest in (None, committed) or layout.is_committed(self._saver.directory, newest):
+            return True
+        why = f" ({self._saver.problem})" if self._saver.problem else ""
+        self.problem = f"step {newest} was not saved{why}; the newest checkpoint is step {committed}"
+        return False
 
     def _tree(self, state: Any, position: Any) -> dict[str, Any]:
         return {"state": state} | ({"data": position(self._lanes)} if self._lanes is not None else {})
