@@ -58,7 +58,8 @@ def read_document(path: Path) -> dict[str, Any]:
         raise CommandError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     except ValueError as error:
         # Of ruamel, where what looks like a date is none; it does not say which line.
-        raise CommandError(f"{path}: not YAML: a date is wrong ({error}); put values that are text in quotes") from error
+        advice = "put values that are text in quotes"
+        raise CommandError(f"{path}: not YAML: a date is wrong ({error}); {advice}") from error
     if not documents:
         raise CommandError(f"{path}: is empty; `tpujob new` writes a job to begin with")
     if len(documents) != 1:
