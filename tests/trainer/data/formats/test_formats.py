@@ -227,6 +227,17 @@ def test_cut_archive_is_named(tmp_path, name):
         rows_of(make_manifest(DataConfig(path=str(tmp_path))))
 
 
+def test_packed_tar_with_damaged_content_is_named(tmp_path):
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        add_member(tar, "one.txt", bytes(np.random.default_rng(0).integers(0, 256, 200_000, np.uint8)))
+    content = bytearray((tmp_path / "a.tar.gz").read_bytes())
+    content[50_000:150_000] = b"\xff" * 100_000
+    (tmp_path / "a.tar.gz").write_bytes(content)
+
+    with pytest.raises(DataChangedError, match=r"a\.tar\.gz' cannot be read as a tar: .*decompressing"):
+        rows_of(make_manifest(DataConfig(path=str(tmp_path))))
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_changed_file_is_named_before_it_is_used(tmp_path, name):
     WRITERS[name](tmp_path / name, TEXTS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +77,7 @@ class OpenedTar:
         try:
             with tarfile.open(fileobj=io.BytesIO(data), mode="r:*") as tar:
                 return list(_samples(tar, is_wanted))
-        except (tarfile.TarError, OSError, EOFError) as error:
+        except (tarfile.TarError, zlib.error, OSError, EOFError) as error:
             raise DataChangedError(
                 f"{self._root.locate(self._file.path)!r} cannot be read as a tar: {error}"
             ) from error
