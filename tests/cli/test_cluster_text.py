@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tpujob.cluster import logs, table, watch
+from tpujob.cluster.client import UnreachableError
 from tpujob.cluster.describe import describe
 from tpujob.cluster.doctor import bucket_access, buckets, images, nodes, operator, queues, quotas
 from tpujob_operator.api.status import Phase, Status
@@ -92,6 +93,31 @@ def test_following_tells_changes_once_and_ends() -> None:
         lambda: job(phase=next(phases), message="words"), until=watch.has_ended, wait=lambda _: None, clock=lambda: 0.0
     )
     assert list(lines) == ["Queued: words", "Running", "Succeeded: words"]
+
+
+def test_following_outlives_a_cluster_that_does_not_answer() -> None:
+    answers = iter([job(phase="Running"), UnreachableError("gone"), UnreachableError("gone"), job(phase="Succeeded")])
+
+    def look() -> dict:
+        answer = next(answers)
+        if isinstance(answer, UnreachableError):
+            raise answer
+        return answer
+
+    lines = list(watch.follow(look, until=watch.has_ended, wait=lambda _: None, clock=lambda: 0.0))
+    assert [line.partition(";")[0] for line in lines] == ["Running", "the cluster does not answer", "Succeeded"]
+
+
+def test_following_ends_with_a_cluster_that_is_gone() -> None:
+    now = iter([0.0, 1.0, watch.OUTAGE_SECONDS])
+
+    def look() -> dict:
+        raise UnreachableError("gone")
+
+    lines = watch.follow(look, until=watch.has_ended, wait=lambda _: None, clock=lambda: next(now))
+    assert next(lines).startswith("the cluster does not answer")
+    with pytest.raises(UnreachableError, match="gone"):
+        next(lines)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,10 @@ class ApiError(CommandError):
         self.message = message
 
 
+class UnreachableError(CommandError):
+    """The API server does not answer, which may pass."""
+
+
 class Cluster:
     """Requests to one API server, in one namespace."""
 
@@ -213,7 +217,7 @@ class Cluster:
                 retries=False,
             )
         except (HTTPError, OSError) as error:
-            raise CommandError(
+            raise UnreachableError(
                 f"the cluster at {host} does not answer: {error}; check the network, and `kubectl get nodes`",
                 exit_code=1,
             ) from error

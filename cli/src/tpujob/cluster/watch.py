@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tpujob.cluster.client import Object
+from tpujob.cluster.client import Object, UnreachableError
 
 INTERVAL_SECONDS = 2.0
 PROGRESS_SECONDS = 30.0
 """Steps are told this often while nothing else changes."""
+OUTAGE_SECONDS = 600.0
+"""An upgrade of a control plane takes minutes, in which the job goes on."""
 ENDED = ("Succeeded", "Failed")
 
 
@@ -28,10 +30,24 @@ def follow(
         until: Whether a status is the one that is waited for.
         wait: Waits for so many seconds.
         clock: Seconds, monotonic.
+
+    Raises:
+        CommandError: the job cannot be read, or the cluster has not answered for OUTAGE_SECONDS.
     """
     told, next_progress = "", 0.0
+    silent_since: float | None = None
     while True:
-        status = look().get("status") or {}
+        try:
+            status = look().get("status") or {}
+        except UnreachableError:
+            if silent_since is None:
+                yield "the cluster does not answer; the job goes on without it, and is asked about again"
+                silent_since = clock()
+            elif clock() - silent_since >= OUTAGE_SECONDS:
+                raise
+            wait(INTERVAL_SECONDS)
+            continue
+        silent_since = None
         line = headline(status)
         if line != told:
             yield line
