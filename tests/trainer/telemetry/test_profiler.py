@@ -72,6 +72,18 @@ def test_storage_that_fails_is_told(tmp_path: Path) -> None:
     profiler.close()
 
 
+def test_profile_without_a_trace_fails_and_the_next_may_be_taken(
+    profiler: Profiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax.profiler, "export_profile_data", lambda *args, **more: None)
+    profiler.request({"steps": 1, "run": "empty"})
+    train(profiler, 2)
+    profiler.close()
+    assert profiler.state()["state"] == "failed"
+    assert "not written" in (profiler.state()["message"] or "")
+    profiler.request({"steps": 1, "run": "next"})
+
+
 def test_one_profile_at_a_time(profiler: Profiler) -> None:
     profiler.request({"steps": 1, "run": "first"})
     with pytest.raises(BusyError, match="profile first is being taken"):

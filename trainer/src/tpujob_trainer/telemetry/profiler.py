@@ -21,6 +21,7 @@ from typing import Any
 import jax
 
 from tpujob_contract.profiling import FOLDER, MOST_STEPS, RUN_PATTERN, Profile
+from tpujob_trainer import errors
 from tpujob_trainer.storage import open_bucket
 
 logger = logging.getLogger(__name__)
@@ -151,8 +152,8 @@ class Profiler:
             files = self._write_here(trace, memory)
             self._update(files={name: str(path) for name, path in files.items()})
             folder = self._save(files)
-        except (OSError, RuntimeError) as error:
-            self._failed(f"not written: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next profile must not wait for this one
+            self._failed(f"not written: {errors.brief(error)}")
             return
         self._update(state="done", folder=folder)
         logger.info("Profile %s: saved in %s", trace.run, folder or self._local)
