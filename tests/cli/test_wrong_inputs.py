@@ -240,6 +240,7 @@ def test_a_wrong_file_is_refused_by_name(case: str, tmp_path: Path) -> None:
         (["data", "from-folder", "absent", "out"], 77, "is not a folder"),
         (["data", "from-folder", ".", "."], 78, "is there already"),
         (["data", "from-folder", "empty", "out"], 77, "no text"),
+        (["data", "from-folder", "empty", "binary/out"], 78, "OUT: 'binary/out' cannot be written (Not a directory)"),
         (["checkpoint", "ls", "empty"], 77, "is no checkpoint directory"),
         (["bundle"], 78, "--out"),
         (

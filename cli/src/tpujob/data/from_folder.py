@@ -52,7 +52,7 @@ def folder_to_parquet(
         exclude: Patterns, none of which it matches.
 
     Raises:
-        CommandError: no such folder, target there already, or no text found.
+        CommandError: no such folder, target there already or not to be written, or no text found.
     """
     if not source.is_dir():
         raise CommandError(
@@ -62,8 +62,8 @@ def folder_to_parquet(
         raise CommandError(f"OUT: {str(target)!r} is there already; remove it or name another folder")
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     try:
+        partial.mkdir(parents=True)
         skipped: dict[str, int] = {}
         rows = text_bytes = files = 0
         for part in _parts(_texts(source, include, exclude, skipped)):
@@ -79,6 +79,11 @@ def folder_to_parquet(
                 f"FOLDER: no text in {str(source)!r} ({reasons}); {_kinds(source)}", exit_code=ExitCode.NOT_FOUND
             )
         partial.rename(target)
+    except OSError as error:
+        raise CommandError(
+            f"OUT: {str(target)!r} cannot be written ({error.strerror or error}); name a folder that you may write to, "
+            "with room on its disk"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return FolderSummary(rows=rows, text_bytes=text_bytes, files=files, skipped=skipped)
