@@ -109,7 +109,7 @@ class Checkpoints:
             self._saver.close()
         # What is not this attempt's commit may be one of storage that came late, or of an earlier attempt.
         newest, committed = self._newest, self._saver.committed_step
-        if newest in (None, committed) or layout.is_committed(self._saver.directory, newest):
+        if newest is None or newest == committed or layout.is_committed(self._saver.directory, newest):
             return True
         why = f" ({self._saver.problem})" if self._saver.problem else ""
         self.problem = f"step {newest} was not saved{why}; the newest checkpoint is step {committed}"
