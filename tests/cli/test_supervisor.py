@@ -38,7 +38,14 @@ def make(tmp_path: Path, *programs: str) -> list[LocalProcess]:
     ]
 
 
-def run(processes: list[LocalProcess], *, when_up: int = 0, interrupts: int = 0, grace_seconds: int = 5):
+def run(
+    processes: list[LocalProcess],
+    *,
+    when_up: int = 0,
+    interrupts: int = 0,
+    grace_seconds: int = 5,
+    finish_together: bool = False,
+):
     """Runs to the end; sends Ctrl-C to this process once `when_up` children have said that they are up."""
     sent = 0
 
@@ -49,7 +56,7 @@ def run(processes: list[LocalProcess], *, when_up: int = 0, interrupts: int = 0,
             sent += 1
             os.kill(os.getpid(), signal.SIGINT)
 
-    supervisor = Supervisor(processes, grace_seconds=grace_seconds, on_tick=on_tick)
+    supervisor = Supervisor(processes, grace_seconds=grace_seconds, on_tick=on_tick, finish_together=finish_together)
     return {e.process.index: e for e in supervisor.run()}
 
 
@@ -102,8 +109,18 @@ def test_who_ignores_the_request_is_killed_after_the_grace_period(tmp_path, monk
 
 def test_a_peer_that_goes_on_after_the_others_finished_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor_module, "FINISHED_PEERS_LIMIT_SECONDS", 1)
-    exits = run(make(tmp_path, FINISH, STUBBORN))
+    exits = run(make(tmp_path, FINISH, STUBBORN), finish_together=True)
     assert (exits[1].code, exits[1].killed) == (137, True)
+
+
+def test_programs_of_ones_own_may_end_one_after_the_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "FINISHED_PEERS_LIMIT_SECONDS", 0)
+    slower = (
+        f"from pathlib import Path\nwhile 'done' not in Path({str(tmp_path / '0.log')!r}).read_text(): pass\n"
+        "import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end: pass"
+    )
+    exits = run(make(tmp_path, FINISH, slower))
+    assert [exits[i].code for i in (0, 1)] == [0, 0]
 
 
 def test_death_by_a_signal_reads_as_in_a_shell(tmp_path):

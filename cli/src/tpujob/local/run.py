@@ -71,7 +71,12 @@ def run_job(
             display.say(f"warning: {warning}")
         if job.spec.trainer is not None:
             display.say(f"progress     http://127.0.0.1:{lead.report_port}/ while it runs")
-        supervisor = Supervisor(processes, grace_seconds=grace_seconds, on_tick=tick)
+        supervisor = Supervisor(
+            processes,
+            grace_seconds=grace_seconds,
+            on_tick=tick,
+            finish_together=job.spec.trainer is not None and job.spec.workers is None,
+        )
         supervisor.on_interrupt = lambda count: display.say(
             f"stopping: saving first, at most {grace_seconds} s; Ctrl-C again to leave at once"
             if count == 1

@@ -24,7 +24,7 @@ from tpujob_contract.launch.processes import descendants, send
 PEER_FAILED_GRACE_SECONDS = 10
 """Time for the others once one process failed: they cannot finish a step any more, only leave."""
 FINISHED_PEERS_LIMIT_SECONDS = 60
-"""How long the others may go on after the first process finished; all finish within the same step."""
+"""How long the others may go on after the first of those that finish within the same step."""
 KILL_MARGIN_SECONDS = 3
 """The launcher ends its child within the grace period by itself; after this much more it is killed."""
 TICK_SECONDS = 0.5
@@ -46,8 +46,25 @@ class Exit:
 class Supervisor:
     """Runs processes to their end. `run` is called once, from the main thread."""
 
-    def __init__(self, processes: Sequence[LocalProcess], *, grace_seconds: int, on_tick: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        processes: Sequence[LocalProcess],
+        *,
+        grace_seconds: int,
+        on_tick: Callable[[], None],
+        finish_together: bool = False,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            processes: One for each host of the job.
+            grace_seconds: From a request to stop until a process is killed.
+            on_tick: Called about twice a second.
+            finish_together: Whether all finish within the same step, so that one which goes on hangs. A JobSet waits
+                for the others; only what is known of our trainer is quicker.
+        """
         self._processes = processes
+        self._finish_together = finish_together
         self._grace_seconds = grace_seconds
         self._on_tick = on_tick
         self._running: dict[int, tuple[LocalProcess, subprocess.Popen[bytes]]] = {}
@@ -97,7 +114,8 @@ class Supervisor:
         if self._deadline is not None and code == 0:
             return
         if code == 0:
-            self._deadline = time.monotonic() + FINISHED_PEERS_LIMIT_SECONDS
+            if self._finish_together:
+                self._deadline = time.monotonic() + FINISHED_PEERS_LIMIT_SECONDS
         elif not self._asked:
             self._ask_all_to_stop(min(self._grace_seconds, PEER_FAILED_GRACE_SECONDS))
 
