@@ -1,6 +1,7 @@
 """What the cluster verbs say, from objects as the API server gives them."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -98,8 +99,8 @@ def test_following_tells_changes_once_and_ends() -> None:
 def test_following_outlives_a_cluster_that_does_not_answer() -> None:
     answers = iter([job(phase="Running"), UnreachableError("gone"), UnreachableError("gone"), job(phase="Succeeded")])
 
-    def look() -> dict:
-        answer = next(answers)
+    def look() -> dict[str, Any]:
+        answer: Any = next(answers)
         if isinstance(answer, UnreachableError):
             raise answer
         return answer
@@ -111,7 +112,7 @@ def test_following_outlives_a_cluster_that_does_not_answer() -> None:
 def test_following_ends_with_a_cluster_that_is_gone() -> None:
     now = iter([0.0, 1.0, watch.OUTAGE_SECONDS])
 
-    def look() -> dict:
+    def look() -> dict[str, Any]:
         raise UnreachableError("gone")
 
     lines = watch.follow(look, until=watch.has_ended, wait=lambda _: None, clock=lambda: next(now))

@@ -1,6 +1,6 @@
 """What `tpujob stop`, `resume` and `retry` wait for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ class OneJob(Cluster):
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def shell(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     monkeypatch.setattr(watch, "INTERVAL_SECONDS", 0.0)
 
     def run(verb: str, *seen: tuple[int, str]) -> list[str]:

@@ -74,6 +74,7 @@ FILES: dict[str, tuple[str, str]] = {
     "an open bracket": (f"{HEAD}spec: {{accelerator: v5e-16\n", "not YAML"),
     "an open quote": (f'{HEAD}spec: {{accelerator: "v5e-16}}\n', "not YAML"),
     "a key twice": (f"{HEAD}spec:\n  slices: 1\n  slices: 2\n", "not YAML"),
+    "an alias of itself": (named("{name: job, &a annotations: &b {c: *b}}"), "an alias (*name) stands inside"),
     "a date that is none": (named("{name: job, annotations: {since: 2024-13-45}}"), "put values that are text in quot"),
     "another kind": ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n", "kind: Job is not TpuTrainingJob"),
     "no kind": (spec().replace("kind: TpuTrainingJob\n", ""), "kind: is missing"),

@@ -74,7 +74,10 @@ def read_document(path: Path) -> dict[str, Any]:
         raise CommandError(
             f"{path}: kind: {documents[0]['kind']} is not {kubernetes_names.KIND}; name the file of a job"
         )
-    return {key: _as_json(value) for key, value in documents[0].items()}
+    try:
+        return {key: _as_json(value) for key, value in documents[0].items()}
+    except RecursionError as error:
+        raise CommandError(f"{path}: not YAML: an alias (*name) stands inside what it names; write it out") from error
 
 
 def _as_json(value: Any) -> Any:

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 from kubernetes.config import ConfigException, list_kube_config_contexts, new_client_from_config
 from urllib3 import Timeout
 from urllib3.exceptions import HTTPError
+from yaml import YAMLError  # comes with kubernetes
 
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode, kubernetes_names
@@ -57,7 +58,7 @@ class Cluster:
             namespace: None: that of the context, else `default`.
 
         Raises:
-            CommandError: there is no kubeconfig, or no such context in it.
+            CommandError: there is no kubeconfig, it cannot be read, or there is no such context in it.
         """
         try:
             contexts, active = list_kube_config_contexts()
@@ -66,7 +67,7 @@ class Cluster:
                 names = ", ".join(c["name"] for c in contexts)
                 raise CommandError(f"--context: {context!r} is not in the kubeconfig; there are {names}")
             client = new_client_from_config(context=chosen["name"])
-        except ConfigException as error:
+        except (ConfigException, YAMLError) as error:
             raise CommandError(
                 f"no cluster: {error}; set KUBECONFIG, or make ~/.kube/config, for instance with "
                 "`gcloud container clusters get-credentials CLUSTER`. `tpujob run` needs no cluster"
