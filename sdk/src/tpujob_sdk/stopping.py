@@ -12,6 +12,7 @@ import contextlib
 import threading
 
 from tpujob_trainer.distributed.kv_store import Coordination, CoordinationError
+from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.exit.stop_request import StopRequest
 
 POLL_SECONDS = 1.0
@@ -32,7 +33,7 @@ class AgreedStop:
         self._looks = 0
         self._is_held = False
         self._at: int | None = None
-        self._error: CoordinationError | None = None
+        self._error: TrainerError | None = None
         if coordination.num_processes > 1:
             threading.Thread(target=self._listen, name="agreed-stop", daemon=True).start()
 
@@ -40,7 +41,7 @@ class AgreedStop:
         """Whether to stop now. Every process asks equally often.
 
         Raises:
-            CoordinationError: a process did not tell how far it is.
+            TrainerError: a process did not tell how far it is.
         """
         if self._talk.num_processes == 1:
             return self._stop.requested
@@ -60,7 +61,7 @@ class AgreedStop:
             counts = self._talk.gather(f"{self._name}/looks", looks, limit_seconds=ANSWER_SECONDS)
             with self._changed:
                 self._at = max(counts) + 1
-        except CoordinationError as error:
+        except TrainerError as error:  # what another process says of itself is no CoordinationError here
             self._error = error
         finally:
             with self._changed:

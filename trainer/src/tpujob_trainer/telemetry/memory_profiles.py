@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from tpujob_contract.profiling import FOLDER
+from tpujob_trainer import errors
 from tpujob_trainer.storage import Bucket, open_bucket
 
 logger = logging.getLogger(__name__)
@@ -66,5 +67,5 @@ class MemoryProfiles:
             self._bucket.write(f"{self._folder}/{step:012}.pb.gz", profile)
             for name in self._bucket.names(f"{self._folder}/")[: -self._keep]:
                 self._bucket.delete(name)
-        except (OSError, RuntimeError) as error:
-            logger.warning("Memory profile after step %d: not written: %s", step, error)
+        except Exception as error:  # noqa: BLE001 - libraries of storage have errors of their own; training goes on
+            logger.warning("Memory profile after step %d: not written: %s", step, errors.brief(error))
