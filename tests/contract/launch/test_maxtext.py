@@ -66,7 +66,9 @@ def test_checkpoints_are_looked_for_where_maxtext_puts_them(
     assert maxtext.checkpoint_folder(environ, command) == folder
 
 
-@pytest.mark.parametrize(("command", "steps"), [(("steps=20",), 20), (("steps=-1",), None), ((), None)])
+@pytest.mark.parametrize(
+    ("command", "steps"), [(("steps=20",), 20), (("steps=-1",), None), (("steps=²",), None), ((), None)]
+)
 def test_the_length_of_the_run_is_read_from_the_command(command: tuple[str, ...], steps: int | None) -> None:
     assert maxtext.steps_of({}, command) == steps
 
@@ -74,7 +76,7 @@ def test_the_length_of_the_run_is_read_from_the_command(command: tuple[str, ...]
 def test_the_newest_committed_step_is_found(tmp_path: Path) -> None:
     assert newest(str(tmp_path / "absent"), {}) is None
     assert newest(str(tmp_path), {}) is None
-    for name in ("0", "9", "10", "15.orbax-checkpoint-tmp-3"):
+    for name in ("0", "9", "10", "²", "15.orbax-checkpoint-tmp-3"):
         (tmp_path / name).mkdir()
     os.utime(tmp_path / "10", (100.0, 100.0))
     assert newest(str(tmp_path), {}) == (10, 100.0)
