@@ -78,6 +78,8 @@ class WandB:
         folder = Path(self._run.dir).parent
         is_offline = self._run.offline
         self._run.finish()
+        # `finish` does not wait for the service of wandb to close the run's file; its end does.
+        self._wandb.teardown()
         if is_offline and self._bucket is not None:
             # The run's own file last: a folder with it is complete.
             for file in sorted(filter(Path.is_file, folder.rglob("*")), key=lambda file: file.suffix == ".wandb"):
