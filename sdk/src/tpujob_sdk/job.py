@@ -132,14 +132,14 @@ class Job:
         Raises:
             ConfigurationError: there is no such data, or it is not what the checkpoints were made from.
         """
-        mesh = mesh or self.mesh
+        mesh, rows = self._division(mesh, rows)
         lanes = Lanes.of(
             data,
             batch_size=batch_size,
             sequence_length=sequence_length,
             seed=seed,
             mesh=mesh,
-            rows=rows if rows is not None else PartitionSpec(mesh.axis_names[0]),
+            rows=rows,
             runtime=self._session.runtime,
             directory=self._session.directory,
         )
@@ -167,18 +167,23 @@ class Job:
         Raises:
             ConfigurationError: there are no such tars, or they are not what the checkpoints were made from.
         """
-        mesh = mesh or self.mesh
+        mesh, rows = self._division(mesh, rows)
         samples = Samples(
             path,
             batch_size=batch_size,
             seed=seed,
             mesh=mesh,
-            rows=rows if rows is not None else PartitionSpec(mesh.axis_names[0]),
+            rows=rows,
             runtime=self._session.runtime,
             directory=self._session.directory,
         )
         self._lanes.append(samples)
         return samples
+
+    def _division(self, mesh: Mesh | None, rows: PartitionSpec | None) -> tuple[Mesh, PartitionSpec]:
+        """The mesh, and how rows are divided over it, where a loop leaves them to us."""
+        mesh = mesh or self.mesh
+        return mesh, rows if rows is not None else PartitionSpec(mesh.axis_names[0])
 
     def checkpoints(self, lanes: Lanes | Samples | None = None) -> Checkpoints:
         """The checkpoints of the job's checkpoint directory; the position of lanes or samples goes with them."""
