@@ -8,15 +8,14 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from tests.control_plane.addresses import pod_address
 from tests.control_plane.jobs import Jobs
+from tests.control_plane.reporting import reporting
 from tests.quick_compiling import XLA_FLAGS
 from tools.localcluster import pods
 from tools.localcluster.api import Object
@@ -24,7 +23,6 @@ from tools.localcluster.plain_http import answers, opened
 from tools.localcluster.processes import Process
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import environment as names
-from tpujob_contract import ports
 from tpujob_contract.report import PATH
 
 POD_ADDRESS = pod_address(1)
@@ -140,32 +138,9 @@ class LocalPods:
             self._run.stop()
             self._run = None
 
-    @contextmanager
-    def reporting(self) -> Iterator[None]:
+    def reporting(self) -> AbstractContextManager[None]:
         """Answers the operator at the address of the pod of process 0 with what that process says."""
-        job = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                report = job.report()
-                body = json.dumps(report).encode()
-                self.send_response(200 if report else 503)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        with ThreadingHTTPServer((POD_ADDRESS, ports.REPORT), Handler) as server:
-            server.daemon_threads = True
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-            thread.start()
-            try:
-                yield
-            finally:
-                server.shutdown()
-                thread.join()
+        return reporting(self.report, address=POD_ADDRESS)
 
     def _all_serve(self) -> bool:
         found = {_index(each): each for each in trainers(self.jobs.namespace, self.name)}

@@ -1,23 +1,18 @@
 """A job's life with the real API server and JobSet controller; the operator is a process, the kubelet is played."""
 
-import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
-from tests.control_plane.addresses import pod_address
 from tests.control_plane.jobs import Jobs
 from tests.control_plane.operator_process import OperatorProcess
+from tests.control_plane.reporting import REPORT_ADDRESS, reporting
 from tests.control_plane.requests_made import jobsets_created, requests_made
 from tools.localcluster import pods
-from tools.localcluster.api import Object
 from tools.localcluster.waiting import wait_for
-from tpujob_contract import kubernetes_names, ports
+from tpujob_contract import kubernetes_names
 from tpujob_operator.settings import Settings
 from tpujob_operator.times import format_time
 
@@ -26,33 +21,6 @@ pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
 # More than the schema of the resource can know.
 TRAINER = {"model": {"preset": "tiny"}, "data": {"path": "/data"}, "steps": 9}
 MISSPELT: dict[str, Any] = {"image": None, "command": None, "trainer": {**TRAINER, "modle": TRAINER["model"]}}
-
-REPORT_ADDRESS = pod_address(0)
-
-
-@contextmanager
-def reporting(report: Object) -> Iterator[None]:
-    """Serves a report as process 0 does, at the address of the pod."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps(report).encode()
-            self.send_response(200 if self.path == "/report" else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer((REPORT_ADDRESS, ports.REPORT), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_job_runs_to_its_end(jobs: Jobs) -> None:
