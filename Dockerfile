@@ -50,11 +50,13 @@ RUN --mount=type=secret,id=pip.conf,target=/run/secrets/pip.conf \
 
 FROM build AS own-wheels
 COPY contract contract
+COPY launcher launcher
+COPY resource resource
 COPY operator operator
 COPY trainer trainer
 COPY sdk sdk
 COPY cli cli
-RUN /build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /wheels ./contract ./operator ./trainer ./sdk ./cli
+RUN /build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir /wheels ./contract ./launcher ./resource ./operator ./trainer ./sdk ./cli
 
 # What both images have in common: a virtual environment, a user without rights, nothing that is written at run time.
 FROM ${BASE_IMAGE} AS base
@@ -81,7 +83,8 @@ LABEL org.opencontainers.image.title="tpujob operator" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=own-wheels /wheels/tpujob_contract-*.whl /wheels/tpujob_operator-*.whl /wheels/
+COPY --from=own-wheels /wheels/tpujob_contract-*.whl /wheels/tpujob_launcher-*.whl /wheels/tpujob_resource-*.whl \
+     /wheels/tpujob_operator-*.whl /wheels/
 RUN pip install --no-index --no-deps /wheels/*.whl \
     && pip check \
     && pip uninstall --yes pip \
@@ -105,7 +108,8 @@ LABEL org.opencontainers.image.title="tpujob trainer" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=own-wheels /wheels/tpujob_contract-*.whl /wheels/tpujob_trainer-*.whl /wheels/tpujob_sdk-*.whl /wheels/
+COPY --from=own-wheels /wheels/tpujob_contract-*.whl /wheels/tpujob_launcher-*.whl /wheels/tpujob_trainer-*.whl \
+     /wheels/tpujob_sdk-*.whl /wheels/
 RUN pip install --no-index --no-deps /wheels/*.whl \
     && pip check \
     && pip uninstall --yes pip \

@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.12 python3.13 python3.14 python3; do "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$p" && break; done)
 BIN := .venv/bin
 UV := $(BIN)/uv
-PACKAGES := contract operator trainer sdk cli
+PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
@@ -65,7 +65,7 @@ push: ## push what `make images` built
 
 generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/metrics.md, dashboards, the chart's README, docs/licences.md, golden manifests
 	$(BIN)/python -m tpujob_trainer.config.json_schema
-	$(BIN)/python -m tpujob_operator.crd
+	$(BIN)/python -m tpujob_resource.crd
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.monitoring.reference
 	$(BIN)/python -m tools.monitoring.dashboards
@@ -135,7 +135,7 @@ ray: .venv/dev .cache/ray/installed ## a real Ray of two hosts under `tpujob run
 	@touch $@
 
 tpu-compiler: .venv/dev .cache/libtpu/libtpu ## compile for TPUs here, without one: libtpu, half a gigabyte, into .cache/libtpu
-	PYTHONPATH=.cache/libtpu $(BIN)/python -m pytest -m tpu_compiler tests/trainer/compile
+	PYTHONPATH=.cache/libtpu $(BIN)/python -m pytest -m tpu_compiler tests/trainer/train/compile
 
 .cache/libtpu/libtpu: requirements/trainer-tpu.txt .venv/uv
 	@mkdir -p .cache && sed -n '/^libtpu==/,/[^\\]$$/p' requirements/trainer-tpu.txt > .cache/libtpu.txt
@@ -178,7 +178,7 @@ bench-extract: .venv/dev .cache/reference/installed ## activations beside the ba
 	@touch $@
 
 reference-models: .cache/reference/installed ## compare what tests expect of models with transformers itself; installs PyTorch (5 GB) into .cache/reference
-	.cache/reference/bin/python -m tests.trainer.weights.make_reference --check
+	.cache/reference/bin/python -m tests.trainer.model.weights.make_reference --check
 
 lock: .venv/dev ## resolve the dependencies anew; UPGRADE=--upgrade for newer versions
 	requirements/lock.sh $(UPGRADE)

@@ -31,29 +31,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tpujob_trainer.corpus.extract import units
+from tpujob_trainer.corpus.extract.batched import BatchedWork
+from tpujob_trainer.corpus.extract.batches import bucket_lengths, plan_batches
+from tpujob_trainer.corpus.extract.config import ExtractConfig
+from tpujob_trainer.corpus.extract.forward import activations_program
+from tpujob_trainer.corpus.extract.layers import sites_of
+from tpujob_trainer.corpus.extract.program import Program
+from tpujob_trainer.corpus.extract.rows import Rows, Tokens
+from tpujob_trainer.corpus.workers.board import Board
+from tpujob_trainer.corpus.workers.claims import Claims
+from tpujob_trainer.corpus.workers.engine import Engine
+from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
+from tpujob_trainer.corpus.workers.work import Packed
 from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
 from tpujob_trainer.data.text import columns
 from tpujob_trainer.data.text.byte_tokenizer import ByteTokenizer
-from tpujob_trainer.extract import units
-from tpujob_trainer.extract.batched import BatchedWork
-from tpujob_trainer.extract.batches import bucket_lengths, plan_batches
-from tpujob_trainer.extract.config import ExtractConfig
-from tpujob_trainer.extract.forward import activations_program
-from tpujob_trainer.extract.layers import sites_of
-from tpujob_trainer.extract.program import Program
-from tpujob_trainer.extract.rows import Rows, Tokens
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.storage import open_bucket
-from tpujob_trainer.weights.export import export_weights
-from tpujob_trainer.workers.board import Board
-from tpujob_trainer.workers.claims import Claims
-from tpujob_trainer.workers.engine import Engine
-from tpujob_trainer.workers.uploads import Scratch, Uploads
-from tpujob_trainer.workers.work import Packed
 
 VOCABULARY = 512
 

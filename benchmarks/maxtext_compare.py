@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob_trainer.compile.collectives import Exchange, exchanges
-from tpujob_trainer.compile.matrix_products import matrix_operations
+from tpujob_trainer.train.compile.collectives import Exchange, exchanges
+from tpujob_trainer.train.compile.matrix_products import matrix_operations
 
 ROOT = Path(__file__).parents[1]
 MAXTEXT = ROOT / ".cache" / "maxtext" / "bin" / "python"

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.load import load_job
 from tpujob_operator.decide.chain import decide
-from tpujob_operator.jobset.build import materialize
-from tpujob_operator.jobset.expand import expand_pods
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.terminations import Evidence, Key
 from tpujob_operator.settings import Settings
+from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.expand import expand_pods
+from tpujob_resource.rules.load import load_job
 
 NAMESPACE = "bench"
 PASSES = 2000

@@ -6,8 +6,8 @@ import pathlib
 import sys
 import time
 
-from tpujob_trainer.compile.program import lower_step, prepare_environment
 from tpujob_trainer.config.schema import parse_config
+from tpujob_trainer.train.compile.program import lower_step, prepare_environment
 
 
 def main(folder: pathlib.Path, preset: str, generation: str, shape: str, slices: int, rows: int, length: int) -> None:

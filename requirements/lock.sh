@@ -8,7 +8,7 @@ compile() { # output, inputs...
   local output=$1
   shift
   "$uv" pip compile --quiet --universal --generate-hashes --python-version 3.12 --no-header --no-annotate "${upgrade[@]}" \
-    --no-emit-package tpujob-contract --no-emit-package tpujob-operator --no-emit-package tpujob-trainer --no-emit-package tpujob-sdk \
+    --no-emit-package tpujob-contract --no-emit-package tpujob-launcher --no-emit-package tpujob-resource --no-emit-package tpujob-operator --no-emit-package tpujob-trainer --no-emit-package tpujob-sdk \
     --output-file "$output" "$@"
 }
 upgrade=("$@") # for instance --upgrade, or --upgrade-package jax

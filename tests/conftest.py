@@ -16,7 +16,7 @@ from xdist.remote import Producer
 from tests import quick_compiling
 from tests.division import CONTROL_PLANE, GroupScheduling, group
 from tools.localcluster.processes import choose_ports_of_part
-from tpujob_contract.launch.processes import command_line
+from tpujob_launcher.child.processes import command_line
 
 # Under nohup, or in the background of a shell, these are ignored, and every process that is started here inherits it.
 # A handler of ours is not inherited, so what is started here begins as in a terminal.

@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
     "contract/src/tpujob_contract",
+    "launcher/src/tpujob_launcher",
+    "resource/src/tpujob_resource",
     "operator/src/tpujob_operator",
     "trainer/src/tpujob_trainer",
     "sdk/src/tpujob_sdk",

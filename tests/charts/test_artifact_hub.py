@@ -5,8 +5,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from tests.charts.rendered import CHART
-from tpujob_operator.api.load import load_job
-from tpujob_operator.crd.build import custom_resource_definition
+from tpujob_resource.crd.build import custom_resource_definition
+from tpujob_resource.rules.load import load_job
 
 YAML_READER = YAML(typ="safe", pure=True)
 

@@ -22,8 +22,8 @@ from tests.charts.rendered import (
 from tests.control_plane.operator_process import LEASE_RULES, NAME, RULES
 from tpujob_contract import kubernetes_names
 from tpujob_contract.ports import REPORT
-from tpujob_operator.crd.build import custom_resource_definition
 from tpujob_operator.settings import Settings
+from tpujob_resource.crd.build import custom_resource_definition
 
 JOBSET = Path(__file__).parents[1] / "operator" / "jobset" / "golden" / "queued.jobset.yaml"
 MONITORED = {"metrics": {"podMonitor": {"enabled": True}}}

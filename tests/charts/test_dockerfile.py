@@ -12,8 +12,8 @@ import pytest
 
 from tests.charts.rendered import CHART, of_kind
 from tpujob.bundle import contents as bundled
-from tpujob_contract.launch import command as launch_command
-from tpujob_operator.jobset.pod import TRAINER
+from tpujob_contract import commands
+from tpujob_resource.jobset.pod import TRAINER
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -46,7 +46,7 @@ def test_dockerfile_lints(file):
 
 
 def test_trainer_is_started_by_the_launcher():
-    assert json.loads(values("trainer", "ENTRYPOINT")[-1]) == list(launch_command.IN_IMAGE)
+    assert json.loads(values("trainer", "ENTRYPOINT")[-1]) == list(commands.IN_IMAGE)
     assert json.loads(values("trainer", "CMD")[-1]) == list(TRAINER)
 
 

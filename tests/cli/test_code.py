@@ -14,9 +14,9 @@ from tests.operator.manifests import container_manifest
 from tpujob.code.attach import attach
 from tpujob.code.packing import pack
 from tpujob.errors import CommandError
-from tpujob_contract.code import archive
-from tpujob_contract.code.install import install
-from tpujob_operator.api.load import load_job
+from tpujob_launcher.code import archive
+from tpujob_launcher.code.install import install
+from tpujob_resource.rules.load import load_job
 
 PROGRAM = "import json, os, model\nprint(json.dumps([model.SIZE, os.getcwd(), os.environ['TPUJOB_CODE_SHA256']]))\n"
 

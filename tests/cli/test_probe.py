@@ -6,7 +6,7 @@ import pytest
 
 from tests.operator.manifests import TRAINER, container_manifest, manifest
 from tpujob.cluster.probe import Probe, probes, verdict
-from tpujob_operator.api.load import load_job
+from tpujob_resource.rules.load import load_job
 
 WHO: dict[str, Any] = {
     "serviceAccountName": "trainer",

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpujob import profiling
-from tpujob.cluster import executing
+from tpujob.cluster import executing, profiling
 from tpujob.cluster.executing import Ended, Line
 from tpujob.errors import CommandError
 

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.operator.api.test_load import GOOD
-from tests.operator.jobset.test_golden import FOLDER, NAMES
 from tests.operator.manifests import TRAINER, manifest
 from tests.operator.refusals import LEFT_TO_THE_OPERATOR, REFUSED
-from tests.operator.topology.test_accelerators_by_invoice import ROWS
+from tests.resource.api.test_load import GOOD
+from tests.resource.jobset.test_golden import FOLDER, NAMES
+from tests.resource.topology.test_accelerators_by_invoice import ROWS
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import CommandError, ControlPlane
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.load import load_job
-from tpujob_operator.errors import InvalidJob
-from tpujob_operator.jobset.network_policy import network_policy
 from tpujob_operator.settings import Settings
-from tpujob_operator.topology.tables import GENERATIONS
+from tpujob_resource.errors import InvalidJob
+from tpujob_resource.jobset.network_policy import network_policy
+from tpujob_resource.rules.load import load_job
+from tpujob_resource.topology.tables import GENERATIONS
 
 pytestmark = pytest.mark.control_plane
 

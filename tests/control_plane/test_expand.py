@@ -9,10 +9,10 @@ from tests.operator.manifests import container_manifest, manifest
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.pods import wait_for_pods
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.load import load_job
-from tpujob_operator.jobset.build import materialize
-from tpujob_operator.jobset.expand import expand_pods
 from tpujob_operator.settings import Settings
+from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.expand import expand_pods
+from tpujob_resource.rules.load import load_job
 
 pytestmark = pytest.mark.control_plane
 

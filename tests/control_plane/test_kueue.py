@@ -22,7 +22,7 @@ from tools.localcluster.nodes import create_node, delete_node
 from tools.localcluster.toolchain import ToolsUnavailable
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
-from tpujob_operator.times import format_time
+from tpujob_resource.models.times import format_time
 
 pytestmark = pytest.mark.control_plane
 

@@ -14,7 +14,7 @@ from tools.localcluster import pods
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.models.times import format_time
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
 

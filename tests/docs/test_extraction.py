@@ -6,12 +6,12 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from tests.cli.extraction.test_progress import LINES
-from tpujob.job_file import read_job
-from tpujob_operator.api.trainer_schema import trainer_problems
-from tpujob_operator.jobset.build import materialize
+from tpujob.jobs.job_file import read_job
 from tpujob_operator.settings import Settings
+from tpujob_resource.jobset.build import materialize
+from tpujob_resource.rules.trainer_schema import trainer_problems
 from tpujob_trainer.config.schema import parse_config
-from tpujob_trainer.extract.layers import column_of, sites_of
+from tpujob_trainer.corpus.extract.layers import column_of, sites_of
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "examples" / "08-extraction.yaml"

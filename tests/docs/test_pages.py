@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from tools import diagrams
 from tpujob.main import app
-from tpujob_operator.api.load import load_job
+from tpujob_resource.rules.load import load_job
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

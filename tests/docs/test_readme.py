@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tpujob_operator.api.load import load_job
-from tpujob_operator.jobset.build import materialize
 from tpujob_operator.settings import Settings
+from tpujob_resource.jobset.build import materialize
+from tpujob_resource.rules.load import load_job
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -8,9 +8,9 @@ import pytest
 from tools.reference.pages import PAGES
 from tools.reference.text import commented_values, fields
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_operator.api.conditions import ADVICE, Reason
-from tpujob_operator.api.trainer_schema import trainer_schema
-from tpujob_operator.decide.remedies import IN_THE_REFERENCE
+from tpujob_resource.messages.conditions import ADVICE, Reason
+from tpujob_resource.messages.remedies import IN_THE_REFERENCE
+from tpujob_resource.rules.trainer_schema import trainer_schema
 from tpujob_trainer.model.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tpujob_operator.api.conditions import SENTENCES, Reason
+from tpujob_resource.messages.conditions import SENTENCES, Reason
 
 ROOT = Path(__file__).parents[2]
 VISIT = """<!doctype html><body><script>

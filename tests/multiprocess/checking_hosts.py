@@ -10,8 +10,8 @@ from typing import Any
 from tpujob_contract import read_environment
 from tpujob_trainer.config.schema import PreflightConfig
 from tpujob_trainer.distributed import host_check, initialize
-from tpujob_trainer.exit import process_exit
-from tpujob_trainer.exit.stop_request import StopRequest
+from tpujob_trainer.distributed.exit import process_exit
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.tasks import preflight
 
 DELAY_SECONDS = 30.0

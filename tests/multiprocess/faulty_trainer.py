@@ -93,7 +93,7 @@ def main() -> None:
 
 def _watch_from(mark: Path) -> None:
     """Has the watchdog wait for the fault: what takes long on a busy machine before it is no stall."""
-    from tpujob_trainer.exit.watchdog import Watchdog
+    from tpujob_trainer.distributed.exit.watchdog import Watchdog
 
     look = Watchdog.look
 

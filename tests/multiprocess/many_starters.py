@@ -8,9 +8,9 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from tpujob_trainer.corpus.workers import setup
+from tpujob_trainer.corpus.workers.board import Board
 from tpujob_trainer.storage import open_bucket
-from tpujob_trainer.workers import setup
-from tpujob_trainer.workers.board import Board
 
 UNITS = 5000
 

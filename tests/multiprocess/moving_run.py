@@ -17,7 +17,7 @@ from tpujob_trainer.checkpoint import manager, ownership
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.distributed import initialize
-from tpujob_trainer.exit import process_exit
+from tpujob_trainer.distributed.exit import process_exit
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from tests.held_unit import held_unit
 from tests.multiprocess.fleet import Chaos, Fleet
 from tests.multiprocess.processes import PATIENCE_SECONDS, REPOSITORY
 from tests.multiprocess.storage_proxy import StorageProxy
+from tests.trainer.corpus.extract import make_reference
 from tests.trainer.data.stub_dataset_hub import STORAGE, StubDatasetHub
-from tests.trainer.extract import make_reference
 from tpujob_contract.report import split_final_report
 
 pytestmark = pytest.mark.processes

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.multiprocess.bucket import Bucket
-from tpujob_contract.launch.orbax_steps import COMMITTED, newest
+from tpujob_launcher.reports.orbax_steps import COMMITTED, newest
 
 pytestmark = pytest.mark.processes
 

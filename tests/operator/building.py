@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tpujob_operator.api.conditions import Type
-from tpujob_operator.api.status import Status
 from tpujob_operator.observe.state import Ended, Host, JobSetState, Observed, format_time
+from tpujob_resource.messages.conditions import Type
+from tpujob_resource.models.status import Status
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
 JOB_UID = "job-uid"

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tpujob_operator.main import main
-from tpujob_operator.settings import InvalidSetting, Settings
+from tpujob_operator.settings import Settings
+from tpujob_resource.models.settings import InvalidSetting
 
 
 def test_nothing_set_means_defaults() -> None:

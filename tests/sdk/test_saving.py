@@ -13,9 +13,9 @@ from tpujob_sdk import Checkpoints, Job, Options, Place
 from tpujob_trainer.checkpoint import manager
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.errors import TrainerError
-from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.telemetry.report import Report
 
 

@@ -6,9 +6,9 @@ from tests.key_values import KeyValuesOfOne
 from tpujob_sdk import stopping
 from tpujob_sdk.stopping import AgreedStop
 from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.kv_store import Coordination
 from tpujob_trainer.errors import TrainerError
-from tpujob_trainer.exit.stop_request import StopRequest
 
 
 def agreed(processes: int) -> tuple[list[StopRequest], list[AgreedStop]]:

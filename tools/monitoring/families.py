@@ -9,8 +9,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from tpujob_contract.report import PHASES as PROCESS_PHASES
 from tpujob_operator import metrics as operator_metrics
-from tpujob_operator.api.status import Phase as JobPhase
 from tpujob_operator.controller.job_gauges import JobGauges
+from tpujob_resource.models.status import Phase as JobPhase
 from tpujob_trainer.data.sources.read_meter import CAUSES
 from tpujob_trainer.telemetry.goodput import CATEGORIES
 from tpujob_trainer.telemetry.metrics import UNIT_FAILURES, Metrics

@@ -67,7 +67,7 @@ _STEP = "tests/trainer/train/test_step_on_slices.py"
 _LOOP = "tests/trainer/train/test_loop.py"
 _DECIDE = "tests/operator/decide"
 _MANAGER = "tests/trainer/checkpoint/test_manager.py"
-_CHILD = "tests/contract/launch/test_child.py"
+_CHILD = "tests/launcher/test_child.py"
 
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
@@ -149,28 +149,28 @@ MISTAKES: tuple[Mistake, ...] = (
     ),
     Mistake(
         "the largest slice is refused",
-        "tpujob_operator.topology.parse",
+        "tpujob_resource.topology.parse",
         "cubes <= generation.max_cubes",
         "cubes < generation.max_cubes",
-        ("tests/operator/topology/test_parse.py::test_the_largest_slice_is_allowed",),
+        ("tests/resource/topology/test_parse.py::test_the_largest_slice_is_allowed",),
     ),
     Mistake(
         "the launcher's image is pulled by the default policy",
-        "tpujob_operator.jobset.pod",
-        '"command": list(launch_command.CARRY),\n        **policy,',
-        '"command": list(launch_command.CARRY),',
-        ("tests/operator/jobset/test_build.py::test_launcher_is_pulled_as_the_operator_says",),
+        "tpujob_resource.jobset.pod",
+        '"command": list(commands.CARRY),\n        **policy,',
+        '"command": list(commands.CARRY),',
+        ("tests/resource/jobset/test_build.py::test_launcher_is_pulled_as_the_operator_says",),
     ),
     Mistake(
         "a second SIGTERM puts the kill off",
-        "tpujob_contract.launch.child",
+        "tpujob_launcher.child.supervisor",
         "if number in STOP and stop_signal is None:",
         "if number in STOP:",
         (f"{_CHILD}::test_second_stop_does_not_extend_the_grace_period",),
     ),
     Mistake(
         "leftovers outlive the grace period",
-        "tpujob_contract.launch.child",
+        "tpujob_launcher.child.supervisor",
         "min(LEFTOVER_SECONDS, patience, left)",
         "LEFTOVER_SECONDS",
         (f"{_CHILD}::test_deaf_leftovers_end_within_the_grace_period",),

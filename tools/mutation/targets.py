@@ -8,8 +8,8 @@ from __future__ import annotations
 
 CONTRACT = ("tests/contract/test_",)
 DECIDE = ("tests/operator/decide/",)
-JOBSET = ("tests/operator/jobset/",)
-API = ("tests/operator/api/",)
+JOBSET = ("tests/resource/jobset/",)
+API = ("tests/resource/api/",)
 OBSERVE = ("tests/operator/observe/", "tests/operator/decide/test_attempt_cause.py")
 MANIFEST = ("tests/trainer/data/manifest/",)
 STREAM = (
@@ -26,23 +26,23 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_contract.process_ids": CONTRACT,
     "tpujob_contract.report": CONTRACT,
     "tpujob_contract.termination_message": CONTRACT,
-    "tpujob_contract.launch.frameworks": ("tests/contract/launch/test_frameworks.py",),
-    "tpujob_contract.launch.maxtext": (
-        "tests/contract/launch/test_frameworks.py",
-        "tests/contract/launch/test_maxtext.py",
+    "tpujob_launcher.frameworks.known": ("tests/launcher/test_frameworks.py",),
+    "tpujob_launcher.frameworks.maxtext": (
+        "tests/launcher/test_frameworks.py",
+        "tests/launcher/test_maxtext.py",
     ),
-    "tpujob_operator.api.container_rules": API,
-    "tpujob_operator.api.error_messages": API,
-    "tpujob_operator.api.limits": API,
-    "tpujob_operator.api.load": API,
-    "tpujob_operator.api.scheduling": API,
-    "tpujob_operator.api.slice_counts": API,
-    "tpujob_operator.api.spec": (*API, *JOBSET),
-    "tpujob_operator.api.status": DECIDE,
-    "tpujob_operator.api.trainer_rules": API,
-    "tpujob_operator.api.trainer_schema": API,
-    "tpujob_operator.api.validation": API,
-    "tpujob_operator.api.volume_rules": (*API, *JOBSET),
+    "tpujob_resource.rules.container_rules": API,
+    "tpujob_resource.messages.error_messages": API,
+    "tpujob_resource.rules.limits": API,
+    "tpujob_resource.rules.load": API,
+    "tpujob_resource.models.scheduling": API,
+    "tpujob_resource.rules.slice_counts": API,
+    "tpujob_resource.models.spec": (*API, *JOBSET),
+    "tpujob_resource.models.status": DECIDE,
+    "tpujob_resource.rules.trainer_rules": API,
+    "tpujob_resource.rules.trainer_schema": API,
+    "tpujob_resource.rules.validation": API,
+    "tpujob_resource.rules.volume_rules": (*API, *JOBSET),
     "tpujob_operator.decide.attempt_cause": DECIDE,
     "tpujob_operator.decide.between_attempts": DECIDE,
     "tpujob_operator.decide.capacity": DECIDE,
@@ -56,7 +56,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_operator.decide.node_failures": DECIDE,
     "tpujob_operator.decide.progress": DECIDE,
     "tpujob_operator.decide.queue": DECIDE,
-    "tpujob_operator.decide.remedies": DECIDE,
+    "tpujob_resource.messages.remedies": DECIDE,
     "tpujob_operator.decide.resize": DECIDE,
     "tpujob_operator.decide.restart_accounting": DECIDE,
     "tpujob_operator.decide.running": DECIDE,
@@ -65,13 +65,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_operator.decide.status": DECIDE,
     "tpujob_operator.decide.status_conditions": DECIDE,
     "tpujob_operator.decide.verdict": DECIDE,
-    "tpujob_operator.jobset.build": JOBSET,
-    "tpujob_operator.jobset.environment": JOBSET,
-    "tpujob_operator.jobset.expand": JOBSET,
-    "tpujob_operator.jobset.failure_policy": JOBSET,
-    "tpujob_operator.jobset.network_policy": JOBSET,
-    "tpujob_operator.jobset.pod": JOBSET,
-    "tpujob_operator.jobset.volumes": JOBSET,
+    "tpujob_resource.jobset.build": JOBSET,
+    "tpujob_resource.jobset.environment": JOBSET,
+    "tpujob_resource.jobset.expand": JOBSET,
+    "tpujob_resource.jobset.failure_policy": JOBSET,
+    "tpujob_resource.jobset.network_policy": JOBSET,
+    "tpujob_resource.jobset.pod": JOBSET,
+    "tpujob_resource.jobset.volumes": JOBSET,
     "tpujob_operator.observe.free_slices": OBSERVE,
     "tpujob_operator.observe.from_objects": OBSERVE,
     "tpujob_operator.observe.pod_identity": OBSERVE,
@@ -79,9 +79,9 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_operator.observe.state": (*OBSERVE, *DECIDE),
     "tpujob_operator.observe.terminations": OBSERVE,
     "tpujob_operator.observe.untrusted": OBSERVE,
-    "tpujob_operator.topology.parse": ("tests/operator/topology/",),
-    "tpujob_operator.topology.machines": ("tests/operator/topology/", *JOBSET),
-    "tpujob_operator.topology.suggestions": ("tests/operator/topology/",),
+    "tpujob_resource.topology.parse": ("tests/resource/topology/",),
+    "tpujob_resource.topology.machines": ("tests/resource/topology/", *JOBSET),
+    "tpujob_resource.topology.suggestions": ("tests/resource/topology/",),
     "tpujob_trainer.checkpoint.layout": CHECKPOINT,
     "tpujob_trainer.checkpoint.retention": CHECKPOINT,
     "tpujob_trainer.checkpoint.save_health": ("tests/trainer/checkpoint/test_save_health.py",),
@@ -101,13 +101,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_trainer.data.text.columns": ("tests/trainer/data/text/", "tests/trainer/data/stream/test_reading.py"),
     "tpujob_trainer.data.text.row_template": ("tests/trainer/data/text/test_row_template.py",),
     "tpujob_trainer.distributed.failure": ("tests/trainer/distributed/test_failure.py",),
-    "tpujob_trainer.extract.units": ("tests/trainer/extract/test_units.py",),
+    "tpujob_trainer.corpus.extract.units": ("tests/trainer/corpus/extract/test_units.py",),
     "tpujob_trainer.model.mesh_choice": ("tests/trainer/model/test_mesh_choice.py",),
     "tpujob_trainer.telemetry.goodput": ("tests/trainer/telemetry/test_goodput.py",),
     "tpujob_trainer.train.nonfinite": ("tests/trainer/train/test_nonfinite.py",),
     "tpujob_trainer.train.save_policy": ("tests/trainer/train/test_save_policy.py",),
     "tpujob_trainer.train.step_flags": ("tests/trainer/train/test_step_flags.py",),
-    "tpujob_trainer.workers.choice": ("tests/trainer/workers/test_choice.py",),
+    "tpujob_trainer.corpus.workers.choice": ("tests/trainer/corpus/workers/test_choice.py",),
 }
 """Module to the starts of paths of tests: those of the same room, so that a mutant costs a few seconds."""
 
@@ -164,13 +164,13 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     (GOODPUT, WRITE, "1", "2"): "how the file is laid out, not what it says",
     (GOODPUT, WRITE, "1", "0"): "how the file is laid out, not what it says",
     (
-        "tpujob_operator.api.scheduling",
+        "tpujob_resource.models.scheduling",
         'str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")',
         "1",
         "0",
     ): "the pattern wants a letter",
     (
-        "tpujob_operator.api.slice_counts",
+        "tpujob_resource.rules.slice_counts",
         "return True",
         "True",
         "False",
@@ -212,7 +212,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "phase not in TERMINAL",
     ): "None is not terminal; the first half is for the type checker",
     (
-        "tpujob_operator.api.limits",
+        "tpujob_resource.rules.limits",
         "chips = job.hosts * accelerator.chips_per_host if accelerator.is_tpu else 0",
         "0",
         "-1",
@@ -230,7 +230,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "self._render(messages[:at + 1]).text",
     ): "a shortcut: there all messages are rendered, which is the text",
     (
-        "tpujob_operator.decide.remedies",
+        "tpujob_resource.messages.remedies",
         'return BY_CODE.get(code or 0, f"Fix it, {THEN}")',
         "0",
         "1",

@@ -11,11 +11,11 @@ import typer
 from tools.reference import advice
 from tools.reference.text import HEADER, commented_values, fields, table
 from tpujob_contract.exit_codes import MEANINGS, ExitCode
-from tpujob_operator.api.conditions import ADVICE, SENTENCES, Reason, Type
-from tpujob_operator.api.status import Phase
-from tpujob_operator.api.trainer_schema import trainer_schema
-from tpujob_operator.crd.build import custom_resource_definition
-from tpujob_operator.decide.remedies import IN_THE_REFERENCE
+from tpujob_resource.crd.build import custom_resource_definition
+from tpujob_resource.messages.conditions import ADVICE, SENTENCES, Reason, Type
+from tpujob_resource.messages.remedies import IN_THE_REFERENCE
+from tpujob_resource.models.status import Phase
+from tpujob_resource.rules.trainer_schema import trainer_schema
 from tpujob_trainer.model.presets import PRESETS
 
 VALUES = Path("charts/tpujob-operator/values.yaml")

@@ -36,7 +36,8 @@ from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.terminations import Evidence, Key
-from tpujob_operator.settings import InvalidSetting, Settings
+from tpujob_operator.settings import Settings
+from tpujob_resource.models.settings import InvalidSetting
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_sdk.batches import Batches, BatchesConfig
 from tpujob_trainer import data
-from tpujob_trainer.config_parsing import parse
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.parsing.from_mapping import parse
 
 
 class Batch(NamedTuple):

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 
 from tpujob_trainer.config.schema import CheckpointConfig, PreflightConfig
-from tpujob_trainer.exit.watchdog import WatchdogConfig
+from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,9 @@ from tpujob_contract import ExitCode, IndependentWorker, environment, read_envir
 from tpujob_sdk.job import Job
 from tpujob_sdk.options import Options
 from tpujob_sdk.place import place
+from tpujob_trainer.distributed.exit import process_exit
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.exit import process_exit
-from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.main import LOG_FORMAT
 from tpujob_trainer.tasks.session import Session
 

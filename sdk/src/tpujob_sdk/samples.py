@@ -10,12 +10,12 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_sdk.batches import Batches, BatchesConfig
 from tpujob_trainer import data
-from tpujob_trainer.config_parsing import parse
 from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.data.stream.position import identity_of
 from tpujob_trainer.data.stream.samples import SampleLoader
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.parsing.from_mapping import parse
 
 _FORMAT = "webdataset"
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import threading
 
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.kv_store import Coordination, CoordinationError
 from tpujob_trainer.errors import TrainerError
-from tpujob_trainer.exit.stop_request import StopRequest
 
 POLL_SECONDS = 1.0
 """How often a process looks whether another one was asked."""

@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tpujob.checking.compiled import describe_compiled
-from tpujob.job_file import read_job
+from tpujob.jobs.job_file import read_job
 from tpujob.main import app
 from tpujob_contract import ExitCode
-from tpujob_operator.topology.tables import GENERATIONS
+from tpujob_resource.topology.tables import GENERATIONS
 
 HEAD = "apiVersion: tpujob.dev/v1alpha1\nkind: TpuTrainingJob\nmetadata: {name: job}\n"
 LLAMA = {"model": {"preset": "llama3-8b"}, "data": {"path": "gs://b/x", "tokenizer": "gs://b/t"}, "tokens": 20e9}

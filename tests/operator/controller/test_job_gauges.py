@@ -1,7 +1,7 @@
 import pytest
 
-from tpujob_operator.api.stored import read_spec, read_status
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
+from tpujob_resource.models.stored import read_spec, read_status
 
 RUNNING = {"phase": "Running", "hosts": 8, "hostsReady": 7, "restarts": 6, "disruptions": 2, "unexplainedRestarts": 1}
 

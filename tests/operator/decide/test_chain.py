@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from tests.operator.building import BOTH, JOBSET_UID, NOW, condition, ended, host, job, jobset, observed, recorded
-from tpujob_operator.api.conditions import Reason, Type
-from tpujob_operator.api.load import Status
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Observed, Progress, format_time
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import Reason, Type
+from tpujob_resource.rules.load import Status
 
 SETTINGS = Settings()
 CRASHES = tuple(ended(0, 1, attempt=attempt) for attempt in range(4))

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.operator.building import NOW, ended, host, job
-from tpujob_operator.api.load import Status, load_job, without_status
-from tpujob_operator.api.status import EDITABLE_PHASES
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.verdict import Step
-from tpujob_operator.errors import InvalidJob
-from tpujob_operator.jobset.build import spec_hash
 from tpujob_operator.observe.from_objects import jobset_state
 from tpujob_operator.observe.state import Ended, JobSetState, Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.errors import InvalidJob
+from tpujob_resource.jobset.build import spec_hash
+from tpujob_resource.models.status import EDITABLE_PHASES
+from tpujob_resource.rules.load import Status, load_job, without_status
 
 SETTINGS = Settings(network_policies=False)
 SETTLED_PASSES = 90

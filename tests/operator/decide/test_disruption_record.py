@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
-from tpujob_operator.api.load import Status
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.disruption_record import recorded_disruption
 from tpujob_operator.observe.state import Ended, LostNode
 from tpujob_operator.settings import Settings
+from tpujob_resource.rules.load import Status
 
 ASKED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
 EVICTED = ended(0, 143, **ASKED, is_disrupted=True, node="node-1")

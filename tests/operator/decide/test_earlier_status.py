@@ -11,11 +11,11 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, job, jobset, observed
 from tests.operator.manifests import TRAINER
-from tpujob_operator.api.status import Status
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.restart_accounting import crashes
 from tpujob_operator.observe.state import Progress
 from tpujob_operator.settings import Settings
+from tpujob_resource.models.status import Status
 
 STATUSES: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parent / "earlier" / "statuses.json").read_text(encoding="utf-8")

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.operator.building import ended, job, jobset, observed, recorded, stored
-from tpujob_operator.api.status import Failure
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.first_failure import MESSAGE_LENGTH, first_failure, recorded_end
 from tpujob_operator.observe.state import Ended
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import EARLIEST
+from tpujob_resource.models.status import Failure
+from tpujob_resource.models.times import EARLIEST
 
 CAUSES = {
     # name: (ends, index of the host to be named)

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.operator.building import JOBSET_UID, NOW, condition, job, jobset, observed, recorded
-from tpujob_operator.api.conditions import Reason, Type
-from tpujob_operator.api.load import load_job
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
-from tpujob_operator.jobset.build import spec_hash
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.jobset.build import spec_hash
+from tpujob_resource.messages.conditions import Reason, Type
+from tpujob_resource.models.times import format_time
+from tpujob_resource.rules.load import load_job
 
 SETTINGS = Settings()
 

@@ -13,7 +13,7 @@ from tpujob_operator.decide.restart_accounting import booked_between
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Host, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False, restart_pause_seconds=10)
 SCHEDULER = "0/5 nodes are available: 5 Insufficient google.com/tpu."

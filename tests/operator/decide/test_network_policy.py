@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, JOB_UID, job, jobset, observed, recorded
-from tpujob_operator.api.conditions import Reason, Type, condition
-from tpujob_operator.api.load import load_job
 from tpujob_operator.decide.chain import decide
-from tpujob_operator.jobset.network_policy import network_policy
 from tpujob_operator.observe.state import PolicyState
 from tpujob_operator.settings import Settings
+from tpujob_resource.jobset.network_policy import network_policy
+from tpujob_resource.messages.conditions import Reason, Type, condition
+from tpujob_resource.rules.load import load_job
 
 SETTINGS = Settings()
 WANTED = network_policy(load_job(job()), SETTINGS)

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded, stored
-from tpujob_operator.api.conditions import Reason, Type
-from tpujob_operator.api.status import NodeFailures, Status
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.node_avoidance import LIFTED_AFTER_SECONDS
 from tpujob_operator.decide.node_failures import MOST_AVOIDED, MOST_NODES, avoided, booked
@@ -16,7 +14,9 @@ from tpujob_operator.decide.restart_accounting import account
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Notice, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.messages.conditions import Reason, Type
+from tpujob_resource.models.status import NodeFailures, Status
+from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)
 HOSTNAME, POOL = "kubernetes.io/hostname", "cloud.google.com/gke-nodepool"

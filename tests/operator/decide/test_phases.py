@@ -17,11 +17,11 @@ from tests.operator.building import (
     observed,
     recorded,
 )
-from tpujob_operator.api.conditions import Reason, Type
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Notice, Observed, Progress, format_time
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import Reason, Type
 
 SETTINGS = Settings(stalled_after_seconds=600)
 TRAINER: dict[str, Any] = {

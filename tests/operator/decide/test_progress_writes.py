@@ -11,7 +11,7 @@ from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.report import UnitCounts
 from tpujob_operator.observe.state import Observed, Progress
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)
 MOVING: dict[str, Any] = {"goodput": {"training": 5}, "data_wait_fraction": 0.5}

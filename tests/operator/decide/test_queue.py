@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from tests.operator.building import NOW, job, jobset, observed, recorded
-from tpujob_operator.api.conditions import Reason
 from tpujob_operator.decide.chain import judge
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import QueuePosition, QueueState
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import Reason
 
 SINCE = NOW - timedelta(minutes=7)
 NO_QUOTA = "couldn't assign flavors to pod set w: insufficient unused quota for google.com/tpu, 4 more needed"

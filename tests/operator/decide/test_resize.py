@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.operator.building import ended, host, job, jobset, observed, recorded
-from tpujob_operator.api.conditions import Reason, Type, condition
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.resize import wanted_workers
 from tpujob_operator.observe.state import WorkerJob
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import Reason, Type, condition
 
 SETTINGS = Settings(max_pods=10)
 TRAINER: dict[str, Any] = {

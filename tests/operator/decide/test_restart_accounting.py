@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded, stored
-from tpujob_operator.api.status import Status
-from tpujob_operator.api.stored import read_status
 from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.first_failure import first_failure
@@ -23,6 +21,8 @@ from tpujob_operator.decide.restart_accounting import (
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, LostNode, Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.models.status import Status
+from tpujob_resource.models.stored import read_status
 
 AFTER_TWO: dict[str, Any] = {"crashes": 2, "bookedRestarts": 2, "crashedAtStep": 100}
 AFTER_TWO_NEWER = {**AFTER_TWO, "lastCheckpointStep": 150}

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
-from tpujob_operator.api.conditions import Reason, Type, condition
-from tpujob_operator.api.load import Status
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.restart_accounting import LONGEST_PAUSE_SECONDS, MOST_UNEXPLAINED, account, pause_seconds
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.messages.conditions import Reason, Type, condition
+from tpujob_resource.models.times import format_time
+from tpujob_resource.rules.load import Status
 
 SETTINGS = Settings(network_policies=False)
 ASKED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}

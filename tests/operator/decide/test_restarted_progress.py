@@ -8,13 +8,13 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded
 from tests.operator.manifests import TRAINER
-from tpujob_operator.api.conditions import Type
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.report import Progress, UnitCounts
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.messages.conditions import Type
+from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)
 TRAINS: dict[str, Any] = {"trainer": TRAINER, "command": None, "image": None}

@@ -7,12 +7,12 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded
 from tests.operator.manifests import TRAINER
-from tpujob_operator.api.conditions import Reason
-from tpujob_operator.decide import remedies
 from tpujob_operator.decide.chain import decide, judge
 from tpujob_operator.observe.state import Host, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.messages import remedies
+from tpujob_resource.messages.conditions import Reason
+from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)
 UNREADY = (host(0), host(1, ready=False))

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW, condition, ended, job, jobset, observed, recorded
-from tpujob_operator.api.conditions import Reason, Type
-from tpujob_operator.api.status import Phase
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.slice_count import LONGEST_PAUSE_SECONDS, complete_slices, size
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Host, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.messages.conditions import Reason, Type
+from tpujob_resource.models.status import Phase
+from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)
 ELASTIC: dict[str, Any] = {"slices": 4, "minSlices": 2, "checkpointDir": "/checkpoints"}

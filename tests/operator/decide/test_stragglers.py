@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, condition, job, jobset, observed, recorded
-from tpujob_operator.api.conditions import Type
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.messages.conditions import Type
+from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)
 BEHIND = "process 1 on host llama-w-0-1 (training, after step 7, at lane.py:8 in read_unit)"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.operator.building import JOBSET_UID, NOW, pod, terminated
 from tpujob_operator.observe.from_objects import ended_by_deletion, ended_from_pod, host_from_pod, jobset_state
-from tpujob_operator.times import format_time
+from tpujob_resource.models.times import format_time
 
 
 def bare_pod(**status: Any) -> dict[str, Any]:

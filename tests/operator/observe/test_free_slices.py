@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from tests.operator.manifests import manifest
-from tpujob_operator.api.load import load_job
-from tpujob_operator.jobset.build import materialize
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.observe.free_slices import FreeSliceReader, may_run, need_of, pod_amounts
 from tpujob_operator.settings import Settings
+from tpujob_resource.jobset.build import materialize
+from tpujob_resource.rules.load import load_job
 
 KEY = ("team", "llama")
 POOL = "cloud.google.com/gke-nodepool"

@@ -7,7 +7,6 @@ import pytest
 
 from tests.operator.building import JOBSET_UID, NOW, pod, terminated
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.stored import read_status
 from tpujob_operator.observe.from_objects import (
     ended_by_deletion,
     ended_from_pod,
@@ -16,7 +15,8 @@ from tpujob_operator.observe.from_objects import (
     jobset_state,
 )
 from tpujob_operator.observe.terminations import MOST_ATTEMPTS, MOST_PER_ATTEMPT, WHOLE_MESSAGES, Evidence
-from tpujob_operator.times import format_time
+from tpujob_resource.models.stored import read_status
+from tpujob_resource.models.times import format_time
 
 KEY = ("team", "llama")
 

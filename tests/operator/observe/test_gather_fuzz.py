@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from tests.operator.building import JOB_UID, JOBSET_UID, NOW, job, pod, recorded
 from tests.operator.observe.test_hostile_pods import labels, pods, text, times
-from tpujob_operator.api.conditions import TERMINAL
-from tpujob_operator.api.status import Phase, Status
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
@@ -24,7 +22,9 @@ from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Evidence
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.messages.conditions import TERMINAL
+from tpujob_resource.models.status import Phase, Status
+from tpujob_resource.models.times import format_time
 
 KEY = ("team", "llama")
 names = st.sampled_from(["llama", "w", "llama-w-0", "other", ""])

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.operator.building import JOBSET_UID, NOW, job, jobset, observed, pod, recorded, terminated
-from tpujob_operator.api.load import Status
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.from_objects import ended_from_pod, host_from_pod
 from tpujob_operator.observe.pod_identity import is_pod_of
@@ -17,7 +16,8 @@ from tpujob_operator.observe.report import Progress, final_report, progress_from
 from tpujob_operator.observe.terminations import Evidence
 from tpujob_operator.observe.untrusted import parse_json
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.models.times import format_time
+from tpujob_resource.rules.load import Status
 
 KEY = ("team", "llama")
 SETTINGS = Settings(network_policies=False)

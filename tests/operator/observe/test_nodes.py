@@ -7,7 +7,7 @@ import pytest
 
 from tests.operator.building import NOW
 from tpujob_operator.observe.nodes import node_trouble
-from tpujob_operator.times import format_time
+from tpujob_resource.models.times import format_time
 
 
 def node(*, ready: str | None = "True", taints: tuple[str, ...] = (), **metadata: Any) -> dict[str, Any]:

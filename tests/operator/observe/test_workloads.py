@@ -11,7 +11,7 @@ from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.observe.state import QueuePosition, QueueState
 from tpujob_operator.observe.workloads import WorkloadReader, preemptor_uid, queue_state
-from tpujob_operator.times import format_time
+from tpujob_resource.models.times import format_time
 
 LATER = NOW + timedelta(minutes=1)
 BIG = "11111111-2222-3333-4444-555555555555"

@@ -8,7 +8,7 @@ from random import Random
 from tests.operator.simulation.api import Object, Server
 from tpujob_contract import kubernetes_names
 from tpujob_contract.exit_codes import FATAL
-from tpujob_operator.times import format_time
+from tpujob_resource.models.times import format_time
 
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 NODES = ("node-0", "node-1")

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.operator.simulation.api import Object, Server
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.conditions import TERMINAL
+from tpujob_resource.messages.conditions import TERMINAL
 
 JOBS = "tputrainingjobs"
 

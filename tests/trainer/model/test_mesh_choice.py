@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tpujob_operator.topology.tables import GENERATIONS
+from tpujob_resource.topology.tables import GENERATIONS
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh_choice import MeshConfig, MeshShape, choose_mesh
 from tpujob_trainer.model.partitioning import AXES

@@ -2,11 +2,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from tpujob_trainer.config_parsing import parse
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.families import FAMILIES
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.parsing.from_mapping import parse
 
 
 def shape(**fields: object) -> ModelShape:

@@ -13,8 +13,8 @@ import pytest
 from tools.localcluster.waiting import wait_for
 from tpujob_trainer.config.schema import CheckpointConfig, LocalCopiesConfig
 from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.tasks.checkpointing import Checkpointing
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report

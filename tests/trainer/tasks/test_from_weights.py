@@ -12,8 +12,8 @@ import pytest
 import tokenizers
 from safetensors.numpy import load_file
 
+from tests.trainer.model.weights.make_reference import FOLDER, PROMPT
 from tests.trainer.tasks.test_pretrain import run
-from tests.trainer.weights.make_reference import FOLDER, PROMPT
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.tasks.stored_checkpoint import export
 

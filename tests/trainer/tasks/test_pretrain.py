@@ -17,8 +17,8 @@ import pytest
 from tpujob_contract import LocalProcess, read_environment
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import load_config
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.tasks import pretrain
 from tpujob_trainer.telemetry import attempts
 from tpujob_trainer.train.batches import Assembler

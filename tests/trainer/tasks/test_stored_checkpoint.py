@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 
 from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.model.families.base import RopeScaling
+from tpujob_trainer.model.weights.load import read_shape
 from tpujob_trainer.tasks.stored_checkpoint import _read, export, shape_from, verify
-from tpujob_trainer.weights.load import read_shape
 
 SAVED = Path(__file__).parents[2] / "multiprocess" / "saved_by_0_1" / "checkpoints.tar.xz"
 SHAPE = {"layers": 2, "embedDim": 8, "heads": 2, "kvHeads": 1, "headDim": 4, "mlpDim": 16, "vocabSize": 32}

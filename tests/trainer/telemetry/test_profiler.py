@@ -13,6 +13,7 @@ import pytest
 
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import profiling
+from tpujob_launcher.reports import profiling as taking
 from tpujob_trainer.telemetry import server
 from tpujob_trainer.telemetry.profiler import BusyError, Profiler
 
@@ -152,7 +153,7 @@ def test_answers_say_what_is_wrong(profiler: Profiler) -> None:
     assert without is not None
 
     def asked(port: int, steps: int) -> list[profiling.Message]:
-        return list(profiling.messages(port, steps=steps, run="a", is_fetched=False))
+        return list(taking.messages(port, steps=steps, run="a", is_fetched=False))
 
     try:
         assert "steps: 0" in asked(running.port, 0)[0]["error"]

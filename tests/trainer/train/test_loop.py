@@ -21,8 +21,8 @@ from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.config.schema import CheckpointConfig, NonFiniteConfig
 from tpujob_trainer.data import STATE_COLUMNS, LocalBatch
 from tpujob_trainer.distributed import kv_store
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.telemetry.metrics import Metrics

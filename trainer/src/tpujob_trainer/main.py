@@ -17,9 +17,9 @@ from tpujob_contract import (
     termination_message,
 )
 from tpujob_trainer.config.schema import BLOCK, load_config
+from tpujob_trainer.distributed.exit import process_exit
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.exit import process_exit
-from tpujob_trainer.exit.stop_request import StopRequest
 
 LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 

@@ -10,6 +10,8 @@ LOCKS = ("operator", "trainer-tpu", "run", "build")
 and for building our own."""
 OWN = {
     "tpujob-contract": "contract",
+    "tpujob-launcher": "launcher",
+    "tpujob-resource": "resource",
     "tpujob-operator": "operator",
     "tpujob-trainer": "trainer",
     "tpujob-sdk": "sdk",
@@ -17,8 +19,8 @@ OWN = {
 }
 """Our distributions, and their folders."""
 OWN_LOCKS = {
-    "own-operator": ("tpujob-contract", "tpujob-operator"),
-    "own-trainer": ("tpujob-contract", "tpujob-trainer", "tpujob-sdk"),
+    "own-operator": ("tpujob-contract", "tpujob-launcher", "tpujob-resource", "tpujob-operator"),
+    "own-trainer": ("tpujob-contract", "tpujob-launcher", "tpujob-trainer", "tpujob-sdk"),
     "own-run": tuple(OWN),
 }
 """Lock files of our own wheels, beside those of what they need."""

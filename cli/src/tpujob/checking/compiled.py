@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob.errors import CommandError
-from tpujob_operator.api.job import TpuTrainingJob
+from tpujob_resource.models.job import TpuTrainingJob
 
-PROGRAM = "tpujob_trainer.compile"
+PROGRAM = "tpujob_trainer.train.compile"
 GB = 1e9
 
 

@@ -14,7 +14,7 @@ from ruamel.yaml.error import YAMLError
 
 from tpujob.errors import CommandError
 from tpujob.extraction.progress import size
-from tpujob_operator.api.job import TpuTrainingJob
+from tpujob_resource.models.job import TpuTrainingJob
 
 PROGRAM = "tpujob_trainer.tasks.forecast"
 PRICES = ("currency", "chipHour", "spotChipHour", "gibMonth")

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob.errors import CommandError
-from tpujob_operator.api.job import TpuTrainingJob
-from tpujob_operator.api.warnings import job_warnings
-from tpujob_operator.topology.tables import GENERATIONS
+from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.rules.warnings import job_warnings
+from tpujob_resource.topology.tables import GENERATIONS
 
 PROGRAM = "tpujob_trainer.train.arithmetic"
 UTILISATION = (0.3, 0.5)

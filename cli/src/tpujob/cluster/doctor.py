@@ -133,7 +133,7 @@ def images(pods: Sequence[Object]) -> Iterator[CheckResult]:
                 words = f"{pod['metadata']['name']}: {waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
                 refused.setdefault(container["image"], (words, waiting["reason"]))
     if refused:
-        from tpujob_operator.decide import remedies
+        from tpujob_resource.messages import remedies
     for image, (words, reason) in refused.items():
         yield CheckResult("note", "image", f"{image} does not start: {words}", remedies.for_waiting(reason))
 

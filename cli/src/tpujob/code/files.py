@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from tpujob.errors import CommandError
 from tpujob_contract.code import MAX_FILES, MAX_UNPACKED_BYTES, STAMP
-from tpujob_contract.code.archive import leads_out
+from tpujob_launcher.code.archive import leads_out
 
 _CONFIDENTIAL = re.compile(
     r"(^|/)(\.env(\..*)?|\.netrc|id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|p12|pfx)|.*credentials.*\.json)$"

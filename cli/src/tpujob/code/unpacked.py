@@ -8,10 +8,10 @@ from tpujob.code.attach import refuse_two
 from tpujob.code.packing import pack
 from tpujob.code.upload import access_token, store
 from tpujob.errors import CommandError
-from tpujob_contract.code.archive import CodeRefused
-from tpujob_contract.code.install import install
-from tpujob_operator.api.job import TpuTrainingJob
-from tpujob_operator.api.spec import Code
+from tpujob_launcher.code.archive import CodeRefused
+from tpujob_launcher.code.install import install
+from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.spec import Code
 
 
 def with_local_code(job: TpuTrainingJob, source: Path, folder: Path, revision: str | None = None) -> TpuTrainingJob:
@@ -42,7 +42,7 @@ def unpack_code(code: Code | None, folder: Path) -> Path | None:
     try:
         if code.repository is not None:
             # Imported here: other commands need no client of git.
-            from tpujob_operator.repository.install import install_commit
+            from tpujob_launcher.git.install import install_commit
 
             install_commit(code.repository, code.identity, place)
         else:

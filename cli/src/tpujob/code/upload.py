@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
-from tpujob_contract.code import EMULATOR, download
+from tpujob_contract.code import EMULATOR
+from tpujob_launcher.code import download
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 TIMEOUT_SECONDS = 60.0

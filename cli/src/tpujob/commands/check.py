@@ -11,7 +11,7 @@ from tpujob.commands.options import JobFile, Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
 if TYPE_CHECKING:
-    from tpujob_operator.api.job import TpuTrainingJob
+    from tpujob_resource.models.job import TpuTrainingJob
 
 
 def check(
@@ -55,7 +55,7 @@ def check(
     from tpujob.checking.forecast import describe as describe_forecast
     from tpujob.checking.forecast import describe_cost
     from tpujob.checking.summary import check_job, describe
-    from tpujob.job_file import read_job
+    from tpujob.jobs.job_file import read_job
 
     with problems_on_stderr():
         job = read_job(job_file)

@@ -35,7 +35,7 @@ class Dtype(StrEnum):
 @app.command("ls")
 def ls(directory: Directory, output: Output = OutputFormat.TEXT) -> None:
     """List committed checkpoints: step, time, size, tokens trained on, and the losses that are known."""
-    from tpujob.checkpoints import inspect, table
+    from tpujob.checkpoints.inspection import inspect, table
 
     with problems_on_stderr():
         found = inspect(directory)
@@ -53,7 +53,7 @@ def show(
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show one checkpoint: size, losses, position in the data, and the processes, versions and model that made it."""
-    from tpujob.checkpoints import inspect, sentences
+    from tpujob.checkpoints.inspection import inspect, sentences
 
     with problems_on_stderr():
         found = inspect(directory, "newest" if step is None else str(step))
@@ -74,7 +74,7 @@ def verify(
 
     Reads on this machine, whose memory must hold one checkpoint. Exit code 1 if anything is damaged.
     """
-    from tpujob.checkpoints import read, verdicts
+    from tpujob.checkpoints.inspection import read, verdicts
 
     with problems_on_stderr():
         found = read("verify", directory, *([] if step is None else [str(step)]))
@@ -98,7 +98,7 @@ def export(
 
     Reads on this machine, whose memory must hold the weights. The tokenizer is not part of a checkpoint.
     """
-    from tpujob.checkpoints import read
+    from tpujob.checkpoints.inspection import read
 
     with problems_on_stderr():
         found = read("export", directory, "newest" if step is None else str(step), out, dtype)

@@ -54,7 +54,7 @@ def doctor(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    from tpujob.job_file import read_manifest
+    from tpujob.jobs.job_file import read_manifest
 
     return read_manifest(file)[0]
 

@@ -13,7 +13,7 @@ from tpujob.errors import CommandError
 from tpujob.output import OutputFormat
 
 if TYPE_CHECKING:
-    from tpujob_operator.topology.parse import Accelerator
+    from tpujob_resource.topology.parse import Accelerator
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="File with one TpuTrainingJob.")]
 Output = Annotated[

@@ -31,7 +31,7 @@ def profile(
     The files are saved in profiles/ in the checkpoint directory. The job goes on; each process that is traced stands
     still while its trace is collected. Look at them with `xprof --logdir FOLDER`.
     """
-    from tpujob import profiling
+    from tpujob.cluster import profiling
     from tpujob.local import ports as report_ports
 
     run = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
@@ -68,8 +68,7 @@ def _in_pods(
     is_fetched: bool,
 ) -> tuple[list[str], Iterator[tuple[int, Message]]]:
     """The hosts that are asked, and what they say."""
-    from tpujob import profiling
-    from tpujob.cluster import logs
+    from tpujob.cluster import logs, profiling
     from tpujob.cluster.client import Cluster
 
     cluster = Cluster.connect(context=context, namespace=namespace)

@@ -8,14 +8,14 @@ from tpujob.output import OutputFormat, write
 
 def render(job_file: JobFile, output: Output = OutputFormat.YAML) -> None:
     """Print the JobSet that the operator would make of a job."""
-    from tpujob.job_file import read_job
-    from tpujob_operator.api.warnings import job_warnings
-    from tpujob_operator.jobset.build import materialize
-    from tpujob_operator.settings import Settings
+    from tpujob.jobs.job_file import read_job
+    from tpujob_resource.jobset.build import materialize
+    from tpujob_resource.models.settings import JobSettings
+    from tpujob_resource.rules.warnings import job_warnings
 
     with problems_on_stderr():
         job = read_job(job_file)
-        jobset = materialize(job, Settings())
+        jobset = materialize(job, JobSettings())
     tell_note(job.accelerator)
     warn(job_warnings(job))
     write(jobset, output)

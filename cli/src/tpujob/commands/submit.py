@@ -44,8 +44,8 @@ def submit(
     from tpujob.cluster import watch
     from tpujob.cluster.client import Cluster
     from tpujob.cluster.submitting import submit_job
-    from tpujob.job_file import read_manifest
-    from tpujob_operator.api.warnings import job_warnings
+    from tpujob.jobs.job_file import read_manifest
+    from tpujob_resource.rules.warnings import job_warnings
 
     with problems_on_stderr():
         manifest, job = read_manifest(job_file)

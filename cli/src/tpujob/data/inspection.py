@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.errors import CommandError
-from tpujob.job_file import read_job
+from tpujob.jobs.job_file import read_job
 
 PROGRAM = "tpujob_trainer.data.inspection"
 SHOWN_ROWS = 8

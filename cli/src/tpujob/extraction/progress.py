@@ -10,7 +10,7 @@ from typing import Any
 
 from tpujob.errors import CommandError
 
-PROGRAM = "tpujob_trainer.extract.inspection"
+PROGRAM = "tpujob_trainer.corpus.extract.inspection"
 FOUND_SOMETHING = 1
 
 type Facts = Mapping[str, Any]

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.errors import CommandError
+from tpujob_contract import commands
 from tpujob_contract import environment as names
 from tpujob_contract.code import DIRECTORY as CODE_DIRECTORY
-from tpujob_contract.launch import command as launch_command
-from tpujob_operator.jobset.expand import Pod, expand_pods
+from tpujob_resource.jobset.expand import Pod, expand_pods
 
 _TPU_RESOURCE = "google.com/tpu"
 
@@ -125,7 +125,7 @@ def _rehearsal(pod: Pod) -> dict[str, str]:
 
 def _local_argv(command: Sequence[str]) -> tuple[str, ...]:
     """The pod's command with this interpreter's launcher in the place of the image's."""
-    for launcher in (launch_command.IN_IMAGE, launch_command.CARRIED):
+    for launcher in (commands.IN_IMAGE, commands.CARRIED):
         if tuple(command[: len(launcher)]) == launcher:
             rest = tuple(command[len(launcher) :])
             # The image's Python is this one: the virtual environment has the trainer that the image would have.

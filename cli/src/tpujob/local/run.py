@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tpujob.code.unpacked import unpack_code, with_local_code
 from tpujob.errors import CommandError
-from tpujob.job_file import read_job
+from tpujob.jobs.job_file import read_job
 from tpujob.local import ports as report_ports
 from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
@@ -22,9 +22,9 @@ from tpujob.local.plan import LocalProcess, plan_processes
 from tpujob.local.reports import LogFollower, Report, ReportReader, final_report, last_attempt
 from tpujob.local.supervisor import Supervisor
 from tpujob_contract import environment as names
-from tpujob_operator.api.warnings import job_warnings
-from tpujob_operator.jobset.build import materialize
-from tpujob_operator.settings import Settings
+from tpujob_resource.jobset.build import materialize
+from tpujob_resource.models.settings import JobSettings
+from tpujob_resource.rules.warnings import job_warnings
 
 
 def run_job(
@@ -47,7 +47,7 @@ def run_job(
     root = directory.absolute() / (job.metadata.namespace or "default") / job.metadata.name
     if code is not None:
         job = with_local_code(job, code, root / "code", commit)
-    processes = _plan(materialize(job, Settings()), root, max_processes, unpack_code(job.spec.code, root / "code"))
+    processes = _plan(materialize(job, JobSettings()), root, max_processes, unpack_code(job.spec.code, root / "code"))
     grace_seconds = int(processes[0].environ[names.GRACE_SECONDS])
 
     console = Console(stderr=text_to_stderr, highlight=False)

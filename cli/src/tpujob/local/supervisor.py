@@ -19,7 +19,7 @@ from types import FrameType
 
 from tpujob.local import dies_with_parent
 from tpujob.local.plan import LocalProcess
-from tpujob_contract.launch.processes import descendants, send
+from tpujob_launcher.child.processes import descendants, send
 
 PEER_FAILED_GRACE_SECONDS = 10
 """Time for the others once one process failed: they cannot finish a step any more, only leave."""

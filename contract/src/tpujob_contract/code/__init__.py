@@ -1,17 +1,7 @@
-"""A job's own code: from an archive in a bucket to a folder on PYTHONPATH, verified by its digest.
-
-- `archive`: An archive unpacked into a folder, after every entry was checked.
-- `download`: An archive on Cloud Storage or on a volume, as a local file of the right digest.
-- `install`: The archive of a job, downloaded, verified and unpacked: what the init container does.
-- `interpreter`: Which Python a command runs with, and where that one finds packages.
-- `patches`: Files of the folder `patches/` in the place of files of installed packages.
-- `python_path`: What the launcher puts on PYTHONPATH for a job with code.
-"""
+"""A job's own code: from an archive in a bucket to a folder on PYTHONPATH, verified by its digest."""
 
 DIRECTORY = "/tpujob-code"
 """Where the code lies in every pod: written by the init container, read-only for the main one."""
-INSTALL = ("python", "-m", "tpujob_contract.code.install")
-"""Command of the init container; archive, digest and folder follow."""
 PATCHES = "patches"
 """Folder of the code whose files take the place of files of installed packages."""
 STAMP = ".tpujob-code"

@@ -1,7 +1,5 @@
-"""`python -m tpujob_contract.launch`."""
+"""Starts the launcher, which is a distribution of its own: a process beside this package, never an import of it."""
 
-import sys
+import runpy
 
-from tpujob_contract.launch.main import main
-
-sys.exit(main())
+runpy.run_module("tpujob_launcher", run_name="__main__", alter_sys=True)

@@ -14,11 +14,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tpujob_operator import metrics
-from tpujob_operator.api.status import Phase, Status
-from tpujob_operator.api.stored import StoredSpec
-from tpujob_operator.errors import InvalidField
 from tpujob_operator.observe.terminations import Key
-from tpujob_operator.topology.parse import COUNT_LABEL, parse_accelerator
+from tpujob_resource.errors import InvalidField
+from tpujob_resource.models.status import Phase, Status
+from tpujob_resource.models.stored import StoredSpec
+from tpujob_resource.topology.parse import COUNT_LABEL, parse_accelerator
 
 JOB_LABELS = ("job_namespace", "job_name")
 """Not `namespace`: that one names the scraped pod's."""

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tpujob_operator.api.status import Phase
 from tpujob_operator.controller.job_gauges import JobFacts
 from tpujob_operator.observe.terminations import Key
+from tpujob_resource.models.status import Phase
 
 SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 REFRESH_SECONDS = 10

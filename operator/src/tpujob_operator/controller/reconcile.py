@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator import metrics
-from tpujob_operator.api.conditions import TERMINAL
-from tpujob_operator.api.status import Phase
 from tpujob_operator.controller.apply import act
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.json_logs import current_job
@@ -24,6 +22,8 @@ from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import TERMINAL
+from tpujob_resource.models.status import Phase
 
 logger = logging.getLogger(__name__)
 

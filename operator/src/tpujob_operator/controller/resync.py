@@ -14,8 +14,6 @@ import random
 from collections.abc import Callable, Sequence
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.conditions import TERMINAL
-from tpujob_operator.api.stored import StoredJob
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.kube import errors
@@ -24,6 +22,8 @@ from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.terminations import Evidence, Key
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import TERMINAL
+from tpujob_resource.models.stored import StoredJob
 
 logger = logging.getLogger(__name__)
 

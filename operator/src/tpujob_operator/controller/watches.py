@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.stored import read_status
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.kube.client import JOBSETS, PODS, Storage
 from tpujob_operator.kube.list_watch import ListWatch, Sink
@@ -15,6 +14,7 @@ from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.cache import Cache, name_of
 from tpujob_operator.observe.terminations import Evidence
 from tpujob_operator.settings import Settings
+from tpujob_resource.models.stored import read_status
 
 LAG_SECONDS = 1.0
 """A list that shows what no watch has told for this long is believed more than the watches."""

@@ -11,13 +11,13 @@ from datetime import datetime
 from enum import StrEnum
 
 from tpujob_contract.exit_codes import FATAL, ExitCode, describe
-from tpujob_operator.api.conditions import ended
-from tpujob_operator.api.status import Unschedulable
 from tpujob_operator.decide.disruption_record import recorded_disruption, recorded_lost_node
 from tpujob_operator.decide.first_failure import recorded_end
 from tpujob_operator.decide.missing_machines import recorded_missing
 from tpujob_operator.observe.state import Ended, Observed
-from tpujob_operator.times import format_time
+from tpujob_resource.messages.conditions import ended
+from tpujob_resource.models.status import Unschedulable
+from tpujob_resource.models.times import format_time
 
 
 class Cause(StrEnum):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpujob_operator.api.status import NodeFailures
 from tpujob_operator.decide.verdict import Record, Statement, Verdict
 from tpujob_operator.observe.state import JobSetState, Observed
+from tpujob_resource.models.status import NodeFailures
 
 
 def is_between_attempts(observed: Observed, jobset: JobSetState) -> bool:

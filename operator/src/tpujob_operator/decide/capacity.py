@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpujob_operator.api.conditions import Reason
 from tpujob_operator.observe.state import Notice
+from tpujob_resource.messages.conditions import Reason
 
 NO_LEADER = "follower pod node selector"
 """JobSet's webhook refuses the other pods of a slice until its first one has a node."""

@@ -22,16 +22,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tpujob_operator.api.conditions import TERMINAL, Reason, Type, condition
-from tpujob_operator.api.load import load_job, without_status
-from tpujob_operator.api.status import Phase, Status
 from tpujob_operator.decide import completion, creation, node_avoidance, resize, running, slice_count
 from tpujob_operator.decide import status as status_after
 from tpujob_operator.decide.verdict import Check, Object, Step, Verdict
-from tpujob_operator.errors import InvalidJob
-from tpujob_operator.jobset.network_policy import network_policy
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.errors import InvalidJob
+from tpujob_resource.jobset.network_policy import network_policy
+from tpujob_resource.messages.conditions import TERMINAL, Reason, Type, condition
+from tpujob_resource.models.status import Phase, Status
+from tpujob_resource.rules.load import load_job, without_status
 
 CHAIN: tuple[Check, ...] = (
     # The ways back to life, and so before what keeps a job that has ended as it is.

@@ -8,15 +8,16 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tpujob_contract.exit_codes import describe
-from tpujob_operator.api.conditions import TERMINAL, Reason, sentence
-from tpujob_operator.api.status import Failure, Phase
-from tpujob_operator.decide import attempt_cause, remedies, restart_accounting
+from tpujob_operator.decide import attempt_cause, restart_accounting
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.running import stopping
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.messages import remedies
+from tpujob_resource.messages.conditions import TERMINAL, Reason, sentence
+from tpujob_resource.models.status import Failure, Phase
+from tpujob_resource.models.times import format_time
 
 
 def already_terminal(observed: Observed, _: Settings) -> Verdict | None:

@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.conditions import TERMINAL, Reason, sentence
-from tpujob_operator.api.load import TpuTrainingJob, load_job, without_status
-from tpujob_operator.api.status import Phase
-from tpujob_operator.api.warnings import job_warnings
 from tpujob_operator.decide.node_failures import avoided
 from tpujob_operator.decide.queue import is_to_rest_without_jobset, leaving_queue
 from tpujob_operator.decide.verdict import POLL_SECONDS, Action, Record, Statement, Step, Verdict
-from tpujob_operator.errors import InvalidJob
-from tpujob_operator.jobset.build import materialize, spec_hash
 from tpujob_operator.observe.from_objects import hosts_of
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.errors import InvalidJob
+from tpujob_resource.jobset.build import materialize, spec_hash
+from tpujob_resource.messages.conditions import TERMINAL, Reason, sentence
+from tpujob_resource.models.status import Phase
+from tpujob_resource.rules.load import TpuTrainingJob, load_job, without_status
+from tpujob_resource.rules.warnings import job_warnings
 
 INSTALLED_SECONDS = 30.0
 """Until another look whether JobSet is installed."""

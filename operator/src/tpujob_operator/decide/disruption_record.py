@@ -10,9 +10,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from tpujob_operator.api.status import Disruption
 from tpujob_operator.observe.state import Ended, LostNode, Observed
-from tpujob_operator.times import EARLIEST
+from tpujob_resource.models.status import Disruption
+from tpujob_resource.models.times import EARLIEST
 
 
 def disruption_to_record(observed: Observed) -> Disruption | None:

@@ -7,9 +7,9 @@ as there is one, and replaced when a better cause of the same attempt, or a late
 from __future__ import annotations
 
 from tpujob_contract.exit_codes import FATAL
-from tpujob_operator.api.status import Failure
 from tpujob_operator.observe.state import Ended, Observed
-from tpujob_operator.times import EARLIEST
+from tpujob_resource.models.status import Failure
+from tpujob_resource.models.times import EARLIEST
 
 MESSAGE_LENGTH = 1500
 

@@ -6,8 +6,8 @@ of the next one have waited for nobody yet: why the attempt ended is only known 
 
 from __future__ import annotations
 
-from tpujob_operator.api.status import Unschedulable
 from tpujob_operator.observe.state import Host, Observed
+from tpujob_resource.models.status import Unschedulable
 
 MESSAGE_LENGTH = 1024
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpujob_contract.exit_codes import describe
-from tpujob_operator.api.conditions import Reason, sentence
-from tpujob_operator.api.load import load_job, without_status
-from tpujob_operator.api.status import NodeFailures, Phase
 from tpujob_operator.decide import running
 from tpujob_operator.decide.between_attempts import is_between_attempts, same_run_anew
 from tpujob_operator.decide.node_failures import MOST_AVOIDED, avoided
 from tpujob_operator.decide.verdict import Statement, Verdict
-from tpujob_operator.errors import InvalidJob
-from tpujob_operator.jobset.scheduling import avoidance_label
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.errors import InvalidJob
+from tpujob_resource.jobset.scheduling import avoidance_label
+from tpujob_resource.messages.conditions import Reason, sentence
+from tpujob_resource.models.status import NodeFailures, Phase
+from tpujob_resource.rules.load import load_job, without_status
 
 LIFTED_AFTER_SECONDS = 60.0
 """Without a machine elsewhere. An autoscaler answers within it, and while it makes a machine, the job waits for that.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from tpujob_operator.api.status import NodeFailures, Status
-from tpujob_operator.jobset.scheduling import Avoided
 from tpujob_operator.observe.state import Ended
+from tpujob_resource.jobset.scheduling import Avoided
+from tpujob_resource.models.status import NodeFailures, Status
 
 MOST_NODES = 16
 """Nodes that are kept in status; those with the fewest failures go first."""

@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tpujob_operator.api.conditions import TERMINAL
-from tpujob_operator.api.status import Phase, Status, Units
 from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.restart_accounting import booked_between
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.report import Progress, UnitCounts
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import TERMINAL
+from tpujob_resource.models.status import Phase, Status, Units
 
 LOSS_DIGITS = 6
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from tpujob_operator.api.conditions import Reason, ended, sentence
-from tpujob_operator.api.status import Phase
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Action, Record, Statement, Step, Verdict
-from tpujob_operator.jobset.environment import grace_seconds
 from tpujob_operator.observe.state import Observed, QueueState
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.jobset.environment import grace_seconds
+from tpujob_resource.messages.conditions import Reason, ended, sentence
+from tpujob_resource.models.status import Phase
+from tpujob_resource.models.times import format_time
 
 NOT_INSTALLED = (
     "this cluster does not know the Workloads of Kueue (kueue.x-k8s.io). Install Kueue, or delete this job and apply "

@@ -6,11 +6,11 @@ to go (kubernetes/enhancements:keps/sig-apps/3715-elastic-indexed-job).
 
 from __future__ import annotations
 
-from tpujob_operator.api.conditions import TERMINAL, Reason, sentence
-from tpujob_operator.api.load import load_job, without_status
-from tpujob_operator.errors import InvalidJob
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.errors import InvalidJob
+from tpujob_resource.messages.conditions import TERMINAL, Reason, sentence
+from tpujob_resource.rules.load import load_job, without_status
 
 
 def wanted_workers(observed: Observed, settings: Settings) -> int | None:

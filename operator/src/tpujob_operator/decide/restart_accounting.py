@@ -19,10 +19,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tpujob_operator.api.status import Phase, Status
 from tpujob_operator.decide import attempt_cause, node_failures
 from tpujob_operator.decide.attempt_cause import Cause, Finding
 from tpujob_operator.observe.state import JobSetState, Observed
+from tpujob_resource.models.status import Phase, Status
 
 MOST_UNEXPLAINED = 10
 """Restarts without progress that nobody can explain; one more fails the job."""

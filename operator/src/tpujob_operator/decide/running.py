@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpujob_operator.api.conditions import Reason, ended, sentence
-from tpujob_operator.api.status import Phase
-from tpujob_operator.decide import attempt_cause, capacity, remedies, resize, restart_accounting, stall
+from tpujob_operator.decide import attempt_cause, capacity, resize, restart_accounting, stall
 from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.queue import is_to_rest_without_jobset, leaving_queue, waiting, why_taken_back
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Action, Record, Statement, Step, Verdict
-from tpujob_operator.jobset.environment import grace_seconds
 from tpujob_operator.observe.state import Host, JobSetState, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.jobset.environment import grace_seconds
+from tpujob_resource.messages import remedies
+from tpujob_resource.messages.conditions import Reason, ended, sentence
+from tpujob_resource.models.status import Phase
+from tpujob_resource.models.times import format_time
 
 
 def suspended(observed: Observed, settings: Settings) -> Verdict | None:

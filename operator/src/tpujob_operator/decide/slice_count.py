@@ -14,18 +14,18 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from tpujob_operator.api.conditions import Reason, sentence
-from tpujob_operator.api.load import load_job, without_status
-from tpujob_operator.api.slice_counts import possible_counts, shrink_after_seconds
-from tpujob_operator.api.status import Phase
 from tpujob_operator.decide import running
 from tpujob_operator.decide.between_attempts import are_all_ready, is_between_attempts, is_judged, same_run_anew
 from tpujob_operator.decide.restart_accounting import committed_step
 from tpujob_operator.decide.verdict import Statement, Verdict
-from tpujob_operator.errors import InvalidJob
 from tpujob_operator.observe.state import JobSetState, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.errors import InvalidJob
+from tpujob_resource.messages.conditions import Reason, sentence
+from tpujob_resource.models.status import Phase
+from tpujob_resource.models.times import format_time
+from tpujob_resource.rules.load import load_job, without_status
+from tpujob_resource.rules.slice_counts import possible_counts, shrink_after_seconds
 
 LONGEST_PAUSE_SECONDS = 21_600
 """Between a growth that came to nothing and the next one: six hours."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tpujob_operator.api.conditions import Reason, ended, sentence
-from tpujob_operator.api.status import Phase
 from tpujob_operator.decide import restart_accounting
 from tpujob_operator.decide.progress import reported_step
 from tpujob_operator.observe.state import Host, Observed
 from tpujob_operator.settings import Settings
-from tpujob_operator.times import format_time
+from tpujob_resource.messages.conditions import Reason, ended, sentence
+from tpujob_resource.models.status import Phase
+from tpujob_resource.models.times import format_time
 
 PEERS_SECONDS = 120.0
 """Between the ends of a gang's processes: they leave together, give or take the last writes."""

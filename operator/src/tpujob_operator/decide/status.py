@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob_operator.api.conditions import TERMINAL, Reason
-from tpujob_operator.api.status import Phase, Status
 from tpujob_operator.decide import attempt_cause, progress, restart_accounting, slice_count
 from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.disruption_record import disruption_to_record
@@ -17,6 +15,8 @@ from tpujob_operator.decide.status_conditions import conditions_after
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import TERMINAL, Reason
+from tpujob_resource.models.status import Phase, Status
 
 WARNING_LENGTH = 1024
 """Of one of `Status.warnings`."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.conditions import TERMINAL, Reason, Type, ended, sentence, set_condition
-from tpujob_operator.api.status import Condition, Phase
 from tpujob_operator.decide.slice_count import is_watched
 from tpujob_operator.decide.verdict import Statement, Verdict
 from tpujob_operator.observe.state import JobSetState, Observed
-from tpujob_operator.times import format_time
+from tpujob_resource.messages.conditions import TERMINAL, Reason, Type, ended, sentence, set_condition
+from tpujob_resource.models.status import Condition, Phase
+from tpujob_resource.models.times import format_time
 
 type Fact = tuple[Type, bool, Reason, str]
 """Condition type, its status, reason and message."""

@@ -8,10 +8,10 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
-from tpujob_operator.api.conditions import Reason
-from tpujob_operator.api.status import NodeFailures, Phase
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import Reason
+from tpujob_resource.models.status import NodeFailures, Phase
 
 POLL_SECONDS = 2.0
 """Seconds until another look at something whose end no watch announces."""

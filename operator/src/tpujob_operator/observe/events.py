@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.stored import StoredJob
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.observe.state import Host, JobSetState, Notice
 from tpujob_operator.observe.untrusted import clean_text
-from tpujob_operator.times import parse_time
+from tpujob_resource.models.stored import StoredJob
+from tpujob_resource.models.times import parse_time
 
 NOTICE_LENGTH = 1024
 """Of an event's message (kubernetes/api:core/v1/types.go)."""

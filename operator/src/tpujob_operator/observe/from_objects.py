@@ -13,7 +13,7 @@ from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress, final_report, without_final_report
 from tpujob_operator.observe.state import Ended, Host, JobSetState
 from tpujob_operator.observe.untrusted import clean_text, parse_count
-from tpujob_operator.times import parse_time
+from tpujob_resource.models.times import parse_time
 
 MESSAGE_LENGTH = 16384
 """Of a termination message; the kubelet writes at most 12 KiB for all containers of a pod."""

@@ -8,10 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.api.conditions import TERMINAL
-from tpujob_operator.api.shared_units import is_elastic, shares_units
-from tpujob_operator.api.status import Phase
-from tpujob_operator.api.stored import StoredJob
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
@@ -27,6 +23,10 @@ from tpujob_operator.observe.state import Host, JobSetState, Observed, PolicySta
 from tpujob_operator.observe.terminations import Evidence, Key
 from tpujob_operator.observe.workloads import WorkloadReader
 from tpujob_operator.settings import Settings
+from tpujob_resource.messages.conditions import TERMINAL
+from tpujob_resource.models.shared_units import is_elastic, shares_units
+from tpujob_resource.models.status import Phase
+from tpujob_resource.models.stored import StoredJob
 
 OVERDUE_SECONDS = 2.0
 """Pods are usually there by then, and nobody has to be asked why they are not."""

@@ -16,7 +16,7 @@ from tpujob_operator.kube.client import Storage
 from tpujob_operator.observe.pod_state import PodState
 from tpujob_operator.observe.state import Ended, LostNode
 from tpujob_operator.observe.terminations import Key
-from tpujob_operator.times import parse_time
+from tpujob_resource.models.times import parse_time
 
 INTERVAL_SECONDS = 5.0
 """Between two looks at the nodes of one job."""

@@ -12,7 +12,7 @@ from tpujob_contract import kubernetes_names
 from tpujob_operator.observe.from_objects import host_from_pod
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.state import Host, JobSetState
-from tpujob_operator.times import parse_time
+from tpujob_resource.models.times import parse_time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tpujob_contract.exit_codes import FATAL, ExitCode
-from tpujob_operator.api.stored import StoredJob
 from tpujob_operator.observe.report import Progress
-from tpujob_operator.times import format_time, parse_time
+from tpujob_resource.models.stored import StoredJob
+from tpujob_resource.models.times import format_time, parse_time
 
 __all__ = [
     "Ended",

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from tpujob_contract.exit_codes import FATAL
-from tpujob_operator.api.conditions import TERMINAL
-from tpujob_operator.api.status import Status
 from tpujob_operator.observe.from_objects import ended_by_deletion, ended_from_pod, final_report_of_pod
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended
+from tpujob_resource.messages.conditions import TERMINAL
+from tpujob_resource.models.status import Status
 
 type Key = tuple[str, str]
 """Namespace and name of a TpuTrainingJob."""

@@ -21,7 +21,7 @@ from tpujob_operator.observe.queue_positions import QueuePositions
 from tpujob_operator.observe.state import QueueState
 from tpujob_operator.observe.terminations import Key
 from tpujob_operator.observe.untrusted import clean_text
-from tpujob_operator.times import parse_time
+from tpujob_resource.models.times import parse_time
 
 FIRST_SECONDS = 5.0
 """Between reads until Kueue has made a Workload, or has none to make."""

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from tests.trainer.data.data_files import write_jsonl
 from tests.trainer.data.parquet_files import BYTES, raw, take, take_in_parts, write_numbered
-from tpujob_trainer.config_parsing import parse
 from tpujob_trainer.data import (
     STATE_COLUMNS,
     BatchLoader,
@@ -32,6 +31,7 @@ from tpujob_trainer.data import (
 )
 from tpujob_trainer.data.config import MixturePart
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.parsing.from_mapping import parse
 
 
 def mixture(folder: Path, weights: list[float], *, rows: int = 60, batch: int = 8, **more) -> tuple[Manifest, LanePlan]:

@@ -16,8 +16,8 @@ import fsspec.core
 
 from tpujob_contract import ExitCode
 from tpujob_contract.report import ATTEMPTS
-from tpujob_trainer import programs
 from tpujob_trainer.checkpoint import layout, ownership
+from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
 

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tpujob_trainer.config.schema import TrainerConfig
-from tpujob_trainer.config_parsing import INT_OR_TEXT, camel_case, split_range, without_none
 from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.parsing.from_mapping import INT_OR_TEXT, camel_case, split_range, without_none
 
 logger = logging.getLogger(__name__)
 
-TARGET = Path(__file__).parents[4] / "operator/src/tpujob_operator/data/trainer_schema.json"
+TARGET = Path(__file__).parents[4] / "resource/src/tpujob_resource/rules/trainer_schema.json"
 """In a checkout of the repository."""
 
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}

@@ -22,14 +22,14 @@ from tpujob_trainer.config.schema import (
     TrackersConfig,
     TrainerConfig,
 )
-from tpujob_trainer.config_parsing import camel_case
 from tpujob_trainer.data.config import DataConfig
+from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.exit.watchdog import WatchdogConfig
 from tpujob_trainer.model.lora_config import PLACES, LoraConfig
 from tpujob_trainer.model.mesh_choice import MeshShape, choose_mesh
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.parsing.from_mapping import camel_case
 
 DEFAULT_LEARNING_RATE = 3e-4
 

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from tpujob_trainer.config_parsing import Range, parse
+from tpujob_trainer.corpus.extract.config import EmbedConfig, ExtractConfig, GenerateConfig, ScoreConfig
 from tpujob_trainer.data.config import DataConfig
+from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.exit.watchdog import WatchdogConfig
-from tpujob_trainer.extract.config import EmbedConfig, ExtractConfig, GenerateConfig, ScoreConfig
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh_choice import MeshConfig
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelConfig
-from tpujob_trainer.references import require_reference
+from tpujob_trainer.parsing.from_mapping import Range, parse
+from tpujob_trainer.parsing.references import require_reference
 
 BLOCK = "spec.trainer"
 """Where the block stands in the resource; every message about it begins so."""

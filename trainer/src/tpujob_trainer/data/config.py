@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from jinja2 import TemplateError
 
-from tpujob_trainer.config_parsing import Range
 from tpujob_trainer.data.template import Template
+from tpujob_trainer.parsing.from_mapping import Range
 
 MEBIBYTE = 1 << 20
 

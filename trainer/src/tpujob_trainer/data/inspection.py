@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from tpujob_contract import ExitCode
-from tpujob_trainer import programs
-from tpujob_trainer.config_parsing import parse
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.formats import format_named
 from tpujob_trainer.data.manifest.manifest import Manifest
@@ -35,7 +33,9 @@ from tpujob_trainer.data.stream.share import describe_share
 from tpujob_trainer.data.text.documents import documents_of, kind_of
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
+from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import ConfigurationError, TrainerError
+from tpujob_trainer.parsing.from_mapping import parse
 
 SAMPLED_UNITS = 8
 """Of each source, at least."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tpujob_trainer.config_parsing import Range
+from tpujob_trainer.parsing.from_mapping import Range
 
 Target = Literal["query", "key", "value", "out", "gate", "up", "down"]
 PLACES: dict[str, tuple[str, int]] = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tpujob_contract.batch_rows import divide_slice
-from tpujob_trainer.config_parsing import Range
 from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.parsing.from_mapping import Range
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.partitioning import POSITIONS
 from tpujob_trainer.model.quantized import require_faster
 from tpujob_trainer.model.shape import ModelConfig, ModelShape, OwnShape, rounded_vocabulary
-from tpujob_trainer.references import load_reference
+from tpujob_trainer.parsing.references import load_reference
 
 FIELD = "spec.trainer.model.custom"
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tpujob_trainer.config_parsing import Range, camel_case
 from tpujob_trainer.model.families import FAMILIES
 from tpujob_trainer.model.families.base import Preset, RopeScaling
 from tpujob_trainer.model.presets import PRESETS
-from tpujob_trainer.references import require_reference
+from tpujob_trainer.parsing.from_mapping import Range, camel_case
+from tpujob_trainer.parsing.references import require_reference
 
 if TYPE_CHECKING:
     PresetName = str

@@ -12,8 +12,8 @@ import optax
 
 from tpujob_trainer import data
 from tpujob_trainer.config.resolve import ResolvedConfig
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.tasks.checkpointing import Checkpointing
 from tpujob_trainer.tasks.dataset import Dataset

@@ -14,8 +14,8 @@ from tpujob_trainer.checkpoint.ownership import Claim
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.config.schema import CheckpointConfig, LocalCopiesConfig
 from tpujob_trainer.distributed import versions
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.model.partitioning import SLICE
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob_trainer.config.schema import BLOCK
-from tpujob_trainer.extract.batched import Arrange
-from tpujob_trainer.extract.program import Program
+from tpujob_trainer.corpus.extract.batched import Arrange
+from tpujob_trainer.corpus.extract.program import Program
+from tpujob_trainer.corpus.workers.config import UnitsConfig
 from tpujob_trainer.model.decoder import Model, Weights
-from tpujob_trainer.workers.config import UnitsConfig
 
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
 

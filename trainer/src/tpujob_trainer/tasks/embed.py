@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
+from tpujob_trainer.corpus.extract.config import EmbedConfig
+from tpujob_trainer.corpus.extract.embeddings import embeddings_program
+from tpujob_trainer.corpus.extract.layers import column_of, sites_of
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.extract.config import EmbedConfig
-from tpujob_trainer.extract.embeddings import embeddings_program
-from tpujob_trainer.extract.layers import column_of, sites_of
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.tasks.corpus_task import DTYPE_BYTES, CorpusTask
 

@@ -12,12 +12,12 @@ from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
+from tpujob_trainer.model.weights.adapter import CONFIG, export_adapter
+from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.train.optimizer import averaged_weights
 from tpujob_trainer.train.step import TrainState
 from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress
-from tpujob_trainer.weights.adapter import CONFIG, export_adapter
-from tpujob_trainer.weights.export import export_weights
 
 FOLDER = "export"
 """In the checkpoint directory."""

@@ -15,18 +15,19 @@ import sys
 from typing import Any
 
 from tpujob_contract import ExitCode
-from tpujob_trainer import data, programs
+from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
+from tpujob_trainer.corpus.extract import batches, forecast
+from tpujob_trainer.corpus.extract.config import ExtractConfig
+from tpujob_trainer.corpus.extract.layers import Site, passes, sites_of
 from tpujob_trainer.data import inspection
 from tpujob_trainer.data.sources.remote import RETRYING
+from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import ConfigurationError, TrainerError
-from tpujob_trainer.extract import batches, forecast
-from tpujob_trainer.extract.config import ExtractConfig
-from tpujob_trainer.extract.layers import Site, passes, sites_of
 from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.weights.load import read_shape, with_shape_read
 from tpujob_trainer.tasks.over_corpus import DEFAULT_SEQUENCE_LENGTH, UNIT_BYTES
 from tpujob_trainer.train.flops import forward_flops_per_token
-from tpujob_trainer.weights.load import read_shape, with_shape_read
 
 BYTES_PER_PARAMETER = 12
 """Of a checkpoint: a float32 weight and the two float32 moments of AdamW, Lion's one and Adafactor's few are less."""

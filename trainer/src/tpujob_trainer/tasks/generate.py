@@ -6,9 +6,9 @@ import functools
 
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
+from tpujob_trainer.corpus.extract.completions import completions_program, readable
+from tpujob_trainer.corpus.extract.config import GenerateConfig
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.extract.completions import completions_program, readable
-from tpujob_trainer.extract.config import GenerateConfig
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.tasks.corpus_task import CorpusTask
 

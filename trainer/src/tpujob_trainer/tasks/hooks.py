@@ -10,9 +10,9 @@ import optax
 from tpujob_trainer import data
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import BLOCK, EvaluationConfig, ProfileConfig
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.tasks.compiler import Compiler
 from tpujob_trainer.tasks.dataset import EVALUATION, Dataset, shared_manifest

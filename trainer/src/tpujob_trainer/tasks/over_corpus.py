@@ -25,25 +25,25 @@ from tpujob_trainer import data
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
+from tpujob_trainer.corpus.extract import batches, description, units
+from tpujob_trainer.corpus.extract.batch_size import automatic_rows
+from tpujob_trainer.corpus.extract.batched import BatchedWork
+from tpujob_trainer.corpus.extract.program import Program
+from tpujob_trainer.corpus.extract.rows import tokens_of
+from tpujob_trainer.corpus.workers import setup
+from tpujob_trainer.corpus.workers.config import UnitsConfig
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.versions import versions
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.exit.stop_request import StopRequest
-from tpujob_trainer.extract import batches, description, units
-from tpujob_trainer.extract.batch_size import automatic_rows
-from tpujob_trainer.extract.batched import BatchedWork
-from tpujob_trainer.extract.program import Program
-from tpujob_trainer.extract.rows import tokens_of
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape
+from tpujob_trainer.model.weights.load import load_weights, read_shape
 from tpujob_trainer.storage import Bucket, is_local, open_bucket
 from tpujob_trainer.tasks import embed, extract, generate, score
 from tpujob_trainer.tasks.corpus_task import CorpusTask
 from tpujob_trainer.tasks.staged_weights import staged
 from tpujob_trainer.tasks.worker import Worker
-from tpujob_trainer.weights.load import load_weights, read_shape
-from tpujob_trainer.workers import setup
-from tpujob_trainer.workers.config import UnitsConfig
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,11 @@ from tpujob_contract import DistributedProcess, ExitCode, LocalProcess
 from tpujob_trainer import data
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import TrainerConfig
-from tpujob_trainer.exit.stop_request import StopRequest
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.own import make_model
+from tpujob_trainer.model.weights.load import with_shape_read
 from tpujob_trainer.tasks.attempt import Training
 from tpujob_trainer.tasks.checkpointing import Checkpointing
 from tpujob_trainer.tasks.compiler import Compiler, refuse_too_large_a_state
@@ -36,7 +37,6 @@ from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.train.step import abstract_batch, abstract_state, make_finite_check, make_train_step
 from tpujob_trainer.train.step_logger import Progress
 from tpujob_trainer.train.token_loss import RouterFactors
-from tpujob_trainer.weights.load import with_shape_read
 
 logger = logging.getLogger(__name__)
 

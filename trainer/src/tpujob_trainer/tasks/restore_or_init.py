@@ -16,10 +16,10 @@ from tpujob_trainer.checkpoint.manager import Checkpoints
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.partitioning import REPLICATED
+from tpujob_trainer.model.weights.load import load_weights
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.loop import BATCHES, checkpoint_tree
 from tpujob_trainer.train.step import TrainState, abstract_state, init_state, state_from
-from tpujob_trainer.weights.load import load_weights
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import TrainerConfig
-from tpujob_trainer.extract.config import ScoreConfig
-from tpujob_trainer.extract.scores import scores_program
+from tpujob_trainer.corpus.extract.config import ScoreConfig
+from tpujob_trainer.corpus.extract.scores import scores_program
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.tasks.corpus_task import CorpusTask
 

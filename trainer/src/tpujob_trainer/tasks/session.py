@@ -14,10 +14,10 @@ from tpujob_contract.report import Phase
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.config.schema import CheckpointConfig, PreflightConfig, configuration_hash
 from tpujob_trainer.distributed import initialize
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
+from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.distributed.peer_monitor import Peers
-from tpujob_trainer.exit.stop_request import StopRequest
-from tpujob_trainer.exit.watchdog import WatchdogConfig
 from tpujob_trainer.model.mesh import require_devices
 from tpujob_trainer.tasks.preflight import check_hosts
 from tpujob_trainer.tasks.reporting import serve_report

@@ -23,18 +23,18 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_contract import ExitCode
-from tpujob_trainer import programs
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, unequal
 from tpujob_trainer.checkpoint.inspection import inspect, select
+from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape
+from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.storage import errors as storage_errors
-from tpujob_trainer.weights.export import export_weights
 
 WEIGHTS = "weights"
 

@@ -16,22 +16,22 @@ import numpy as np
 from tpujob_contract import ExitCode, IndependentWorker, Process
 from tpujob_contract.report import Phase
 from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.corpus.workers.board import Board, Listing
+from tpujob_trainer.corpus.workers.claims import Claims
+from tpujob_trainer.corpus.workers.config import UnitsConfig
+from tpujob_trainer.corpus.workers.engine import Engine
+from tpujob_trainer.corpus.workers.finishing import Tally
+from tpujob_trainer.corpus.workers.rate import Rate
+from tpujob_trainer.corpus.workers.states import UnitStates
+from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
+from tpujob_trainer.corpus.workers.work import Work
 from tpujob_trainer.data.sources.read_meter import METER
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import TrainerError
-from tpujob_trainer.exit.stop_request import StopRequest
 from tpujob_trainer.storage import errors, open_bucket
 from tpujob_trainer.tasks.reporting import serve_report
 from tpujob_trainer.telemetry import compile_cache
 from tpujob_trainer.telemetry.report import Report
-from tpujob_trainer.workers.board import Board, Listing
-from tpujob_trainer.workers.claims import Claims
-from tpujob_trainer.workers.config import UnitsConfig
-from tpujob_trainer.workers.engine import Engine
-from tpujob_trainer.workers.finishing import Tally
-from tpujob_trainer.workers.rate import Rate
-from tpujob_trainer.workers.states import UnitStates
-from tpujob_trainer.workers.uploads import Scratch, Uploads
-from tpujob_trainer.workers.work import Work
 
 logger = logging.getLogger(__name__)
 

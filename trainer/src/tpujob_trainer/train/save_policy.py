@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from tpujob_trainer.config.schema import CheckpointConfig
-from tpujob_trainer.exit.stop_request import StopRequest
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.train.step_flags import StepFlags
 
 COMMIT_LIMIT_SECONDS = 600.0

@@ -17,7 +17,7 @@ from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights, soft_capped
 from tpujob_trainer.model.loss import CHUNK_BYTES, OUTPUT, cross_entropy, num_chunks, token_losses
 from tpujob_trainer.model.partitioning import POSITIONS, WEIGHT_AXES
-from tpujob_trainer.references import load_reference
+from tpujob_trainer.parsing.references import load_reference
 
 OwnLoss = Callable[[jax.Array, jax.Array], jax.Array]
 """From logits float32 `[T, V]` and targets int32 `[T]` to losses `[T]`, each token's from its own logits alone."""

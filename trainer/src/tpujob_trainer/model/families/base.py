@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from tpujob_trainer.config_parsing import Range
+from tpujob_trainer.parsing.from_mapping import Range
 
 
 @dataclass(frozen=True, kw_only=True)

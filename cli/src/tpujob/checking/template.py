@@ -1,0 +1,57 @@
+"""The job that `tpujob new` writes."""
+
+from __future__ import annotations
+
+from tpujob.data.inspection import source_of
+from tpujob_resource.errors import InvalidField
+from tpujob_resource.topology.parse import parse_accelerator
+
+VOCABULARY_OF_BYTES = ("tiny", "small")
+"""Presets whose vocabulary follows from the tokenizer; the others want their own."""
+SMALLEST = "tiny"
+"""The preset whose own batches suit a laptop."""
+
+
+def job_text(*, name: str, accelerator: str, data: str, preset: str) -> str:
+    """A commented TpuTrainingJob as YAML."""
+    ((kind, place),) = source_of(data).items()
+    is_here = accelerator.startswith("cpu:")
+    tokenizer = "bytes" if preset in VOCABULARY_OF_BYTES else "gs://my-bucket/tokenizer.json"
+    verb = "run" if is_here else "submit"
+    comment = "# " if is_here else ""
+    size = _laptop_size(accelerator, preset) if is_here and preset != SMALLEST else ""
+    return f"""\
+# tpujob {verb} FILE   starts it; tpujob check FILE looks at it first; kubectl explain ttj.spec explains every field.
+apiVersion: tpujob.dev/v1alpha1
+kind: TpuTrainingJob
+metadata:
+  name: {name}
+spec:
+  # One slice. cpu:HOSTSxDEVICES runs anywhere; v5e-16 is 16 chips on 4 hosts. slices: 2 would be two of them.
+  accelerator: {accelerator}
+  # Where checkpoints go. On a cluster, a bucket that the pods' service account may write to; here, .tpujob/ by default.
+  {comment}checkpointDir: gs://my-bucket/{name}
+  trainer:
+    # A preset; fields beside it (layers, embedDim, heads, ...) replace its own.
+    model: {{preset: {preset}}}
+    data:
+      {kind}: "{place}"
+      # bytes, or the tokenizer.json of a model, its folder, or a gs:// address of either.
+      tokenizer: {tokenizer}
+{size}    # How long to train, in steps or in tokens (tokens: 20e9).
+    steps: {200 if is_here else 10000}
+    checkpoint: {{everySteps: {50 if is_here else 500}}}
+"""
+
+
+def _laptop_size(accelerator: str, preset: str) -> str:
+    """Lines with a batch that CPUs get through in seconds, one row for each device."""
+    try:
+        devices = parse_accelerator(accelerator).chips
+    except InvalidField:
+        return ""  # The whole job is checked when it is written, and refused by field.
+    return f"""\
+    # A batch for a laptop. Without these two lines it is that of {preset} on TPUs, which takes hours here.
+    batchSize: {devices}
+    sequenceLength: 256
+"""

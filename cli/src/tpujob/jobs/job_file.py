@@ -1,0 +1,105 @@
+"""Reads a job from a file the way the API server would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from tpujob.errors import CommandError
+from tpujob_contract import ExitCode, kubernetes_names
+from tpujob_resource.errors import InvalidJob
+from tpujob_resource.rules.load import TpuTrainingJob, load_job
+
+
+def read_job(path: Path) -> TpuTrainingJob:
+    """The job in a YAML or JSON file.
+
+    Raises:
+        CommandError: no such file, not YAML, more or less than one document, or a wrong field; one line each.
+    """
+    return _load(read_document(path), path)
+
+
+def read_manifest(path: Path) -> tuple[dict[str, Any], TpuTrainingJob]:
+    """The job in a file as it was written, and as it is understood.
+
+    Raises:
+        CommandError: as `read_job`.
+    """
+    document = read_document(path)
+    return document, _load(document, path)
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The one TpuTrainingJob in a file, not checked yet.
+
+    YAML 1.2, as the API server reads it: `20e9` is a whole number, `on` is a word.
+
+    Raises:
+        CommandError: no such file, not YAML, or not one TpuTrainingJob.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise CommandError(
+            f"{path}: {reason}; name a file with a TpuTrainingJob", exit_code=ExitCode.NOT_FOUND
+        ) from error
+    try:
+        documents = [d for d in YAML(typ="safe", pure=True).load_all(text) if d is not None]
+    except MarkedYAMLError as error:
+        where = f"{path}:{error.problem_mark.line + 1}" if error.problem_mark else str(path)
+        raise CommandError(f"{where}: not YAML: {error.problem}{_yaml_advice(str(error.problem))}") from error
+    except YAMLError as error:
+        raise CommandError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        # Of ruamel, where what looks like a date is none; it does not say which line.
+        advice = "put values that are text in quotes"
+        raise CommandError(f"{path}: not YAML: a date is wrong ({error}); {advice}") from error
+    if not documents:
+        raise CommandError(f"{path}: is empty; `tpujob new` writes a job to begin with")
+    if len(documents) != 1:
+        kinds = ", ".join(str(d.get("kind")) if isinstance(d, Mapping) else "something else" for d in documents)
+        raise CommandError(
+            f"{path}: has {len(documents)} documents ({kinds}), and one TpuTrainingJob is expected; "
+            "put the others into a file of their own"
+        )
+    if not isinstance(documents[0], Mapping):
+        raise CommandError(f"{path}: not a mapping; a TpuTrainingJob has apiVersion, kind, metadata and spec")
+    if documents[0].get("kind") not in (None, kubernetes_names.KIND):
+        raise CommandError(
+            f"{path}: kind: {documents[0]['kind']} is not {kubernetes_names.KIND}; name the file of a job"
+        )
+    try:
+        return {key: _as_json(value) for key, value in documents[0].items()}
+    except RecursionError as error:
+        raise CommandError(f"{path}: not YAML: an alias (*name) stands inside what it names; write it out") from error
+
+
+def _as_json(value: Any) -> Any:
+    """What kubectl makes of a value: JSON has one kind of number, and 4e3 is 4000 there."""
+    if isinstance(value, Mapping):
+        return {key: _as_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _load(document: Mapping[str, Any], path: Path) -> TpuTrainingJob:
+    try:
+        return load_job(document)
+    except InvalidJob as error:
+        raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from error
+
+
+def _yaml_advice(problem: str) -> str:
+    """What to do about the two mistakes that nearly all are."""
+    if "block end" in problem or "mapping values are not allowed" in problem or "could not find expected" in problem:
+        return "; the line is indented more or less than its neighbours, or has no space after a colon"
+    if "\\t" in problem or "cannot start any token" in problem:
+        return "; indent with spaces, not tabs, and put values with special characters in quotes"
+    return ""

@@ -1,0 +1,1 @@
+"""The launcher as one file, for images that do not contain it."""

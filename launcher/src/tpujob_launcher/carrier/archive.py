@@ -1,0 +1,61 @@
+"""The launcher as one file that any Python from 3.9 on runs: `python -m tpujob_contract.launch_archive FILE`.
+
+An init container writes it to an emptyDir, from where the main container, somebody else's image, starts it.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Iterator, Tuple
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+_MAIN = "import sys\n\nfrom tpujob_launcher.main import main\n\nsys.exit(main())\n"
+_PACKAGES = ("tpujob_contract", "tpujob_launcher")
+
+
+def write_launcher(path: Path) -> None:
+    """Writes the archive: the same bytes from the same sources, whole or not at all, readable for every user.
+
+    Raises:
+        OSError: The folder is not there or not writable.
+    """
+    modules = sorted(module for name in _PACKAGES for module in _modules(importlib.resources.files(name), name))
+    # Beside the target, so that the last step is a rename: an init container may be run again while the file is in use.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with zipfile.ZipFile(unfinished, "w") as archive:
+            # ZipInfo's own date is constant; stored, for a compressor's output depends on its version.
+            archive.writestr(zipfile.ZipInfo("__main__.py"), _MAIN)
+            for name, content in modules:
+                archive.writestr(zipfile.ZipInfo(name), content)
+        unfinished.chmod(0o644)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _modules(folder: Traversable, name: str) -> Iterator[Tuple[str, bytes]]:
+    """Every Python file under the folder, as its path in the archive and its content."""
+    for entry in folder.iterdir():
+        path = f"{name}/{entry.name}"
+        if entry.is_dir():
+            yield from _modules(entry, path)
+        elif entry.name.endswith(".py"):
+            yield path, entry.read_bytes()
+
+
+def main() -> None:
+    """Writes the archive to the path on the command line."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m tpujob_contract.launch_archive FILE")
+    write_launcher(Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

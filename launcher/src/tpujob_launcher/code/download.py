@@ -1,0 +1,187 @@
+"""An archive on Cloud Storage or on a volume, as a local file of the right digest.
+
+With the standard library alone, as the init container runs in an image without storage libraries: one request to the
+JSON API of Cloud Storage (cloud.google.com/storage/docs/json_api/v1/objects/get), as the identity that the machine
+gives its pods (cloud.google.com/compute/docs/access/authenticate-workloads). No token is in the pod.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import IO, Callable, Mapping, Optional
+
+from tpujob_contract.code import EMULATOR, MAX_ARCHIVE_BYTES
+from tpujob_contract.exit_codes import ExitCode
+from tpujob_launcher.code.archive import CodeRefused
+
+ENDPOINT = "https://storage.googleapis.com"
+METADATA_HOST = "GCE_METADATA_HOST"
+"""Variable with the name of the metadata server, where it is another than Google's."""
+TIMEOUT_SECONDS = 30.0
+ATTEMPTS = 5
+_TOKEN_PATH = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 - a path
+_DENIED = (401, 403)
+_TOO_MANY_REQUESTS = 429
+
+Token = Callable[[], Optional[str]]
+
+
+def download(
+    archive: str,
+    sha256: str,
+    target: Path,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    token: Optional[Token] = None,
+    pause_seconds: float = 1.0,
+) -> None:
+    """Writes an archive to `target`, which is there only when the digest is right.
+
+    Args:
+        archive: gs://BUCKET/OBJECT, or a path.
+        sha256: Of its bytes, as 64 hexadecimal digits.
+        target: A file that is not there yet.
+        environ: Where an emulator or another metadata server is named.
+        token: Gives an access token, or None to read without one. Default: the machine's metadata server.
+        pause_seconds: Before the second attempt; doubles with each further one.
+
+    Raises:
+        CodeRefused: not there, no permission, too large, or not of that digest.
+        OSError: storage is out of reach, after several attempts.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            with _opened(archive, environ, token or (lambda: machine_token(environ))) as source:
+                found = _copy(source, target, archive)
+            break
+        except urllib.error.HTTPError as error:
+            error.close()
+            _refuse(archive, error.code)
+            if attempt == ATTEMPTS - 1:
+                raise OSError(f"{archive}: {error.code} {error.reason}") from error
+        except (urllib.error.URLError, ConnectionError, TimeoutError, http.client.HTTPException) as error:
+            if attempt == ATTEMPTS - 1:
+                raise OSError(f"{archive}: {error}") from error
+        time.sleep(pause_seconds * 2**attempt)
+    if found != sha256:
+        target.unlink()
+        raise CodeRefused(
+            f"spec.code.sha256: {archive} has digest {found}, and {sha256} is expected; it was changed after it was "
+            "submitted: submit the code again"
+        )
+
+
+def machine_token(environ: Mapping[str, str]) -> Optional[str]:
+    """An access token of the identity that this machine gives its pods; None where there is none.
+
+    Raises:
+        OSError: there is a metadata server, and it does not answer well.
+    """
+    host = environ.get(METADATA_HOST) or "metadata.google.internal"
+    request = urllib.request.Request(f"http://{host}{_TOKEN_PATH}", headers={"Metadata-Flavor": "Google"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - a fixed address
+            return str(json.load(answer)["access_token"])
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == http.client.NOT_FOUND:  # a machine without a service account
+            return None
+        raise
+    except urllib.error.URLError:  # no such name: not on Google's machines
+        return None
+
+
+def _opened(archive: str, environ: Mapping[str, str], token: Token) -> IO[bytes]:
+    if not archive.startswith("gs://"):
+        return _opened_file(archive)
+    emulator = environ.get(EMULATOR)
+    access = None if emulator else token()
+    headers = {"Authorization": f"Bearer {access}"} if access else {}
+    url = object_url(archive, emulator) + "?alt=media"
+    opened: IO[bytes] = urllib.request.urlopen(  # noqa: S310 - http or https, by object_url
+        urllib.request.Request(url, headers=headers),  # noqa: S310
+        timeout=TIMEOUT_SECONDS,
+    )
+    return opened
+
+
+def object_url(archive: str, emulator: Optional[str] = None) -> str:
+    """Address of a gs:// object in the JSON API."""
+    bucket, _, name = archive[len("gs://") :].partition("/")
+    return f"{endpoint(emulator)}/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}"
+
+
+def endpoint(emulator: Optional[str] = None) -> str:
+    """Address of the JSON API, without a slash at its end."""
+    address = ENDPOINT if not emulator else emulator if "://" in emulator else f"http://{emulator}"
+    return address.rstrip("/")
+
+
+def _opened_file(archive: str) -> IO[bytes]:
+    try:
+        return Path(archive).open("rb")
+    except FileNotFoundError as error:
+        raise _missing(archive) from error
+    except PermissionError as error:
+        raise _denied(archive) from error
+    except IsADirectoryError as error:
+        raise CodeRefused(f"spec.code.archive: {archive} is a folder; name the .tar.gz file") from error
+
+
+def _copy(source: IO[bytes], target: Path, archive: str) -> str:
+    digest = hashlib.sha256()
+    left = MAX_ARCHIVE_BYTES
+    with target.open("wb") as file:
+        while True:
+            part = source.read(1 << 20)
+            if not part:
+                _check_whole(source)
+                return digest.hexdigest()
+            left -= len(part)
+            if left < 0:
+                file.close()
+                target.unlink()
+                raise CodeRefused(
+                    f"spec.code.archive: {archive} has more than {MAX_ARCHIVE_BYTES // 1024**2} MiB; "
+                    "put data into the bucket, and large packages into an image"
+                )
+            digest.update(part)
+            file.write(part)
+
+
+def _check_whole(source: IO[bytes]) -> None:
+    """Raises IncompleteRead for an answer that was cut: read in parts, it ends as if it were whole."""
+    missing = getattr(source, "length", None)  # of an http.client.HTTPResponse: what is still to come
+    if missing:
+        raise http.client.IncompleteRead(b"", missing)
+
+
+def _refuse(archive: str, status: int) -> None:
+    """Raises what no further attempt would change."""
+    if status == http.client.NOT_FOUND:
+        raise _missing(archive)
+    if status in _DENIED:
+        raise _denied(archive)
+    if 400 <= status < 500 and status != _TOO_MANY_REQUESTS:
+        raise CodeRefused(f"spec.code.archive: {archive}: storage answers {status}; check the address")
+
+
+def _missing(archive: str) -> CodeRefused:
+    return CodeRefused(
+        f"spec.code.archive: {archive} is not there; submit the code again, or correct the address", ExitCode.NOT_FOUND
+    )
+
+
+def _denied(archive: str) -> CodeRefused:
+    return CodeRefused(
+        f"spec.code.archive: no permission to read {archive}; let the job's service account read it",
+        ExitCode.NOT_FOUND,
+    )

@@ -1,0 +1,99 @@
+"""The archive of a job, downloaded, verified and unpacked: `python -m tpujob_contract.code.install ARCHIVE SHA256 DIR`.
+
+What the init container does, and `tpujob run` before it starts the processes. Doing it twice is harmless: the stamp is
+written last, and a folder without the right one is emptied first.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Callable, List, Mapping, Optional
+
+from tpujob_contract.code import STAMP
+from tpujob_launcher.code.archive import CodeRefused, unpack
+from tpujob_launcher.code.download import Token, download
+
+
+def install(
+    archive: str,
+    sha256: str,
+    folder: Path,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    token: Optional[Token] = None,
+) -> int:
+    """Puts the files of an archive into a folder; returns their number, 0 when they are there already.
+
+    Raises:
+        CodeRefused: the archive cannot be used; says why.
+        OSError: storage is out of reach, or the folder cannot be written.
+    """
+    if installed(folder) == sha256:
+        return 0
+    emptied(folder)
+    packed = folder / f"{STAMP}.tar.gz"
+    download(archive, sha256, packed, environ=environ, token=token)
+    count = unpack(packed, folder)
+    packed.unlink()
+    (folder / STAMP).write_text(sha256)
+    return count
+
+
+def installed(folder: Path) -> Optional[str]:
+    """The digest of the archive, or the commit, that was unpacked here; None when none was, or not to its end."""
+    try:
+        return (folder / STAMP).read_text()
+    except FileNotFoundError:
+        return None
+
+
+def emptied(folder: Path) -> None:
+    """Makes the folder, with nothing in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def as_program(install_files: Callable[[], int], source: str, folder: Path) -> int:
+    """Installs, says on standard error what came of it, and returns the exit code of an init container.
+
+    Args:
+        install_files: puts the files into the folder, and returns their number.
+        source: the archive or the commit, as people call it.
+        folder: where they are put.
+
+    Returns:
+        0; 77 or 78 for what another try would not change; 1 for storage or a server out of reach.
+    """
+    try:
+        count = install_files()
+    except (CodeRefused, OSError) as error:
+        sys.stderr.write(f"tpujob code: {error}\n")
+        return error.exit_code if isinstance(error, CodeRefused) else 1
+    sys.stderr.write(f"tpujob code: {count} files of {source}, in {folder}\n")
+    return 0
+
+
+def end_when_asked() -> None:
+    """Has SIGTERM end this program: the first process of a container is else killed after its grace."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def main(arguments: List[str]) -> int:
+    """What the init container of an archive does; returns its exit code."""
+    if len(arguments) != 3:
+        sys.exit("usage: python -m tpujob_contract.code.install ARCHIVE SHA256 DIRECTORY")
+    archive, sha256, folder = arguments[0], arguments[1], Path(arguments[2])
+    return as_program(lambda: install(archive, sha256, folder), f"{archive}, digest {sha256[:12]}", folder)
+
+
+if __name__ == "__main__":
+    end_when_asked()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""Files of the folder `patches/` in the place of files of installed packages.
+
+The image's own files are read-only and may be shared by all. A patched package is therefore mirrored: a folder tree of
+links to its files, with the patched ones in their places, that comes first on PYTHONPATH. Data files that a package
+reads beside its modules are found there as well.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+from pathlib import Path
+from typing import List, Sequence, Set
+
+from tpujob_launcher.code.archive import CodeRefused
+
+
+def apply_patches(patches: Path, overlay: Path, search_path: Sequence[str]) -> List[str]:
+    """Builds the overlay in an empty folder; returns one line for each file: what takes the place of what.
+
+    Args:
+        patches: Folder whose entries are named as the packages are: `maxtext/layers/attentions.py`.
+        overlay: Goes onto PYTHONPATH, before the packages.
+        search_path: Where packages are installed: `sys.path`.
+
+    Raises:
+        CodeRefused: a package is not installed.
+    """
+    lines = []
+    for top in sorted(patches.iterdir()):
+        if top.name.startswith("."):
+            continue
+        originals = _originals(top, search_path)
+        if not top.is_dir():
+            (overlay / top.name).symlink_to(top)
+            lines.append(f"{top.name} in the place of {originals[0]}")
+            continue
+        patched = {str(file.relative_to(top)): file for file in sorted(top.rglob("*")) if file.is_file()}
+        for original in originals:
+            _mirror(original, overlay / top.name, set(patched))
+        for name, file in patched.items():
+            place = overlay / top.name / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(file)
+            there = next((o / name for o in originals if (o / name).exists()), None)
+            lines.append(f"{top.name}/{name} " + (f"in the place of {there}" if there else f"added to {originals[0]}"))
+    return lines
+
+
+def _originals(top: Path, search_path: Sequence[str]) -> List[Path]:
+    """The folders of an installed package, or the file of a module."""
+    name = top.stem if top.is_file() else top.name
+    spec = importlib.machinery.PathFinder.find_spec(name, list(search_path))
+    if spec is None or (top.is_dir() and not spec.submodule_search_locations):
+        raise CodeRefused(
+            f"patches/{top.name}: no installed package has that name; name the folder as the package is imported"
+        )
+    if top.is_dir():
+        return [Path(place) for place in spec.submodule_search_locations or ()]
+    return [Path(spec.origin or "")]
+
+
+def _mirror(original: Path, mirror: Path, without: Set[str]) -> None:
+    """Folders are made, files are links; what lies in `without`, by its name below `original`, is left out."""
+    for folder, folders, files in os.walk(original, followlinks=True):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        relative = Path(folder).relative_to(original)
+        (mirror / relative).mkdir(parents=True, exist_ok=True)
+        for name in files:
+            place = mirror / relative / name
+            if str(relative / name) not in without and not place.exists():
+                place.symlink_to(Path(folder) / name)

@@ -1,0 +1,49 @@
+"""What the launcher puts on PYTHONPATH for a job with code."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+from tpujob_contract import environment
+from tpujob_contract.code import PATCHES, SOURCES
+from tpujob_launcher.code import interpreter
+from tpujob_launcher.code.archive import CodeRefused
+from tpujob_launcher.code.install import installed
+from tpujob_launcher.code.patches import apply_patches
+
+
+def code_variables(
+    environ: Mapping[str, str], scratch: Path, command: Sequence[str] = ()
+) -> Tuple[Dict[str, str], List[str]]:
+    """The variables that let a program import the job's code, and lines that say what that is; nothing without code.
+
+    Args:
+        environ: Of the launcher.
+        scratch: An empty folder, for patched packages; stays as long as the program runs.
+        command: What will run; its Python is asked where packages are.
+
+    Raises:
+        CodeRefused: the folder does not hold the code of the job, or a patch fits no package.
+    """
+    if not environ.get(environment.CODE):
+        return {}, []
+    folder = Path(environ[environment.CODE])
+    wanted, found = environ.get(environment.CODE_SHA256), installed(folder)
+    if found is None or found != wanted:
+        raise CodeRefused(f"spec.code: {folder} holds the code of digest {found}, and the job's is {wanted}")
+    lines = [f"code {found[:12]} from {folder}"]
+    entries = [str(folder)]
+    if (folder / SOURCES).is_dir():
+        entries.insert(0, str(folder / SOURCES))
+    if (folder / PATCHES).is_dir():
+        lines += [f"patch {line}" for line in apply_patches(folder / PATCHES, scratch, _search_path(environ, command))]
+        entries.insert(0, str(scratch))
+    inherited = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return {"PYTHONPATH": os.pathsep.join([*entries, *inherited])}, lines
+
+
+def _search_path(environ: Mapping[str, str], command: Sequence[str]) -> List[str]:
+    """Where packages are installed, without what was started (an archive, the current folder)."""
+    return [entry for entry in interpreter.search_path(command, environ) if entry != environ[environment.CODE]]

@@ -1,0 +1,22 @@
+"""What the init container does: `python -m tpujob_operator.repository REPOSITORY COMMIT DIRECTORY`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tpujob_launcher.code.install import as_program, end_when_asked
+from tpujob_launcher.git.install import install_commit
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code, as `as_program` has it."""
+    if len(arguments) != 3:
+        sys.exit("usage: python -m tpujob_operator.repository REPOSITORY COMMIT DIRECTORY")
+    repository, commit, folder = arguments[0], arguments[1], Path(arguments[2])
+    return as_program(lambda: install_commit(repository, commit, folder), f"{repository}, commit {commit[:12]}", folder)
+
+
+if __name__ == "__main__":
+    end_when_asked()
+    sys.exit(main(sys.argv[1:]))

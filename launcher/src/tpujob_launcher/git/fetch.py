@@ -1,0 +1,165 @@
+"""One commit and what it holds, from a server or from a folder.
+
+dulwich speaks git's protocol, so that the image needs no git. Without history: gitprotocol-v2 lets a client ask for any
+commit by its id (git-scm.com/docs/protocol-v2), with a depth of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import urllib3.exceptions
+from dulwich.client import HttpGitClient, HTTPProxyUnauthorized, HTTPUnauthorized
+from dulwich.errors import GitProtocolError, NotGitRepository
+from dulwich.object_store import BaseObjectStore, DiskObjectStore
+from dulwich.objects import ObjectID
+from dulwich.repo import Repo
+
+from tpujob_contract import ExitCode
+from tpujob_contract.code import MAX_ARCHIVE_BYTES
+from tpujob_launcher.code.archive import CodeRefused
+from tpujob_launcher.git.answers import Answers
+
+ATTEMPTS = 5
+TIMEOUT_SECONDS = 30.0
+_UNKNOWN = ("not our ref", "unadvertised object")
+"""What servers answer when they do not have a commit, or do not give it."""
+_FAILED = (GitProtocolError, HTTPUnauthorized, HTTPProxyUnauthorized, urllib3.exceptions.HTTPError)
+_DIGEST_BYTES = 20
+_NO_REFERENCE = b"refs/tpujob/none"
+"""Asked for in place of all branches and tags."""
+
+
+@contextlib.contextmanager
+def objects_of(repository: str, commit: str, scratch: Path, *, pause_seconds: float = 1.0) -> Iterator[BaseObjectStore]:
+    """The objects of a repository, of which those of the commit are there if it has them.
+
+    Args:
+        repository: https://HOST/PATH, or file:///PATH of a folder that is read where it is.
+        commit: Its id, 40 hexadecimal digits.
+        scratch: A folder that is not there yet, for what a server sends.
+        pause_seconds: Before the second attempt; doubles with each further one.
+
+    Raises:
+        CodeRefused: there is no such repository or commit, it may not be read, or it is too large.
+        OSError: the server is out of reach, after several attempts.
+    """
+    path = repository.removeprefix("file://") if repository.startswith("file://") else ""
+    try:
+        with contextlib.closing(Repo(path) if path else Repo.init_bare(str(scratch), mkdir=True)) as repo:
+            if not path:
+                _fetch(repository, commit, repo.object_store, pause_seconds)
+            yield repo.object_store
+    except NotGitRepository as error:
+        readable = f" that user {os.getuid()} can read" if path else ""
+        raise CodeRefused(
+            f"spec.code.repository: {repository} is no git repository{readable}; correct the address",
+            ExitCode.NOT_FOUND,
+        ) from error
+
+
+def _fetch(repository: str, commit: str, store: DiskObjectStore, pause_seconds: float) -> None:
+    for attempt in range(ATTEMPTS):
+        with contextlib.closing(Answers(repository)) as answers:
+            try:
+                return _ask(repository, commit, store, answers)
+            except _FAILED as error:
+                said = answers.error or _words(error)
+                _refuse(repository, commit, said, is_denied=isinstance(error, HTTPUnauthorized))
+                if attempt == ATTEMPTS - 1:
+                    raise OSError(f"{repository}: {said}; asked {ATTEMPTS} times") from error
+        time.sleep(pause_seconds * 2**attempt)
+    return None
+
+
+def _ask(repository: str, commit: str, store: DiskObjectStore, answers: Answers) -> None:
+    client = HttpGitClient(
+        repository,
+        pool_manager=answers,  # type: ignore[arg-type]
+        timeout=TIMEOUT_SECONDS,
+        thin_packs=False,
+        quiet=True,
+    )
+    file, complete, abort = store.add_pack()
+    try:
+        client.fetch_pack(
+            "",
+            lambda refs, depth=None: [ObjectID(commit.encode())],
+            _Nothing(),
+            _limited(file.write, repository),
+            depth=1,
+            ref_prefix=[_NO_REFERENCE],
+        )
+        _check(file)
+    except BaseException:
+        abort()
+        raise
+    complete()
+
+
+def _check(pack: BinaryIO) -> None:
+    """A pack ends with the SHA-1 of what stands before (git-scm.com/docs/gitformat-pack); dulwich does not look."""
+    pack.seek(0)
+    content = memoryview(pack.read())
+    digest = hashlib.sha1(content[:-_DIGEST_BYTES], usedforsecurity=False).digest()
+    if content and digest != content[-_DIGEST_BYTES:]:
+        raise GitProtocolError("the pack that was sent is damaged")
+
+
+class _Nothing:
+    """What is here already: git's walk over it is over at once."""
+
+    shallow: frozenset[ObjectID] = frozenset()
+
+    def __next__(self) -> None:
+        return None
+
+    def ack(self, sha: ObjectID) -> None:
+        """There is nothing to have in common."""
+
+    def nak(self) -> None:
+        """There is nothing to have in common."""
+
+
+def _limited(write: Callable[[bytes], int], repository: str) -> Callable[[bytes], int]:
+    received = 0
+
+    def written(data: bytes) -> int:
+        nonlocal received
+        received += len(data)
+        if received > MAX_ARCHIVE_BYTES:
+            raise CodeRefused(
+                f"spec.code.repository: the commit of {repository} has more than {MAX_ARCHIVE_BYTES // 1024**2} MiB "
+                "packed; keep data in the bucket, and large packages in an image"
+            )
+        return write(data)
+
+    return written
+
+
+def _words(error: Exception) -> str:
+    """What failed, without which pool of connections urllib3 asked, and how often."""
+    reason = getattr(error.__cause__, "reason", None)
+    return str(error if reason is None else reason).rpartition("): ")[2]
+
+
+def _refuse(repository: str, commit: str, said: str, *, is_denied: bool) -> None:
+    """Raises what no further attempt would change."""
+    if is_denied or "http resp 403" in said:
+        raise CodeRefused(
+            f"spec.code.repository: {repository} is private, or is not there; what needs a password is not fetched: "
+            "`tpujob submit --code . --commit REV` takes the commit from your own clone",
+            ExitCode.NOT_FOUND,
+        )
+    if any(words in said for words in _UNKNOWN):
+        raise CodeRefused(
+            f"spec.code.commit: {repository} has no commit {commit}, or does not give it ({said}); push it, or "
+            "correct the id",
+            ExitCode.NOT_FOUND,
+        )

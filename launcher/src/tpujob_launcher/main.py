@@ -1,0 +1,219 @@
+"""Process 1 of every container: `python -m tpujob_contract.launch -- COMMAND [ARGUMENT...]`.
+
+Gives any program its place in the job (JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID), and gives
+Kubernetes a true account of its end. Exit codes:
+
+- 75 when the program was told to stop and returned 0: it did not finish, and Kubernetes would count the index as done
+  and let its peers wait for ever. A program that the signal itself ended keeps 128 + n (143, 130): it saved nothing,
+  and the operator looks for the cause.
+- 78 when the environment or the command is wrong, a command not found included (a shell says 127): a retry would end
+  the same way, and every code but 76 to 78 is retried.
+- 69 when another process holds the TPU.
+- Otherwise the program's own, and 128 + n for death by signal n.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from tpujob_contract.environment import (
+    ContractError,
+    DistributedProcess,
+    IndependentWorker,
+    LocalProcess,
+    Process,
+    read_environment,
+)
+from tpujob_contract.exit_codes import ExitCode
+from tpujob_launcher.child.signals import STOP, Inbox
+from tpujob_launcher.child.supervisor import Ending, run
+from tpujob_launcher.code.archive import CodeRefused
+from tpujob_launcher.code.python_path import code_variables
+from tpujob_launcher.frameworks import known as frameworks
+from tpujob_launcher.reports.termination_message import TerminationMessage
+from tpujob_launcher.tpu import access as tpu_access
+from tpujob_launcher.tpu.holders import TpuFiles, find_holders, wants_whole_tpu
+
+logger = logging.getLogger(__name__)
+
+_JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+_LOCAL_DEVICES = "JAX_LOCAL_DEVICE_IDS"
+"""On CPU, JAX does not use the value. Without it, `jax.distributed.initialize` looks for a cluster to ask. That fails
+in an image with the package `kubernetes`: pods have no token (jax-ml/jax:jax/_src/clusters/k8s_cluster.py)."""
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """The command is not started."""
+
+    def __init__(self, exit_code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+def main() -> int:
+    """The exit code, after the command on this process's own command line has ended."""
+    logging.basicConfig(format="tpujob launch: %(message)s", level=logging.INFO, stream=sys.stderr)
+    return launch(sys.argv[1:], os.environ)
+
+
+def launch(arguments: Sequence[str], environ: Mapping[str, str], tpu: TpuFiles = TpuFiles()) -> int:  # noqa: B008 - frozen
+    """Runs the command as a process of a job and returns the exit code of the container; only in the main thread.
+
+    Args:
+        arguments: `--`, the program, its arguments.
+        environ: The environment of this process.
+        tpu: Where to look for a TPU and its user.
+    """
+    message = TerminationMessage(environ)
+    with Inbox() as inbox, tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
+        try:
+            command = _command(arguments)
+            process = _process(environ)
+            _wait_for_tpu(environ, process, tpu, inbox)
+            logger.info("%s, pid %d: %s", _who(process), os.getpid(), command[0])
+            access = _look_at_tpu(environ, tpu)
+            environ = _with_code(environ, Path(scratch), command)
+            ending, report = _run(command, environ, process, inbox, Path(scratch), keep_output=message.is_wanted)
+        except Refused as refused:
+            logger.error("%s", refused)  # noqa: TRY400 - one line, no stack
+            message.write(refused.exit_code, [str(refused)])
+            return refused.exit_code
+        exit_code, remarks = account(ending)
+        if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
+            remarks = [*remarks, *tpu_access.remarks(access, ending.output)]
+        message.write(exit_code, [*remarks, *report], ending.output if exit_code else b"")
+        return exit_code
+
+
+def child_environment(
+    environ: Mapping[str, str], process: Process, command: Sequence[str] = (), metrics_file: str = ""
+) -> Dict[str, str]:
+    """The environment of the command: its ids where it is one of several, none where it works alone."""
+    child = dict(environ)
+    if isinstance(process, DistributedProcess):
+        values = (process.coordinator, str(process.num_processes), str(process.process_id))
+        child.update(zip(_JAX_VARIABLES, values))  # noqa: B905 - strict= came with 3.10
+        if environ.get("JAX_PLATFORMS") == "cpu":
+            child[_LOCAL_DEVICES] = ",".join(map(str, range(process.chips_per_host)))
+        child.update(frameworks.variables(process, environ, command, metrics_file))
+    elif isinstance(process, IndependentWorker):
+        # What an image brings along would make 32 workers wait for each other.
+        for name in (*_JAX_VARIABLES, _LOCAL_DEVICES):
+            child.pop(name, None)
+    return child
+
+
+def account(ending: Ending) -> Tuple[int, List[str]]:
+    """The exit code of the container and remarks on it, for a program that has ended."""
+    remarks = list(ending.remarks)
+    if ending.stop_signal is not None:
+        name = signal.Signals(ending.stop_signal).name
+        if ending.code == ExitCode.FINISHED:
+            return ExitCode.STOPPED, [*remarks, f"told to stop by {name}, the program returned 0"]
+        remarks.append(f"told to stop by {name}")
+    return ending.code, remarks
+
+
+def _command(arguments: Sequence[str]) -> Sequence[str]:
+    if len(arguments) < 2 or arguments[0] != "--":
+        given = " ".join(arguments) or "nothing"
+        usage = "usage: python -m tpujob_contract.launch -- COMMAND [ARGUMENT...]"
+        raise Refused(ExitCode.CONFIGURATION, f"no command to run, given: {given}; {usage}")
+    return arguments[1:]
+
+
+def _process(environ: Mapping[str, str]) -> Process:
+    try:
+        return read_environment(environ)
+    except ContractError as error:
+        raise Refused(ExitCode.CONFIGURATION, str(error)) from error
+
+
+def _with_code(environ: Mapping[str, str], scratch: Path, command: Sequence[str]) -> Mapping[str, str]:
+    """The environment with the job's own code on PYTHONPATH, where it has some; what that is, is logged."""
+    try:
+        variables, lines = code_variables(environ, scratch, command)
+    except CodeRefused as refused:
+        raise Refused(refused.exit_code, str(refused)) from refused
+    for line in lines:
+        logger.info("%s", line)
+    return {**environ, **variables}
+
+
+def _look_at_tpu(environ: Mapping[str, str], tpu: TpuFiles) -> Optional[tpu_access.TpuAccess]:
+    """Who may open the chips, logged; None where there are none, or none are wanted."""
+    access = tpu_access.look(tpu) if wants_whole_tpu(environ) else None
+    if access is not None:
+        logger.info("%s", access)
+    return access
+
+
+def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, inbox: Inbox) -> None:
+    """Returns once nobody else holds the TPU.
+
+    A holder that is on its way out needs a grace period at most, and longer than `startup_seconds` the other processes
+    would not wait for us.
+    """
+    if not wants_whole_tpu(environ):
+        return
+    limit = min(process.grace_seconds, process.startup_seconds)
+    deadline = time.monotonic() + limit
+    is_told = False
+    while True:
+        holders = "; ".join(map(str, find_holders(tpu)))
+        if not holders:
+            return
+        if time.monotonic() >= deadline:
+            raise Refused(
+                ExitCode.TPU_HELD, f"the TPU is in use: {holders}, still after {limit} s; end it, or use another host"
+            )
+        if not is_told:
+            logger.warning("the TPU is in use: %s; waiting up to %d s", holders, limit)
+            is_told = True
+        for number in inbox.wait(min(0.5, max(0.0, deadline - time.monotonic()))):
+            if number in STOP:
+                name = signal.Signals(number).name
+                raise Refused(ExitCode.STOPPED, f"told to stop by {name} before anything was started; {holders}")
+
+
+def _run(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    process: Process,
+    inbox: Inbox,
+    scratch: Path,
+    *,
+    keep_output: bool,
+) -> Tuple[Ending, List[str]]:
+    """How the command ended, and the lines that report its progress."""
+    metrics_file = scratch / "metrics.jsonl"
+    child = child_environment(environ, process, command, str(metrics_file))
+    reporting = frameworks.reporting(process, child, command, metrics_file)
+    on_start = reporting.start if reporting else None
+    try:
+        ending = run(
+            command, child, inbox, grace_seconds=process.grace_seconds, keep_output=keep_output, on_start=on_start
+        )
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
+            raise
+        reason = f"command {command[0]!r} cannot be started: {error.strerror}"
+        raise Refused(ExitCode.CONFIGURATION, f"{reason}; give a program that is in the image") from error
+    return ending, reporting.finish(account(ending)[0]) if reporting else []
+
+
+def _who(process: Process) -> str:
+    if isinstance(process, LocalProcess):
+        return "no TPUJOB_ variables, so one process on its own"
+    job = f"{process.owner} attempt {process.attempt}"
+    if isinstance(process, IndependentWorker):
+        return f"worker {process.worker} of {process.workers} of {job}"
+    return f"process {process.process_id} of {process.num_processes} of {job}, coordinator {process.coordinator}"

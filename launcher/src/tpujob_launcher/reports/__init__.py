@@ -1,0 +1,1 @@
+"""What is served and written about a program that runs: reports, progress, termination message, profile."""

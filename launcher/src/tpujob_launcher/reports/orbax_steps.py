@@ -1,0 +1,77 @@
+"""The newest checkpoint in a folder that Orbax keeps, on Cloud Storage or in a file system, with the standard library.
+
+A step counts once it is committed: in a file system by the rename that ends a save, on Cloud Storage by the file
+commit_success.txt (google/orbax:checkpoint/orbax/checkpoint/_src/path/temporary_paths.py, is_path_finalized).
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from tpujob_contract.code import EMULATOR
+from tpujob_launcher.code.download import endpoint, machine_token, object_url
+
+COMMITTED = "commit_success.txt"
+TIMEOUT_SECONDS = 10.0
+
+
+def newest(folder: str, environ: Mapping[str, str]) -> Optional[Tuple[int, float]]:
+    """Step and Unix time of the newest committed checkpoint; None while there is none.
+
+    Raises:
+        OSError: storage is out of reach, or refuses.
+        HTTPException: its answer was cut, or is none.
+    """
+    return _newest_object(folder, environ) if folder.startswith("gs://") else _newest_folder(Path(folder))
+
+
+def _newest_folder(folder: Path) -> Optional[Tuple[int, float]]:
+    if not folder.is_dir():
+        return None
+    steps = [entry for entry in folder.iterdir() if entry.name.isdecimal() and entry.is_dir()]
+    if not steps:
+        return None
+    last = max(steps, key=lambda entry: int(entry.name))
+    return int(last.name), last.stat().st_mtime
+
+
+def _newest_object(folder: str, environ: Mapping[str, str]) -> Optional[Tuple[int, float]]:
+    emulator = environ.get(EMULATOR)
+    token = None if emulator else machine_token(environ)
+    for step in sorted(_steps(folder, emulator, token), reverse=True):
+        try:
+            found = _get(object_url(f"{folder}/{step}/{COMMITTED}", emulator), token)
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == 404:  # not committed, or being deleted
+                continue
+            raise
+        return step, datetime.datetime.fromisoformat(found["updated"].replace("Z", "+00:00")).timestamp()
+    return None
+
+
+def _steps(folder: str, emulator: Optional[str], token: Optional[str]) -> List[int]:
+    bucket, _, path = folder[len("gs://") :].partition("/")
+    prefix, page, steps = f"{path}/", "", []
+    while True:
+        query = urllib.parse.urlencode({"prefix": prefix, "delimiter": "/", "pageToken": page})
+        found = _get(f"{endpoint(emulator)}/storage/v1/b/{bucket}/o?{query}", token)
+        names = [name[len(prefix) :].strip("/") for name in found.get("prefixes", ())]
+        steps += [int(name) for name in names if name.isdecimal()]
+        page = found.get("nextPageToken", "")
+        if not page:
+            return steps
+
+
+def _get(url: str, token: Optional[str]) -> Dict[str, Any]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https, by `endpoint`
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+        found: Dict[str, Any] = json.load(answer)
+        return found

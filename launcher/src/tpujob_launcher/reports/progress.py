@@ -1,0 +1,152 @@
+"""The progress of a program that writes metrics and serves no report: read here, served as the trainer serves its own.
+
+Looks at the metrics often and at the checkpoints less often, on a thread of its own; whatever fails there is logged and
+tried again, and never touches the program.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+
+from tpujob_contract import report as wire
+from tpujob_launcher.reports import orbax_steps
+
+logger = logging.getLogger(__name__)
+
+METRICS_SECONDS, CHECKPOINTS_SECONDS = 1.0, 15.0
+LARGEST_FILE_BYTES = 4 << 20
+"""The metrics file is emptied when it has grown to this: it lies in the pod's /tmp."""
+
+
+class Progress:
+    """What is known of a run; `start` begins to look, `close` looks for the last time."""
+
+    def __init__(
+        self,
+        metrics_file: Path,
+        facts: Callable[[Mapping[str, Any]], Dict[str, Any]],
+        *,
+        steps: Optional[int],
+        checkpoints: Optional[str],
+        about: Mapping[str, Any],
+        environ: Mapping[str, str],
+    ) -> None:
+        """Looks at nothing yet.
+
+        Args:
+            metrics_file: Where the program appends a JSON object for each step; it may not be there yet.
+            facts: The fields of a report that such an object gives.
+            steps: Of the whole run, if that is known.
+            checkpoints: The folder that Orbax keeps; None if that is not known.
+            about: Fields of the report that do not change.
+            environ: Where storage is found.
+        """
+        self._lines = JsonLines(metrics_file)
+        self._facts = facts
+        self._checkpoints = checkpoints
+        self._environ = environ
+        self._lock = threading.Lock()
+        self._report: Dict[str, Any] = {"phase": "starting", "step": None, "steps": steps, **about}
+        self._first_step: Optional[int] = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
+
+    def start(self) -> None:
+        """Begins to look."""
+        self._thread.start()
+
+    def report(self) -> Dict[str, Any]:
+        """What is known now, under the names of `tpujob_contract.report`; what is unknown is absent or None."""
+        with self._lock:
+            return dict(self._report)
+
+    def close(self, phase: wire.Phase) -> str:
+        """Looks once more, and gives the last line of the termination message."""
+        self._stop.set()
+        self._thread.join(timeout=orbax_steps.TIMEOUT_SECONDS)
+        self.look_at_metrics()
+        self.look_at_checkpoints()
+        self._update(phase=phase)
+        return wire.final_line(self.report())
+
+    def look_at_metrics(self) -> None:
+        """Takes up what was written since the last look."""
+        for record in self._lines.read():
+            found = self._facts(record)
+            if "step" in found:
+                self._begin(found)
+            self._update(**found)
+
+    def look_at_checkpoints(self) -> None:
+        """Finds the newest checkpoint."""
+        if self._checkpoints is None:
+            return
+        try:
+            found = orbax_steps.newest(self._checkpoints, self._environ)
+        except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
+            logger.debug("%s cannot be listed: %s", self._checkpoints, error)
+            return
+        if found is not None:
+            self._update(committed_step=found[0] + 1, committed_time=found[1])
+
+    def _begin(self, found: Mapping[str, Any]) -> None:
+        """Notes with which step this attempt begins."""
+        if self._first_step is not None:
+            return
+        self._first_step = found["step"]
+        before = found["step"] - 1
+        self._update(phase="training", loss_first=found.get("loss"), restored_from=before or None)
+
+    def _update(self, **facts: Any) -> None:
+        with self._lock:
+            self._report.update(facts)
+            if self._first_step is not None and self._report["step"] is not None:
+                self._report["attempt_steps"] = self._report["step"] - self._first_step + 1
+
+    def _watch(self) -> None:
+        next_look = 0.0
+        while not self._stop.wait(METRICS_SECONDS):
+            self.look_at_metrics()
+            if time.monotonic() >= next_look:
+                self.look_at_checkpoints()
+                next_look = time.monotonic() + CHECKPOINTS_SECONDS
+
+
+class JsonLines:
+    """The objects that somebody appends to a file, a line each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+
+    def read(self) -> Iterator[Dict[str, Any]]:
+        """What came since the last call; half a line waits for its end, and what is no object is passed over."""
+        for line in self._new_lines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                yield record
+
+    def _new_lines(self) -> List[bytes]:
+        try:
+            with self._path.open("r+b") as file:
+                # Whoever writes may have emptied the file.
+                if file.seek(0, 2) < self._position:
+                    self._position = 0
+                file.seek(self._position)
+                whole, newline, _ = file.read().rpartition(b"\n")
+                self._position += len(whole) + len(newline)
+                if self._position >= LARGEST_FILE_BYTES and file.seek(0, 2) == self._position:
+                    file.truncate(0)  # it is written in append mode
+                    self._position = 0
+        except OSError:
+            return []
+        return whole.splitlines()

@@ -1,0 +1,1 @@
+"""Who holds the TPU of this machine, and who may open it."""

@@ -1,0 +1,5 @@
+"""The name of the program of init containers: `python -m tpujob_operator.repository REPOSITORY COMMIT DIRECTORY`."""
+
+import runpy
+
+runpy.run_module("tpujob_launcher.git", run_name="__main__", alter_sys=True)

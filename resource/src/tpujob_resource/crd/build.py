@@ -1,0 +1,168 @@
+"""The CustomResourceDefinition, made from the models: `python -m tpujob_resource.crd [--check] [FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml  # comes with kopf
+
+from tpujob_contract import kubernetes_names
+from tpujob_resource.crd import accelerator_rules, change_rules, pod_rules, spec_rules
+from tpujob_resource.crd.structural_schema import PRESERVE, Schema, structural
+from tpujob_resource.jobset.build import IN_PLACE
+from tpujob_resource.models.spec import Spec
+from tpujob_resource.models.status import Status
+from tpujob_resource.rules.trainer_schema import trainer_schema
+
+FILE = Path("charts/tpujob-operator/crd/tputrainingjobs.yaml")
+SHORT_NAME = "ttj"
+_HEADER = """\
+# Made by `python -m tpujob_resource.crd` from resource/src/tpujob_resource/models/spec.py; do not edit.
+# yamllint disable rule:line-length
+"""
+
+
+def custom_resource_definition() -> dict[str, Any]:
+    """The definition of TpuTrainingJob, ready to apply."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kubernetes_names.PLURAL}.{kubernetes_names.GROUP}"},
+        "spec": {
+            "group": kubernetes_names.GROUP,
+            "names": {
+                "kind": kubernetes_names.KIND,
+                "listKind": f"{kubernetes_names.KIND}List",
+                "plural": kubernetes_names.PLURAL,
+                "singular": kubernetes_names.KIND.lower(),
+                "shortNames": [SHORT_NAME],
+                "categories": ["tpujob"],
+            },
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": kubernetes_names.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": _build_columns(),
+                    "schema": {"openAPIV3Schema": _build_schema()},
+                }
+            ],
+        },
+    }
+
+
+def _build_schema() -> Schema:
+    spec = _build_spec()
+    frozen = [field for field in spec["properties"] if field not in IN_PLACE]
+    return {
+        "type": "object",
+        "description": "A training run, or any container, on the hosts of one or more TPU slices.",
+        "required": ["spec"],
+        "x-kubernetes-validations": change_rules.root_rules(frozen),
+        "properties": {
+            "apiVersion": {"type": "string", "description": kubernetes_names.API_VERSION},
+            "kind": {"type": "string", "description": kubernetes_names.KIND},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": _build_status(),
+        },
+    }
+
+
+def _build_spec() -> Schema:
+    spec = structural(Spec.model_json_schema(by_alias=True))
+    spec["x-kubernetes-validations"] = spec_rules.spec_rules()
+    properties = spec["properties"]
+    properties["accelerator"]["x-kubernetes-validations"] = accelerator_rules.accelerator_rules()
+    properties["code"]["x-kubernetes-validations"] = spec_rules.code_rules()
+    properties["checkpointDir"]["x-kubernetes-validations"] = spec_rules.checkpoint_dir_rules()
+    properties["capacity"]["x-kubernetes-validations"] = spec_rules.capacity_rules()
+    properties["nodeSelector"]["x-kubernetes-validations"] = pod_rules.node_selector_rules()
+    properties["tolerations"]["items"]["x-kubernetes-validations"] = pod_rules.toleration_rules()
+    variable = properties["env"]["items"]
+    variable["x-kubernetes-validations"] = pod_rules.variable_rules()
+    variable["properties"]["valueFrom"]["x-kubernetes-validations"] = pod_rules.source_rules()
+    properties["env"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    properties["imagePullSecrets"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    for name in ("command", "args", "tolerations"):
+        properties[name]["x-kubernetes-list-type"] = "atomic"
+    properties["nodeSelector"]["x-kubernetes-map-type"] = "atomic"
+    properties["trainer"] = _build_trainer(properties["trainer"])
+    properties["volumes"]["items"]["x-kubernetes-validations"] = pod_rules.volume_rules()
+    properties["volumes"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    for name in ("podLabels", "podAnnotations"):
+        properties[name]["x-kubernetes-validations"] = pod_rules.pod_metadata_rules()
+        properties[name]["x-kubernetes-map-type"] = "atomic"
+    properties["resources"]["x-kubernetes-validations"] = pod_rules.resource_rules()
+    properties["priorityClassName"]["x-kubernetes-validations"] = pod_rules.priority_class_rules()
+    return spec
+
+
+def _build_trainer(plain: Schema) -> Schema:
+    """The trainer's own schema; unknown keys are kept, so that the operator can name the key that was meant."""
+    published = trainer_schema()
+    if published is None:
+        return plain
+    return {**structural(published, keep_unknown=True), "description": plain["description"], PRESERVE: True} | {
+        "x-kubernetes-validations": spec_rules.trainer_rules()
+    }
+
+
+def _build_status() -> Schema:
+    status = structural(Status.model_json_schema(by_alias=True, mode="serialization"))
+    # The operator writes what it knows.
+    status.pop("required", None)
+    status["properties"]["conditions"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    return status
+
+
+def _build_columns() -> list[dict[str, Any]]:
+    columns = [
+        ("Accelerator", "string", ".spec.accelerator", "One slice", 0),
+        ("Phase", "string", ".status.phase", "Where the job stands", 0),
+        ("Hosts", "string", ".status.ready", "Hosts that have arrived, of all", 0),
+        ("Step", "integer", ".status.step", "Training step", 0),
+        ("Tokens/s", "integer", ".status.tokensPerSecond", "Tokens per second of the whole job", 0),
+        ("Checkpoint", "date", ".status.lastCheckpointTime", "Age of the last committed checkpoint", 0),
+        ("Age", "date", ".metadata.creationTimestamp", "Age of the job", 0),
+        ("Slices", "integer", ".spec.slices", "Slices asked for", 1),
+        ("Steps", "integer", ".status.steps", "Steps of the whole run", 1),
+        ("Loss", "number", ".status.loss", "Loss of the step", 1),
+        ("Saved", "integer", ".status.lastCheckpointStep", "Step of the last committed checkpoint", 1),
+        ("Restarts", "integer", ".status.restarts", "Restarts so far", 1),
+        ("Crashes", "integer", ".status.crashes", "Crashes since the committed step last advanced", 1),
+        ("Disruptions", "integer", ".status.disruptions", "Restarts for what was taken away", 1),
+        ("Queue", "string", ".spec.queue", "Kueue LocalQueue", 1),
+        ("Message", "string", ".status.message", "The phase in plain words", 1),
+    ]
+    return [
+        {"name": name, "type": kind, "jsonPath": path, "description": text, "priority": priority}
+        for name, kind, path, text, priority in columns
+    ]
+
+
+def as_yaml() -> str:
+    """The definition as the text of a file."""
+    text: str = yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=110, allow_unicode=True)
+    return _HEADER + text
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Writes the file, or with --check compares it; returns 1 when it differs."""
+    parser = argparse.ArgumentParser(prog="python -m tpujob_resource.crd", description=__doc__)
+    parser.add_argument("file", nargs="?", type=Path, default=FILE)
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    options = parser.parse_args(arguments)
+    if not options.check:
+        options.file.parent.mkdir(parents=True, exist_ok=True)
+        options.file.write_text(as_yaml(), encoding="utf-8")
+        return 0
+    if options.file.is_file() and options.file.read_text(encoding="utf-8") == as_yaml():
+        return 0
+    sys.stderr.write(f"{options.file} is not what the models say; run `make generate`\n")
+    return 1

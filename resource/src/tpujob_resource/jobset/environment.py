@@ -1,0 +1,136 @@
+"""The environment of a pod: constants and field references only, so that pods need no access to the API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tpujob_contract import code, kubernetes_names, ports
+from tpujob_contract import environment as names
+from tpujob_resource.jobset.multislice_network import LIBTPU_ARGUMENTS, libtpu_arguments
+from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.settings import JobSettings
+from tpujob_resource.models.spec import EnvVar, Spec
+
+type Object = dict[str, Any]
+
+HOME = "/home/tpujob"
+
+
+def build_environment(job: TpuTrainingJob, settings: JobSettings, incarnation: int) -> list[Object]:
+    """The variables of the main container: the user's first, then the operator's, each name once."""
+    place = _worker(job) if job.spec.workers else _member(job, settings)
+    ours = [*_common(job, settings, incarnation), *place, *_devices(job)]
+    taken = {variable["name"] for variable in ours}
+    theirs = [variable for variable in build_user_environment(job) if variable["name"] not in taken]
+    given = {variable["name"] for variable in theirs}
+    return [*theirs, *(variable for variable in _defaults(job) if variable["name"] not in given), *ours]
+
+
+def build_user_environment(job: TpuTrainingJob) -> list[Object]:
+    """The variables of `spec.env`."""
+    return [_user_variable(variable) for variable in job.spec.env or ()]
+
+
+def grace_seconds(spec: Spec, settings: JobSettings) -> int:
+    """Seconds between being asked to stop and being killed, as Kubernetes gives them.
+
+    On spot machines ordinary pods get 15 s, and a longer terminationGracePeriodSeconds has no effect
+    (cloud.google.com/kubernetes-engine/docs/concepts/spot-vms); a process that counts on more loses its save.
+    """
+    asked = spec.grace_period_seconds
+    is_spot = spec.capacity is not None and spec.capacity.spot
+    return min(asked, settings.spot_grace_seconds) if is_spot else asked
+
+
+def coordinator_host(job: TpuTrainingJob) -> str:
+    """DNS name of the pod with process id 0, as short as every pod of the namespace can resolve it."""
+    name = job.metadata.name
+    return f"{name}-{kubernetes_names.REPLICATED_JOB}-0-0.{kubernetes_names.child_name(name)}"
+
+
+def _defaults(job: TpuTrainingJob) -> list[Object]:
+    """What a job gets unless it says otherwise."""
+    # An image's user may have no home that can be written.
+    defaults = [_constant("HOME", HOME)]
+    if job.accelerator.is_tpu:
+        # An error where there is no TPU, instead of training on the host's processors; those serve the callbacks.
+        defaults.append(_constant("JAX_PLATFORMS", "tpu,cpu"))
+    return defaults
+
+
+def _common(job: TpuTrainingJob, settings: JobSettings, incarnation: int) -> list[Object]:
+    spec = job.spec
+    variables = [
+        _constant(names.NAME, job.metadata.name),
+        _constant(names.NAMESPACE, job.metadata.namespace),
+        _constant(names.INCARNATION, incarnation),
+        _label(names.ATTEMPT, kubernetes_names.RESTART_ATTEMPT),
+        _constant(names.CHIPS_PER_HOST, job.accelerator.chips_per_host),
+        _constant(names.STARTUP_SECONDS, spec.startup_seconds),
+        _constant(names.GRACE_SECONDS, grace_seconds(job.spec, settings)),
+        _constant(names.REPORT_PORT, ports.REPORT),
+    ]
+    if spec.checkpoint_dir is not None:
+        variables.append(_constant(names.CHECKPOINT_DIR, spec.checkpoint_dir))
+    if spec.code is not None:
+        variables += [_constant(names.CODE, code.DIRECTORY), _constant(names.CODE_SHA256, spec.code.identity)]
+    if spec.framework is not None:
+        variables.append(_constant(names.FRAMEWORK, spec.framework))
+    if spec.trainer is not None:
+        config = json.dumps(spec.trainer, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        # Kubernetes would replace $(NAME) in a value; $$ stands for one dollar.
+        variables.append(_constant(names.CONFIG, config.replace("$", "$$")))
+    return variables
+
+
+def _member(job: TpuTrainingJob, settings: JobSettings) -> list[Object]:
+    """One process of a JAX runtime over all slices."""
+    variables = [
+        _label(names.SLICE, kubernetes_names.JOB_INDEX),
+        _label(names.HOST, kubernetes_names.COMPLETION_INDEX),
+        _constant(names.HOSTS_PER_SLICE, job.accelerator.hosts_per_slice),
+        _constant(names.SLICES, job.slices),
+        _constant(names.COORDINATOR, f"{coordinator_host(job)}:{ports.COORDINATOR}"),
+    ]
+    if job.slices > 1:
+        # Explicit, and the same on CPU: what the provider stamps on can be stale on a replaced pod.
+        # For one slice they must be absent (the libtpu runtime would look for others).
+        variables += [
+            _constant(names.MEGASCALE_COORDINATOR_ADDRESS, coordinator_host(job)),
+            _constant(names.MEGASCALE_NUM_SLICES, job.slices),
+            _label(names.MEGASCALE_SLICE_ID, kubernetes_names.JOB_INDEX),
+            _constant(names.MEGASCALE_PORT, ports.MEGASCALE),
+        ]
+    arguments = libtpu_arguments(job, settings)
+    if arguments is not None:
+        variables.append(_constant(LIBTPU_ARGUMENTS, arguments))
+    return variables
+
+
+def _worker(job: TpuTrainingJob) -> list[Object]:
+    """A process on its own. The TPU values keep GKE and libtpu from joining workers into one slice."""
+    return [
+        _label(names.WORKER, kubernetes_names.COMPLETION_INDEX),
+        _constant(names.WORKERS, job.spec.workers),
+        _constant("TPU_WORKER_ID", 0),
+        _constant("TPU_WORKER_HOSTNAMES", "localhost"),
+    ]
+
+
+def _devices(job: TpuTrainingJob) -> list[Object]:
+    if job.accelerator.is_tpu:
+        return []
+    return [_constant("JAX_PLATFORMS", "cpu"), _constant("JAX_NUM_CPU_DEVICES", job.accelerator.devices_per_host)]
+
+
+def _constant(name: str, value: str | int | None) -> Object:
+    return {"name": name, "value": str(value)}
+
+
+def _label(name: str, key: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{key}']"}}}
+
+
+def _user_variable(variable: EnvVar) -> Object:
+    return variable.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)

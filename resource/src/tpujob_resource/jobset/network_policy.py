@@ -1,0 +1,44 @@
+"""Who may connect to a job's pods: the job itself to everything, the operator and the monitoring to its reports.
+
+The coordinator and the megascale ports speak protocols without authentication: whoever reaches them is in the job.
+Everything that leaves is allowed: buckets, data sets and registries are not ours to know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpujob_contract import kubernetes_names, ports
+from tpujob_resource.jobset.build import child_labels, owner_references
+from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.settings import JobSettings
+
+type Object = dict[str, Any]
+
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+"""Set on every namespace by Kubernetes itself."""
+
+
+def network_policy(job: TpuTrainingJob, settings: JobSettings, *, incarnation: int = 1) -> Object:
+    """The NetworkPolicy of a job's pods; pure, and the same for every incarnation but for a label."""
+    own_pods = {"podSelector": {"matchLabels": {kubernetes_names.JOB_NAME: job.metadata.name}}}
+    readers = [
+        {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}}}
+        for namespace in dict.fromkeys((settings.namespace, settings.monitoring_namespace))
+    ]
+    metadata: Object = {
+        "name": kubernetes_names.child_name(job.metadata.name),
+        "namespace": job.metadata.namespace,
+        "labels": child_labels(job, incarnation),
+    }
+    owners = owner_references(job)
+    ingress: list[Object] = [{"from": readers, "ports": [{"protocol": "TCP", "port": ports.REPORT}]}]
+    if job.spec.workers is None:
+        # All ports: besides ours there are those that libtpu and gloo choose.
+        ingress.insert(0, {"from": [own_pods]})
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata | ({"ownerReferences": owners} if owners else {}),
+        "spec": {**own_pods, "policyTypes": ["Ingress"], "ingress": ingress},
+    }

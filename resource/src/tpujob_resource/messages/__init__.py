@@ -1,0 +1,1 @@
+"""Sentences for people: errors, reasons of conditions, remedies."""

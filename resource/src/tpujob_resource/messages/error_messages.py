@@ -1,0 +1,151 @@
+"""What the model layer found wrong, as sentences with the field as the user wrote it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tpujob_contract.spelling import nearest_name, number_meant, plain
+from tpujob_resource.messages import patterns
+
+MAX_SHOWN = 60
+"""Characters of a value that a message repeats."""
+PASSWORD = re.compile(r"://[^/@\s\"]+@")
+"""What stands before the host of an address; conditions and logs repeat messages, and others read them."""
+SHELL_WORDS = ("command", "args")
+"""Fields that people write as one line."""
+
+
+def describe_problems(error: ValidationError, model: type[BaseModel]) -> tuple[str, ...]:
+    """One line for each thing that is wrong: field, value, what is allowed, what to do."""
+    lines: dict[str, None] = {}
+    for detail in error.errors(include_url=False):
+        lines[_line(detail, model)] = None
+    return tuple(lines)
+
+
+def field_path(parts: tuple[int | str, ...]) -> str:
+    """`spec.env[2].name` for ("spec", "env", 2, "name"); keys that are no words stand in quotes."""
+    path = ""
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif _is_word(part):
+            path += f".{part}" if path else part
+        else:
+            path += f"[{json.dumps(part)}]"
+    return path
+
+
+def _is_word(key: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9_-]+", key) is not None
+
+
+def shown(value: Any) -> str:
+    """A value for a message: JSON, not too long, and without the user and password of an address."""
+    text = PASSWORD.sub("://…@", json.dumps(value, default=str, ensure_ascii=False))
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def unknown_field(parent: str, key: str, known: list[str], below: Iterable[str] = ()) -> str:
+    """The line for a key that does not exist.
+
+    Args:
+        parent: Where it stands.
+        key: As it was written.
+        known: The keys that may stand there.
+        below: Keys of the mappings among them, as `block.key`: one of that name is what was meant.
+    """
+    word, colon, value = key.partition(":")
+    deeper = [name for name in below if plain(name.rpartition(".")[2]) == plain(key)]
+    near = deeper[0] if len(deeper) == 1 else nearest_name(key, known)
+    if colon and word in known:
+        advice = f"write {word}: {value}, with a space after the colon"
+    else:
+        advice = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+    path = parent + field_path((key,)) if key and not _is_word(key) else f"{parent}.{key}" if parent else key
+    return f"{path}: there is no such field; {advice}"
+
+
+def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    location = tuple(part for part in detail["loc"] if part != "[key]")
+    if detail["type"] == "extra_forbidden":
+        known = list(_known_keys(model, location[:-1]))
+        # In a resource, only `spec` is written by people.
+        below = [f"spec.{name}" for name in _known_keys(model, ("spec",))] if len(location) == 1 else []
+        return unknown_field(field_path(location[:-1]), str(location[-1]), known, below)
+    location = _without_union_members(location)
+    path = field_path(location) or "the manifest"
+    if detail["type"] == "missing":
+        return f"{path}: is missing"
+    context = detail.get("ctx", {})
+    is_amount = detail["loc"][-1:] in (("str",), ("int",))
+    say = (lambda c: 'is not an amount such as 8, "500m" or "64Gi"') if is_amount else _SENTENCES.get(detail["type"])
+    wanted = say(context) if say else detail["msg"][0].lower() + detail["msg"][1:]
+    given = "the key" if detail["loc"][-1:] == ("[key]",) else shown(detail["input"])
+    meant = number_meant(detail["input"]) if detail["type"] in ("int_type", "float_type") else ""
+    if detail["type"] == "list_type" and location[-1] == "env" and isinstance(detail["input"], dict):
+        meant = '; write [{name: NAME, value: "VALUE"}], an entry for each'
+    if detail["type"] == "list_type" and location[-1] in SHELL_WORDS and isinstance(detail["input"], str):
+        meant = f"; write [{', '.join(detail['input'].split())}]"
+    return f"{path}: {given} {wanted}{meant}"
+
+
+_SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "string_type": lambda c: "is not a string; put it in quotes",
+    "int_type": lambda c: "is not a whole number",
+    "int_from_float": lambda c: "is not a whole number",
+    "float_type": lambda c: "is not a number",
+    "bool_type": lambda c: "is neither true nor false",
+    "dict_type": lambda c: "is not a mapping",
+    "model_type": lambda c: "is not a mapping",
+    "model_attributes_type": lambda c: "is not a mapping",
+    "list_type": lambda c: "is not a list",
+    "greater_than_equal": lambda c: f"is too small; at least {c['ge']}",
+    "less_than_equal": lambda c: f"is too large; at most {c['le']}",
+    "string_too_long": lambda c: f"is too long; at most {c['max_length']} characters",
+    "string_too_short": lambda c: "is empty",
+    "too_long": lambda c: f"has {c['actual_length']} entries; at most {c['max_length']}",
+    "too_short": lambda c: f"is empty; at least {c['min_length']} entry",
+    "string_pattern_mismatch": lambda c: patterns.wanted(c["pattern"]),
+    "literal_error": lambda c: f"is not allowed; one of {c['expected']}",
+    "enum": lambda c: f"is not allowed; one of {c['expected']}",
+}
+
+
+def _without_union_members(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    # A quantity is a string or a number, and pydantic appends which of them it tried.
+    return location[:-1] if location and location[-1] in ("str", "int") else location
+
+
+def _known_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> Iterator[str]:
+    """Keys of the part of the resource at this place."""
+    for part in location:
+        if isinstance(part, int):
+            continue
+        fields = {f.alias or name: f for name, f in model.model_fields.items()}
+        if part not in fields:
+            return
+        inner = _model_within(fields[part].annotation)
+        if inner is None:
+            return
+        model = inner
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+
+
+def _model_within(annotation: Any) -> type[BaseModel] | None:
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in typing.get_args(annotation):
+        found = _model_within(argument)
+        if found is not None:
+            return found
+    return None

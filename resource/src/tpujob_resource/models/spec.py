@@ -1,0 +1,222 @@
+"""`spec` of a TpuTrainingJob: what a person may ask for. The docstrings below are what `kubectl explain` shows.
+
+Defaults live here and not in the schema where the API server's filling them in would defeat a rule: `slices` and
+`workers` exclude each other, and the rule sees only what was written.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from tpujob_resource.models.fields import (
+    CODE_ARCHIVE_PATTERN,
+    CODE_REPOSITORY_PATTERN,
+    FILE,
+    IMAGE_PATTERN,
+    NO_NUL_PATTERN,
+    DataKey,
+    LabelKey,
+    LabelValue,
+    ObjectName,
+    Part,
+    Quantity,
+    QueueName,
+)
+from tpujob_resource.models.scheduling import Capacity, Placement, Toleration
+from tpujob_resource.models.volumes import Volume
+
+EnvName = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
+Argument = Annotated[str, StringConstraints(max_length=8192, pattern=NO_NUL_PATTERN)]
+
+
+class SecretKeySelector(Part):
+    """One key of a Secret in the job's namespace."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: DataKey
+    """Key within it."""
+    optional: bool = False
+    """Whether pods start without it. Default false."""
+
+
+class ConfigMapKeySelector(Part):
+    """One key of a ConfigMap in the job's namespace."""
+
+    name: ObjectName
+    """Name of the ConfigMap."""
+    key: DataKey
+    """Key within it."""
+    optional: bool = False
+    """Whether pods start without it. Default false."""
+
+
+class EnvSource(Part):
+    """Where a variable's value comes from: exactly one of the two."""
+
+    secret_key_ref: SecretKeySelector | None = None
+    """A key of a Secret."""
+    config_map_key_ref: ConfigMapKeySelector | None = None
+    """A key of a ConfigMap."""
+
+
+class EnvVar(Part):
+    """One environment variable of every process: a value, or where it comes from."""
+
+    name: EnvName
+    """Name; TPUJOB_*, MEGASCALE_* and other names of the wiring belong to the operator."""
+    value: Annotated[str, StringConstraints(max_length=32768, pattern=NO_NUL_PATTERN)] | None = None
+    """Value, a string. Default empty. Never a token: name the Secret in valueFrom."""
+    value_from: EnvSource | None = None
+    """A Secret or a ConfigMap instead of a value."""
+
+
+class Restarts(Part):
+    """How often the job may be restarted, by cause. Disruptions (preemption, maintenance, lost nodes) are free."""
+
+    crashes: Annotated[int, Field(ge=0, le=1000)] = 3
+    """Crashes in a row that are restarted; refilled whenever a checkpoint has advanced. Default 3."""
+
+
+class ResourceAmounts(Part):
+    """Amounts of the main container. TPU chips are asked for by the accelerator."""
+
+    cpu: Quantity | None = None
+    """Processor cores, such as 8 or 500m."""
+    memory: Quantity | None = None
+    """Bytes, such as 64Gi."""
+    ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
+    """Bytes of disk for logs, /tmp and HOME, such as 100Gi."""
+
+
+class Resources(Part):
+    """What the main container of every pod asks for, and may have at most."""
+
+    requests: ResourceAmounts | None = None
+    """Set aside on the node. Default: 80 % of a TPU machine's processors and memory, else nothing."""
+    limits: ResourceAmounts | None = None
+    """More than this is refused or killed. Default: no limit."""
+
+
+class LocalObject(Part):
+    """An object of the job's namespace, by name."""
+
+    name: ObjectName
+    """Its name."""
+
+
+Commit = Annotated[str, StringConstraints(max_length=72, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?(\+changes)?$")]
+
+
+class Code(Part):
+    """Code of the job's own, read-only in every pod and on PYTHONPATH: an archive, or a commit of a git repository."""
+
+    archive: Annotated[str, StringConstraints(min_length=2, max_length=1024, pattern=CODE_ARCHIVE_PATTERN)] | None = (
+        None
+    )
+    """A .tar.gz file: gs://BUCKET/PATH, or an absolute path on one of the job's volumes. Excludes repository."""
+    sha256: Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Digest of the archive, 64 hexadecimal digits. An archive with another one is refused."""
+    repository: (
+        Annotated[str, StringConstraints(min_length=8, max_length=1024, pattern=CODE_REPOSITORY_PATTERN)] | None
+    ) = None
+    """A git repository that pods read without a password: https://HOST/PATH, or file:///PATH on one of the job's
+    volumes. Needs commit; excludes archive."""
+    commit: (
+        Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?(\+changes)?$")] | None
+    ) = None
+    """With repository: the commit to fetch, 40 hexadecimal digits; other content is refused. With archive: the one that
+    it was packed from, +changes where files differed from it, for people."""
+
+    @property
+    def identity(self) -> str:
+        """Tells this code from any other: the digest of the archive, or the commit."""
+        return self.sha256 or self.commit or ""
+
+    @property
+    def path(self) -> str | None:
+        """Where it lies on a volume; None for what comes over the network."""
+        if self.repository is not None:
+            return self.repository[len(FILE) :] if self.repository.startswith(FILE) else None
+        return self.archive if self.archive is not None and self.archive.startswith("/") else None
+
+
+class Spec(Part):
+    """What to run, and on which accelerators."""
+
+    accelerator: Annotated[str, StringConstraints(min_length=1, max_length=32)]
+    """One slice: a size (v5e-256, v4-8), a shape in chips (v6e:16x16) or cpu:HOSTSxDEVICES."""
+    slices: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Equal slices that train together, as one JAX runtime. Default 1. Excludes workers."""
+    min_slices: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Slices that the job goes on with, from its last checkpoint, while machines for the others are missing. Default:
+    slices, so that it waits for all. Needs checkpointDir; excludes queue."""
+    shrink_after_seconds: Annotated[int, Field(ge=5, le=86400)] | None = None
+    """Seconds that machines for a slice are waited for, before the job goes on with fewer; the least time, too, until
+    it grows again. Less than startupSeconds. Default 300. Needs minSlices."""
+    grow_after_seconds: Annotated[int, Field(ge=60, le=2_592_000)] | None = None
+    """Seconds with fewer slices, after which all are tried again though no free machines are seen: for node pools that
+    an autoscaler makes. Default: never. Needs minSlices."""
+    workers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Independent single-host processes that never talk to each other. Excludes slices. With a trainer.task
+    of independent workers and no queue, the number changes in a running job."""
+    trainer: Annotated[dict[str, Any], Field(min_length=1)] | None = None
+    """Configuration of the trainer: model, data, tokens, … Excludes command."""
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=IMAGE_PATTERN)] | None = None
+    """Container image. With command: any image with Python 3.9 or newer. With trainer: one made FROM the trainer's."""
+    command: Annotated[list[Argument], Field(min_length=1, max_length=64)] | None = None
+    """Command to run in the image, as a list; no shell."""
+    args: Annotated[list[Argument], Field(max_length=512)] | None = None
+    """Arguments of the command, as a list."""
+    code: Code | None = None
+    """Code of the job's own: what it imports beside, or instead of, what is in the image. Default: none."""
+    framework: Literal["maxtext", "pytorch"] | None = None
+    """What the command is, where it wants its place in the job under names of its own. Default: JAX's own names."""
+    env: Annotated[list[EnvVar], Field(max_length=128)] | None = None
+    """Environment variables of every process."""
+    volumes: Annotated[list[Volume], Field(max_length=32)] | None = None
+    """Volumes to mount into every pod."""
+    pod_labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] | None = None
+    """More labels of the pods. Those of Kubernetes, JobSet, Kueue and this operator are theirs."""
+    pod_annotations: (
+        Annotated[dict[LabelKey, Annotated[str, StringConstraints(max_length=2048)]], Field(max_length=32)] | None
+    ) = None
+    """More annotations of the pods, with the same exceptions."""
+    checkpoint_dir: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
+    """Where checkpoints live: gs://BUCKET/PATH, or an absolute path on a volume that all hosts share."""
+    suspend: bool = False
+    """Whether the job gives its machines, and its place in a queue, back until this is false again. Default false."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
+    """Seconds after the end until the JobSet and its pods are deleted. Default: never. The job and its status stay."""
+    active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
+    """Seconds from the first start, suspension included, after which the job is ended as Failed. Default: none."""
+    restarts: Restarts = Restarts()
+    """Budget of restarts."""
+    retry: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """A number to raise: a job that has ended then starts anew, from its last checkpoint. Default 0."""
+    queue: QueueName | None = None
+    """Kueue LocalQueue that admits the job. Default: none, pods are created at once."""
+    priority_class_name: ObjectName | None = None
+    """PriorityClass of the pods. Default: the cluster's."""
+    service_account_name: ObjectName | None = None
+    """ServiceAccount of the pods, for Workload Identity; no token is mounted. Default: default."""
+    capacity: Capacity | None = None
+    """Spot, reserved or flex-start machines."""
+    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] | None = None
+    """More node labels that the machines must have."""
+    placement: Placement | None = None
+    """Where in the cluster the slices lie. Default: one node pool for each multi-host slice."""
+    tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = None
+    """More node taints to ignore."""
+    startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 600
+    """Seconds that each process waits at start for all others. Default 600."""
+    grace_period_seconds: Annotated[int, Field(ge=5, le=3600)] = 60
+    """Seconds between being asked to stop and being killed; a save must fit. Default 60; spot machines give 15."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When images are pulled. Default: the operator's setting, else Kubernetes' own rule."""
+    image_pull_secrets: Annotated[list[LocalObject], Field(max_length=16)] | None = None
+    """Secrets with the credentials of image registries."""
+    resources: Resources | None = None
+    """Processor, memory and disk of every pod's main container."""

@@ -1,0 +1,307 @@
+"""`status` of a TpuTrainingJob: what the operator saw, in the words of `kubectl get`. Written by the operator only."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from tpujob_resource.models.times import EARLIEST, LATEST, format_time
+
+
+class Phase(StrEnum):
+    """Where a job stands, in one word."""
+
+    INVALID = "Invalid"
+    QUEUED = "Queued"
+    WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    STALLED = "Stalled"
+    RESTARTING = "Restarting"
+    STOPPING = "Stopping"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing but an explicit retry revives the job."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+EDITABLE_PHASES = (Phase.INVALID, Phase.SUSPENDED, Phase.FAILED)
+"""Phases in which every field of the spec may change; the change makes a new incarnation."""
+
+
+Time = Annotated[
+    AwareDatetime,
+    Field(ge=EARLIEST, le=LATEST),
+    PlainSerializer(format_time, return_type=str, when_used="json-unless-none"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""A time as Kubernetes writes it: whole seconds of UTC."""
+
+
+SUSPECT_FAILURES = 2
+"""Crashes on one node, after which a job avoids it: one may happen to any program."""
+
+
+class _Part(BaseModel):
+    # An older operator reads what a newer one wrote, and keeps what it does not know.
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="allow",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class Condition(_Part):
+    """One fact about the job, in the usual form."""
+
+    type: Annotated[str, Field(max_length=64)]
+    """What the fact is about."""
+    status: Literal["True", "False", "Unknown"]
+    """True, False or Unknown."""
+    reason: Annotated[str, Field(max_length=64)]
+    """Why, in one CamelCase word."""
+    message: Annotated[str, Field(max_length=4096)] = ""
+    """Why, in plain words, and what to do."""
+    observed_generation: int | None = None
+    """Generation of the spec that this refers to."""
+    last_transition_time: Time
+    """When the status last changed."""
+
+
+class Failure(_Part):
+    """The first failure of the last attempt that failed."""
+
+    host: Annotated[str, Field(max_length=253)] | None = None
+    """Slice and host, as in slice 0 host 3."""
+    slice_index: int | None = None
+    """The slice, counted from 0."""
+    host_index: int | None = None
+    """The host within its slice, counted from 0."""
+    pod: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the pod."""
+    node: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the node it ran on."""
+    exit_code: int | None = None
+    """Exit code of its process."""
+    message: Annotated[str, Field(max_length=4096)] | None = None
+    """Its last lines."""
+    attempt: int | None = None
+    """Which attempt that was, counted from 0."""
+    time: Time | None = None
+    """When its process ended."""
+
+
+class Disruption(_Part):
+    """What was taken away or asked to stop first, in the last attempt in which anything was."""
+
+    attempt: int
+    """Which attempt that was, counted from 0."""
+    pod: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the pod."""
+    slice_index: int = 0
+    """Its slice, counted from 0."""
+    host_index: int = 0
+    """Its host within the slice, counted from 0."""
+    exit_code: int | None = None
+    """Exit code of its process."""
+    asked_at: Time | None = None
+    """When it was asked to stop."""
+    time: Time | None = None
+    """When its process ended."""
+    marked: bool = False
+    """Whether Kubernetes says that it was evicted, preempted or shut down with its node."""
+    node: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the node that is gone or not well, or on which the pod ran."""
+    trouble: Annotated[str, Field(max_length=253)] | None = None
+    """What is wrong with the node; absent when that is not known."""
+
+
+class Unschedulable(_Part):
+    """Hosts of an attempt that had no machine when it was last looked at."""
+
+    attempt: int
+    """Which attempt that is, counted from 0."""
+    hosts: Annotated[str, Field(max_length=600)]
+    """Slice, host and pod of the first of them, and how many more there are."""
+    since: Time
+    """When that was first seen."""
+    message: Annotated[str, Field(max_length=1024)] = ""
+    """Why the first of them has no node, in the scheduler's words."""
+
+
+class NodeFailures(_Part):
+    """How often the job crashed on a node, and whether its pods keep off it."""
+
+    node: Annotated[str, Field(max_length=253)]
+    """Name of the node."""
+    failures: int
+    """Attempts whose first failure was there, and nothing outside the job explains it."""
+    exit_code: int | None = None
+    """Exit code of the last of them."""
+    time: Time | None = None
+    """When the last of them was judged."""
+    avoided_label: Annotated[str, Field(max_length=317)] | None = None
+    """Node label by which pods keep off: the node pool's where a slice takes whole pools, else the node's own."""
+    avoided_value: Annotated[str, Field(max_length=63)] | None = None
+    """Value of that label which machines must not have."""
+    lifted: bool = False
+    """Whether it is allowed again, because no other machine was found."""
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it should be avoided, and is not yet."""
+        return self.failures >= SUSPECT_FAILURES and self.avoided_label is None and not self.lifted
+
+
+class Units(_Part):
+    """How far workers that share a list of units are, all of them together."""
+
+    total: int
+    """Units of the list."""
+    done: int
+    """Units that are finished, and that no worker does again."""
+    claimed: int | None = None
+    """Units that workers have claimed."""
+    left: int | None = None
+    """Units that nobody has claimed."""
+    rows_per_second: float | None = None
+    """Rows of the corpus that all workers finish in a second, over the last minutes."""
+    failures: Annotated[dict[str, int], Field(max_length=32)] | None = None
+    """How often a unit was not finished, by cause; another worker does it again."""
+
+
+class Status(_Part):
+    """How the job is doing. Written by the operator; what somebody else writes here is overwritten."""
+
+    phase: Phase | None = None
+    """Where the job stands, in one word."""
+    phase_time: Time | None = None
+    """When the job came into this phase."""
+    message: Annotated[str, Field(max_length=4096)] | None = None
+    """The phase in plain words: what is waited for, or what went wrong."""
+    observed_generation: int | None = None
+    """Generation of the spec that this status refers to."""
+    conditions: Annotated[list[Condition], Field(max_length=32)] | None = None
+    """Facts in the usual form, one per type."""
+    job_set: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the JobSet that runs the job."""
+    job_set_uid: Annotated[str, Field(max_length=64)] | None = None
+    """Its uid. Only the JobSet recorded here ever runs, so that there is exactly one."""
+    incarnation: int | None = None
+    """Which JobSet of this job that is, counted from 1; an edited spec makes a new one."""
+    spec_hash: Annotated[str, Field(max_length=64)] | None = None
+    """What it was made from: a hash of the fields that do not change in place."""
+    retry: int | None = None
+    """The value of spec.retry that this status has taken into account."""
+    slices: int | None = None
+    """Slices that the job runs with; written where spec.minSlices allows fewer than spec.slices."""
+    slices_time: Time | None = None
+    """When the number of slices was last changed."""
+    slices_missing_time: Time | None = None
+    """Since when machines for a slice have been missing; absent while all hosts run."""
+    resizes: int | None = None
+    """How often the number of slices was changed; none of these is a restart."""
+    resized_at_step: int | None = None
+    """Committed step at the last of these changes."""
+    growths_without_progress: int | None = None
+    """Growths in a row without a newer checkpoint after them; each doubles the time to the next."""
+    next_growth_time: Time | None = None
+    """When the job may grow at the earliest."""
+    hosts: int | None = None
+    """Hosts that the job needs in all."""
+    hosts_ready: int | None = None
+    """Hosts whose process runs or has finished."""
+    restarts: int | None = None
+    """How often the job has been restarted, for whatever cause."""
+    crashes: int | None = None
+    """Crashes since the committed step last advanced; spec.restarts.crashes limits them."""
+    disruptions: int | None = None
+    """Restarts put down to something that was taken away (preempted, evicted, deleted, a lost node): free."""
+    unexplained_restarts: int | None = None
+    """Restarts whose cause nobody saw: not charged as crashes, and limited only while there is no progress."""
+    capacity_restarts: int | None = None
+    """Restarts because machines for some hosts did not come while the others waited (spec.startupSeconds): free."""
+    suspension_restarts: int | None = None
+    """Restarts that the JobSet counted because the job was suspended: no restarts of the job."""
+    booked_restarts: int | None = None
+    """Restarts of the JobSet whose cause has been judged."""
+    restarts_without_progress: int | None = None
+    """Restarts in a row, whatever their cause, since the committed step last advanced or an attempt lasted an hour."""
+    unexplained_without_progress: int | None = None
+    """Of these, the ones whose cause nobody saw."""
+    restarted_at_step: int | None = None
+    """Committed step at the last restart."""
+    restart_time: Time | None = None
+    """When the last restart was judged."""
+    next_restart_time: Time | None = None
+    """When the job goes on: restarts that bring no progress are made at growing intervals."""
+    crashed_at_step: int | None = None
+    """Committed step at the last of them."""
+    step: int | None = None
+    """Training step, as of the last report; between two attempts, that of the last checkpoint."""
+    step_time: Time | None = None
+    """When the step last changed, or the hosts last came up."""
+    steps: int | None = None
+    """Steps of the whole run."""
+    loss: float | None = None
+    """Loss of that step; absent when it is not a finite number."""
+    tokens_per_second: float | None = None
+    """Tokens per second of the whole job."""
+    last_checkpoint_step: int | None = None
+    """Step of the last committed checkpoint."""
+    last_checkpoint_time: Time | None = None
+    """When it was committed."""
+    data_wait_fraction: float | None = None
+    """Part of the time that steps wait for data, 0 to 1."""
+    goodput: Annotated[dict[str, int], Field(max_length=32)] | None = None
+    """Seconds spent so far in each phase of time, over all attempts."""
+    straggler_message: Annotated[str, Field(max_length=1024)] | None = None
+    """Which processes the others wait for, and where these are; absent while steps are made."""
+    preflight_message: Annotated[str, Field(max_length=1024)] | None = None
+    """Which hosts the trainer found to be slow or odd before the first step of this attempt."""
+    units: Units | None = None
+    """Progress of workers that share units, as with task: extract."""
+    start_time: Time | None = None
+    """When all hosts first ran."""
+    completion_time: Time | None = None
+    """When the job ended."""
+    failure: Failure | None = None
+    """The first failure of the last attempt that failed."""
+    disruption: Disruption | None = None
+    """What was taken away in the last attempt; kept here, for pods and operators may be gone before it is judged."""
+    unschedulable: Unschedulable | None = None
+    """Hosts without a machine; kept here, for their pods are gone before the attempt is judged."""
+    node_failures: Annotated[list[NodeFailures], Field(max_length=16)] | None = None
+    """Nodes on which the job crashed; on the second crash its pods avoid the node. Cleared by an edit and by retry."""
+    earlier_restarts: int | None = None
+    """Of `restarts`, those of earlier incarnations that were ended to avoid a node or to change the slices."""
+    code_sha256: Annotated[str, Field(max_length=64)] | None = None
+    """Digest of the archive of the code that the JobSet was made with; absent when the job has no such code."""
+    code_commit: Annotated[str, Field(max_length=64)] | None = None
+    """Commit of the repository of the code that the JobSet was made with; absent when the job has no such code."""
+    accelerator_note: Annotated[str, Field(max_length=1024)] | None = None
+    """What the name of the accelerator amounts to, where it can be misread."""
+    warnings: Annotated[list[Annotated[str, Field(max_length=1024)]], Field(max_length=32)] | None = None
+    """What is allowed in the spec and probably not meant, a sentence each."""
+
+    ready: str | None = None
+    """Hosts that have arrived, of all, as in 3/4."""
+
+    @property
+    def current_incarnation(self) -> int:
+        """Which incarnation of the job this is of; the first one before there is any."""
+        return self.incarnation or 1
+
+    def as_stored(self) -> dict[str, Any]:
+        """The status as the API server stores it: JSON by the fields' names there, without what is absent."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)

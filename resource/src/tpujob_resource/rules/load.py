@@ -1,0 +1,54 @@
+"""The custom resource: the only place where a manifest becomes a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from tpujob_resource.errors import InvalidJob
+from tpujob_resource.messages.error_messages import describe_problems
+from tpujob_resource.models.job import Metadata, TpuTrainingJob
+from tpujob_resource.models.settings import JobSettings
+from tpujob_resource.models.spec import Spec
+from tpujob_resource.models.status import Condition, Failure, Phase, Status
+from tpujob_resource.rules.limits import broken_limits
+from tpujob_resource.rules.validation import broken_rules
+
+__all__ = [
+    "Condition",
+    "Failure",
+    "Metadata",
+    "Phase",
+    "Spec",
+    "Status",
+    "TpuTrainingJob",
+    "load_job",
+    "without_status",
+]
+
+
+def load_job(manifest: Mapping[str, Any], settings: JobSettings | None = None) -> TpuTrainingJob:
+    """The job that a manifest describes.
+
+    Args:
+        manifest: as read from YAML, or from the API server.
+        settings: of the installation whose limits hold; None outside a cluster.
+
+    Raises:
+        InvalidJob: with everything that is wrong, one line each.
+    """
+    try:
+        job = TpuTrainingJob.model_validate(dict(manifest))
+    except ValidationError as error:
+        raise InvalidJob(describe_problems(error, TpuTrainingJob)) from error
+    problems = broken_rules(job) + (broken_limits(job, settings) if settings is not None else ())
+    if problems:
+        raise InvalidJob(problems)
+    return job
+
+
+def without_status(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest as somebody wrote it: what another version of the operator put into its status is not judged."""
+    return {key: value for key, value in manifest.items() if key != "status"}

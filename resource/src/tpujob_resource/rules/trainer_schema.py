@@ -1,0 +1,47 @@
+"""The `trainer` block against the schema that the trainer publishes of its own configuration.
+
+The schema is a file of this package, made by `make generate`: the operator knows the trainer's words without
+importing it. Without the file every block passes, and the trainer itself is the first to object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from tpujob_resource.rules.schema_fit import fits
+
+FILE = "trainer_schema.json"
+FIELD = ("spec", "trainer")
+
+
+@cache
+def trainer_schema() -> Mapping[str, Any] | None:
+    """The published schema, or None when the package has none."""
+    file = resources.files("tpujob_resource.rules").joinpath(FILE)
+    if not file.is_file():
+        return None
+    schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return schema
+
+
+PRESETS = "x-tpujob-presets"
+
+
+def presets() -> Mapping[str, Mapping[str, Any]]:
+    """Numbers of each preset model, as the trainer publishes them beside its schema; empty when it does not."""
+    found: Mapping[str, Mapping[str, Any]] = (trainer_schema() or {}).get(PRESETS, {})
+    return found
+
+
+def trainer_problems(block: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> list[str]:
+    """What is wrong with a block, one line each; nothing when there is no schema to compare with."""
+    schema = trainer_schema() if schema is None else schema
+    if schema is None or fits(block, schema):
+        return []
+    from tpujob_resource.rules.schema_errors import schema_errors
+
+    return schema_errors(block, schema, FIELD)

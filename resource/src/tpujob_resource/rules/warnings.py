@@ -1,0 +1,95 @@
+"""What is allowed in a job and probably not meant. Each rule yields sentences; nothing is refused for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from tpujob_resource.messages.error_messages import shown
+from tpujob_resource.models.job import TpuTrainingJob
+
+type Warnings = Iterator[str]
+
+PATHS = frozenset({"path", "tokenizer", "from"})
+"""Keys of the trainer block whose value is a place that every pod reads."""
+SPOT_SECONDS = 15
+"""What an ordinary pod gets of a spot machine's notice: cloud.google.com/kubernetes-engine/docs/concepts/spot-vms."""
+
+
+def job_warnings(job: TpuTrainingJob, *, is_for_cluster: bool = False) -> tuple[str, ...]:
+    """What somebody should look at before the pods of a valid job start, one line for each.
+
+    Args:
+        job: that is valid.
+        is_for_cluster: whether pods will run it; without them, a job on CPU devices reads files of this machine,
+            and reserves nothing.
+    """
+    has_pods = is_for_cluster or job.accelerator.is_tpu
+    paths = _unreachable_paths(job) if has_pods else ()
+    sizes = _unsized_pods(job) if is_for_cluster else ()
+    return (*(warning for rule in _RULES for warning in rule(job)), *sizes, *paths)
+
+
+def _unsaved(job: TpuTrainingJob) -> Warnings:
+    # A plain program may know by itself where it saves.
+    saves = job.spec.trainer is not None or job.spec.framework == "maxtext"
+    if saves and job.spec.checkpoint_dir is None and job.accelerator.is_tpu:
+        yield (
+            "spec.checkpointDir: is missing, so nothing outlives a pod and every restart begins at step 0; "
+            "give gs://BUCKET/PATH"
+        )
+
+
+def _unreachable_paths(job: TpuTrainingJob) -> Warnings:
+    mounts = [volume.mount_path for volume in job.spec.volumes or ()]
+    for field, path in _places(job.spec.trainer or {}, "spec.trainer"):
+        if not path.startswith("/"):
+            yield f"{field}: {shown(path)} is relative, and pods have no such folder; give gs://BUCKET/PATH"
+        elif not any(PurePosixPath(path).is_relative_to(mount) for mount in mounts) and job.spec.image is None:
+            yield f"{field}: {shown(path)} is on no volume of the job (spec.volumes), and the image does not have it"
+
+
+def _places(block: Any, field: str) -> Iterator[tuple[str, str]]:
+    """Local paths in a block, each with its field."""
+    if isinstance(block, list):
+        for i, each in enumerate(block):
+            yield from _places(each, f"{field}[{i}]")
+    if not isinstance(block, Mapping):
+        return
+    for key, value in block.items():
+        if key in PATHS:
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, str) and _is_local(key, each):
+                    yield f"{field}.{key}", each
+        else:
+            yield from _places(value, f"{field}.{key}")
+
+
+def _is_local(key: str, value: str) -> bool:
+    return "://" not in value and not (key == "tokenizer" and value == "bytes")
+
+
+def _unsized_pods(job: TpuTrainingJob) -> Warnings:
+    # Pods of TPU jobs ask for most of their machine by themselves; see jobset/pod.
+    if job.spec.resources is None and not job.accelerator.is_tpu:
+        yield (
+            "spec.resources: is missing, so the pods reserve no processors and no memory, and are the "
+            'first to be evicted; give requests: {cpu: 4, memory: "8Gi"}, for instance'
+        )
+
+
+def _spot_grace(job: TpuTrainingJob) -> Warnings:
+    spec = job.spec
+    is_asked = "grace_period_seconds" in spec.model_fields_set and spec.grace_period_seconds > SPOT_SECONDS
+    if is_asked and spec.capacity is not None and spec.capacity.spot:
+        yield (
+            f"spec.gracePeriodSeconds: {spec.grace_period_seconds}, and pods on spot machines get {SPOT_SECONDS}; "
+            "keep checkpoints so small, or saves so frequent, that this is enough"
+        )
+
+
+_RULES: tuple[Callable[[TpuTrainingJob], Warnings], ...] = (
+    _unsaved,
+    _spot_grace,
+)

@@ -1,0 +1,102 @@
+"""An archive on Cloud Storage, as its JSON API and the metadata server of a machine answer."""
+
+import hashlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tpujob_contract import ExitCode
+from tpujob_launcher.code.archive import CodeRefused
+from tpujob_launcher.code.download import download
+
+CONTENT = b"archive"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Google(http.server.BaseHTTPRequestHandler):
+    """Storage and the metadata server in one, on loopback."""
+
+    answers: ClassVar[list[int]]
+    asked: ClassVar[list[tuple[str, str | None]]]
+    sent_bytes: ClassVar[list[int]] = []
+    """After so many bytes the connection ends, answer by answer; further ones are whole."""
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers["Authorization"]))
+        if "/token" in self.path:
+            self._answer(200, json.dumps({"access_token": "of-the-job"}).encode())
+        else:
+            self._answer(self.answers.pop(0), CONTENT)
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: self.sent_bytes.pop(0)] if self.sent_bytes else body)
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def google(*answers: int) -> Iterator[str]:
+    """Its address; storage answers with these statuses, one after the other."""
+    Google.answers, Google.asked = list(answers), []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Google) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_reads_as_the_identity_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with google(200) as address:
+        monkeypatch.setattr("tpujob_launcher.code.download.ENDPOINT", f"http://{address}")
+        download("gs://bucket/a b/c.tar.gz", DIGEST, tmp_path / "c", environ={"GCE_METADATA_HOST": address})
+    assert (tmp_path / "c").read_bytes() == CONTENT
+    assert Google.asked[-1] == ("/storage/v1/b/bucket/o/a%20b%2Fc.tar.gz?alt=media", "Bearer of-the-job")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(404, "is not there"), (403, "no permission to read"), (401, "no permission to read")]
+)
+def test_what_storage_refuses_is_not_asked_again(tmp_path: Path, status: int, words: str) -> None:
+    with google(status) as address, pytest.raises(CodeRefused, match=f"gs://b/c.* {words}|{words} gs://b/c") as refusal:
+        download("gs://b/c", DIGEST, tmp_path / "c", environ={"STORAGE_EMULATOR_HOST": address})
+    assert refusal.value.exit_code == ExitCode.NOT_FOUND
+    assert len(Google.asked) == 1
+
+
+def test_storage_that_is_busy_is_asked_again(tmp_path: Path) -> None:
+    with google(503, 429, 200) as address:
+        download("gs://b/c", DIGEST, tmp_path / "c", environ={"STORAGE_EMULATOR_HOST": address}, pause_seconds=0)
+    assert (tmp_path / "c").read_bytes() == CONTENT
+
+
+def test_an_answer_that_is_cut_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Google, "sent_bytes", [3, 0])
+    with google(200, 200, 200) as address:
+        download("gs://b/c", DIGEST, tmp_path / "c", environ={"STORAGE_EMULATOR_HOST": address}, pause_seconds=0)
+    assert (tmp_path / "c").read_bytes() == CONTENT
+
+
+def test_storage_that_always_cuts_its_answers_may_be_tried_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Google, "sent_bytes", [3] * 5)
+    with google(*[200] * 5) as address, pytest.raises(OSError, match="gs://b/c: IncompleteRead"):
+        download("gs://b/c", DIGEST, tmp_path / "c", environ={"STORAGE_EMULATOR_HOST": address}, pause_seconds=0)
+
+
+def test_storage_out_of_reach_may_be_tried_later(tmp_path: Path) -> None:
+    with google(*[503] * 5) as address, pytest.raises(OSError, match="gs://b/c: 503"):
+        download("gs://b/c", DIGEST, tmp_path / "c", environ={"STORAGE_EMULATOR_HOST": address}, pause_seconds=0)

@@ -1,0 +1,82 @@
+"""What is allowed in a job and probably not meant, each said in one sentence that names the field."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.operator.manifests import TRAINER, container_manifest, manifest
+from tpujob_resource.rules.load import load_job
+from tpujob_resource.rules.warnings import job_warnings
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+TPU: dict[str, Any] = {"accelerator": "v5e-16", "checkpointDir": "gs://bucket/run"}
+VOLUME = {"name": "data", "mountPath": "/data", "persistentVolumeClaim": "data"}
+
+
+def data(**fields: Any) -> dict[str, Any]:
+    return {**TRAINER, "data": fields}
+
+
+CASES: dict[str, tuple[dict[str, Any], str | None]] = {
+    "fine": (manifest(**TPU), None),
+    "nothing is saved": (manifest(accelerator="v5e-16"), "spec.checkpointDir: is missing"),
+    "a relative path": (
+        manifest(**TPU, trainer=data(path="text/*.parquet")),
+        'spec.trainer.data.path: "text/*.parquet" is relative',
+    ),
+    "a relative tokenizer": (
+        manifest(**TPU, trainer=data(path="gs://b/x", tokenizer="tok.json")),
+        'spec.trainer.data.tokenizer: "tok.json" is relative',
+    ),
+    "bytes are no path": (manifest(**TPU, trainer=data(path="gs://b/x", tokenizer="bytes")), None),
+    "a relative part of a mixture": (
+        manifest(**TPU, trainer=data(mixture=[{"path": "gs://b/x"}, {"path": "y/*"}])),
+        'spec.trainer.data.mixture[1].path: "y/*" is relative',
+    ),
+    "relative weights": (
+        manifest(**TPU, trainer={**data(path="gs://b/x", tokenizer="bytes"), "model": {"from": "llama"}}),
+        'spec.trainer.model.from: "llama" is relative',
+    ),
+    "a path on no volume": (
+        manifest(**TPU, trainer=data(path="/data/x")),
+        'spec.trainer.data.path: "/data/x" is on no volume',
+    ),
+    "a path on a volume": (manifest(**TPU, trainer=data(path="/data/x"), volumes=[VOLUME]), None),
+    "a path in an image of one's own": (manifest(**TPU, trainer=data(path="/data/x"), image="a/b:1"), None),
+    "relative on CPU devices": (manifest(trainer=data(path="text/*")), None),
+    "no resources on CPU devices": (manifest(), None),
+    "more grace than spot has": (
+        container_manifest(**TPU, capacity={"spot": True}, gracePeriodSeconds=60),
+        "spec.gracePeriodSeconds: 60, and pods on spot machines get 15",
+    ),
+    "the default grace on spot": (container_manifest(**TPU, capacity={"spot": True}), None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_doubtful_jobs_are_warned_about(case: str) -> None:
+    job, words = CASES[case]
+    warnings = job_warnings(load_job(job))
+    assert len(warnings) == (words is not None)
+    assert "".join(warnings).startswith(words or "")
+
+
+def test_pods_of_a_cpu_job_have_no_folder_of_the_laptop() -> None:
+    job = load_job(manifest(trainer=data(path="text/*"), resources={"requests": {"cpu": 1}}))
+    assert job_warnings(job) == ()
+    (warning,) = job_warnings(job, is_for_cluster=True)
+    assert warning.startswith('spec.trainer.data.path: "text/*" is relative')
+
+
+def test_pods_that_reserve_nothing_are_told_of_on_a_cluster() -> None:
+    (warning,) = job_warnings(load_job(manifest()), is_for_cluster=True)
+    assert warning.startswith("spec.resources: is missing, so the pods reserve no processors")
+    assert job_warnings(load_job(manifest(**TPU)), is_for_cluster=True) == ()
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_examples_for_tpus_need_no_warning(file: Path) -> None:
+    job = load_job(YAML(typ="safe", pure=True).load(file.read_text()))
+    assert not job.accelerator.is_tpu or job_warnings(job) == ()

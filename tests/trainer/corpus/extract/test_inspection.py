@@ -1,0 +1,163 @@
+"""The program behind `tpujob extract`, on a directory that an engine filled."""
+
+import io
+import json
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tpujob_trainer.corpus.extract import inspection
+from tpujob_trainer.corpus.extract.shards import UnitTable, write_shards
+from tpujob_trainer.corpus.extract.units import cut
+from tpujob_trainer.corpus.workers.board import Board
+from tpujob_trainer.corpus.workers.claims import Claims
+from tpujob_trainer.corpus.workers.engine import Engine
+from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
+from tpujob_trainer.corpus.workers.work import Packed
+from tpujob_trainer.data import DataConfig, make_manifest, write_manifest
+from tpujob_trainer.storage import open_bucket
+
+UNITS, ROWS = 6, 8
+
+
+class Values:
+    """A row's values are its number."""
+
+    def read(self, unit):
+        return unit
+
+    def compute(self, read):
+        return read
+
+    def size(self, computed):
+        return 100
+
+    def pack(self, computed, folder, name):
+        samples = np.arange(ROWS) + computed * ROWS
+        values = np.repeat(samples[:, None], 4, axis=1).astype(np.float32)
+        ones = np.ones(ROWS, dtype=np.int64)
+        table = UnitTable(
+            computed,
+            samples,
+            np.arange(ROWS, dtype=np.int32),
+            samples.astype(np.int32),
+            ones,
+            {"norm": values},
+            per_token=frozenset(),
+        )
+        files = write_shards(table, folder, name, file_format="parquet", compression="zstd", shard_bytes=1 << 20)
+        sums = [values.size, values.sum(), (values**2).sum(), values.min(), values.max(), 0]
+        return Packed(files, ROWS, {}, table.checksum(), {"norm": np.array(sums, dtype=np.float64).tolist()})
+
+
+@pytest.fixture
+def directory(tmp_path):
+    where = tmp_path / "out"
+    pq.write_table(pa.table({"text": ["x"] * UNITS * ROWS}), tmp_path / "text.parquet")
+    manifest = cut(make_manifest(DataConfig(path=f"{tmp_path}/*.parquet")), ROWS, None, field="spec.trainer.extract")
+    write_manifest(manifest, str(where))
+    bucket = open_bucket(where)
+    described = {"units": UNITS, "rows": UNITS * ROWS, "spec.trainer.extract.dtype": "float32"}
+    bucket.create("extract.json", json.dumps(described))
+    scratch = Scratch(str(tmp_path / "scratch"), 1000, field="spec.trainer.extract.scratch")
+    engine = Engine(
+        bucket,
+        Claims(bucket, "job-0-aa"),
+        Board(bucket, "job-0-aa", UNITS),
+        Uploads(str(where)),
+        scratch,
+        worker="job-0-aa",
+        units=UNITS,
+        stop_requested=lambda: False,
+    )
+    assert engine.run(Values())
+    return where
+
+
+def _ask(verb, directory, *options):
+    out = io.StringIO()
+    code = inspection.main([verb, str(directory), *options], out)
+    return code, json.loads(out.getvalue()) if out.getvalue() else {}
+
+
+def test_whole_result_has_no_problem(directory):
+    assert _ask("verify", directory)[0] == 0
+    code, found = _ask("verify", directory, "--read-all")
+    assert (code, found["problems"], found["rows"]) == (0, [], UNITS * ROWS)
+
+
+def _damage(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        pytest.param(lambda file, done: file.unlink(), "is gone", id="a file is gone"),
+        pytest.param(lambda file, done: file.write_bytes(b"short"), "has 5 bytes", id="a file was cut"),
+        pytest.param(lambda file, done: _damage(file), "its CRC32C is", id="a bit was flipped"),
+        pytest.param(lambda file, done: done.unlink(), "1 of 6 units are not done: 0", id="a unit is missing"),
+        pytest.param(
+            lambda file, done: done.write_text(done.read_text().replace('"rows": 8', '"rows": 7')),
+            "unit 0: 7 rows and 0 that were left out, but the corpus has 8 there",
+            id="rows were lost",
+        ),
+    ],
+)
+def test_damage_is_named_and_not_merged(directory, damage, message, capsys):
+    done = directory / "done" / "00000000.json"
+    damage(directory / json.loads(done.read_text())["files"][0]["name"], done)
+    code, found = _ask("verify", directory)
+    assert code == 1
+    assert message in found["problems"][0]
+    assert _ask("merge", directory)[0] == 1
+    assert "1 problems, the first: " in capsys.readouterr().err
+    assert not (directory / "README.md").exists()
+
+
+def test_merged_result_is_a_data_set(directory, tmp_path):
+    stray = directory / "out" / "00000003-dead0000-000.parquet"
+    stray.write_bytes(b"left by a dead worker")
+    code, found = _ask("merge", directory)
+    assert (code, found["leftover_files"]) == (0, 1)
+    loaded = datasets.load_dataset(str(directory), split="train", cache_dir=str(tmp_path / "cache"))
+    assert sorted(loaded["sample"]) == list(range(UNITS * ROWS))
+    assert all(row["norm"] == [row["sample"]] * 4 for row in loaded)
+    index = pq.read_table(directory / "index.parquet").to_pydict()
+    assert index["unit"] == list(range(UNITS))
+    of_column = json.loads((directory / "statistics.json").read_text())["columns"]["norm"]
+    numbers = np.arange(UNITS * ROWS)
+    assert of_column["count"] == UNITS * ROWS * 4
+    assert of_column["mean"] == pytest.approx(numbers.mean())
+    assert of_column["std"] == pytest.approx(numbers.std())
+
+
+def test_leftovers_go_when_asked(directory):
+    stray = directory / "out" / "00000003-dead0000-000.parquet"
+    stray.write_bytes(b"left by a dead worker")
+    assert _ask("merge", directory, "--remove-leftovers")[0] == 0
+    assert not stray.exists()
+    assert _ask("verify", directory)[0] == 0
+
+
+def test_unit_that_is_being_written_is_not_read(directory):
+    lock = directory / "done" / "00000007.json.__lock"
+    lock.touch()
+    lock.chmod(0)
+    code, found = _ask("status", directory)
+    assert (code, found["done"]) == (0, UNITS)
+
+
+def test_other_directory_is_refused(tmp_path, capsys):
+    assert _ask("status", tmp_path)[0] == 77
+    assert "no extraction has begun there" in capsys.readouterr().err
+
+
+def test_status_ends_when_all_is_done(directory):
+    code, found = _ask("status", directory, "--every", "100")
+    assert (code, found["done"], found["seconds_left"]) == (0, UNITS, 0.0)

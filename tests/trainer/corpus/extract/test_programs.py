@@ -1,0 +1,166 @@
+"""Losses, vectors and continuations of rows of different lengths, beside what transformers says of each alone."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.trainer.corpus.extract.make_reference import FOLDER as ACTIVATIONS
+from tests.trainer.model.weights.make_reference import FOLDER, PROMPT
+from tpujob_trainer.corpus.extract.completions import FINISHED, LENGTH, TEXT, TOKENS, completions_program, readable
+from tpujob_trainer.corpus.extract.embeddings import COLUMN, embeddings_program
+from tpujob_trainer.corpus.extract.layers import Site
+from tpujob_trainer.corpus.extract.scores import LOSS, PERPLEXITY, SCORED, TOKEN_LOSSES, scores_program
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.weights.load import load_weights, read_shape
+from tpujob_trainer.train.eval_step import make_evaluation_step
+from tpujob_trainer.train.step import Batch
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+LENGTHS = np.array([12, 7, 1, 12, 2, 0, 9, 12], dtype=np.int32)
+"""The last but two is a row of padding."""
+NEVER = 10_000
+"""A token that no model of these writes."""
+
+
+def _rows(length=16):
+    tokens = np.zeros((len(LENGTHS), length), dtype=np.int32)
+    for row, count in zip(tokens, LENGTHS, strict=True):
+        row[:count] = PROMPT[:count]
+    return tokens
+
+
+def _loaded(name):
+    folder = str(FOLDER / name)
+    shape = read_shape(folder, remat="none", compute_dtype="float32")
+    model = Model(shape, build_mesh(slices=1))
+    return model, load_weights(folder, shape, model.abstract_weights, model.shardings)
+
+
+@pytest.fixture(scope="module")
+def qwen():
+    return _loaded("qwen2")
+
+
+def _expected(name):
+    return json.loads((FOLDER / name / "expected.json").read_text())
+
+
+def _values(outputs):
+    return {column: np.asarray(kept["values"]) for column, kept in outputs.items()}
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gemma2"])
+def test_losses_equal_transformers(name):
+    found = _values(scores_program(*_loaded(name), per_token=True)(_rows(), LENGTHS))
+    logits = jnp.array(_expected(name)["logits"])
+    losses = -np.asarray(jax.nn.log_softmax(logits))[np.arange(len(PROMPT) - 1), PROMPT[1:]]
+    for row, count in enumerate(LENGTHS):
+        assert found[SCORED][row] == max(0, count - 1)
+        if count < 2:
+            assert np.isnan(found[LOSS][row])
+            continue
+        np.testing.assert_allclose(found[LOSS][row], losses[: count - 1].mean(), rtol=2e-4)
+        np.testing.assert_allclose(found[PERPLEXITY][row], np.exp(losses[: count - 1].mean()), rtol=1e-3)
+        np.testing.assert_allclose(found[TOKEN_LOSSES][row, 1:count], losses[: count - 1], rtol=1e-3, atol=2e-5)
+        assert np.isnan(found[TOKEN_LOSSES][row, 0])
+
+
+def test_losses_equal_those_of_an_evaluation(qwen):
+    model, weights = qwen
+    tokens = _rows()
+    positions = np.broadcast_to(np.arange(16), tokens.shape)
+    batch = Batch(
+        inputs=jnp.array(tokens),
+        targets=jnp.roll(tokens, -1, axis=1),
+        positions=jnp.array(positions),
+        segment_ids=jnp.zeros_like(tokens),
+        loss_mask=jnp.array(positions < LENGTHS[:, None] - 1),
+        signals=jnp.zeros((len(tokens), 4), jnp.int32),
+    )
+    evaluated = make_evaluation_step(model)(weights, batch)
+    found = _values(scores_program(model, weights, per_token=False)(tokens, LENGTHS))
+    np.testing.assert_array_equal(found[SCORED], evaluated.tokens)
+    is_scored = found[SCORED] > 0
+    sums = (found[LOSS] * found[SCORED])[is_scored]
+    np.testing.assert_allclose(sums, np.asarray(evaluated.losses)[is_scored], rtol=1e-6)
+
+
+@pytest.mark.parametrize("positions", ["mean", "last"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_vectors_equal_transformers(qwen, positions, normalize):
+    model, weights = qwen
+    program = embeddings_program(
+        model, weights, Site(model.shape.layers), positions=positions, normalize=normalize, dtype="float32"
+    )
+    found = _values(program(_rows(), LENGTHS))[COLUMN]
+    with np.load(ACTIVATIONS / "qwen2.npz") as expected:
+        hidden = expected["norm"]
+    for row, count in enumerate(LENGTHS):
+        if count == 0:
+            continue
+        wanted = hidden[:count].mean(axis=0) if positions == "mean" else hidden[count - 1]
+        wanted = wanted / np.linalg.norm(wanted) if normalize else wanted
+        np.testing.assert_allclose(found[row], wanted, rtol=1e-4, atol=2e-5)
+
+
+def _continued(name_or_loaded, tokens, lengths, *, count, eos=NEVER, temperature=0.0, samples=None):
+    model, weights = _loaded(name_or_loaded) if isinstance(name_or_loaded, str) else name_or_loaded
+    program = completions_program(model, weights, tokens=count, temperature=temperature, seed=7, eos=eos)
+    return _values(program(tokens, lengths, samples))
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gemma2"])
+def test_continuations_equal_transformers(name):
+    wanted = _expected(name)["generated"]
+    found = _continued(name, _rows(), LENGTHS, count=len(wanted))
+    for row in np.flatnonzero(len(PROMPT) == LENGTHS):
+        assert found[TOKENS][row].tolist() == wanted
+
+
+def test_continuation_does_not_depend_on_its_neighbours(qwen):
+    together = _continued(qwen, _rows(), LENGTHS, count=6)[TOKENS]
+    for count in (1, 2, 7, 9):
+        tokens = np.zeros((8, 16), dtype=np.int32)
+        tokens[:, :count] = PROMPT[:count]
+        alone = _continued(qwen, tokens, np.full(8, count, dtype=np.int32), count=6)[TOKENS]
+        assert together[count == LENGTHS].tolist() == alone[:1].tolist()
+
+
+def test_continuation_ends_with_its_text(qwen):
+    free = _continued(qwen, _rows(), LENGTHS, count=8)[TOKENS][0].tolist()
+    eos = free[3]
+    found = _continued(qwen, _rows(), LENGTHS, count=8, eos=eos)
+    until = free.index(eos)
+    assert found[LENGTH][0] == until
+    assert found[TOKENS][0].tolist() == free[:until] + [eos] * (8 - until)
+    columns = readable(found, lambda ids: "-".join(map(str, ids)))
+    assert columns[TOKENS].to_pylist()[0] == free[:until]
+    assert columns[TEXT].to_pylist()[0] == "-".join(map(str, free[:until]))
+    assert columns[FINISHED].to_pylist()[0]
+    assert readable(_continued(qwen, _rows(), LENGTHS, count=2), str)[FINISHED].to_pylist()[0] is False
+
+
+def test_continuation_ends_before_a_stop_string(qwen):
+    found = _continued(qwen, _rows(), LENGTHS, count=8)
+    free = found[TOKENS][0].tolist()
+    columns = readable(found, lambda ids: "-".join(map(str, ids)), stop=(f"-{free[3]}",))
+    assert columns[TOKENS].to_pylist()[0] == free[: free.index(free[3]) + 1]
+    assert columns[TEXT].to_pylist()[0] == "-".join(map(str, free[: free.index(free[3])]))
+    assert columns[FINISHED].to_pylist()[0]
+    # Also where it is a special token, which is in no text.
+    marked = readable(found, lambda ids: "", stop=(str(free[3]),), spell=lambda ids: "".join(map(str, ids)))
+    assert marked[FINISHED].to_pylist()[0]
+
+
+def test_choice_depends_on_the_sample_alone(qwen):
+    samples = np.array([5, 1, 2, 3, 4, 0, 6, 9], dtype=np.int32)
+    found = _continued(qwen, _rows(), LENGTHS, count=8, temperature=2.0, samples=samples)[TOKENS]
+    order = np.array([3, 1, 2, 0, 4, 5, 6, 7])
+    again = _continued(qwen, _rows(), LENGTHS, count=8, temperature=2.0, samples=samples[order])[TOKENS]
+    assert again[3].tolist() == found[0].tolist()
+    assert found[0].tolist() != found[3].tolist(), "rows with the same tokens were given the same choice"

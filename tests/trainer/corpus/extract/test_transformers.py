@@ -1,0 +1,42 @@
+"""Every site of models of several families, beside what transformers' modules gave to forward hooks."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from tests.trainer.corpus.extract.make_reference import FAMILIES, FOLDER, MODELS, PROMPT
+from tpujob_trainer.corpus.extract.forward import activations_program
+from tpujob_trainer.corpus.extract.layers import Kind, sites_of
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.weights.load import load_weights, read_shape
+
+KINDS: list[Kind] = ["residual", "attention", "mlp"]
+
+
+def _kept(folder: Path, layers: list[int | str], kinds: list[Kind]) -> dict[str, np.ndarray]:
+    shape = read_shape(str(folder), remat="none", compute_dtype="float32")
+    model = Model(shape, build_mesh(slices=1))
+    weights = load_weights(str(folder), shape, model.abstract_weights, model.shardings)
+    forward = activations_program(
+        model, weights, sites_of(layers, kinds, shape.layers), positions="all", dtype="float32"
+    )
+    tokens = np.zeros((8, 16), dtype=np.int32)
+    tokens[:, : len(PROMPT)] = PROMPT
+    lengths = np.full(8, len(PROMPT), dtype=np.int32)
+    outputs = jax.device_get(forward(tokens, lengths))
+    return {column: kept["values"][0, : len(PROMPT)] for column, kept in outputs.items()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_values_equal_transformers(family):
+    with np.load(FOLDER / f"{family}.npz") as expected:
+        layers = sum(name.endswith("_residual") for name in expected)
+        found = _kept(MODELS / family, [f"0-{layers - 1}"], KINDS) | _kept(
+            MODELS / family, ["embedding", "norm"], ["residual"]
+        )
+        assert sorted(found) == sorted(expected)
+        for column, values in found.items():
+            np.testing.assert_allclose(values, expected[column], rtol=1e-4, atol=2e-5, err_msg=column)

@@ -1,0 +1,56 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tpujob_trainer.corpus.extract.units import UNCOUNTED, cut, first_samples
+from tpujob_trainer.data import DataConfig, make_manifest
+from tpujob_trainer.errors import ConfigurationError
+
+FIELD = "spec.trainer.extract"
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    for name, rows in (("a", 25), ("b", 10)):
+        pq.write_table(pa.table({"text": ["text"] * rows}), tmp_path / f"{name}.parquet", row_group_size=20)
+    return make_manifest(DataConfig(path=f"{tmp_path}/*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("rows_per_unit", "rows", "counts"),
+    [
+        pytest.param(8, None, [8, 8, 4, 5, 8, 2], id="by rows, not over row groups"),
+        pytest.param(100, None, [20, 5, 10], id="as row groups are"),
+        pytest.param(8, 22, [8, 8, 4, 2], id="the first rows"),
+        pytest.param(8, 20, [8, 8, 4], id="the first rows, a whole row group"),
+        pytest.param(8, 1, [1], id="one row"),
+        pytest.param(8, 1000, [8, 8, 4, 5, 8, 2], id="more rows than there are"),
+    ],
+)
+def test_units_by_rows(manifest, rows_per_unit, rows, counts):
+    found = cut(manifest, rows_per_unit, rows, field=FIELD)
+    assert found.unit_count.tolist() == counts
+    assert first_samples(found).tolist() == np.cumsum([0, *counts[:-1]]).tolist()
+
+
+def test_uncounted_rows_cannot_be_limited(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    manifest = make_manifest(DataConfig(path=f"{tmp_path}/*.jsonl"))
+    with pytest.raises(ConfigurationError, match=r"extract\.rows: 5, but the rows of jsonl files are not counted"):
+        cut(manifest, 8, 5, field=FIELD)
+    assert cut(manifest, 8, None, field=FIELD) is manifest
+
+
+def test_bytes_of_a_unit_are_its_share(manifest):
+    whole = manifest.unit_bytes[manifest.unit_count == 20].item()
+    found = cut(manifest, 8, 20, field=FIELD)
+    assert found.unit_bytes.tolist() == [int(whole * (rows / 20)) for rows in (8, 8, 4)]
+    assert found.unit_first.tolist() == [0, 8, 16]
+
+
+def test_samples_of_uncounted_units_have_room(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jsonl").write_text('{"text": "a"}\n')
+    manifest = make_manifest(DataConfig(path=f"{tmp_path}/*.jsonl"))
+    assert first_samples(manifest).tolist() == [0, UNCOUNTED, 2 * UNCOUNTED]

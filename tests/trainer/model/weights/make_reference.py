@@ -1,0 +1,144 @@
+"""Tiny random models of every family as Hugging Face transformers writes them, with what it computes from them.
+
+    python -m tests.trainer.model.weights.make_reference [--check]
+
+Needs torch and transformers, which are not in the development environment (requirements/reference.in). What it
+writes is committed: tests compare with it. `--check` computes anew from the files and compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "reference"
+ADAPTER = FOLDER / "llama-adapter"
+"""An adapter of the model `llama`, written by `export_adapter`; what it computes with it, PEFT says."""
+PROMPT = [3, 17, 5, 42, 8, 11, 2, 60, 33, 9, 21, 4]
+GENERATED = 16
+
+_SMALL = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.2,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+    "pad_token_id": 0,
+}
+_LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", "rms_norm_eps": 1e-5, "rope_parameters": _LLAMA3_ROPE},
+    "llama-tied": {"model_type": "llama", "tie_word_embeddings": True},
+    "mistral": {"model_type": "mistral", "sliding_window": 5},
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen3": {"model_type": "qwen3"},
+    "gemma2": {
+        "model_type": "gemma2",
+        "sliding_window": 5,
+        "query_pre_attn_scalar": 16,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 3.0,
+        "num_hidden_layers": 4,
+    },
+    "gemma3": {
+        "model_type": "gemma3_text",
+        "sliding_window": 5,
+        "query_pre_attn_scalar": 16,
+        "num_hidden_layers": 4,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+        },
+    },
+    "mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
+    "qwen3-moe": {
+        "model_type": "qwen3_moe",
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    },
+}
+
+
+def make(name: str) -> None:
+    """Write one model and what it says."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(sum(map(ord, name)))
+    given = {**_SMALL, **FAMILIES[name]}
+    config = AutoConfig.for_model(given.pop("model_type"), **given)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if parameter.ndim == 1:  # norms and biases, which would be ones and zeros
+                parameter.add_(0.2 * torch.randn_like(parameter))
+            assert parameter.isfinite().all(), parameter_name
+    model.save_pretrained(FOLDER / name)
+    (FOLDER / name / "generation_config.json").unlink(missing_ok=True)
+    (FOLDER / name / "expected.json").write_text(json.dumps(expected(FOLDER / name)) + "\n")
+
+
+def expected(folder: Path, adapter: Path | None = None) -> dict[str, Any]:
+    """What transformers computes from the files of a model: float32 logits [tokens, vocabulary] and greedy tokens."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+    if adapter is not None:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, adapter).eval()
+    tokens = torch.tensor([PROMPT])
+    with torch.no_grad():
+        logits = model(tokens, use_cache=False).logits[0]
+        for _ in range(GENERATED):
+            following = model(tokens, use_cache=False).logits[0, -1].argmax()
+            tokens = torch.cat([tokens, following[None, None]], dim=1)
+    return {"logits": logits.tolist(), "generated": tokens[0, len(PROMPT) :].tolist()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare with what is committed, and write nothing")
+    options = parser.parse_args()
+    if not options.check:
+        for name in FAMILIES:
+            make(name)
+        (ADAPTER / "expected.json").write_text(json.dumps(expected(FOLDER / "llama", ADAPTER)) + "\n")
+        return 0
+    for name in (*FAMILIES, ADAPTER.name):
+        told = json.loads((FOLDER / name / "expected.json").read_text())
+        now = expected(FOLDER / "llama", ADAPTER) if name == ADAPTER.name else expected(FOLDER / name)
+        worst = max(
+            abs(a - b) for rows in zip(told["logits"], now["logits"], strict=True) for a, b in zip(*rows, strict=True)
+        )
+        if worst > 1e-4 or told["generated"] != now["generated"]:
+            sys.stderr.write(f"{name}: logits differ by {worst}, or the generated tokens do\n")
+            return 1
+        sys.stdout.write(f"{name}: logits within {worst:.1e}, generated tokens equal\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""What is exported is what was loaded, byte for byte, and opens in the library of the format."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.trainer.model.weights.make_reference import FAMILIES, FOLDER
+from tests.trainer.model.weights.test_load import load
+from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.model.weights.config_json import is_close
+from tpujob_trainer.model.weights.export import export_weights
+from tpujob_trainer.model.weights.load import load_weights, read_shape
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+
+def content_of(folder):
+    return {name: array for file in folder.glob("*.safetensors") for name, array in load_file(file).items()}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("file_bytes", [10**9, 20_000], ids=["one file", "several files"])
+def test_export_gives_the_same_tensors(tmp_path, name, file_bytes):
+    model, weights = load(FOLDER / name)
+
+    export_weights(str(tmp_path), model.shape, weights, max_positions=128, dtype="F32", file_bytes=file_bytes)
+
+    given, found = content_of(FOLDER / name), content_of(tmp_path)
+    assert found.keys() == given.keys()
+    for tensor, array in given.items():
+        np.testing.assert_array_equal(found[tensor], array, err_msg=tensor)
+    assert is_close(read_shape(str(tmp_path), remat="none", compute_dtype="float32"), model.shape)
+    files = sorted(file.name for file in tmp_path.iterdir())
+    assert ("model.safetensors.index.json" in files) == (file_bytes == 20_000)
+    assert not [file for file in files if file.endswith(".partial")]
+    again = load_weights(str(tmp_path), model.shape, model.abstract_weights, model.shardings)
+    np.testing.assert_array_equal(again["embedding"], weights["embedding"])
+
+
+def test_bfloat16_is_half_the_bytes(tmp_path):
+    model, weights = load(FOLDER / "llama")
+
+    export_weights(str(tmp_path), model.shape, weights, max_positions=128)
+
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+    found = load_weights(str(tmp_path), model.shape, model.abstract_weights, model.shardings)
+    np.testing.assert_allclose(found["embedding"], weights["embedding"], rtol=2**-8)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hidden_layers": 4}, r"model\.from: there is no tensor 'model\.layers\.3\..*config\.json"),
+        ({"intermediate_size": 64}, r"model\.from: 'model\.layers\.0\.mlp.* is \(48, 32\), config.json makes it"),
+        ({"model_type": "mamba"}, r"model\.from: .*model_type 'mamba' is none of"),
+        ({"attention_bias": True}, r"attention_bias is True; only False is supported"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, r"rope_type 'yarn' is none of"),
+        ({"hidden_size": None}, r"config\.json: hidden_size is None, not a whole number"),
+    ],
+)
+def test_wrong_config_is_refused_by_its_key(tmp_path, change, message):
+    given = json.loads((FOLDER / "llama" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**given, **change}))
+    (tmp_path / "model.safetensors").write_bytes((FOLDER / "llama" / "model.safetensors").read_bytes())
+
+    with pytest.raises(ConfigurationError, match=message):
+        load(tmp_path)
+
+
+def test_files_that_are_none_are_refused(tmp_path):
+    (tmp_path / "config.json").write_bytes((FOLDER / "llama" / "config.json").read_bytes())
+    with pytest.raises(NotFoundError, match=r"has neither model\.safetensors nor model\.safetensors\.index\.json"):
+        load(tmp_path)
+    whole = (FOLDER / "llama" / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[:-1000])
+    with pytest.raises(ConfigurationError, match=r"ends within '.*'; copy it again"):
+        load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 100)
+    with pytest.raises(ConfigurationError, match="is not a file of safetensors"):
+        load(tmp_path)
+    with pytest.raises(NotFoundError, match=r"model\.from: '.*' is not there"):
+        load(tmp_path / "nowhere")

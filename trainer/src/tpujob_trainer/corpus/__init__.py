@@ -1,0 +1,1 @@
+"""A corpus read once, by independent workers or by one program."""

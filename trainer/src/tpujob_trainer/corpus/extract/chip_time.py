@@ -1,0 +1,57 @@
+"""What an extraction takes in chip-hours, from what its workers have measured. Pure.
+
+A worker's time goes from the claim of its first unit to the end of its last one: start-up and compilation come on top.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tpujob_trainer.corpus.workers.results import UnitResult
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A unit's result, and when storage got it."""
+
+    result: UnitResult
+    time: float
+
+
+def chip_time(units: int, finished: Sequence[Finished]) -> dict[str, Any]:
+    """Chip-hours so far and for the rest, rows and tokens per second of a chip; None for what nobody can tell.
+
+    Args:
+        units: of the whole list.
+        finished: all units that are done; those of earlier releases do not say on how many chips.
+    """
+    counted = [each for each in finished if each.result.chips]
+    seconds = chip_seconds(counted)
+    if not seconds:
+        return dict.fromkeys(
+            ("chip_kind", "chip_hours", "chip_hours_left", "rows_per_chip_second", "tokens_per_chip_second")
+        )
+    kinds = sorted({each.result.chip_kind or "" for each in counted})
+    of_a_unit = seconds / 3600 / len(counted)
+    return {
+        "chip_kind": ", ".join(kinds),
+        "chip_hours": round(of_a_unit * len(finished), 6),
+        "chip_hours_left": round(of_a_unit * (units - len(finished)), 6),
+        "rows_per_chip_second": round(sum(each.result.rows for each in counted) / seconds, 3),
+        "tokens_per_chip_second": round(sum(each.result.tokens for each in counted) / seconds, 1),
+    }
+
+
+def chip_seconds(finished: Sequence[Finished]) -> float:
+    """Of all lives of workers together."""
+    lives: dict[str, list[Finished]] = collections.defaultdict(list)
+    for each in finished:
+        lives[each.result.worker].append(each)
+    return sum(
+        (max(each.time for each in life) - min(each.time - each.result.seconds for each in life))
+        * (life[0].result.chips or 0)
+        for life in lives.values()
+    )

@@ -1,0 +1,117 @@
+"""Continuations of rows: the prompts of a batch at once, then one token after the other for all rows together.
+
+- Prompts have different lengths: each row goes on at its own end.
+- A row's text depends on its tokens, its sample number and the seed, and not on the rows beside it.
+- A batch ends when every row has ended, or has as many tokens as are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+
+from tpujob_trainer.corpus.extract.program import Outputs, Program
+from tpujob_trainer.data.text.stop_strings import before_any, tokens_until_stop
+from tpujob_trainer.model.decoder import Model, Weights
+from tpujob_trainer.model.layers import Past
+
+TOKENS, LENGTH, TEXT, FINISHED = "completion_tokens", "completion_length", "completion", "finished"
+
+
+def completions_program(
+    model: Model, weights: Weights, *, tokens: int, temperature: float, seed: int, eos: int
+) -> Program:
+    """The program that writes up to `tokens` tokens behind each row.
+
+    Columns: `completion_tokens`, int32 `[tokens]`, `eos` behind the end; `completion_length`, int32, without `eos`.
+
+    Args:
+        model: the architecture, on its mesh.
+        weights: its arrays.
+        tokens: most of a continuation.
+        temperature: 0 takes the likeliest token each time.
+        seed: of the choice.
+        eos: ends a text.
+    """
+    next_of_rows = jax.vmap(_next_of_row(model), in_axes=(None, 0, 0, 1), out_axes=(0, 1))
+
+    def chosen(logits: jax.Array, samples: jax.Array, at: jax.Array) -> jax.Array:
+        if temperature == 0:
+            return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+
+        def of_row(logits: jax.Array, sample: jax.Array) -> jax.Array:
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), sample), at)
+            return jax.random.categorical(key, logits / temperature).astype(jnp.int32)
+
+        return jax.vmap(of_row)(logits, samples)
+
+    def outputs(weights: Weights, prompts: jax.Array, lengths: jax.Array, samples: jax.Array) -> Outputs:
+        rows, longest = prompts.shape
+        _, past = model.prefill(weights, prompts, longest + tokens)
+        ends = jnp.maximum(lengths - 1, 0)
+        last = jnp.take_along_axis(prompts, ends[:, None], axis=1)[:, 0]
+
+        def goes_on(carry: tuple[jax.Array, jax.Array, Past, jax.Array, jax.Array]) -> jax.Array:
+            at, _, _, _, has_ended = carry
+            return (at < tokens) & ~jnp.all(has_ended)
+
+        def one_more(carry: tuple[jax.Array, jax.Array, Past, jax.Array, jax.Array]) -> tuple[Any, ...]:
+            at, token, past, written, has_ended = carry
+            # The first time this is the prompt's last token again, which leaves the same past and the logits behind it.
+            logits, past = next_of_rows(weights, token, ends + at, past)
+            following = jnp.where(has_ended, eos, chosen(logits, samples, at))
+            written = jax.lax.dynamic_update_index_in_dim(written, following, at, axis=1)
+            return at + 1, following, past, written, has_ended | (following == eos)
+
+        nothing = jnp.full((rows, tokens), eos, jnp.int32)
+        start = (jnp.int32(0), last, past, nothing, lengths == 0)
+        written = jax.lax.while_loop(goes_on, one_more, start)[3]
+        counts = jnp.sum(jnp.cumsum(written == eos, axis=1) == 0, axis=1, dtype=jnp.int32)
+        return {TOKENS: {"values": written}, LENGTH: {"values": counts}}
+
+    return Program(model, weights, outputs)
+
+
+Decode = Callable[[Sequence[int]], str]
+
+
+def readable(
+    columns: Mapping[str, np.ndarray], decode: Decode, *, stop: Sequence[str] = (), spell: Decode | None = None
+) -> dict[str, Any]:
+    """The columns of the files: each row's tokens, their text, and whether the text came to its end.
+
+    Args:
+        columns: what the program gave.
+        decode: the text of tokens.
+        stop: a text ends before the first of these, its tokens with those that wrote it.
+        spell: the text with special tokens as they are written, in which they are looked for; None: `decode`.
+    """
+    tokens, counts = columns[TOKENS], np.array(columns[LENGTH])
+    has_ended = counts < tokens.shape[1]
+    for row, count in enumerate(counts.tolist()):
+        if (until := tokens_until_stop(stop, tokens[row, :count].tolist(), spell or decode)) is not None:
+            counts[row], has_ended[row] = until, True
+    is_kept = np.arange(tokens.shape[1]) < counts[:, None]
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+    texts = [before_any(stop, decode(row[:count].tolist())) for row, count in zip(tokens, counts, strict=True)]
+    return {
+        TOKENS: pa.ListArray.from_arrays(offsets, pa.array(tokens[is_kept])),
+        TEXT: pa.array(texts, pa.string()),
+        FINISHED: pa.array(has_ended),
+    }
+
+
+def _next_of_row(model: Model) -> Callable[[Weights, jax.Array, jax.Array, Past], tuple[jax.Array, Past]]:
+    """`Model.next` of a single row, at a position of its own."""
+
+    def next_of_row(weights: Weights, token: jax.Array, at: jax.Array, past: Past) -> tuple[jax.Array, Past]:
+        with_rows = jax.tree.map(lambda seen: jnp.expand_dims(seen, 1), past)
+        logits, after = model.next(weights, token[None], at, with_rows)
+        return logits[0], jax.tree.map(lambda seen: seen[:, 0], after)
+
+    return next_of_row

@@ -1,0 +1,33 @@
+"""One vector for each row: a layer's values at the last token, or their mean."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from tpujob_trainer.corpus.extract.config import ValueType
+from tpujob_trainer.corpus.extract.forward import activations
+from tpujob_trainer.corpus.extract.layers import Site
+from tpujob_trainer.corpus.extract.program import Outputs, Program
+from tpujob_trainer.corpus.extract.values import at_positions, typed_with_sums
+from tpujob_trainer.model.decoder import Model, Weights
+
+COLUMN = "embedding"
+LEAST_NORM = 1e-12
+"""Vectors shorter than this are left as they are, nearly zero."""
+
+
+def embeddings_program(
+    model: Model, weights: Weights, site: Site, *, positions: Literal["last", "mean"], normalize: bool, dtype: ValueType
+) -> Program:
+    """The program whose column `embedding` has a vector `[D]` for each row."""
+
+    def outputs(weights: Weights, tokens: jax.Array, lengths: jax.Array, samples: jax.Array) -> Outputs:
+        x = at_positions(activations(model, weights, tokens, (site,))[site], lengths, positions).astype(jnp.float32)
+        if normalize:
+            x = x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), LEAST_NORM)
+        return {COLUMN: typed_with_sums(x, lengths > 0, dtype)}
+
+    return Program(model, weights, outputs)

@@ -1,0 +1,153 @@
+"""What the command line asks of an extraction: `status|verify|merge DIRECTORY`, JSON on standard output.
+
+Exit status: 0; 77 where there is no extraction; 1 where `verify` found something, or `merge` is not possible yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any, TextIO
+
+import google_crc32c
+
+from tpujob_trainer.corpus.extract import description, merge, progress, verification
+from tpujob_trainer.corpus.extract.chip_time import Finished
+from tpujob_trainer.corpus.workers import claims, failures, results
+from tpujob_trainer.corpus.workers.listing import Directory
+from tpujob_trainer.data.manifest.table import read_unit_rows
+from tpujob_trainer.distributed.exit import programs
+from tpujob_trainer.errors import NotFoundError, TrainerError
+
+
+class Inspection:
+    """An output directory, looked at again and again: a result is read once."""
+
+    def __init__(self, url: str) -> None:
+        """Reads what all files have in common.
+
+        Raises:
+            NotFoundError: there is no extraction.
+        """
+        self.directory = Directory(url)
+        try:
+            self.described: dict[str, Any] = json.loads(self.directory.read(description.NAME))
+        except FileNotFoundError as error:
+            raise NotFoundError(
+                f"{url}: no extraction has begun there ({description.NAME} is missing); give the spec.checkpointDir "
+                "of a job with task: extract"
+            ) from error
+        self._finished: dict[str, Finished] = {}
+
+    def finished(self) -> list[Finished]:
+        """All units that are done."""
+        listed = {file.name: file for file in self.directory.files(results.FOLDER)}
+        fresh = [name for name in listed if name not in self._finished]
+        for name, content in self.directory.read_many(fresh).items():
+            self._finished[name] = Finished(results.parse(content), listed[name].time)
+        return [self._finished[name] for name in sorted(self._finished)]
+
+    def status(self) -> dict[str, Any]:
+        """The figures."""
+        held = self._contents(claims.FOLDER)
+        failed = self._contents(failures.FOLDER)
+        return progress.summary(self.described, self.finished(), held, failed)
+
+    def verify(self, *, read_all: bool) -> dict[str, Any]:
+        """What is wrong, and what is left over."""
+        finished = [each.result for each in self.finished()]
+        listed = {file.name: file for file in self.directory.files(results.OUTPUTS)}
+        found = verification.problems(
+            finished,
+            listed,
+            units=int(self.described["units"]),
+            unit_rows=read_unit_rows(self.directory.url),
+            read_crc32c=self._crc32c,
+            read_all=read_all,
+        )
+        left = verification.leftovers(finished, listed)
+        return {
+            "problems": list(found),
+            "units": len(finished),
+            "rows": sum(result.rows for result in finished),
+            "files": sum(len(result.files) for result in finished),
+            "bytes": sum(result.num_bytes for result in finished),
+            "leftover_files": len(left),
+            "leftover_bytes": sum(file.bytes for file in left),
+        }
+
+    def merge(self, *, remove_leftovers: bool) -> dict[str, Any]:
+        """Writes index, statistics and card.
+
+        Raises:
+            TrainerError: something is wrong or missing.
+        """
+        checked = self.verify(read_all=False)
+        if checked["problems"]:
+            raise TrainerError(
+                f"{self.directory.url}: {len(checked['problems'])} problems, the first: {checked['problems'][0]}; "
+                "`tpujob extract verify` names all"
+            )
+        finished = [each.result for each in self.finished()]
+        found = merge.statistics(finished)
+        self.directory.write(merge.INDEX, merge.index(finished))
+        self.directory.write(merge.STATISTICS, (json.dumps(found, indent=1) + "\n").encode())
+        self.directory.write(merge.CARD, merge.card(self.described, finished, found).encode())
+        if remove_leftovers:
+            listed = {file.name: file for file in self.directory.files(results.OUTPUTS)}
+            for file in verification.leftovers(finished, listed):
+                self.directory.remove(file.name)
+        return {**checked, "written": [merge.INDEX, merge.STATISTICS, merge.CARD], "statistics": found}
+
+    def _contents(self, folder: str) -> list[dict[str, Any]]:
+        found = []
+        for file in self.directory.files(folder):
+            try:
+                found.append({**json.loads(self.directory.read(file.name)), "time": file.time})
+            except (FileNotFoundError, ValueError):  # given up since it was listed
+                continue
+        return found
+
+    def _crc32c(self, name: str) -> str:
+        return f"{google_crc32c.value(self.directory.read(name)):08x}"
+
+
+def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
+    """Prints one JSON object, or with --every one each time; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tpujob_trainer.corpus.extract.inspection", description=main.__doc__
+    )
+    parser.add_argument("verb", choices=("status", "verify", "merge"))
+    parser.add_argument("directory")
+    parser.add_argument("--every", type=float, help="status: print again after so many seconds, until all is done")
+    parser.add_argument("--read-all", action="store_true", help="verify: read all files")
+    parser.add_argument("--remove-leftovers", action="store_true", help="merge: remove files of no result")
+    options = parser.parse_args(arguments)
+    try:
+        inspection = Inspection(options.directory)
+        if options.verb == "verify":
+            found = inspection.verify(read_all=options.read_all)
+        elif options.verb == "merge":
+            found = inspection.merge(remove_leftovers=options.remove_leftovers)
+        else:
+            found = inspection.status()
+            while options.every and found["done"] < found["units"]:
+                _print(found, out)
+                time.sleep(options.every)
+                found = inspection.status()
+    except TrainerError as error:
+        sys.stderr.write(f"{error}\n")
+        return int(error.exit_code)
+    _print(found, out)
+    return 1 if found.get("problems") else 0
+
+
+def _print(value: dict[str, Any], out: TextIO) -> None:
+    out.write(json.dumps(value) + "\n")
+    out.flush()
+
+
+if __name__ == "__main__":
+    programs.end(main())

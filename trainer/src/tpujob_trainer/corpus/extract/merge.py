@@ -1,0 +1,106 @@
+"""What makes the files of an extraction one data set: an index, statistics and a card that `datasets` understands.
+
+No file is copied: the index names those that count, the card's list of files is what `datasets.load_dataset` opens.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tpujob_trainer.corpus.extract import description
+from tpujob_trainer.corpus.extract.statistics import add_statistics
+from tpujob_trainer.corpus.workers.results import UnitResult
+
+_TITLES = {"extract": "Activations", "score": "Losses", "embed": "Embeddings", "generate": "Completions"}
+
+INDEX, STATISTICS, CARD = "index.parquet", "statistics.json", "README.md"
+
+
+def index(results: Sequence[UnitResult]) -> bytes:
+    """A parquet table with a line for each file, in the order of samples."""
+    lines = [(result.unit, file) for result in sorted(results, key=lambda r: r.unit) for file in result.files]
+    table = pa.table(
+        {
+            "file": [file.name for _, file in lines],
+            "unit": pa.array([unit for unit, _ in lines], pa.int32()),
+            "rows": pa.array([file.rows for _, file in lines], pa.int64()),
+            "bytes": pa.array([file.bytes for _, file in lines], pa.int64()),
+            "crc32c": [file.crc32c for _, file in lines],
+        }
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def statistics(results: Sequence[UnitResult]) -> dict[str, Any]:
+    """Rows, tokens, bytes, and of each column count, mean, standard deviation, extremes and values not finite."""
+    columns: dict[str, list[float]] = {}
+    for result in results:
+        for column, sums in result.statistics.items():
+            columns[column] = add_statistics(columns.get(column), sums)
+    return {
+        "rows": sum(result.rows for result in results),
+        "tokens": sum(result.tokens for result in results),
+        "bytes": sum(result.num_bytes for result in results),
+        "files": sum(len(result.files) for result in results),
+        "columns": {column: _of_column(sums) for column, sums in sorted(columns.items())},
+    }
+
+
+def card(described: Mapping[str, Any], results: Sequence[UnitResult], found: Mapping[str, Any]) -> str:
+    """README.md: which files there are, for `datasets`, and what is in them, for people."""
+    files = [file.name for result in sorted(results, key=lambda r: r.unit) for file in result.files]
+    listed = "\n".join(f"    - {name}" for name in files)
+    columns = "\n".join(
+        f"| {name} | {of['count']:,} | {of['mean']:.6g} | {of['std']:.6g} | {of['min']:.6g} | {of['max']:.6g} "
+        f"| {of['not_finite']:,} |"
+        for name, of in found["columns"].items()
+    )
+    facts = "\n".join(f"- {key}: `{json.dumps(value)}`" for key, value in described.items())
+    block = f"spec.trainer.{described.get(description.TASK, description.EXTRACT)}"
+    dtype = described.get(f"{block}.dtype")
+    note = {
+        "bfloat16": "Values are the 16 bits of a bfloat16 each, as uint16: `array.view(ml_dtypes.bfloat16)`.\n\n",
+        "int8": "A value is the int8 times the number in the column of the same name with `_scale`.\n\n",
+    }.get(str(dtype), "")
+    front = f"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path:\n{listed}\n---\n\n"
+    if described.get(f"{block}.format") == "safetensors":
+        front = ""
+        note = "" if dtype == "bfloat16" else note
+        note += "Open a file with `safetensors.numpy.load_file`; `length` says how many tokens each row has.\n\n"
+    return f"""{front}# {_TITLES[block.rpartition(".")[2]]}
+
+{found["rows"]:,} rows, {found["tokens"]:,} tokens, {found["files"]:,} files, {found["bytes"] / 1e9:.3f} GB.
+
+{note}| Column | Values | Mean | Deviation | Least | Greatest | Not finite |
+|---|---|---|---|---|---|---|
+{columns}
+
+`sample` numbers the rows of the corpus, `unit` and `row` say where a row was cut from, `tokens` holds its token ids.
+
+## What the values depend on
+
+{facts}
+"""
+
+
+def _of_column(sums: Sequence[float]) -> dict[str, float]:
+    count, total, squares, least, most, not_finite = sums
+    finite = max(1.0, count - not_finite)
+    mean = total / finite
+    return {
+        "count": int(count),
+        "mean": mean,
+        "std": math.sqrt(max(0.0, squares / finite - mean * mean)),
+        "min": least,
+        "max": most,
+        "not_finite": int(not_finite),
+    }

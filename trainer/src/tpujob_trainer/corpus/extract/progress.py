@@ -1,0 +1,105 @@
+"""How far an extraction is, from what lies in its directory. Pure."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpujob_trainer.corpus.extract.chip_time import Finished, chip_time
+
+WINDOW_SECONDS = 300.0
+"""The rate is that of the last five minutes, or of the whole if it is younger."""
+
+
+def summary(
+    described: Mapping[str, Any],
+    finished: Sequence[Finished],
+    claims: Sequence[Mapping[str, Any]],
+    failures: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The figures of `tpujob extract status`, as JSON values.
+
+    Args:
+        described: what all files have in common, as in extract.json.
+        finished: all units that are done.
+        claims: contents of the leases.
+        failures: contents of the failures.
+    """
+    units = int(described["units"])
+    rate, tokens = rows_per_second(finished), _rate(finished, lambda result: result.tokens)
+    claimed = min(len(claims), units - len(finished))
+    skipped: collections.Counter[str] = collections.Counter()
+    for each in finished:
+        skipped.update(each.result.skipped)
+    rows = sum(each.result.rows for each in finished)
+    return {
+        "units": units,
+        "done": len(finished),
+        "claimed": claimed,
+        "left": units - len(finished) - claimed,
+        "rows": rows,
+        "rows_total": described.get("rows"),
+        "rows_skipped": dict(skipped),
+        "tokens": sum(each.result.tokens for each in finished),
+        "bytes": sum(each.result.num_bytes for each in finished),
+        "rows_per_second": None if rate is None else round(rate, 3),
+        "tokens_per_second": None if tokens is None else round(tokens, 1),
+        "seconds_left": seconds_left(units, finished),
+        **chip_time(units, finished),
+        "taken_over": sum(each.result.taken_over_from is not None for each in finished),
+        "not_finite": sum(int(sums[5]) for each in finished for sums in each.result.statistics.values()),
+        "workers": _workers(finished, claims),
+        "failures": dict(collections.Counter(str(failure["cause"]) for failure in failures)),
+        "last_failure": max(failures, key=lambda failure: failure.get("time", 0), default=None),
+    }
+
+
+def rows_per_second(finished: Sequence[Finished]) -> float | None:
+    """Rows of the units that were finished lately; None before two are."""
+    return _rate(finished, lambda result: result.rows)
+
+
+def seconds_left(units: int, finished: Sequence[Finished]) -> float | None:
+    """At the present rate; None while nobody can tell."""
+    rate = _rate(finished, lambda result: 1)
+    if len(finished) == units:
+        return 0.0
+    return None if not rate else round((units - len(finished)) / rate, 1)
+
+
+def _rate(finished: Sequence[Finished], amount: Any) -> float | None:
+    if len(finished) < 2:
+        return None
+    times = sorted(each.time for each in finished)
+    start = max(times[0], times[-1] - WINDOW_SECONDS)
+    if times[-1] <= start:
+        return None
+    # The first one's work was before the window.
+    done = sum(amount(each.result) for each in finished if each.time > start)
+    return float(done / (times[-1] - start))
+
+
+def _workers(finished: Sequence[Finished], claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each worker by number, with all its lives together."""
+    of_worker: dict[str, list[Finished]] = collections.defaultdict(list)
+    for each in finished:
+        of_worker[index_of(each.result.worker)].append(each)
+    holding = collections.Counter(index_of(str(claim["worker"])) for claim in claims)
+    names = sorted(of_worker.keys() | holding.keys(), key=lambda name: (len(name), name))
+    return [
+        {
+            "worker": name,
+            "units": len(of_worker[name]),
+            "rows": sum(each.result.rows for each in of_worker[name]),
+            "claimed": holding[name],
+            "rows_per_second": None if (rate := rows_per_second(of_worker[name])) is None else round(rate, 3),
+            "last_time": max((each.time for each in of_worker[name]), default=None),
+        }
+        for name in names
+    ]
+
+
+def index_of(worker: str) -> str:
+    """The worker's number, from its name `job-number-nonce`."""
+    return worker.rsplit("-", 2)[-2] if worker.count("-") >= 2 else worker

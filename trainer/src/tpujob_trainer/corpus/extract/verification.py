@@ -1,0 +1,72 @@
+"""Whether the files of an extraction are what their results say. Pure, but for the reading that is passed in."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tpujob_trainer.corpus.workers.listing import ListedFile
+from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
+
+
+def problems(
+    results: Sequence[UnitResult],
+    listed: Mapping[str, ListedFile],
+    *,
+    units: int,
+    unit_rows: np.ndarray | None,
+    read_crc32c: Callable[[str], str],
+    read_all: bool,
+) -> Iterator[str]:
+    """One line for everything that is wrong; nothing if the result is complete and whole.
+
+    Args:
+        results: of all units that are done.
+        listed: the files that are there, by name.
+        units: of the whole list.
+        unit_rows: int64 [units], rows of the corpus in each; None if they were not counted.
+        read_crc32c: the checksum of a file's content.
+        read_all: whether files are read even where storage keeps a checksum of its own.
+    """
+    done = collections.Counter(result.unit for result in results)
+    if missing := sorted(set(range(units)) - set(done)):
+        shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        yield f"{len(missing)} of {units} units are not done: {shown}"
+    for result in results:
+        yield from _unit_problems(result, unit_rows)
+        for file in result.files:
+            yield from _file_problems(file, listed.get(file.name), read_crc32c, read_all=read_all)
+
+
+def leftovers(results: Sequence[UnitResult], listed: Mapping[str, ListedFile]) -> list[ListedFile]:
+    """Files that belong to no result: their workers were killed, or came too late."""
+    named = {file.name for result in results for file in result.files}
+    return [file for name, file in listed.items() if name not in named]
+
+
+def _unit_problems(result: UnitResult, unit_rows: np.ndarray | None) -> Iterator[str]:
+    in_files = sum(file.rows for file in result.files)
+    if in_files != result.rows:
+        yield f"unit {result.unit}: its files have {in_files} rows, it should have {result.rows}"
+    accounted = result.rows + sum(result.skipped.values())
+    if unit_rows is not None and accounted != unit_rows[result.unit]:
+        yield (
+            f"unit {result.unit}: {result.rows} rows and {accounted - result.rows} that were left out, but the corpus "
+            f"has {unit_rows[result.unit]} there"
+        )
+
+
+def _file_problems(
+    file: OutputFile, listed: ListedFile | None, read_crc32c: Callable[[str], str], *, read_all: bool
+) -> Iterator[str]:
+    if listed is None:
+        yield f"{file.name}: is gone"
+        return
+    if listed.bytes != file.bytes:
+        yield f"{file.name}: has {listed.bytes} bytes, it should have {file.bytes}"
+        return
+    checksum = read_crc32c(file.name) if read_all or listed.crc32c is None else listed.crc32c
+    if checksum != file.crc32c:
+        yield f"{file.name}: its CRC32C is {checksum}, it should be {file.crc32c}"

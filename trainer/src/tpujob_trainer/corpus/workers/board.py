@@ -1,0 +1,128 @@
+"""One listing of the finished units, made by one worker at a time and read by all: `board.json`.
+
+Workers that start together, and workers that look for something to do, read one small object; whoever finds that it
+has not changed for a while announces a listing in it, and the announcement that succeeds makes it. If its author dies,
+the object stops changing, and the next one does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tpujob_trainer.corpus.workers import failures, results
+from tpujob_trainer.corpus.workers.claims import FOLDER as CLAIMS
+from tpujob_trainer.corpus.workers.claims import Sightings
+from tpujob_trainer.storage import Bucket
+
+logger = logging.getLogger(__name__)
+
+NAME = "board.json"
+OLD_SECONDS = 20.0
+"""A board that has not changed for so long is made anew by whoever wants to know."""
+FIRST_WAIT_SECONDS = 30.0
+"""For the first listing of another worker, at the start."""
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What one worker found."""
+
+    done: np.ndarray
+    """bool [units]"""
+    claimed: int
+    """Units that somebody had claimed."""
+    failures: Mapping[str, int] = field(default_factory=dict)
+    """How often a unit was not finished, by cause."""
+
+
+class Board:
+    """The board, as one worker sees it."""
+
+    def __init__(
+        self,
+        objects: Bucket,
+        worker: str,
+        units: int,
+        *,
+        old_seconds: float = OLD_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Nothing is read yet."""
+        self._objects = objects
+        self._worker = worker
+        self._units = units
+        self._old_seconds = old_seconds
+        self._clock = clock
+        self._wait = wait
+        self._sightings = Sightings()
+        self._generation: bytes | None = None
+        self._looked = -float("inf")
+        self._announced = 0
+        self.latest: Listing | None = None
+        self.listings = 0
+        """Made by this worker."""
+
+    def first(self) -> Listing:
+        """A listing that was made after this worker or another one started; waits for it."""
+        until = self._clock() + FIRST_WAIT_SECONDS
+        while (found := self.look()) is None:
+            if self._clock() > until:  # its author is very slow, or dead
+                return self._list()
+            self._wait(POLL_SECONDS)
+        return found
+
+    def look(self, *, at_most_every_seconds: float = 0.0) -> Listing | None:
+        """The latest listing, made now if the last one is old; None while the first one is under way."""
+        if self._clock() - self._looked < at_most_every_seconds:
+            return self.latest
+        self._looked = self._clock()
+        found = self._objects.look(NAME)
+        if found is None:
+            generation = self._objects.create(NAME, self._content(None))
+            return self.latest if generation is None else self._list(generation)
+        if found.version != self._generation:
+            self._generation = found.version
+            self.latest = self._parsed(found.data) or self.latest
+        if self._sightings.unchanged_seconds(NAME, found.version, self._clock()) >= self._old_seconds:
+            announced = self._objects.replace(NAME, self._content(self.latest), version=found.version)
+            if announced is not None:
+                return self._list(announced)
+        return self.latest
+
+    def _list(self, announced: bytes | None = None) -> Listing:
+        self.listings += 1
+        done = np.zeros(self._units, dtype=bool)
+        done[results.units_in(self._objects.names(results.FOLDER))] = True
+        failed = failures.counts(self._objects.names(failures.FOLDER))
+        made = Listing(done, len(self._objects.names(CLAIMS)), failed)
+        if announced is not None:
+            self._generation = self._objects.replace(NAME, self._content(made), version=announced)
+            if self._generation is not None:
+                self._sightings.unchanged_seconds(NAME, self._generation, self._clock())
+        self.latest = made
+        return made
+
+    def _content(self, listing: Listing | None) -> bytes:
+        self._announced += 1
+        text: dict[str, object] = {"by": self._worker, "number": self._announced, "units": self._units}
+        if listing is not None:
+            done = base64.b64encode(np.packbits(listing.done).tobytes()).decode()
+            text |= {"done": done, "claimed": listing.claimed, "failures": dict(listing.failures)}
+        return json.dumps(text).encode()
+
+    def _parsed(self, content: bytes) -> Listing | None:
+        values = json.loads(content)
+        if "done" not in values:
+            return None
+        bits = np.frombuffer(base64.b64decode(values["done"]), dtype=np.uint8)
+        done = np.unpackbits(bits, count=self._units).astype(bool)
+        return Listing(done, int(values["claimed"]), values.get("failures", {}))

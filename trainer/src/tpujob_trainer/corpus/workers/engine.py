@@ -1,0 +1,252 @@
+"""The loop of a worker: claim and read ahead, compute, finish.
+
+- One thread claims and reads the next unit while the caller's thread computes; others pack and upload.
+- What a worker has in flight is bounded: one unit read ahead, one computed, a few on their way.
+- A worker ends when every unit of the list is done, whoever has done it.
+- The first failure ends the loop: what is uploaded goes on to its end, everything else is released.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from tpujob_trainer.corpus.workers import failures, results
+from tpujob_trainer.corpus.workers.board import Board, Listing
+from tpujob_trainer.corpus.workers.choice import DONE, FREE, TAKEN
+from tpujob_trainer.corpus.workers.claims import Claims, Held
+from tpujob_trainer.corpus.workers.finishing import Finisher, Tally
+from tpujob_trainer.corpus.workers.memory import Trimming
+from tpujob_trainer.corpus.workers.states import UnitStates
+from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
+from tpujob_trainer.corpus.workers.work import Work
+from tpujob_trainer.storage import Bucket
+
+logger = logging.getLogger(__name__)
+
+FINISHING = 3
+"""Units that are packed and uploaded at a time."""
+BOARD_SECONDS = 10.0
+"""Between two looks at the board."""
+IDLE_SECONDS = 1.0
+"""Between two looks at the units of others, when none is free."""
+LOOKED_AT = 16
+"""Claimed units that are looked at each time."""
+LOG_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A unit of this worker, and its input."""
+
+    held: Held
+    read: Any
+    since: float
+    """When it was claimed, by `time.monotonic`."""
+
+
+class Engine:
+    """One worker's loop over the units of a list."""
+
+    def __init__(
+        self,
+        objects: Bucket,
+        claims: Claims,
+        board: Board,
+        uploads: Uploads,
+        scratch: Scratch,
+        *,
+        worker: str,
+        units: int,
+        chips: int | None = None,
+        chip_kind: str | None = None,
+        stop_requested: Callable[[], bool],
+        on_progress: Callable[[Tally, UnitStates, Listing | None], None] = lambda tally, states, listing: None,
+        on_idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Nothing is claimed yet.
+
+        Args:
+            objects: of the output directory.
+            claims: of this worker.
+            board: of finished units.
+            uploads: into the output directory.
+            scratch: for files on their way.
+            worker: who this is.
+            units: length of the list.
+            chips: that this worker has.
+            chip_kind: what they are.
+            stop_requested: whether to stop; what is computed then is finished first.
+            on_progress: is given what was done here, what is known of all units, and the latest listing, before each
+                claim and at the end.
+            on_idle: is called while this worker holds nothing and waits for the units of others.
+        """
+        self._objects, self._claims, self._board = objects, claims, board
+        self._finisher = Finisher(objects, uploads, scratch, worker=worker, chips=chips, chip_kind=chip_kind)
+        self._worker = worker
+        self._stop_requested, self._on_progress, self._on_idle = stop_requested, on_progress, on_idle
+        self._trimming = Trimming()
+        self._chance = random.Random(worker)  # noqa: S311 - spreads the workers out
+        self._failed = threading.Event()
+        self._failing = threading.Lock()
+        self._last: int | None = None
+        self._logged = 0.0
+        self.states = UnitStates(units)
+        self.tally = self._finisher.tally
+
+    def run(self, work: Work[Any, Any]) -> bool:
+        """Works until every unit is done, or until it is asked to stop; whether every unit is done.
+
+        Raises:
+            TrainerError, OSError: what kept a unit from being finished.
+        """
+        self.states.set_done(self._board.first().done)
+        try:
+            with ThreadPoolExecutor(1, "read") as reader, ThreadPoolExecutor(FINISHING, "finish") as finishers:
+                self._loop(work, reader, finishers)
+        finally:
+            # After the threads have ended, so that nothing is claimed behind its back.
+            self._claims.close()
+        self._on_progress(self.tally, self.states, self._board.latest)
+        self._log()
+        return self.states.num_done == len(self.states)
+
+    def _loop(self, work: Work[Any, Any], reader: ThreadPoolExecutor, finishers: ThreadPoolExecutor) -> None:
+        room = threading.BoundedSemaphore(FINISHING)
+        sent: list[Future[None]] = []
+        try:
+            ahead = reader.submit(self._next, work)
+            while (claimed := ahead.result()) is not None:
+                ahead = reader.submit(self._next, work)
+                if self._stop_requested() or claimed.held.is_lost:
+                    self._release(claimed.held)
+                    continue
+                computed = self._compute(work, claimed)
+                room.acquire()
+                sent = [future for future in sent if not _has_ended(future)]
+                sent.append(finishers.submit(self._finish, work, claimed, computed, room))
+            for future in sent:
+                future.result()
+        except BaseException:
+            self._failed.set()
+            raise
+
+    def _next(self, work: Work[Any, Any]) -> Claimed | None:
+        """A unit and its input; None when there is nothing left to do here."""
+        held = self._claim()
+        if held is None:
+            return None
+        since = time.monotonic()
+        try:
+            return Claimed(held, work.read(held.unit), since)
+        except BaseException as error:
+            self._fail(held, error)
+            raise
+
+    def _compute(self, work: Work[Any, Any], claimed: Claimed) -> Any:
+        try:
+            return work.compute(claimed.read)
+        except BaseException as error:
+            self._fail(claimed.held, error)
+            raise
+
+    def _finish(self, work: Work[Any, Any], claimed: Claimed, computed: Any, room: threading.BoundedSemaphore) -> None:
+        held = claimed.held
+        try:
+            if not self._failed.is_set() and self._finisher.finish(work, held, computed, claimed.since):
+                self.states.set(held.unit, DONE)
+            self._claims.release(held)
+        except BaseException as error:
+            self._fail(held, error)
+            raise
+        finally:
+            room.release()
+
+    def _claim(self) -> Held | None:
+        """The lease of some unit, waited for while others hold all that is left; None when there is nothing to do."""
+        while not (self._stop_requested() or self._failed.is_set()):
+            self._look_around()
+            unit = self.states.next_free(self._last, self._chance.random)
+            if unit is not None:
+                self._last = unit
+                if (held := self._take(unit, is_known=False)) is not None:
+                    return held
+                continue
+            taken = self.states.taken()
+            if not taken:
+                return None
+            if (held := self._take_one_of(taken)) is not None:
+                return held
+            if not self._claims.held():
+                self._on_idle()
+            self._failed.wait(IDLE_SECONDS)
+        return None
+
+    def _look_around(self) -> None:
+        self._trimming()
+        listing = self._board.look(at_most_every_seconds=BOARD_SECONDS)
+        if listing is not None:
+            self.states.set_done(listing.done)
+        self._on_progress(self.tally, self.states, listing)
+        if time.monotonic() - self._logged > LOG_SECONDS:
+            self._log()
+
+    def _take_one_of(self, taken: list[int]) -> Held | None:
+        """The lease of a unit that somebody else had: it was finished or given up, or has lapsed."""
+        mine = {held.unit for held in self._claims.held() if not held.is_lost}
+        for unit in self._chance.sample(taken, min(LOOKED_AT, len(taken))):
+            if unit not in mine and (held := self._take(unit, is_known=True)) is not None:
+                return held
+        return None
+
+    def _take(self, unit: int, *, is_known: bool) -> Held | None:
+        held = self._claims.take(unit, is_known=is_known)
+        self.states.set(unit, TAKEN)
+        if held is None:
+            return None
+        # After the claim, and not before: whoever finishes a unit marks it first, and gives up its claim then.
+        if results.is_done(self._objects, unit):
+            self._claims.release(held)
+            self.states.set(unit, DONE)
+            return None
+        return held
+
+    def _release(self, held: Held) -> None:
+        """A unit that was read, and is not computed: this worker is to stop, or another one has it."""
+        self._claims.release(held)
+        if held.is_lost:
+            self.tally.add_lost()
+        else:
+            self.states.set(held.unit, FREE)
+
+    def _fail(self, held: Held, error: BaseException) -> None:
+        """Writes the first failure down, and ends the loop."""
+        with self._failing:
+            is_first = not self._failed.is_set()
+            self._failed.set()
+        if is_first:
+            failures.record(self._objects, self._worker, held.unit, error)
+        self._claims.release(held)
+
+    def _log(self) -> None:
+        self._logged = time.monotonic()
+        tally = self.tally
+        logger.info(
+            "Units: done=%d of %d, here=%d rows=%d tokens=%d bytes=%d taken_over=%d lost=%d",
+            self.states.num_done, len(self.states), tally.units, tally.rows, tally.tokens, tally.bytes,
+            tally.taken_over, tally.lost,
+        )  # fmt: skip
+
+
+def _has_ended(future: Future[None]) -> bool:
+    """Whether it has ended; raises what it raised."""
+    if not future.done():
+        return False
+    future.result()
+    return True

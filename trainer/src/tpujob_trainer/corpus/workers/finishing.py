@@ -1,0 +1,123 @@
+"""The end of a unit: packed into files, uploaded, marked as done. On threads beside the one that computes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpujob_trainer.corpus.workers import results
+from tpujob_trainer.corpus.workers.claims import Held
+from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
+from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
+from tpujob_trainer.corpus.workers.work import Packed, Work
+from tpujob_trainer.storage import Bucket
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Tally:
+    """What this worker has done since it started."""
+
+    units: int = 0
+    rows: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    taken_over: int = 0
+    """Units whose first worker had gone silent."""
+    lost: int = 0
+    """Units that another worker took over from this one, or finished first."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, result: UnitResult) -> None:
+        """Counts a unit whose result is this worker's."""
+        with self._lock:
+            self.units += 1
+            self.rows += result.rows
+            self.tokens += result.tokens
+            self.bytes += result.num_bytes
+            self.taken_over += result.taken_over_from is not None
+
+    def add_lost(self) -> None:
+        """Counts a unit that was somebody else's in the end."""
+        with self._lock:
+            self.lost += 1
+
+
+class Finisher:
+    """Finishes the units of one worker."""
+
+    def __init__(
+        self,
+        objects: Bucket,
+        uploads: Uploads,
+        scratch: Scratch,
+        *,
+        worker: str,
+        chips: int | None = None,
+        chip_kind: str | None = None,
+    ) -> None:
+        """Nothing is written yet.
+
+        Args:
+            objects: of the output directory.
+            uploads: into it.
+            scratch: for files on their way.
+            worker: who this is.
+            chips: that it has.
+            chip_kind: what they are.
+        """
+        self._objects, self._uploads, self._scratch, self._worker = objects, uploads, scratch, worker
+        self._chips, self._chip_kind = chips, chip_kind
+        self.tally = Tally()
+
+    def finish(self, work: Work[Any, Any], held: Held, computed: Any, since: float) -> bool:
+        """Whether the unit is done, by this worker or by another one; False if its lease was lost before.
+
+        Args:
+            work: whose unit it is.
+            held: its lease.
+            computed: what `work.compute` returned.
+            since: when it was claimed, by `time.monotonic`.
+
+        Raises:
+            ScratchFullError: the local disk is full.
+            OSError: storage has failed for too long.
+        """
+        if held.is_lost:
+            self.tally.add_lost()
+            return False
+        with self._scratch.room(work.size(computed)):
+            with self._scratch.writing():
+                packed = work.pack(computed, self._scratch.folder, held.token)
+            files = tuple(
+                self._uploads.upload(held, number, file.path, file.rows) for number, file in enumerate(packed.files)
+            )
+        result = self._result(held, packed, files, since)
+        if results.mark_done(self._objects, result):
+            self.tally.add(result)
+        else:
+            logger.info("Unit %d: another worker has finished it first; its result counts", held.unit)
+            self._uploads.remove(files)
+            self.tally.add_lost()
+        return True
+
+    def _result(self, held: Held, packed: Packed, files: tuple[OutputFile, ...], since: float) -> UnitResult:
+        return UnitResult(
+            unit=held.unit,
+            rows=sum(file.rows for file in files),
+            skipped=packed.skipped,
+            tokens=packed.tokens,
+            files=files,
+            checksum=packed.checksum,
+            statistics=packed.statistics,
+            worker=self._worker,
+            token=held.token,
+            seconds=round(time.monotonic() - since, 3),
+            taken_over_from=held.taken_over_from,
+            chips=self._chips,
+            chip_kind=self._chip_kind,
+        )

@@ -1,0 +1,95 @@
+"""What a finished unit says about itself: `done/<unit>.json`, created if absent and never changed.
+
+Of two workers that finish the same unit the first one's object counts. It names that worker's files, and nothing else
+makes a file part of the result: files that it does not name are leftovers of workers that were killed or too late.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tpujob_trainer.corpus.workers.claims import unit_name
+from tpujob_trainer.storage import Bucket
+
+FOLDER = "done/"
+OUTPUTS = "out/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFile:
+    """One file of a unit."""
+
+    name: str
+    """Below the output directory."""
+    rows: int
+    bytes: int
+    crc32c: str
+    """Eight hexadecimal digits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitResult:
+    """What became of a unit."""
+
+    unit: int
+    rows: int
+    """In its files."""
+    skipped: dict[str, int]
+    """Rows of the corpus that gave nothing, by cause."""
+    tokens: int
+    files: tuple[OutputFile, ...]
+    checksum: str
+    """Of the content of all its rows, whatever the files' compression: 32 hexadecimal digits."""
+    statistics: dict[str, Any]
+    """Sums that can be added up over units."""
+    worker: str
+    token: str
+    seconds: float
+    """From claiming to this, as the worker counts them."""
+    taken_over_from: str | None = None
+    """The worker whose lease of the unit had lapsed before."""
+    chips: int | None = None
+    """Of the worker; CPU devices where it has no TPU. None in files of earlier releases, as `chip_kind`."""
+    chip_kind: str | None = None
+    """As JAX calls it."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all its files."""
+        return sum(file.bytes for file in self.files)
+
+    def to_json(self) -> bytes:
+        """The content of the object."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True).encode()
+
+
+def parse(content: bytes) -> UnitResult:
+    """The result that an object holds; keys of a later version are left out."""
+    values = json.loads(content)
+    known = {field.name for field in dataclasses.fields(UnitResult)}
+    kept = {key: value for key, value in values.items() if key in known}
+    return UnitResult(**{**kept, "files": tuple(OutputFile(**file) for file in values["files"])})
+
+
+def is_done(objects: Bucket, unit: int) -> bool:
+    """Whether somebody has finished the unit."""
+    return objects.look(name_of(unit)) is not None
+
+
+def mark_done(objects: Bucket, result: UnitResult) -> bool:
+    """Whether this result is the one that counts."""
+    return objects.create(name_of(result.unit), result.to_json()) is not None
+
+
+def name_of(unit: int) -> str:
+    """The object of a unit's result."""
+    return f"{FOLDER}{unit_name(unit)}.json"
+
+
+def units_in(names: Sequence[str]) -> list[int]:
+    """The units that a listing of results has."""
+    return [int(name.removeprefix(FOLDER).removesuffix(".json")) for name in names]

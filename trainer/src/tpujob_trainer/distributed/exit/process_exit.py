@@ -1,0 +1,281 @@
+"""How a process ends: heard in every phase, in time, and with the cause in one line.
+
+- A wake-up descriptor and a thread hear the signals: a Python handler would sleep through a compile.
+- Whatever happens, the process is gone before the grace period is: one deadline, grace minus a margin.
+- Who fails says so to the others (`peer_monitor`), and they end at once, naming it.
+- Who makes no progress (`watchdog`) ends with the stacks of all threads, and all others with theirs.
+- It ends by `os._exit`: interpreter shutdown would wait for peers in JAX's barrier, and for threads of libraries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from tpujob_contract import ContractError, DistributedProcess, ExitCode, Process, report, termination_message
+from tpujob_trainer import errors
+from tpujob_trainer.distributed import failure as failures
+from tpujob_trainer.distributed.exit import stack_traces
+from tpujob_trainer.distributed.exit.stop_request import StopRequest, leaving_seconds
+from tpujob_trainer.distributed.exit.watchdog import Watchdog
+from tpujob_trainer.distributed.failure import Failure, ProgressState
+from tpujob_trainer.distributed.kv_store import CoordinationError
+from tpujob_trainer.distributed.peer_monitor import ANSWER_SECONDS, Peers
+
+__all__ = ["StopRequest", "explain", "run_to_exit"]
+
+logger = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SAME_REQUEST_SECONDS = 1.0
+"""Signals closer together are one request: a terminal's Ctrl-C may come twice, directly and forwarded."""
+FAILURE_SECONDS = 5.0
+"""Beyond the heartbeat: for one that sees a broken exchange to hear who is lost."""
+EXIT_CALLBACK_SECONDS = 5.0
+"""Limit for what is done at exit (the attempt's file on a slow bucket)."""
+STUCK_HEARTBEATS = 3
+"""Heartbeats without a turn of any Python thread after which this process ends by itself; the others are gone then."""
+
+_PEER_LOST = re.compile(
+    r"gloo|connection (closed|reset) by peer|heartbeat timeout|coordination service|unhealthy|broken pipe",
+    re.IGNORECASE,
+)
+_TIMED_OUT = re.compile(r"timed? ?out|DEADLINE_EXCEEDED", re.IGNORECASE)
+
+
+def run_to_exit(
+    main: Callable[[StopRequest], int], process: Process | None, *, message_file: Path | None, grace_seconds: float
+) -> NoReturn:
+    """Runs `main` and ends the process with its exit code, or with that of what it raised. Call it in the main thread.
+
+    Args:
+        main: Gets the request to stop; returns the exit code.
+        process: Named in the termination message; None: it is not known.
+        message_file: Of the termination message; None: nobody reads one.
+        grace_seconds: Time from being asked to stop to being killed.
+    """
+    faulthandler.enable()  # A crash in C++ leaves the stacks of Python in the log.
+    _Exit(_name(process), message_file, grace_seconds).run(main)
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """Exit code and one line for what ended the run."""
+    text = _one_line(error)
+    if is_lost_peer(error):
+        return 1, f"lost another process, whose own log has the cause; seen here: {text}"
+    if isinstance(error, ContractError):
+        return ExitCode.CONFIGURATION, text
+    if isinstance(error, errors.TrainerError):
+        return int(error.exit_code), text
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.STOPPED, "interrupted"
+    return 1, f"{type(error).__name__}: {text}"
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether the error is the echo of another process's end, in a collective or in the coordination service."""
+    if isinstance(error, CoordinationError):
+        return True
+    # JAX raises a RuntimeError whose text comes from gloo or from the service; both name the peer by address only.
+    return isinstance(error, RuntimeError | ValueError) and bool(_PEER_LOST.search(str(error)))
+
+
+class _Exit:
+    """The one way out: the first thread that leaves ends the process, later ones wait for that."""
+
+    def __init__(self, name: str, message_file: Path | None, grace_seconds: float) -> None:
+        self._stop = StopRequest(grace_seconds=grace_seconds, on_joined=self._joined, on_watched=self._watched)
+        self._name = name
+        self._message_file = message_file
+        self._leaving = threading.Lock()
+        self._peers: Peers | None = None
+        self._watchdog: Watchdog | None = None
+
+    def run(self, main: Callable[[StopRequest], int]) -> NoReturn:
+        self._install_signal_handlers()
+        try:
+            code = int(main(self._stop))
+        except SystemExit as error:
+            self.leave(*_exited(error))
+        except BaseException as error:  # everything has to end here
+            if not isinstance(error, errors.TrainerError | ContractError):
+                logger.exception("Unexpected")
+            if is_lost_peer(error) and self._peers is not None:
+                self._leave_after_loss(self._peers, error)
+            self.leave(*explain(error), tell=not getattr(error, "is_shared", False))
+        if code == ExitCode.STOPPED:
+            self._end(code, f"asked to stop{self._by_whom()}; what was committed is there")
+        self._end(code, "ended")
+
+    def leave(self, code: int, message: str, *, tell: bool = True) -> NoReturn:
+        """Ends the process out of order; `tell` the others when they do not know yet."""
+        if self._peers is not None and tell and code != ExitCode.FINISHED:
+            self._peers.fail(Failure(self._peers.process_id, code, message))
+        self._end(code, message)
+
+    def _end(self, code: int, message: str) -> NoReturn:
+        if not self._leaving.acquire(blocking=False):
+            threading.Event().wait()
+        try:
+            line = f"{self._name}: {message}"
+            words = "" if code == ExitCode.FINISHED else line
+            # First of all: whatever hangs or kills from here on, the cause is told.
+            if words:
+                self._leave_message(words)
+            if code == ExitCode.STALLED:
+                self._stop.stacks = stack_traces.all_threads()
+                logger.error("Stacks of all threads:\n%s", self._stop.stacks)
+            if self._peers is not None:
+                self._peers.part(min(ANSWER_SECONDS, self._seconds_to_leave() / 4))
+            self._run_exit_callbacks(code, message)
+            if self._stop.final_report is not None:
+                with contextlib.suppress(Exception):
+                    self._leave_message(words, report.final_line(self._stop.final_report()))
+            if code != ExitCode.FINISHED:
+                logger.log(logging.INFO if code == ExitCode.STOPPED else logging.ERROR, "Exit %d: %s", code, line)
+            with contextlib.suppress(Exception):
+                logging.shutdown()
+                sys.stdout.flush()
+                sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+    def _leave_message(self, words: str, last_line: str = "") -> None:
+        if self._message_file is not None:
+            termination_message.write(self._message_file, words, last_line)
+
+    def _run_exit_callbacks(self, code: int, message: str) -> None:
+        def say() -> None:
+            for word in self._stop.exit_callbacks:
+                try:
+                    word(code, message)
+                except Exception as error:  # noqa: BLE001 - nothing may keep the process from ending
+                    logger.warning("At exit: %s", error)
+
+        speaker = threading.Thread(target=say, daemon=True, name="exit-callbacks")
+        speaker.start()
+        speaker.join(min(EXIT_CALLBACK_SECONDS, self._seconds_to_leave() / 2))
+
+    def _seconds_to_leave(self) -> float:
+        return self._stop.seconds_left() + leaving_seconds(self._stop.grace_seconds)
+
+    def _joined(self, peers: Peers) -> None:
+        self._peers = peers
+        _delay_aborts()
+        peers.start(
+            on_failure=self._receive_failure,
+            progress_state=lambda: self._watchdog.progress_state() if self._watchdog else ProgressState(),
+            on_beat=lambda: faulthandler.dump_traceback_later(STUCK_HEARTBEATS * peers.heartbeat_seconds, exit=True),
+        )
+
+    def _receive_failure(self, failure: Failure) -> NoReturn:
+        """Ends this process because of another one."""
+        assert self._peers is not None
+        code, message = failures.after(failure, self._peers.name)
+        if failure.kind == "lost" and (self._stop.requested or self._peers.asked):
+            # It may well have been killed at the end of its grace period: nothing that a retry is charged for.
+            code, message = ExitCode.STOPPED, f"asked to stop{self._by_whom()}, and {message}"
+        self._end(code, message)
+
+    def _watched(self, watchdog: Watchdog) -> None:
+        self._watchdog = watchdog
+        watchdog.start(lambda noticed: self._stalled(noticed, watchdog.progress_state()))
+
+    def _stalled(self, noticed: str, progress_state: ProgressState) -> NoReturn:
+        if self._peers is None:
+            self._end(ExitCode.STALLED, f"{noticed}: {progress_state}")
+        failure = Failure(self._peers.process_id, ExitCode.STALLED, noticed, "stalled")
+        self._end(*failures.after(self._peers.fail(failure), self._peers.name))
+
+    def _leave_after_loss(self, peers: Peers, error: BaseException) -> NoReturn:
+        """Waits for who is lost, or has said why it ends: the thread that hears it leaves meanwhile.
+
+        Without that it is an exchange that took too long, and somebody is behind the others.
+        """
+        if (failure := peers.wait(peers.heartbeat_seconds + FAILURE_SECONDS)) is not None:
+            self._receive_failure(failure)
+        if _TIMED_OUT.search(str(error)):
+            self._stalled(_one_line(error), self._watchdog.progress_state() if self._watchdog else ProgressState())
+        self.leave(*explain(error))
+
+    def _install_signal_handlers(self) -> None:
+        receiver, sender = socket.socketpair()
+        sender.setblocking(False)
+        for number in SIGNALS:
+            # The handler itself does nothing: its presence makes the interpreter write to the descriptor.
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        # The thread keeps `sender` open as long as it lives.
+        threading.Thread(target=self._handle_signals, args=(receiver, sender), daemon=True, name="signals").start()
+
+    def _handle_signals(self, receiver: socket.socket, sender: socket.socket) -> NoReturn:
+        asked_at = 0.0
+        while True:
+            receiver.settimeout(max(self._stop.seconds_left(), 0.001) if self._stop.requested else None)
+            try:
+                heard = [signal.Signals(number).name for number in receiver.recv(16) if number in SIGNALS]
+            except TimeoutError:
+                self.leave(
+                    ExitCode.STOPPED,
+                    f"asked to stop{self._by_whom()}, and the grace period is over; what was not committed is lost",
+                )
+            if not heard:
+                continue
+            if not self._stop.requested:
+                asked_at = time.monotonic()
+                self._stop.request()
+                logger.info("%s: asked to stop, %.0f s left", heard[0], self._stop.seconds_left())
+                if not self._stop.is_in_loop:
+                    self.leave(ExitCode.STOPPED, f"{heard[0]} outside the training loop: nothing to save")
+                if self._peers is not None:
+                    self._peers.tell_asked(heard[0])
+            elif time.monotonic() - asked_at > SAME_REQUEST_SECONDS:
+                self.leave(ExitCode.STOPPED, f"{heard[0]} again: left at once; what was not committed is lost")
+
+    def _by_whom(self) -> str:
+        return f" ({self._peers.asked})" if self._peers is not None and self._peers.asked else ""
+
+
+def _delay_aborts() -> None:
+    """Lets the thread that aborts this process sleep for six seconds first.
+
+    When process 0 is gone, JAX's client notices within milliseconds and aborts, in a C++ thread, without a word about
+    who is lost. Meanwhile our own threads say it and leave. The handler is C's `sleep`, called with the signal's number
+    as seconds: no Python code could run there.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.signal.restype = ctypes.c_void_p
+        libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
+
+
+def _exited(error: SystemExit) -> tuple[int, str]:
+    """Exit code and message of a program that calls sys.exit in the middle of its work: 0 is no success then."""
+    if isinstance(error.code, str):
+        return 1, error.code
+    code = error.code or 0
+    return code or 1, f"something called sys.exit({code}), which is not how a run ends"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _name(process: Process | None) -> str:
+    """This process, as people look for it: "host-1: process 1 of 4"."""
+    host = socket.gethostname()
+    if isinstance(process, DistributedProcess):
+        return f"{host}: process {process.process_id} of {process.num_processes}"
+    return host

@@ -1,0 +1,183 @@
+"""A model's weights as config.json and safetensors, written by all processes.
+
+Tensors are collected one at a time, of one layer or expert each: no device and no host ever holds the model. Files are
+shared out among the processes. The index and config.json come last, from process 0: a folder that has a config.json is
+whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec.core
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.weights.config_json import config_json
+from tpujob_trainer.model.weights.names import Tensor, tensors
+from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX, SINGLE, header_of
+
+logger = logging.getLogger(__name__)
+
+FILE_BYTES = 5_000_000_000
+"""Of one file, as huggingface_hub has it."""
+TORCH_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One stored tensor."""
+
+    name: str
+    tensor: Tensor
+    index: tuple[int, ...]
+    """Layer and expert, as far as there are."""
+    shape: tuple[int, ...]
+
+
+def export_weights(
+    path: str,
+    shape: ModelShape,
+    weights: Any,
+    *,
+    max_positions: int,
+    dtype: str = "BF16",
+    file_bytes: int = FILE_BYTES,
+    barrier: Callable[[str], None] = lambda name: None,
+) -> None:
+    """Write a model that transformers reads, and `load_weights`. All processes call it alike.
+
+    Args:
+        path: the folder; local, or a URL. Files in it of the same names are written over.
+        shape: of the decoder.
+        weights: nested by the names of modules, wherever they lie.
+        max_positions: the longest text it was trained on.
+        dtype: of the stored weights: F32, BF16 or F16.
+        file_bytes: most bytes of a file, but for a tensor that is larger.
+        barrier: waits for all processes; by a name that is used once.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    began = time.monotonic()
+    filesystem, folder = fsspec.core.url_to_fs(path)
+    filesystem.makedirs(folder, exist_ok=True)
+    files = _files(_pieces(shape, weights), DTYPES[dtype].itemsize, file_bytes)
+    mine = jax.process_index()
+    for number, (file, pieces) in enumerate(files.items()):
+        writes = number % jax.process_count() == mine
+        content = _collected(weights, pieces, dtype)
+        if writes:
+            _write(filesystem, f"{folder}/{file}", pieces, dtype, content)
+        else:
+            for _ in content:
+                pass
+    barrier("export/files")
+    if mine == 0:
+        if len(files) > 1:
+            filesystem.pipe_file(f"{folder}/{INDEX}", _index(files, DTYPES[dtype].itemsize))
+        made = config_json(shape, dtype=TORCH_NAMES[dtype], max_positions=max_positions)
+        filesystem.pipe_file(f"{folder}/config.json", (json.dumps(made, indent=2) + "\n").encode())
+    barrier("export/done")
+    logger.info("Exported to %s: files=%d seconds=%.1f", path, len(files), time.monotonic() - began)
+
+
+def _pieces(shape: ModelShape, weights: Any) -> Iterator[_Piece]:
+    """All tensors, layer after layer."""
+    named = list(tensors(shape))
+    yield from (_piece(tensor, (), weights) for tensor in named if not tensor.is_stacked)
+    for layer in range(shape.layers):
+        for tensor in named:
+            if tensor.has_experts:
+                yield from (_piece(tensor, (layer, expert), weights) for expert in range(shape.experts or 0))
+            elif tensor.is_stacked:
+                yield _piece(tensor, (layer,), weights)
+
+
+def _piece(tensor: Tensor, index: tuple[int, ...], weights: Any) -> _Piece:
+    sizes = dict(zip(tensor.ours, _leaf(weights, tensor).shape[len(index) :], strict=True))
+    stored = tuple(int(np.prod([sizes[axis] for axis in group])) for group in tensor.theirs.split())
+    layer, expert = (*index, 0, 0)[:2]
+    return _Piece(tensor.name.format(layer=layer, expert=expert), tensor, index, stored)
+
+
+def _files(pieces: Iterator[_Piece], item_bytes: int, most: int) -> dict[str, list[_Piece]]:
+    groups: list[list[_Piece]] = [[]]
+    size = 0
+    for piece in pieces:
+        more = int(np.prod(piece.shape)) * item_bytes
+        if groups[-1] and size + more > most:
+            groups.append([])
+            size = 0
+        groups[-1].append(piece)
+        size += more
+    if len(groups) == 1:
+        return {SINGLE: groups[0]}
+    return {f"model-{at + 1:05}-of-{len(groups):05}.safetensors": group for at, group in enumerate(groups)}
+
+
+def _index(files: Mapping[str, list[_Piece]], item_bytes: int) -> bytes:
+    pieces = [(file, piece) for file, group in files.items() for piece in group]
+    size = sum(int(np.prod(piece.shape)) for _, piece in pieces) * item_bytes
+    content = {"metadata": {"total_size": size}, "weight_map": {piece.name: file for file, piece in pieces}}
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def _collected(weights: Any, pieces: list[_Piece], dtype: str) -> Iterator[np.ndarray]:
+    """Each tensor whole, on every host; one at a time."""
+    for piece in pieces:
+        leaf = _leaf(weights, piece.tensor)
+        index = np.array(piece.index, dtype=np.int32)
+        yield np.asarray(_collector(piece.tensor, dtype, leaf.sharding.mesh)(leaf, index).addressable_data(0))
+
+
+@functools.lru_cache(maxsize=256)
+def _collector(tensor: Tensor, dtype: str, mesh: Mesh) -> Callable[[jax.Array, np.ndarray], jax.Array]:
+    automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+    whole = NamedSharding(automatic, PartitionSpec())
+
+    def collect(leaf: jax.Array, index: jax.Array) -> jax.Array:
+        for at in range(leaf.ndim - len(tensor.ours)):
+            leaf = jax.lax.dynamic_index_in_dim(leaf, index[at], keepdims=False)
+        sizes = dict(zip(tensor.ours, leaf.shape, strict=True))
+        groups = tensor.theirs.split()
+        turned = leaf.transpose(*(tensor.ours.index(axis) for axis in tensor.theirs.replace(" ", "")))
+        return turned.reshape([int(np.prod([sizes[axis] for axis in group])) for group in groups]).astype(
+            jnp.dtype(DTYPES[dtype])
+        )
+
+    jitted = jax.jit(collect, out_shardings=whole)
+
+    def call(leaf: jax.Array, index: np.ndarray) -> jax.Array:
+        # The same parts on the same devices, under a mesh whose axes the compiler divides.
+        sharding = NamedSharding(automatic, leaf.sharding.spec)
+        parts = [shard.data for shard in leaf.addressable_shards]
+        return jitted(jax.make_array_from_single_device_arrays(leaf.shape, sharding, parts), index)
+
+    return call
+
+
+def _write(filesystem: Any, target: str, pieces: list[_Piece], dtype: str, content: Iterator[np.ndarray]) -> None:
+    header, _ = header_of({piece.name: piece.shape for piece in pieces}, dtype)
+    is_local = "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
+    written = f"{target}.partial" if is_local else target  # an object appears whole
+    with contextlib.closing(filesystem.open(written, "wb")) as file:
+        file.write(header)
+        for array in content:
+            file.write(np.ascontiguousarray(array).tobytes())
+    if is_local:
+        filesystem.mv(written, target)
+
+
+def _leaf(weights: Any, tensor: Tensor) -> Any:
+    return functools.reduce(lambda node, name: node[name], tensor.path, weights)

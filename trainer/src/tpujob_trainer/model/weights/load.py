@@ -1,0 +1,210 @@
+"""Weights from safetensors, each process reading its part of the bytes.
+
+A stored matrix is divided over all devices by its rows, which lie one after the other in the file: each process reads
+the rows of its devices and nothing else, and the devices exchange them for the parts that they keep. One weight is on
+its way at a time, of all layers together.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import json
+import logging
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from tpujob_trainer.data.sources.files import explained, open_root
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.shape import FIELDS_BESIDE_FROM, ModelConfig, ModelShape
+from tpujob_trainer.model.weights.config_json import shape_of
+from tpujob_trainer.model.weights.names import Tensor, tensors
+from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
+
+logger = logging.getLogger(__name__)
+
+FIELD = "spec.trainer.model.from"
+_THREADS = 16
+_EMBEDDING = "embed_tokens.weight"
+
+
+def read_shape(path: str, *, remat: str, compute_dtype: str) -> ModelShape:
+    """The decoder that the config.json in a folder describes.
+
+    Args:
+        path: local, or a URL (gs://, hf://).
+        remat: what the backward pass recomputes.
+        compute_dtype: type of activations.
+
+    Raises:
+        NotFoundError: there is none, or it may not be read.
+        ConfigurationError: it describes what is not supported.
+    """
+    root = open_root(path)
+    with explained(path, FIELD):
+        content = root.filesystem.cat_file(root.locate("config.json"))
+    try:
+        given = json.loads(content)
+    except ValueError as error:
+        raise ConfigurationError(f"{FIELD}: {path}/config.json is not JSON: {error}") from error
+    return shape_of(given, f"{FIELD}: {path}/config.json", remat=remat, compute_dtype=compute_dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadModel(ModelConfig):
+    """A model block with `from`, and the dimensions that were read there."""
+
+    shape: ModelShape
+    """As config.json has it."""
+
+    def resolve(self, *, vocabulary: int, platform: str) -> ModelShape:
+        """The model's dimensions, as `ModelConfig.resolve`."""
+        if self.shape.vocab_size < vocabulary:
+            raise ValueError(
+                f"from: the model has {self.shape.vocab_size} ids, the tokenizer {vocabulary}; "
+                "name the model's own tokenizer as spec.trainer.data.tokenizer"
+            )
+        usual = "float32" if platform == "cpu" else "bfloat16"
+        return replace(
+            self.shape,
+            remat_save=self.remat_save or (),
+            remat_offload=self.remat_offload or (),
+            quantization=self.quantization,
+            context_attention=self.context_attention or "gather",
+            compute_dtype=self.compute_dtype or usual,
+        )
+
+
+def with_shape_read(model: ModelConfig) -> ModelConfig:
+    """The model block, with what its `from` says; as it is where there is none.
+
+    Raises:
+        NotFoundError: there is no config.json, or it may not be read.
+        ConfigurationError: it describes what is not supported.
+    """
+    if model.from_ is None:
+        return model
+    remat = model.remat or "full"
+    shape = read_shape(model.from_, remat=remat, compute_dtype=model.compute_dtype or "float32")
+    return ReadModel(**{name: getattr(model, name) for name in FIELDS_BESIDE_FROM}, shape=shape)
+
+
+def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any) -> Any:
+    """The weights of a Hugging Face model, float32, where they are kept. All processes call it alike.
+
+    Args:
+        path: the folder; local, or a URL (gs://, hf://).
+        shape: as `read_shape` has it.
+        abstract: nested by the names of modules: shape of each weight.
+        shardings: the same nesting: where each weight lies.
+
+    Raises:
+        NotFoundError: the files are not there.
+        ConfigurationError: a tensor is missing or of another shape.
+    """
+    began = time.monotonic()
+    folder = SafetensorsFolder(open_root(path), FIELD)
+    weights: dict[str, Any] = {}
+    num_bytes = 0
+    with concurrent.futures.ThreadPoolExecutor(_THREADS, "weights") as pool:
+        for tensor in tensors(shape, prefix=_prefix(folder)):
+            kept = _at(abstract, tensor.path)
+            placed = _Loader(folder, tensor, shape, kept.shape, pool).load(_at(shardings, tensor.path))
+            _put(weights, tensor.path, placed)
+            num_bytes += placed.nbytes
+    logger.info("Weights from %s: bytes=%d seconds=%.1f", path, num_bytes, time.monotonic() - began)
+    return weights
+
+
+class _Loader:
+    """One of our weights, from all tensors that it is stacked of."""
+
+    def __init__(
+        self,
+        folder: SafetensorsFolder,
+        tensor: Tensor,
+        shape: ModelShape,
+        dims: tuple[int, ...],
+        pool: concurrent.futures.Executor,
+    ) -> None:
+        self._folder, self._tensor, self._pool = folder, tensor, pool
+        self.stack = dims[: len(dims) - len(tensor.ours)]
+        sizes = dict(zip(tensor.ours, dims[len(self.stack) :], strict=True))
+        self.stored = tuple(math.prod(sizes[axis] for axis in group) for group in tensor.theirs.split())
+        self._sizes = sizes
+        self.names = _names(tensor, shape)
+        self._dtype = {folder.require(name, self.stored).dtype for name in self.names}.pop()
+
+    def load(self, sharding: NamedSharding) -> jax.Array:
+        """The weight, divided as wanted."""
+        staging = _staging(sharding.mesh, self.stored[0], len(self.stack))
+        read = jax.make_array_from_callback((*self.stack, *self.stored), staging, self._part)
+        entries = (*sharding.spec, *(None,) * (len(self.stack) + len(self._tensor.ours) - len(sharding.spec)))
+        of_axis = dict(zip(self._tensor.ours, entries[len(self.stack) :], strict=True))
+        # Exchanged as the matrix is stored, where a division stays one; nothing moves after that.
+        groups = (of_axis[group[0]] for group in self._tensor.theirs.split())
+        exchanged = NamedSharding(staging.mesh, PartitionSpec(*entries[: len(self.stack)], *groups))
+        arranged = jax.jit(
+            functools.partial(_arranged, tensor=self._tensor, sizes=self._sizes, exchanged=exchanged),
+            out_shardings=NamedSharding(staging.mesh, sharding.spec),
+        )(read)
+        # The same parts on the same devices, under the mesh of the model.
+        parts = [shard.data for shard in arranged.addressable_shards]
+        return jax.make_array_from_single_device_arrays(arranged.shape, sharding, parts)
+
+    def _part(self, index: tuple[slice, ...]) -> np.ndarray:
+        first, stop, _ = index[len(self.stack)].indices(self.stored[0])
+        rows = list(self._pool.map(lambda name: self._folder.read(name, first, stop), self.names))
+        return np.stack([part.astype(self._dtype) for part in rows]).reshape(*self.stack, *rows[0].shape)
+
+
+def _staging(mesh: Mesh, rows: int, stack: int) -> NamedSharding:
+    """Rows over all devices, or over as many axes of the mesh as divide them; whole where none does."""
+    automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+    axes: list[str] = []
+    for name, size in mesh.shape.items():
+        if rows % (math.prod(mesh.shape[axis] for axis in axes) * size) == 0:
+            axes.append(name)
+    return NamedSharding(automatic, PartitionSpec(*(None,) * stack, tuple(axes)))
+
+
+def _arranged(stored: jax.Array, *, tensor: Tensor, sizes: dict[str, int], exchanged: NamedSharding) -> jax.Array:
+    """`[stack, rows, columns]` as our axes, float32."""
+    stored = jax.lax.with_sharding_constraint(stored, exchanged)
+    theirs = tensor.theirs.replace(" ", "")
+    stack = stored.shape[: stored.ndim - len(tensor.theirs.split())]
+    split = stored.reshape(*stack, *(sizes[axis] for axis in theirs))
+    order = [len(stack) + theirs.index(axis) for axis in tensor.ours]
+    return split.transpose(*range(len(stack)), *order).astype(jnp.float32)
+
+
+def _names(tensor: Tensor, shape: ModelShape) -> list[str]:
+    """The tensors of all layers and experts, in the order of the stack."""
+    layers = range(shape.layers) if tensor.is_stacked else (0,)
+    experts = range(shape.experts or 0) if tensor.has_experts else (0,)
+    return [tensor.name.format(layer=layer, expert=expert) for layer in layers for expert in experts]
+
+
+def _prefix(folder: SafetensorsFolder) -> str:
+    """What stands before the names of a model's parts: more where the model also sees images."""
+    found = [name for name in folder.tensors if name.endswith(_EMBEDDING)]
+    if len(found) != 1:
+        raise ConfigurationError(f"{FIELD}: {len(found)} tensors are called {_EMBEDDING}; one is expected")
+    return found[0].removesuffix(_EMBEDDING)
+
+
+def _at(tree: Any, path: tuple[str, ...]) -> Any:
+    return functools.reduce(lambda node, name: node[name], path, tree)
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], leaf: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = leaf

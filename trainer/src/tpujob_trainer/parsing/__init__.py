@@ -1,0 +1,1 @@
+"""Values from mappings and references, with errors that name the field."""

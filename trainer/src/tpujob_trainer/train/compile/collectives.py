@@ -1,0 +1,128 @@
+"""Exchanges between devices in a compiled program: kinds, axes, bytes.
+
+What the compiler has made asynchronous in several pieces is one exchange, known by its channel. All other exchanges
+are counted line by line: those of `shard_map` share one channel. Between slices a program sends to its host, whose
+runtime makes the exchange (megascale): always beside arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpujob_trainer.train.compile.hlo import Program, Run, array_bytes
+
+KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+
+_OPERATION = re.compile(rf"= (\(?[^=]*?) ({'|'.join(KINDS)})(-start)?\(")
+_TO_HOST = re.compile(r"= \((\w+\[[\d,]*\]).* send\(.*_xla_megascale_transfer_type=\"(\w+)\"")
+_CHANNEL = re.compile(r"channel_id=(\d+)")
+_PIECE = '"async_collective_fusion_config"'
+"""In the settings of each piece of an exchange that the compiler runs beside arithmetic."""
+_AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}")
+_COUNTED = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{(\{.*?\})\}")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """All exchanges of one kind over the same axes, in one run of the program."""
+
+    kind: str
+    axes: str
+    """Names of mesh axes of more than one device; empty where the program does not name them."""
+    is_asynchronous: bool
+    count: int
+    bytes: int
+    """Results of all of them, on one device."""
+    sent_bytes: int
+    """What one device sends if each goes round a ring: an all-reduce its result twice, a reduce-scatter what it does
+    not keep."""
+    is_in_loop: bool = False
+    is_between_slices: bool = False
+
+
+def exchanges(program: str, devices_per_slice: int | None = None) -> list[Exchange]:
+    """Every exchange of the program's text, most bytes sent first.
+
+    Args:
+        program: the text.
+        devices_per_slice: tells exchanges between slices from others; None: there is one slice.
+    """
+    found: dict[tuple[str, str, bool, bool, bool], list[int]] = defaultdict(lambda: [0, 0, 0])
+    seen: set[str] = set()
+    for run in Program(program).runs():
+        if sent := _TO_HOST.search(run.line):
+            kind, size = sent.group(2).lower().replace("_", "-"), sum(array_bytes(sent.group(1)))
+            for place, number in enumerate((run.times, run.times * size, run.times * size)):
+                found[kind, "", True, run.is_in_loop, True][place] += number
+            continue
+        match = _OPERATION.search(run.line)
+        if not match or _is_known(run, seen):
+            continue
+        kind, is_started = match.group(2), bool(match.group(3))
+        sizes = array_bytes(match.group(1))
+        # What is started returns its argument, its result and semaphores.
+        size = max(sizes, default=0) if is_started else sum(sizes)
+        groups = _groups(run.line)
+        is_between = any(len({each // (devices_per_slice or 2**30) for each in group}) > 1 for group in groups)
+        entry = found[kind, _axes(run.line), is_started or _PIECE in run.line, run.is_in_loop, is_between]
+        entry[0] += run.times
+        entry[1] += run.times * size
+        entry[2] += round(run.times * size * _sent(kind, len(groups[0]) if groups else 2))
+    made = [
+        Exchange(kind, axes, is_async, count, size, sent, is_in_loop, is_between)
+        for (kind, axes, is_async, is_in_loop, is_between), (count, size, sent) in found.items()
+    ]
+    return sorted(made, key=lambda each: -each.sent_bytes)
+
+
+def _is_known(run: Run, seen: set[str]) -> bool:
+    """Whether another piece of the same exchange was seen before."""
+    channel = _CHANNEL.search(run.line)
+    if not channel or _PIECE not in run.line:
+        return False
+    known = channel.group(1) in seen
+    seen.add(channel.group(1))
+    return known
+
+
+def _axes(line: str) -> str:
+    if not (match := _AXES.search(line)):
+        return ""
+    sizes = dict(re.findall(r"'(\w+)'=(\d+)", match.group(1)))
+    return ",".join(axis for axis in re.findall(r"'(\w+)'", match.group(2)) if sizes.get(axis) != "1")
+
+
+def _groups(line: str) -> list[list[int]]:
+    """The devices that take part together, by their places in the mesh; empty where the program does not say."""
+    if match := _AXES.search(line):
+        sizes = {axis: int(size) for axis, size in re.findall(r"'(\w+)'=(\d+)", match.group(1))}
+        names = list(sizes)
+        inner = [names.index(axis) for axis in re.findall(r"'(\w+)'", match.group(2)) if axis in sizes]
+        order = [place for place in range(len(names)) if place not in inner] + inner
+        members = math.prod(sizes[names[place]] for place in inner)
+        ids = np.arange(math.prod(sizes.values())).reshape(list(sizes.values())).transpose(order)
+        return ids.reshape(-1, members).tolist()
+    if match := _COUNTED.search(line):
+        count, size, dims, turned = match.groups()
+        shape = [int(dim) for dim in dims.split(",")]
+        ids = np.arange(math.prod(shape)).reshape(shape)
+        ids = ids.transpose([int(place) for place in turned.split(",")]) if turned else ids
+        return ids.reshape(int(count), int(size)).tolist()
+    if match := _LISTED.search(line):
+        return [[int(each) for each in group.split(",")] for group in re.findall(r"\{([\d,]+)\}", match.group(1))]
+    return []
+
+
+def _sent(kind: str, members: int) -> float:
+    """Of the bytes of a result, how many each device sends."""
+    if kind == "collective-permute":
+        return 1
+    if kind == "reduce-scatter":
+        return members - 1
+    return (2 if kind == "all-reduce" else 1) * (members - 1) / members

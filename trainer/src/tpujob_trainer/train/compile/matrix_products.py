@@ -1,0 +1,73 @@
+"""Operations of the matrix products in a compiled program, as often as they run.
+
+`cost_analysis` counts the body of a loop once. Kernels (attention) are not looked into.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from tpujob_trainer.train.compile.hlo import Program
+
+_PRODUCT = re.compile(
+    r"= \w+\[([\d,]*)\]\S* convolution\(%?([\w.\-]+), %?([\w.\-]+)\)"
+    r"(?:, window=\{([^}]*)\})?.*?dim_labels=(\w+)_(\w+)->(\w+)"
+)
+_DOT = re.compile(r"= \w+\[([\d,]*)\]\S* dot\(%?([\w.\-]+), %?[\w.\-]+\).*?lhs_contracting_dims=\{([\d,]*)\}")
+_SHAPE = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = \w+\[([\d,]*)\]")
+
+
+def matrix_operations(program: str) -> int:
+    """Multiplications and additions of one device, without those of kernels."""
+    read = Program(program)
+    shapes: dict[str, dict[str, str]] = {
+        name: {match.group(1): match.group(2) for line in lines if (match := _SHAPE.match(line))}
+        for name, lines in read.computations.items()
+    }
+    total = 0
+    for run in read.runs():
+        if match := _PRODUCT.search(run.line):
+            total += run.times * _of_product(match, shapes[run.computation])
+        elif match := _DOT.search(run.line):
+            left = _sizes(shapes[run.computation].get(match.group(2), ""))
+            summed = math.prod(left[int(dim)] for dim in match.group(3).split(",") if dim)
+            total += run.times * 2 * math.prod(_sizes(match.group(1))) * summed
+    return total
+
+
+def _of_product(match: re.Match[str], shapes: dict[str, str]) -> int:
+    """Of what the TPU compiler writes as a convolution: a dimension that is no sum of products is a window of it."""
+    result, left, right, window, of_left, of_right, of_result = match.groups()
+    lhs, rhs = (_named(of_left, shapes.get(left, "")), _named(of_right, shapes.get(right, "")))
+    out = _named(of_result, result)
+    pairs = 1
+    for axis in (label for label in of_result if label.isdigit()):
+        pairs *= _pairs(lhs.get(axis, 1), rhs.get(axis, 1), out[axis], _window(window or "", int(axis)))
+    return 2 * out["b"] * out["f"] * rhs.get("i", 1) * pairs
+
+
+def _named(labels: str, dims: str) -> dict[str, int]:
+    """Sizes by the labels of their dimensions; empty for an array that is not in the text."""
+    sizes = _sizes(dims)
+    return dict(zip(labels, sizes, strict=True)) if sizes else {}
+
+
+def _window(text: str, axis: int) -> dict[str, str]:
+    return {key: values.split("x")[axis] for key, values in re.findall(r"(\w+)=(\S+)", text)}
+
+
+def _pairs(size: int, kernel: int, results: int, window: dict[str, str]) -> int:
+    """How many pairs of an element of the window and of the array meet; those in the padding do not count."""
+    before = int(window.get("pad", "0_0").split("_")[0])
+    stride, spread = int(window.get("stride", 1)), int(window.get("lhs_dilate", 1))
+    step = int(window.get("rhs_dilate", 1))
+    return sum(
+        0 <= (at := result * stride + place * step - before) <= (size - 1) * spread and at % spread == 0
+        for result in range(results)
+        for place in range(kernel)
+    )
+
+
+def _sizes(dims: str) -> list[int]:
+    return [int(dim) for dim in dims.split(",") if dim]

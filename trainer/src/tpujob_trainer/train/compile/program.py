@@ -1,0 +1,224 @@
+"""Compiles the step of a configuration, and reads memory, exchanges and ideal time off it.
+
+No TPU is needed: libtpu compiles for a topology that is only described (`jax.experimental.topologies`). Operations are
+arithmetic, as the compiler counts a loop's body once. The ideal time is that of a program that hides its exchanges
+perfectly behind arithmetic: the step can be slower, never faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+
+from tpujob_trainer.config.resolve import ResolvedConfig, resolve
+from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.chips import CHIPS, Chip
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.own import make_model
+from tpujob_trainer.train.compile.collectives import Exchange, exchanges
+from tpujob_trainer.train.compile.matrix_products import matrix_operations
+from tpujob_trainer.train.flops import training_flops_per_token
+from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
+from tpujob_trainer.train.step import abstract_batch, abstract_state, make_train_step
+from tpujob_trainer.train.token_loss import RouterFactors
+
+_NEEDED = re.compile(r"(?:[Uu]sed |required for HLO temporaries \()([\d.]+)([KMGT])\)? (?:of|exceeds available HBM)")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """What the compiled step says of itself; bytes and operations are of one device."""
+
+    topology: str
+    devices: int
+    mesh: dict[str, int]
+    mesh_reason: str
+    fits: bool
+    hbm_limit_bytes: int
+    peak_bytes: int | None
+    """None where the compiler does not say."""
+    argument_bytes: int | None
+    """Weights, moments and the batch."""
+    temporary_bytes: int | None
+    host_bytes: int | None
+    """Offloaded to the memory of the device's host."""
+    step_flops: float
+    """Causal attention counts half; recomputation is not counted."""
+    matrix_flops: int | None
+    """Of the matrix products that the program has, recomputation included and attention's kernels not."""
+    ideal_step_seconds: float
+    bound_by: str
+    tokens_per_second: float
+    """At the ideal time, of all devices."""
+    exchanges: list[Exchange]
+    compile_seconds: float
+    """Tracing is not counted."""
+
+
+def prepare_environment() -> None:
+    """Lets libtpu start on a machine that is no TPU; before JAX's backend does."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    os.environ.setdefault("TPU_LOG_DIR", "disabled")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+
+
+def topology_devices(generation: str, shape: tuple[int, ...], slices: int = 1) -> list[jax.Device]:
+    """The devices of so many slices, none of which exists.
+
+    Args:
+        generation: v4, v5e, v5p, v6e or tpu7x.
+        shape: chips along each dimension.
+        slices: how many.
+
+    Raises:
+        ConfigurationError: there is no such generation, or libtpu is not installed.
+    """
+    if generation not in CHIPS:
+        raise ConfigurationError(f"spec.accelerator: {generation} is none of {', '.join(CHIPS)}")
+    chip = CHIPS[generation]
+    options: dict[str, Any] = dict(chip.options)
+    if generation in {"v5e", "v6e"} and math.prod(shape) <= 8:  # one machine; libtpu would take several
+        options["chips_per_host_bounds"] = (*shape, 1)
+    if slices > 1:
+        options["num_slices"] = slices
+    name = f"{chip.topology}:{'x'.join(map(str, shape))}"
+    try:
+        return list(topologies.get_topology_desc(platform="tpu", topology_name=name, **options).devices)
+    except (RuntimeError, NotImplementedError) as error:
+        raise ConfigurationError(
+            f"{name}: libtpu does not describe it ({str(error).splitlines()[0]}); it needs Linux on x86-64 and "
+            "`pip install tpujob-trainer[tpu]`"
+        ) from error
+
+
+def compile_step(
+    config: TrainerConfig, *, generation: str, shape: tuple[int, ...], slices: int = 1, vocabulary: int = 2
+) -> Compiled:
+    """The step of a configuration, compiled for a topology.
+
+    Args:
+        config: the `trainer` block.
+        generation: of TPU.
+        shape: chips of a slice along each dimension.
+        slices: how many.
+        vocabulary: ids that the tokenizer produces, where the preset does not fix their number.
+
+    Raises:
+        ConfigurationError: the configuration does not fit the devices' number.
+    """
+    run, model = _described(config, generation, shape, slices, vocabulary)
+    devices = model.mesh.devices.size
+    lowered = _lower(model, run)
+    began = time.monotonic()
+    try:
+        program = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        peak = needed_bytes(str(error))
+        if peak is None:
+            raise
+        memory = {"peak_bytes": peak, "argument_bytes": None, "temporary_bytes": None, "host_bytes": None}
+        found: list[Exchange] = []
+        matrix_flops = None
+    else:
+        analysis = program.memory_analysis()
+        memory = {
+            "peak_bytes": analysis.peak_memory_in_bytes,
+            "argument_bytes": analysis.argument_size_in_bytes,
+            "temporary_bytes": analysis.temp_size_in_bytes,
+            "host_bytes": analysis.host_temp_size_in_bytes,
+        }
+        text = program.as_text()
+        found, matrix_flops = exchanges(text, devices // slices), matrix_operations(text)
+    chip = CHIPS[generation]
+    flops, seconds, bound_by = _ideal(run, chip, devices, memory["argument_bytes"] or 0, found)
+    peak_bytes = memory["peak_bytes"]
+    return Compiled(
+        topology=f"{slices} x {generation}:{'x'.join(map(str, shape))}",
+        devices=devices,
+        mesh={axis: size for axis, size in model.mesh.shape.items() if size > 1},
+        mesh_reason=run.mesh.reason,
+        fits=peak_bytes is not None and peak_bytes <= chip.hbm_bytes,
+        hbm_limit_bytes=int(chip.hbm_bytes),
+        **memory,
+        step_flops=flops,
+        matrix_flops=matrix_flops,
+        ideal_step_seconds=seconds,
+        bound_by=bound_by,
+        tokens_per_second=run.tokens_per_step / seconds,
+        exchanges=found,
+        compile_seconds=time.monotonic() - began,
+    )
+
+
+def lower_step(
+    config: TrainerConfig, *, generation: str, shape: tuple[int, ...], slices: int = 1, vocabulary: int = 2
+) -> Any:
+    """The step for a topology, traced and not yet compiled; the arguments are those of `compile_step`."""
+    run, model = _described(config, generation, shape, slices, vocabulary)
+    return _lower(model, run)
+
+
+def _described(
+    config: TrainerConfig, generation: str, shape: tuple[int, ...], slices: int, vocabulary: int
+) -> tuple[ResolvedConfig, Model]:
+    devices = topology_devices(generation, shape, slices)
+    run = resolve(config, num_devices=len(devices), vocabulary=vocabulary, platform="tpu", slices=slices)
+    return run, make_model(run.model, build_mesh(slices=slices, devices=devices, shape=run.mesh), run.lora)
+
+
+def as_json(compiled: Compiled) -> dict[str, Any]:
+    """Plain values, by the names of the fields."""
+    return dataclasses.asdict(compiled)
+
+
+def _lower(model: Model, run: ResolvedConfig) -> Any:
+    schedule = make_schedule(run.optimizer, steps=run.steps)
+    optimizer = make_optimizer(run.optimizer, schedule, has_adapters=run.lora is not None)
+    step: Any = make_train_step(
+        model,
+        optimizer,
+        schedule,
+        clip_norm=run.optimizer.clip_norm,
+        gradient_accumulation=run.gradient_accumulation,
+        z_loss=run.z_loss,
+        router=RouterFactors(run.router_balance_loss, run.router_z_loss),
+        loss=run.loss,
+    )
+    return step.lower(abstract_state(model, optimizer), abstract_batch(model, run.batch_size, run.sequence_length))
+
+
+def needed_bytes(message: str) -> int | None:
+    """What a program that does not fit would need, as its error says; None: the error is another.
+
+    For temporaries alone when they are too large by themselves: the compiler then stops before it has placed the rest.
+    """
+    match = _NEEDED.search(message)
+    return int(float(match.group(1)) * _UNITS[match.group(2)]) if match else None
+
+
+def _ideal(
+    run: ResolvedConfig, chip: Chip, devices: int, argument_bytes: int, found: list[Exchange]
+) -> tuple[float, float, str]:
+    """Operations of a device, the least time of a step, and what it is bound by."""
+    flops = training_flops_per_token(run.model, run.sequence_length, is_causal=True) * run.tokens_per_step / devices
+    times = {
+        "arithmetic": flops / chip.flops * chip.arithmetic_share(run.model.quantization),
+        # The state is read and written at least once.
+        "memory": 2 * argument_bytes / chip.hbm_bytes_per_second,
+        "links": sum(each.sent_bytes for each in found if not each.is_between_slices) / chip.link_bytes_per_second,
+    }
+    slowest = max(times, key=lambda name: times[name])
+    return flops, times[slowest], slowest
