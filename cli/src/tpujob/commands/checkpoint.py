@@ -96,7 +96,8 @@ def export(
 ) -> None:
     """Write a checkpoint's weights as config.json and safetensors, which transformers and `model.from` read.
 
-    Reads on this machine, whose memory must hold the weights. The tokenizer is not part of a checkpoint.
+    Reads on this machine, whose memory must hold the weights. Tokenizer, chat template and generation_config.json are
+    copied from `model.from` and `data.tokenizer` of the run, which must still be there.
     """
     from tpujob.checkpoints import read
 

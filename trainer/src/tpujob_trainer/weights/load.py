@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
-import json
 import logging
 import math
 import time
@@ -21,16 +20,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from tpujob_trainer.data.sources.files import explained, open_root
+from tpujob_trainer.data.sources.files import open_root
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import FIELDS_BESIDE_FROM, ModelConfig, ModelShape
+from tpujob_trainer.weights.companions import FROM as FIELD
+from tpujob_trainer.weights.companions import read_config
 from tpujob_trainer.weights.config_json import shape_of
 from tpujob_trainer.weights.names import Tensor, tensors
 from tpujob_trainer.weights.safetensors import SafetensorsFolder
 
 logger = logging.getLogger(__name__)
 
-FIELD = "spec.trainer.model.from"
 _THREADS = 16
 _EMBEDDING = "embed_tokens.weight"
 
@@ -47,13 +47,7 @@ def read_shape(path: str, *, remat: str, compute_dtype: str) -> ModelShape:
         NotFoundError: there is none, or it may not be read.
         ConfigurationError: it describes what is not supported.
     """
-    root = open_root(path)
-    with explained(path, FIELD):
-        content = root.filesystem.cat_file(root.locate("config.json"))
-    try:
-        given = json.loads(content)
-    except ValueError as error:
-        raise ConfigurationError(f"{FIELD}: {path}/config.json is not JSON: {error}") from error
+    given = read_config(path)
     return shape_of(given, f"{FIELD}: {path}/config.json", remat=remat, compute_dtype=compute_dtype)
 
 
