@@ -12,6 +12,7 @@ from typing import Any
 
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.sources.files import DataRoot, explained, open_root
+from tpujob_trainer.data.sources.remote import reach
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.errors import ConfigurationError
 
@@ -71,8 +72,9 @@ def read_config(path: str) -> dict[str, Any]:
         NotFoundError: there is none, or it may not be read.
         ConfigurationError: it is not JSON.
     """
-    root = open_root(path)
     with explained(path, FROM):
+        reach(path)
+        root = open_root(path)
         content = root.filesystem.cat_file(root.locate(CONFIG))
     try:
         given = json.loads(content)

@@ -35,7 +35,11 @@ _ROPE_VALUES = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
 """What each way to stretch rotary frequencies is told."""
-_SOFTCAPS = {"attention_softcap": "attn_logit_softcapping", "logit_softcap": "final_logit_softcapping"}
+_SOFTCAPS = {
+    "gemma2": {"attention_softcap": "attn_logit_softcapping", "logit_softcap": "final_logit_softcapping"},
+    "gemma3": {"logit_softcap": "final_logit_softcapping"},
+}
+"""Those that transformers' models use; Gemma 3 has a key for the other one."""
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
@@ -107,10 +111,7 @@ def _shape(given: Mapping[str, Any], model_type: str, remat: str, compute_dtype:
         traits["experts"] = said.pop() if said else given[of_family.experts_key]
         traits["experts_per_token"] = given["num_experts_per_tok"]
     if is_gemma:
-        for ours, key in (
-            ("attention_softcap", "attn_logit_softcapping"),
-            ("logit_softcap", "final_logit_softcapping"),
-        ):
+        for ours, key in _SOFTCAPS[family].items():
             traits[ours] = None if given[key] is None else _positive(given, key)
         traits["query_scale"] = _positive(given, "query_pre_attn_scalar") ** -0.5
     kv_heads, head_dim = given["num_key_value_heads"], given.get("head_dim")
@@ -152,6 +153,8 @@ def _rotary(given: Mapping[str, Any], model_type: str) -> dict[str, Any]:
         return {"rope_theta": base, "rope_scaling": found}
     if unknown := sorted(parameters.keys() - {FULL, SLIDING}):
         raise ValueError(f"rope_parameters.{unknown[0]}: {model_type} has {FULL} and {SLIDING} there, and nothing else")
+    if scaling and "rope_type" not in scaling:
+        raise ValueError(f"rope_scaling has no rope_type, without which releases of transformers differ: {scaling}")
     base, found = _rope_values({"rope_theta": theta} | dict(parameters.get(FULL) or {}) | dict(scaling), given)
     local = {"rope_theta": given.get("rope_local_base_freq", 10_000.0)} | dict(parameters.get(SLIDING) or {})
     local_base, stretched = _rope_values(local, given)
