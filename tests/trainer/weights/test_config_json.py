@@ -12,7 +12,7 @@ from tpujob_trainer.model.shape import ModelConfig, ModelShape
 from tpujob_trainer.weights.config_json import config_json, is_close, shape_of
 from tpujob_trainer.weights.family_configs import FAMILY_CONFIGS
 
-GEMMA3_4B = {
+GEMMA3_4B: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
     "boi_token_index": 255999,
     "eoi_token_index": 256000,
@@ -163,6 +163,11 @@ def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
 def test_what_means_another_model_is_refused_by_its_key(given, message):
     with pytest.raises(ConfigurationError, match=message):
         shape(given)
+
+
+def test_keys_of_published_files_that_mean_nothing_here_are_read_over():
+    beside = {"use_mrope": False, "is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {}}
+    assert shape(small("llama", **beside)) == shape(small("llama"))
 
 
 def test_somebody_can_decide_to_go_on_without_a_key():

@@ -21,7 +21,7 @@ from tpujob_contract import IndependentWorker, Process
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, list_files
 from tpujob_trainer.data.sources.hub import is_hub
 from tpujob_trainer.storage import Bucket
-from tpujob_trainer.weights.load import FIELD
+from tpujob_trainer.weights.companions import FROM as FIELD
 from tpujob_trainer.workers import setup
 
 logger = logging.getLogger(__name__)

@@ -247,7 +247,7 @@ def config_json(
     given = dict(source or {})
     if "text_config" in given:
         outer = {key: given[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in given}
-        given = outer | dict(given["text_config"])
+        given = {**outer, **given["text_config"]}
     fresh = {"max_position_embeddings": max_positions, **(ids or {})} if source is None else {}
     made = {**of_family.defaults, **fresh, **_dimensions(shape), **given}
     made |= {"model_type": model_type, "architectures": [of_family.architecture], "dtype": dtype, "torch_dtype": dtype}

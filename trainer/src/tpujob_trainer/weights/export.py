@@ -93,8 +93,8 @@ def export_weights(
     if mine == 0:
         if len(files) > 1:
             filesystem.pipe_file(f"{folder}/{INDEX}", _index(files, DTYPES[dtype].itemsize))
-        for name, content in companions.files.items():
-            filesystem.pipe_file(f"{folder}/{name}", content)
+        for name, beside in companions.files.items():
+            filesystem.pipe_file(f"{folder}/{name}", beside)
         filesystem.pipe_file(f"{folder}/{CONFIG}", (json.dumps(made, indent=2) + "\n").encode())
     barrier("export/done")
     logger.info("Exported to %s: files=%d seconds=%.1f", path, len(files), time.monotonic() - began)

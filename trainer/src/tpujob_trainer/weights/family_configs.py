@@ -218,14 +218,18 @@ _WITHOUT_EFFECT = {
     *("forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens"),
     *("begin_suppress_tokens", "decoder_start_token_id", "sep_token_id", "cache_implementation", "tokenizer_class"),
     *("bos_token_id", "eos_token_id", "pad_token_id", "boi_token_index", "eoi_token_index", "image_token_index"),
+    *("tf_legacy_loss", "use_bfloat16", "max_new_tokens", "is_llama_config", "transformers.js_config"),
     *("image_token_id", "mm_tokens_per_image", "vision_config", "text_config", "max_position_embeddings"),
 }
-_NEVER = {
+_NEVER: dict[str, tuple[Any, ...]] = {
     "is_encoder_decoder": (False,),
     "cross_attention_hidden_size": (None,),
     "add_cross_attention": (False,),
     "tie_encoder_decoder": (False,),
     "pruned_heads": ({}, None),
+    "is_decoder": (False,),
+    "use_mrope": (False,),
+    "rope_interleaved": (False,),
     "partial_rotary_factor": (1.0, None),
 }
 """Keys of all families, where other values mean another model."""
