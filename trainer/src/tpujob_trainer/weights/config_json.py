@@ -28,6 +28,7 @@ ARCHITECTURES = {each.family: each.architecture for each in FAMILY_CONFIGS.value
 MODEL_TYPES = {each.family: model_type for model_type, each in FAMILY_CONFIGS.items()}
 """By our family."""
 
+_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 _NUMBERS = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
 _ROPE_VALUES = {
     "default": (),
@@ -246,7 +247,7 @@ def config_json(
         _refuse_what_cannot_be_said(shape, of_family)
     given = dict(source or {})
     if "text_config" in given:
-        outer = {key: given[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in given}
+        outer: dict[str, Any] = {key: given[key] for key in _IDS if key in given}
         given = {**outer, **given["text_config"]}
     fresh = {"max_position_embeddings": max_positions, **(ids or {})} if source is None else {}
     made = {**of_family.defaults, **fresh, **_dimensions(shape), **given}
