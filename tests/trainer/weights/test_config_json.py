@@ -168,6 +168,8 @@ def test_what_means_another_model_is_refused_by_its_key(given, message):
 def test_keys_of_published_files_that_mean_nothing_here_are_read_over():
     beside = {"use_mrope": False, "is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {}}
     assert shape(small("llama", **beside)) == shape(small("llama"))
+    of_gemma_2_9b = {"hidden_act": "gelu_pytorch_tanh", "cache_implementation": "hybrid", "sliding_window_size": 4096}
+    assert shape(small("gemma2", **of_gemma_2_9b)) == shape(small("gemma2"))
 
 
 def test_somebody_can_decide_to_go_on_without_a_key():

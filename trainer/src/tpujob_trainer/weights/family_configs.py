@@ -219,6 +219,7 @@ _WITHOUT_EFFECT = {
     *("begin_suppress_tokens", "decoder_start_token_id", "sep_token_id", "cache_implementation", "tokenizer_class"),
     *("bos_token_id", "eos_token_id", "pad_token_id", "boi_token_index", "eoi_token_index", "image_token_index"),
     *("tf_legacy_loss", "use_bfloat16", "max_new_tokens", "is_llama_config", "transformers.js_config"),
+    "sliding_window_size",
     *("image_token_id", "mm_tokens_per_image", "vision_config", "text_config", "max_position_embeddings"),
 }
 _NEVER: dict[str, tuple[Any, ...]] = {
