@@ -12,9 +12,9 @@ import pytest
 from tests.trainer.weights.make_reference import FAMILIES, FOLDER
 from tests.trainer.weights.test_load import load
 from tpujob_trainer.data.config import DataConfig
-from tpujob_trainer.tasks.verified_export import verify_export
 from tpujob_trainer.weights.companions import Companions, read_companions
 from tpujob_trainer.weights.export import export_weights
+from tpujob_trainer.weights.verified_export import verify_export
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(900)]
 

@@ -15,7 +15,7 @@ from tpujob.errors import CommandError
 PROGRAM = "tpujob_trainer.checkpoint.inspection"
 READER = "tpujob_trainer.tasks.stored_checkpoint"
 
-VERIFIER = "tpujob_trainer.tasks.verified_export"
+VERIFIER = "tpujob_trainer.weights.verified_export"
 
 type Facts = Mapping[str, Any]
 

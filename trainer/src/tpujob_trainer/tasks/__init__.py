@@ -27,7 +27,6 @@
 - `session`: What a task starts and ends with: the other processes, the report, the checkpoint directory, the
   attempt's file.
 - `staged_weights`: Weights on the Hugging Face hub, copied once for all workers of a job.
-- `verified_export`: Whether transformers computes from an exported folder what the trainer computes from it.
 - `stored_checkpoint`: Reads a checkpoint without its run: verifies its arrays, or writes its weights as a Hugging Face
   model.
 - `trackers`: The trackers of a run, from the configuration.

@@ -9,4 +9,5 @@
 - `load`: Weights from safetensors, each process reading its part of the bytes.
 - `names`: Which tensor of a Hugging Face model each of our weights is, one table for all families.
 - `safetensors`: Files of safetensors, read by ranges of bytes and written tensor by tensor.
+- `verified_export`: Whether transformers computes from an exported folder what the trainer computes from it.
 """

@@ -1,6 +1,6 @@
 """Whether transformers computes from an exported folder what the trainer computes from it.
 
-    python -m tpujob_trainer.tasks.verified_export DIRECTORY [PYTHON]
+    python -m tpujob_trainer.weights.verified_export DIRECTORY [PYTHON]
 
 Writes one JSON object to stdout; `tpujob checkpoint verify-export` starts it. PYTHON has transformers and torch, else
 this Python. Both compute in float32 on one CPU device, one after the other, so memory must hold the weights.

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer.weights.make_reference import FOLDER
 from tpujob_trainer.errors import NotFoundError
-from tpujob_trainer.tasks.verified_export import verify_export
+from tpujob_trainer.weights.verified_export import verify_export
 
 
 def test_a_python_that_is_not_there_is_refused():
