@@ -1,9 +1,8 @@
-"""Each room says what is in it, and what import-linter is told of the floors is true to the folders."""
+"""Each room says what it is for, and what import-linter is told of the floors is true to the folders."""
 
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
@@ -34,10 +33,9 @@ def modules(room: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("room", rooms(), ids=lambda room: str(room.relative_to(ROOT)))
-def test_room_lists_its_modules(room: Path) -> None:
+def test_room_says_what_it_is_for(room: Path) -> None:
     docstring = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
     assert docstring.partition("\n")[0].endswith("."), "the first line is one sentence: what the room is for"
-    assert set(re.findall(r"^- `([\w/]+)`", docstring, re.MULTILINE)) == modules(room)
 
 
 @pytest.mark.parametrize("room", rooms(), ids=lambda room: str(room.relative_to(ROOT)))

@@ -11,16 +11,6 @@ def train(job: Job) -> None:
     checkpoints.save(step, state)
 
 run(train)
-
-- `batches`: What lanes and samples have in common: a position over all lanes that goes into the checkpoint.
-- `job`: A process of a job, as a training loop sees it.
-- `lanes`: The same global batches whatever the number of processes.
-- `options`: What a run may decide about saves and limits.
-- `place`: Where a process stands in its job.
-- `running`: From the start of a process to its exit code.
-- `samples`: Raw samples of webdataset tars, images included: the same ones whatever the number of processes.
-- `saving`: Checkpoints of any pytree, committed and restored by all processes together.
-- `stopping`: A request to stop that all processes see at the same step.
 """
 
 from tpujob_sdk.job import Job

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import tokenizers
 from typer.testing import CliRunner
 
 from tpujob.checking.compiled import describe_compiled
@@ -49,6 +50,55 @@ def test_a_model_from_elsewhere_is_not_guessed(tmp_path: Path) -> None:
     code, text = check(tmp_path, accelerator="v5e-64", trainer=weights, checkpointDir="gs://bucket/c")
     assert code == 0, text
     assert "what gs://b/llama comes to is known when its config.json is read" in text
+
+
+def of_folder(tmp_path: Path, **changed: object) -> dict:
+    """A trainer block that starts from a folder with the config.json of a small model."""
+    made = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**made, "intermediate_size": 512, **changed}))
+    return {
+        **LLAMA,
+        "model": {"from": str(tmp_path / "model")},
+        "data": {"path": "/data", "tokenizer": str(tmp_path / "model")},
+        "batchSize": 64,
+    }
+
+
+def test_a_model_on_this_machine_is_counted_from_its_config(tmp_path: Path) -> None:
+    code, text = check(tmp_path, "-o", "json", accelerator="v5e-64", trainer=of_folder(tmp_path))
+    assert code == 0, text
+    facts = json.loads(text)
+    assert facts["trainer"]["parameters"] == 2 * (4 * 256**2 + 3 * 256 * 512 + 2 * 256) + 2 * 32000 * 256 + 256
+    assert facts["trainer"]["vocabulary_is_known"]
+    assert facts["trainer"]["state_bytes_per_chip"] > 0
+    assert "unknown" not in facts
+
+
+def test_data_of_a_model_from_elsewhere_are_forecast(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "w1 w2 w3"}\n' * 50)
+    block = of_folder(tmp_path)
+    words = tokenizers.models.WordLevel({"</s>": 0, "w1": 1, "w2": 2, "w3": 3}, unk_token="w1")
+    tokenizers.Tokenizer(words).save(str(tmp_path / "model" / "tokenizer.json"))
+    block["data"]["path"] = str(tmp_path / "rows.jsonl")
+
+    code, text = check(tmp_path, "--data", "-o", "json", accelerator="v5e-64", trainer=block)
+    assert code == 0, text
+    facts = json.loads(text)
+    assert facts["forecast"]["parameters"] == facts["trainer"]["parameters"]
+    assert facts["forecast"]["passes"] > 1
+
+    (tmp_path / "model" / "config.json").unlink()
+    code, text = check(tmp_path, "--data", accelerator="v5e-64", trainer=block)
+    assert code == ExitCode.NOT_FOUND, text
+    assert "KeyError" not in text
+    assert "is not there; check the spelling" in text
+
+
+def test_what_a_config_asks_for_that_is_not_supported_is_said_before_any_pod_runs(tmp_path: Path) -> None:
+    code, text = check(tmp_path, accelerator="v5e-64", trainer=of_folder(tmp_path, logit_scale=0.1))
+    assert code == ExitCode.CONFIGURATION, text
+    assert "logit_scale may change numbers and tpujob does not know it; `model.ignoreConfigKeys: [logit_scale]`" in text
 
 
 @pytest.mark.parametrize(
@@ -178,7 +228,7 @@ def test_cost_is_the_chip_hours_at_the_given_price(tmp_path: Path, spec: dict, p
 )
 def test_wrong_price_table_is_refused_by_name(tmp_path: Path, table: str, words: str) -> None:
     code, text = priced(tmp_path, table)
-    assert code == 78, text
+    assert code == ExitCode.CONFIGURATION, text
     assert words in text
 
 

@@ -38,14 +38,16 @@ def check_job(job: TpuTrainingJob) -> dict[str, Any]:
         "warnings": list(job_warnings(job)),
     }
     model = (job.spec.trainer or {}).get("model") or {}
-    if "from" in model:
-        facts["unknown"] = (
-            f"spec.trainer.model.from: what {model['from']} comes to is known when its config.json is read"
-        )
+    unknown = f"spec.trainer.model.from: what {model.get('from')} comes to is known when its config.json is read"
+    if "from" in model and job.spec.workers is not None:
+        facts["unknown"] = unknown
     elif job.spec.trainer is not None and job.spec.workers is None:
         devices = job.hosts * accelerator.devices_per_host
         platform = "tpu" if accelerator.is_tpu else "cpu"
         found = _arithmetic(job.spec.trainer, devices=devices, slices=job.slices, platform=platform)
+        if "unknown" in found:
+            why = found["unknown"].removeprefix("spec.trainer.model.from: ")
+            return facts | {"unknown": f"{unknown}; it was not read here: {why}"}
         facts["warnings"] += found.pop("warnings")
         facts["trainer"] = {
             **found,

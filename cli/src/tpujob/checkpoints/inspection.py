@@ -15,6 +15,8 @@ from tpujob.errors import CommandError
 PROGRAM = "tpujob_trainer.checkpoint.inspection"
 READER = "tpujob_trainer.tasks.stored_checkpoint"
 
+VERIFIER = "tpujob_trainer.model.weights.verified_export"
+
 type Facts = Mapping[str, Any]
 
 
@@ -34,6 +36,15 @@ def read(verb: str, directory: str, *arguments: str) -> dict[str, Any]:
         CommandError: with the trainer's line and exit code.
     """
     return _answer(READER, verb, directory, *arguments, environ={**os.environ, "JAX_PLATFORMS": "cpu"})
+
+
+def verified_export(directory: str, *python: str) -> dict[str, Any]:
+    """How far an export's logits in transformers are from the trainer's, on CPU.
+
+    Raises:
+        CommandError: with the trainer's line and exit code.
+    """
+    return _answer(VERIFIER, directory, *python, environ={**os.environ, "JAX_PLATFORMS": "cpu"})
 
 
 def _answer(program: str, *arguments: str, environ: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def export(
 ) -> None:
     """Write a checkpoint's weights as config.json and safetensors, which transformers and `model.from` read.
 
-    Reads on this machine, whose memory must hold the weights. The tokenizer is not part of a checkpoint.
+    Reads on this machine, whose memory must hold the weights. Tokenizer, chat template and generation_config.json are
+    copied from `model.from` and `data.tokenizer` of the run, which must still be there.
     """
     from tpujob.checkpoints.inspection import read
 
@@ -106,3 +107,30 @@ def export(
         write(found, output)
     else:
         typer.echo(f"{out}: step {found['step']}, {found['parameters'] / 1e6:,.1f} M parameters as {dtype}")
+
+
+@app.command("verify-export")
+def verify_export(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A local folder that was exported.")],
+    python: Annotated[
+        str | None,
+        typer.Option(metavar="PYTHON", help="Has transformers and torch; else this one.", show_default=False),
+    ] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Load an exported model with transformers, and compare its logits with the trainer's.
+
+    Both compute in float32 on this machine, for a text of 32 token ids, which -o json lists. Exit code 1 if they differ
+    by more than 0.001.
+    """
+    from tpujob.checkpoints.inspection import verified_export
+
+    with problems_on_stderr():
+        found = verified_export(directory, *([] if python is None else [python]))
+    if output is not OutputFormat.TEXT:
+        write(found, output)
+    else:
+        verdict = "the same" if found["equal"] else "another thing"
+        peer = f"{found['model']} of transformers {found['version']} computes {verdict}"
+        typer.echo(f"{directory}: {peer}: logits of {len(found['ids'])} tokens within {found['difference']:.1e}")
+    raise typer.Exit(0 if found["equal"] else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -67,3 +68,25 @@ def test_new_adapters_change_nothing(model, weights):
     expected = np.array(json.loads((FOLDER / "llama" / "expected.json").read_text())["logits"])
 
     np.testing.assert_allclose(logits(model, fresh, PROMPT), expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("base", "written"),
+    [
+        ("hf://Qwen/Qwen3-8B", {"base_model_name_or_path": "Qwen/Qwen3-8B"}),
+        ("hf://Qwen/Qwen3-8B@abc", {"base_model_name_or_path": "Qwen/Qwen3-8B", "revision": "abc"}),
+        ("file:///models/qwen", {"base_model_name_or_path": "/models/qwen"}),
+        ("models", {"base_model_name_or_path": str(Path("models").absolute())}),
+    ],
+)
+def test_base_is_a_name_or_folder_that_peft_can_use(model, weights, tmp_path, base, written):
+    export_adapter(str(tmp_path), model, weights, base=base)
+
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert written.items() <= config.items()
+
+
+def test_a_base_that_peft_cannot_read_is_said(model, weights, tmp_path, caplog):
+    export_adapter(str(tmp_path), model, weights, base="gs://b/qwen")
+
+    assert "PEFT cannot read gs://b/qwen; write a copy's folder" in caplog.text

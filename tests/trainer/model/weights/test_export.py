@@ -57,7 +57,7 @@ def test_bfloat16_is_half_the_bytes(tmp_path):
         ({"num_hidden_layers": 4}, r"model\.from: there is no tensor 'model\.layers\.3\..*config\.json"),
         ({"intermediate_size": 64}, r"model\.from: 'model\.layers\.0\.mlp.* is \(48, 32\), config.json makes it"),
         ({"model_type": "mamba"}, r"model\.from: .*model_type 'mamba' is none of"),
-        ({"attention_bias": True}, r"attention_bias is True; only False is supported"),
+        ({"attention_bias": True}, r"attention_bias is True; with model_type llama, only False is supported"),
         ({"rope_parameters": {"rope_type": "yarn"}}, r"rope_type 'yarn' is none of"),
         ({"hidden_size": None}, r"config\.json: hidden_size is None, not a whole number"),
     ],

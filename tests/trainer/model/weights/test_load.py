@@ -9,12 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from tests.trainer.model.weights.make_reference import FAMILIES, FOLDER, PROMPT
 from tests.trainer.model.weights.running import greedy, logits
+from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.weights.load import load_weights, read_shape
+from tpujob_trainer.model.shape import ModelConfig
+from tpujob_trainer.model.weights.load import load_weights, read_shape, with_shape_read
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -46,3 +49,28 @@ def test_generation_equals_that_of_transformers(name):
     expected = json.loads((FOLDER / name / "expected.json").read_text())["generated"]
 
     assert greedy(model, weights, PROMPT, len(expected)) == expected
+
+
+def test_output_of_a_tied_model_may_be_in_its_files_if_it_is_the_embedding(tmp_path):
+    tensors = load_file(FOLDER / "llama-tied" / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((FOLDER / "llama-tied" / "config.json").read_bytes())
+    output = tensors["model.embed_tokens.weight"].copy()
+    save_file({**tensors, "lm_head.weight": output}, tmp_path / "model.safetensors")
+    load(tmp_path)
+
+    output[-1, -1] += 1
+    save_file({**tensors, "lm_head.weight": output}, tmp_path / "model.safetensors")
+    with pytest.raises(ConfigurationError, match=r"lm_head\.weight in 'model\.safetensors' is not model\.embed_tokens"):
+        load(tmp_path)
+
+
+def test_a_key_that_is_not_known_is_left_out_where_the_configuration_says_so(tmp_path):
+    given = json.loads((FOLDER / "llama" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**given, "is_causal": True}))
+    with pytest.raises(ConfigurationError, match="is_causal may change numbers"):
+        with_shape_read(ModelConfig(from_=str(tmp_path)))
+
+    found = with_shape_read(ModelConfig(from_=str(tmp_path), ignore_config_keys=("is_causal",)))
+
+    expected = with_shape_read(ModelConfig(from_=str(FOLDER / "llama")))
+    assert found.resolve(vocabulary=2, platform="cpu") == expected.resolve(vocabulary=2, platform="cpu")

@@ -5,17 +5,6 @@ manifest = kept_manifest(directory, config, batch_size=B)
 plan = plan_lanes(manifest, config, batch_size=B, seed=seed)
 with BatchLoader(manifest, tokenizer, plan, S, rows=rows, state=restored_state) as loader:
     batch = next(loader)
-
-- `formats/`: From bytes to rows, one module for each kind of file.
-- `manifest/`: What there is to read, divided into units, and in which order they are read.
-- `sources/`: Where bytes come from: local files, buckets, the Hugging Face hub, TFDS directories.
-- `stream/`: From lanes to batches: packing, position, prefetching.
-- `text/`: From rows to tokens: columns, documents, chats, tokenizers.
-- `arrow_start`: pyarrow, told before its first value that it need not look for pandas.
-- `config`: What the `data` block of a trainer configuration says.
-- `inspection`: What a data set is, before anything is trained on it: its size, what is wrong with it, and the first
-  global batch.
-- `template`: Jinja templates that write texts, in a sandbox, and say which characters are learned.
 """
 
 import tpujob_trainer.data.arrow_start  # noqa: F401  # before all that makes values of pyarrow

@@ -33,7 +33,7 @@ TRAIT_FIELDS = ("rope_scaling", "window", "global_every", "experts", "experts_pe
 TRAINING_ONLY = ("remat_save", "remat_offload", "quantization", "context_attention")
 """Fields of a shape that no other task depends on; what describes results and stored models leaves them out."""
 
-FIELDS_BESIDE_FROM = ("from_", "remat", *TRAINING_ONLY, "compute_dtype")
+FIELDS_BESIDE_FROM = ("from_", "ignore_config_keys", "remat", *TRAINING_ONLY, "compute_dtype")
 
 VOCABULARY_MULTIPLE = 128
 """A derived vocabulary is rounded up to this: the lanes of a TPU register, and a size that divides over devices."""
@@ -48,7 +48,10 @@ class ModelConfig:
     from_: str | None = None
     """Folder of a Hugging Face model (config.json and safetensors): local, gs:// or hf://. Training starts from its
     weights; its dimensions are those of config.json, and only computeDtype, quantization, contextAttention and
-    what begins with remat stand beside it."""
+    what begins with remat and ignoreConfigKeys stand beside it."""
+    ignore_config_keys: tuple[str, ...] | None = None
+    """Keys of from's config.json that the trainer does not know, and goes on without. Numbers may differ from those of
+    transformers, which knows them. Default: a key that is not known is refused."""
     custom: str | None = None
     """A model of your own, as module:name: an NNX module whose weights name their dimensions. arguments, vocabSize and
     computeDtype may stand beside it."""
@@ -110,6 +113,8 @@ class ModelConfig:
         if self.from_ is not None:
             self._refuse_beside("from", "whose config.json says it", FIELDS_BESIDE_FROM)
             return
+        if self.ignore_config_keys is not None:
+            raise ValueError("ignoreConfigKeys: are those of the config.json of from, which is missing; leave it out")
         if self.custom is not None:
             require_reference(self.custom, "custom")
             beside = ("custom", "arguments", "vocab_size", "compute_dtype")

@@ -13,6 +13,8 @@ from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.weights.adapter import CONFIG, export_adapter
+from tpujob_trainer.model.weights.companions import Companions, read_companions
+from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.train.optimizer import averaged_weights
 from tpujob_trainer.train.step import TrainState
@@ -56,15 +58,26 @@ class ExportHook:
         """Put together; nothing is written yet.
 
         Raises:
-            ConfigurationError: there is no folder to write to.
+            ConfigurationError: there is no folder to write to, or transformers has no such model.
+            NotFoundError: the files beside the source's weights may not be read any more.
         """
         self._run, self._config, self._model, self._progress, self._runtime = run, config, model, progress, runtime
         self._folder = folder_of(config, directory)
+        self._companions = _companions(run)
 
     def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
         """Writes it."""
         with self._progress.pause("saving"):
-            _export(self._run, self._config, self._model, self._folder, step, state, self._runtime)
+            _export(
+                self._run,
+                self._config,
+                self._model,
+                self._folder,
+                step,
+                state,
+                self._runtime,
+                self._companions,
+            )
 
 
 def export_if_missing(
@@ -85,7 +98,7 @@ def export_if_missing(
         return bool(filesystem.exists(f"{path}/{CONFIG if run.lora else 'config.json'}"))
 
     if not runtime.coordination.lead_decides("export/is-there", is_there, limit_seconds=LIMIT_SECONDS):
-        _export(run, config, model, folder, step, state, runtime)
+        _export(run, config, model, folder, step, state, runtime, _companions(run))
 
 
 def folder_of(config: ExportConfig, directory: str | None) -> str:
@@ -101,6 +114,14 @@ def folder_of(config: ExportConfig, directory: str | None) -> str:
     return f"{directory.rstrip('/')}/{FOLDER}"
 
 
+def _companions(run: ResolvedConfig) -> Companions:
+    """Read before training: what cannot be exported is said before any step, and the source may go meanwhile."""
+    companions = Companions() if run.lora else read_companions(run.weights_from, run.data)
+    if run.lora is None:
+        config_json(run.model, dtype="", max_positions=run.sequence_length, source=companions.config)
+    return companions
+
+
 def _export(
     run: ResolvedConfig,
     config: ExportConfig,
@@ -109,6 +130,7 @@ def _export(
     step: int,
     state: TrainState,
     runtime: Runtime,
+    companions: Companions,
 ) -> None:
     if isinstance(model, LoraModel):
         export_adapter(folder, model, state.weights, base=run.weights_from)
@@ -119,6 +141,7 @@ def _export(
         run.model,
         averaged(state) if config.average else current(state),
         max_positions=run.sequence_length,
+        companions=companions,
         dtype=DTYPES[config.dtype],
         barrier=lambda name: runtime.coordination.barrier(f"{name}/{step}", limit_seconds=LIMIT_SECONDS),
     )

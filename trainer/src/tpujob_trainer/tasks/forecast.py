@@ -15,6 +15,8 @@ import sys
 from typing import Any
 
 from tpujob_contract import ExitCode
+from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS
+from tpujob_contract.batch_rows import DEFAULT_SEQUENCE_LENGTH as DEFAULT_LENGTH
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
 from tpujob_trainer.corpus.extract import batches, forecast
@@ -122,7 +124,8 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
 
 def _shape(config: TrainerConfig, vocabulary: int) -> ModelShape:
     if config.model.from_ is not None:
-        return read_shape(config.model.from_, remat="none", compute_dtype="bfloat16")
+        ignored = config.model.ignore_config_keys
+        return read_shape(config.model.from_, remat="none", compute_dtype="bfloat16", ignored=ignored)
     try:
         return config.model.resolve(vocabulary=vocabulary, platform="tpu")
     except ValueError as error:
@@ -155,19 +158,28 @@ def _forward_flops(shape: ModelShape, sites: tuple[Site, ...], length: int) -> i
     return (forward_flops_per_token(shape, length) - logits) * last // shape.layers
 
 
+def _planned(config: TrainerConfig) -> dict[str, int]:
+    """Steps and tokens of a model that is no preset."""
+    length = config.sequence_length or DEFAULT_LENGTH
+    batch = (config.batch_size or max(1, DEFAULT_BATCH_TOKENS // length)) * length
+    steps = config.steps or -(-(config.tokens or 0) // batch)
+    return {"steps": steps, "tokens": steps * batch}
+
+
 def main() -> int:
     """Works out what the first argument says; the exit code."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     asked = json.loads(sys.argv[1])
+    block, workers = asked.pop("trainer"), asked.pop("workers")
     RETRYING.limit_seconds = inspection.REACH_SECONDS
     try:
-        config = parse_config(asked["trainer"])
+        config = parse_config(block)
         if config.extract is not None:
-            found = extraction(config, config.extract, workers=asked["workers"])
+            found = extraction(config, config.extract, workers=workers)
         elif config.task != "pretrain":
             raise ConfigurationError(f"{BLOCK}.task: {config.task} has no forecast; pretrain and extract have one")
         else:
-            found = training(config, steps=asked["steps"], tokens=asked["tokens"])
+            found = training(config, **(asked if "steps" in asked else _planned(config)))
     except TrainerError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

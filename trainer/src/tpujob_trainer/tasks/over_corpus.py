@@ -185,7 +185,8 @@ def _shape(config: TrainerConfig, vocabulary: int) -> ModelShape:
     platform = jax.default_backend()
     if config.model.from_ is not None:
         dtype = config.model.compute_dtype or ("float32" if platform == "cpu" else "bfloat16")
-        return read_shape(config.model.from_, remat="none", compute_dtype=dtype)
+        ignored = config.model.ignore_config_keys
+        return read_shape(config.model.from_, remat="none", compute_dtype=dtype, ignored=ignored)
     try:
         return config.model.resolve(vocabulary=vocabulary, platform=platform)
     except ValueError as error:

@@ -21,7 +21,7 @@ from tpujob_contract import IndependentWorker, Process
 from tpujob_trainer.corpus.workers import setup
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, list_files
 from tpujob_trainer.data.sources.hub import is_hub
-from tpujob_trainer.model.weights.load import FIELD
+from tpujob_trainer.model.weights.companions import FROM as FIELD
 from tpujob_trainer.storage import Bucket
 
 logger = logging.getLogger(__name__)

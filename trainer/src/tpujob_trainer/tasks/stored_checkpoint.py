@@ -26,6 +26,7 @@ from tpujob_contract import ExitCode
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, unequal
 from tpujob_trainer.checkpoint.inspection import inspect, select
+from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.model.families.base import RopeScaling
@@ -33,6 +34,7 @@ from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape
+from tpujob_trainer.model.weights.companions import read_companions
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.storage import errors as storage_errors
 
@@ -63,8 +65,16 @@ def export(directory: str, step: int | None, out: str, *, dtype: str) -> dict[st
         raise NotFoundError(f"DIRECTORY: step {chosen['step']} names no model; it was not made by `trainer`")
     shape = shape_from(configuration["model"])
     weights = _merged(_read(directory, chosen["step"], only=WEIGHTS)[WEIGHTS], shape, configuration.get("lora"))
-    export_weights(out, shape, weights, max_positions=configuration["sequenceLength"], dtype=dtype)
+    companions = read_companions(configuration.get("weightsFrom"), _data(configuration))
+    export_weights(
+        out, shape, weights, max_positions=configuration["sequenceLength"], companions=companions, dtype=dtype
+    )
     return {"directory": directory, "step": chosen["step"], "out": out, "parameters": shape.num_parameters}
+
+
+def _data(configuration: Mapping[str, Any]) -> DataConfig:
+    """As far as it names the tokenizer."""
+    return DataConfig(path="/", tokenizer=configuration.get("data", {}).get("tokenizer"))
 
 
 def _merged(weights: Any, shape: ModelShape, lora: Mapping[str, Any] | None) -> Any:

@@ -7,6 +7,7 @@ Writes one JSON object to stdout; `tpujob check` starts it and makes sentences o
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 from tpujob_contract import ExitCode
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import TrainerConfig, parse_config
-from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.train.flops import training_flops_per_token
 from tpujob_trainer.train.state_bytes import state_bytes_per_device
@@ -24,6 +25,8 @@ BYTES_OF_TOKENIZER = 259
 SLOW_STEP_FLOPS = 1e13
 """Of a step on CPUs: a minute on eight cores that do 150 GFLOP/s together."""
 QUICK_SEQUENCE = 256
+REACH_SECONDS = 5.0
+"""For storage that holds the config.json of model.from to answer."""
 
 
 def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: str) -> dict[str, Any]:
@@ -36,10 +39,14 @@ def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: st
         platform: jax's word for them: cpu or tpu.
 
     Raises:
-        ConfigurationError: two fields contradict each other, or the rows do not divide over the devices.
+        ConfigurationError: two fields contradict each other, the rows do not divide over the devices, or config.json of
+            `model.from` asks for what is not supported.
+        NotFoundError: that config.json cannot be read from here.
     """
     preset = PRESETS[config.model.preset] if config.model.preset else None
     fixed = config.model.vocab_size or (preset.vocab_size if preset else None)
+    if config.model.from_ is not None:
+        config, fixed = _read(config)
     vocabulary = min(fixed or BYTES_OF_TOKENIZER, 2**22)
     run = resolve(config, num_devices=devices, vocabulary=vocabulary, platform=platform, slices=slices)
     flops = training_flops_per_token(run.model, run.sequence_length)
@@ -57,6 +64,22 @@ def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: st
         "learning_rate": run.optimizer.learning_rate,
         "warnings": [*_warnings(run, devices, platform), *_slow_steps(run, devices, platform, flops)],
     }
+
+
+def _read(config: TrainerConfig) -> tuple[TrainerConfig, int]:
+    """With the dimensions that `model.from` has, and its rows of the embedding."""
+    # Imports JAX and storage clients, for which nobody else who asks for numbers should wait.
+    from tpujob_trainer.data.sources.remote import RETRYING
+    from tpujob_trainer.data.sources.retrying import StorageFailedError
+    from tpujob_trainer.model.weights.load import ReadModel, with_shape_read
+
+    RETRYING.limit_seconds = REACH_SECONDS
+    try:
+        model = with_shape_read(config.model)
+    except StorageFailedError as error:
+        raise NotFoundError(str(error)) from error
+    assert isinstance(model, ReadModel)
+    return dataclasses.replace(config, model=model), model.shape.vocab_size
 
 
 def _slow_steps(run: ResolvedConfig, devices: int, platform: str, flops_per_token: float) -> Iterator[str]:
@@ -88,6 +111,9 @@ def main() -> int:
     try:
         config = parse_config(asked.pop("trainer"))
         found = arithmetic(config, **asked)
+    except NotFoundError as error:
+        # Of model.from, which nothing else here reads: pods may see what this machine does not.
+        found = {"unknown": str(error)}
     except TrainerError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -1,12 +1,4 @@
-"""Model families: what tells one decoder from another, one file each.
-
-- `base`: What a family is: the values it fixes in a `ModelShape`, and its presets.
-- `gemma`: Gemma 2 and 3: soft caps or normalised queries, alternating windows, scaled and tied embeddings.
-- `llama`: Llama 2, 3 and 3.1 to 3.3.
-- `mistral`: Mistral, with or without its sliding window.
-- `mixture`: Mixtures of experts: Mixtral and Qwen 3 MoE.
-- `qwen`: Qwen 2, 2.5 (biases) and 3 (normalised queries and keys).
-"""
+"""Model families: what tells one decoder from another, one file each."""
 
 from __future__ import annotations
 

@@ -1,9 +1,1 @@
-"""Weights as Hugging Face has them: config.json and safetensors in and out of arrays that lie on many devices.
-
-- `adapter`: Adapters in the layout of PEFT: adapter_config.json and adapter_model.safetensors.
-- `config_json`: config.json to and from the shape of a decoder.
-- `export`: A model's weights as config.json and safetensors, written by all processes.
-- `load`: Weights from safetensors, each process reading its part of the bytes.
-- `names`: Which tensor of a Hugging Face model each of our weights is, one table for all families.
-- `safetensors`: Files of safetensors, read by ranges of bytes and written tensor by tensor.
-"""
+"""Weights as Hugging Face has them: config.json and safetensors in and out of arrays that lie on many devices."""

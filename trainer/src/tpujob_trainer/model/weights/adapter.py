@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+from pathlib import Path
 from typing import Any
 
 import fsspec.core
@@ -20,6 +22,7 @@ from tpujob_trainer.model.weights.safetensors import header_of
 
 logger = logging.getLogger(__name__)
 
+_ON_HUB = re.compile(r"hf://(?:models/)?(?P<name>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?/?")
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
@@ -42,7 +45,7 @@ def export_adapter(path: str, model: LoraModel, weights: Any, *, base: str | Non
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base,
+        **_base(base),
         "r": model.config.rank,
         "lora_alpha": model.config.alpha,
         "lora_dropout": 0.0,
@@ -51,6 +54,21 @@ def export_adapter(path: str, model: LoraModel, weights: Any, *, base: str | Non
     }
     filesystem.pipe_file(f"{folder}/{CONFIG}", (json.dumps(config, indent=2) + "\n").encode())
     logger.info("Adapter written: %s", path)
+
+
+def _base(path: str | None) -> dict[str, str | None]:
+    """Where PEFT finds the decoder: a name on the hub with its revision, or a folder."""
+    name = "base_model_name_or_path"
+    if path is None:
+        return {name: None}
+    if found := _ON_HUB.fullmatch(path):
+        return {name: found["name"]} | ({"revision": found["revision"]} if found["revision"] else {})
+    if "://" not in path or path.startswith("file://"):
+        return {name: str(Path(path.removeprefix("file://")).absolute())}
+    logger.warning(
+        "PEFT cannot read %s; write a copy's folder, or its name on the hub, as %s of %s", path, name, CONFIG
+    )
+    return {name: path}
 
 
 def _tensors(model: LoraModel, adapters: Any) -> dict[str, np.ndarray]:

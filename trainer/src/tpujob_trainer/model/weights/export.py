@@ -23,14 +23,15 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.weights.companions import CONFIG, Companions
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.names import Tensor, tensors
 from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX, SINGLE, header_of
 
 logger = logging.getLogger(__name__)
 
-FILE_BYTES = 5_000_000_000
-"""Of one file, as huggingface_hub has it."""
+FILE_BYTES = 50_000_000_000
+"""Of one file, as transformers has it."""
 TORCH_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
@@ -51,6 +52,7 @@ def export_weights(
     weights: Any,
     *,
     max_positions: int,
+    companions: Companions = Companions(),  # noqa: B008 - frozen
     dtype: str = "BF16",
     file_bytes: int = FILE_BYTES,
     barrier: Callable[[str], None] = lambda name: None,
@@ -61,15 +63,20 @@ def export_weights(
         path: the folder; local, or a URL. Files in it of the same names are written over.
         shape: of the decoder.
         weights: nested by the names of modules, wherever they lie.
-        max_positions: the longest text it was trained on.
+        max_positions: the longest text that a fresh model was trained on.
+        companions: what is written beside the weights.
         dtype: of the stored weights: F32, BF16 or F16.
         file_bytes: most bytes of a file, but for a tensor that is larger.
         barrier: waits for all processes; by a name that is used once.
 
     Raises:
+        ConfigurationError: the family's config.json cannot say the shape.
         OSError: the folder cannot be written to.
     """
     began = time.monotonic()
+    made = config_json(
+        shape, dtype=TORCH_NAMES[dtype], max_positions=max_positions, source=companions.config, ids=companions.ids
+    )
     filesystem, folder = fsspec.core.url_to_fs(path)
     filesystem.makedirs(folder, exist_ok=True)
     files = _files(_pieces(shape, weights), DTYPES[dtype].itemsize, file_bytes)
@@ -86,8 +93,9 @@ def export_weights(
     if mine == 0:
         if len(files) > 1:
             filesystem.pipe_file(f"{folder}/{INDEX}", _index(files, DTYPES[dtype].itemsize))
-        made = config_json(shape, dtype=TORCH_NAMES[dtype], max_positions=max_positions)
-        filesystem.pipe_file(f"{folder}/config.json", (json.dumps(made, indent=2) + "\n").encode())
+        for name, beside in companions.files.items():
+            filesystem.pipe_file(f"{folder}/{name}", beside)
+        filesystem.pipe_file(f"{folder}/{CONFIG}", (json.dumps(made, indent=2) + "\n").encode())
     barrier("export/done")
     logger.info("Exported to %s: files=%d seconds=%.1f", path, len(files), time.monotonic() - began)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
-import json
 import logging
 import math
 import time
@@ -21,40 +20,40 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from tpujob_trainer.data.sources.files import explained, open_root
+from tpujob_trainer.data.sources.files import open_root
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import FIELDS_BESIDE_FROM, ModelConfig, ModelShape
+from tpujob_trainer.model.weights.companions import FROM as FIELD
+from tpujob_trainer.model.weights.companions import read_config
 from tpujob_trainer.model.weights.config_json import shape_of
 from tpujob_trainer.model.weights.names import Tensor, tensors
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
 
 logger = logging.getLogger(__name__)
 
-FIELD = "spec.trainer.model.from"
 _THREADS = 16
 _EMBEDDING = "embed_tokens.weight"
+_OUTPUT = "lm_head.weight"
+_ROWS = 8192
+"""Read at a time where two tensors are compared."""
 
 
-def read_shape(path: str, *, remat: str, compute_dtype: str) -> ModelShape:
+def read_shape(path: str, *, remat: str, compute_dtype: str, ignored: tuple[str, ...] | None = None) -> ModelShape:
     """The decoder that the config.json in a folder describes.
 
     Args:
         path: local, or a URL (gs://, hf://).
         remat: what the backward pass recomputes.
         compute_dtype: type of activations.
+        ignored: keys of it that are not known, and that somebody decided to go on without.
 
     Raises:
         NotFoundError: there is none, or it may not be read.
         ConfigurationError: it describes what is not supported.
     """
-    root = open_root(path)
-    with explained(path, FIELD):
-        content = root.filesystem.cat_file(root.locate("config.json"))
-    try:
-        given = json.loads(content)
-    except ValueError as error:
-        raise ConfigurationError(f"{FIELD}: {path}/config.json is not JSON: {error}") from error
-    return shape_of(given, f"{FIELD}: {path}/config.json", remat=remat, compute_dtype=compute_dtype)
+    given = read_config(path)
+    where = f"{FIELD}: {path}/config.json"
+    return shape_of(given, where, remat=remat, compute_dtype=compute_dtype, ignored=ignored or ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,8 @@ def with_shape_read(model: ModelConfig) -> ModelConfig:
     if model.from_ is None:
         return model
     remat = model.remat or "full"
-    shape = read_shape(model.from_, remat=remat, compute_dtype=model.compute_dtype or "float32")
+    dtype = model.compute_dtype or "float32"
+    shape = read_shape(model.from_, remat=remat, compute_dtype=dtype, ignored=model.ignore_config_keys)
     return ReadModel(**{name: getattr(model, name) for name in FIELDS_BESIDE_FROM}, shape=shape)
 
 
@@ -113,6 +113,8 @@ def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any) ->
     folder = SafetensorsFolder(open_root(path), FIELD)
     weights: dict[str, Any] = {}
     num_bytes = 0
+    if shape.tie_embeddings:
+        _refuse_another_output(folder)
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "weights") as pool:
         for tensor in tensors(shape, prefix=_prefix(folder)):
             kept = _at(abstract, tensor.path)
@@ -190,6 +192,22 @@ def _names(tensor: Tensor, shape: ModelShape) -> list[str]:
     layers = range(shape.layers) if tensor.is_stacked else (0,)
     experts = range(shape.experts or 0) if tensor.has_experts else (0,)
     return [tensor.name.format(layer=layer, expert=expert) for layer in layers for expert in experts]
+
+
+def _refuse_another_output(folder: SafetensorsFolder) -> None:
+    """A tied model's files may hold the output, too, if it is the embedding."""
+    output = folder.tensors.get(_OUTPUT)
+    if output is None:
+        return
+    name = f"{_prefix(folder)}{_EMBEDDING}"
+    stored = folder.require(name, output.shape)
+    for first in range(0, output.shape[0], _ROWS):
+        stop = min(first + _ROWS, output.shape[0])
+        if not np.array_equal(folder.read(_OUTPUT, first, stop), folder.read(name, first, stop)):
+            raise ConfigurationError(
+                f"{FIELD}: {_OUTPUT} in {stored.file!r} is not {name}, and config.json has tie_word_embeddings: true; "
+                "correct config.json, or remove the tensor"
+            )
 
 
 def _prefix(folder: SafetensorsFolder) -> str:

@@ -1,0 +1,176 @@
+"""A config.json is read as transformers reads it, or refused by the key that says another thing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.model.weights.config_json import config_json, is_close, shape_of
+from tpujob_trainer.model.weights.family_configs import FAMILY_CONFIGS
+
+GEMMA3_4B: dict[str, Any] = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "boi_token_index": 255999,
+    "eoi_token_index": 256000,
+    "eos_token_id": [1, 106],
+    "image_token_index": 262144,
+    "initializer_range": 0.02,
+    "mm_tokens_per_image": 256,
+    "model_type": "gemma3",
+    "text_config": {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    },
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.50.0.dev0",
+    "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model", "num_hidden_layers": 27},
+}
+"""google/gemma-3-4b-it config.json."""
+GEMMA3_12B = {
+    "hidden_size": 3840,
+    "intermediate_size": 15360,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 8,
+}
+GEMMA3_27B = {
+    "head_dim": 128,
+    "hidden_size": 5376,
+    "intermediate_size": 21504,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 62,
+    "num_key_value_heads": 16,
+    "query_pre_attn_scalar": 168,
+}
+"""What their text_config says otherwise."""
+
+
+def shape(given: dict[str, Any], ignored: tuple[str, ...] = ()) -> ModelShape:
+    return shape_of(given, "config.json", remat="full", compute_dtype="float32", ignored=ignored)
+
+
+def small(model_type: str, **more: Any) -> dict[str, Any]:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+    needed = {"norm_topk_prob": True} if model_type == "qwen3_moe" else {}
+    return {"model_type": model_type, **sizes, **needed, **more}
+
+
+@pytest.mark.parametrize(
+    ("changed", "parameters"), [({}, 3_880_263_168), (GEMMA3_12B, 11_766_034_176), (GEMMA3_27B, 27_009_346_304)]
+)
+def test_text_config_of_gemma_3_has_what_it_leaves_out_from_its_class(changed, parameters):
+    given = {**GEMMA3_4B, "text_config": {**GEMMA3_4B["text_config"], **changed}}
+
+    found = shape(given)
+
+    assert found.num_parameters == parameters
+    assert (found.rope_theta, found.local_rope_theta, found.global_every) == (1e6, 1e4, 6)
+    made = config_json(found, dtype="bfloat16", max_positions=1, source=given)
+    assert (made["model_type"], made["architectures"]) == ("gemma3_text", ["Gemma3ForCausalLM"])
+    assert (made["eos_token_id"], made["max_position_embeddings"]) == ([1, 106], 131072)
+    assert is_close(shape(made), found)
+
+
+def test_published_gemma_3_4b_is_the_preset():
+    preset = ModelConfig(preset="gemma3-4b").resolve(vocabulary=2, platform="cpu")
+    assert is_close(shape(GEMMA3_4B), preset)
+
+
+@pytest.mark.parametrize("model_type", FAMILY_CONFIGS)
+def test_what_a_fresh_model_writes_is_read_as_the_same(model_type):
+    made = shape(small(model_type))
+    written = config_json(made, dtype="float32", max_positions=128, ids={"bos_token_id": None, "eos_token_id": 5})
+
+    assert is_close(shape(written), made)
+    assert written["eos_token_id"] == 5
+    assert FAMILY_CONFIGS[model_type].defaults.keys() - written.keys() <= {"layer_types"}
+    assert ("layer_types" in written) == FAMILY_CONFIGS[model_type].has_layer_types
+    assert type(written.get("query_pre_attn_scalar", 1)) is int
+
+
+@pytest.mark.parametrize(
+    ("family", "more", "message"),
+    [
+        ("llama", {"window": 8}, r"model\.window: LlamaForCausalLM of transformers has no window"),
+        ("mistral", {"window": 8, "global_every": 2}, r"model\.globalEvery: MistralForCausalLM"),
+    ],
+)
+def test_what_transformers_cannot_say_is_refused(family, more, message):
+    made = dataclasses.replace(shape(small(family)), **more)
+    with pytest.raises(ConfigurationError, match=message):
+        config_json(made, dtype="float32", max_positions=128)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (small("mixtral"), {"rope_theta": 1e6, "window": None, "norm_eps": 1e-5}),
+        (small("mistral"), {"rope_theta": 1e4, "window": 4096, "mlp_dim": 14336}),
+        (small("llama", rope_parameters={"rope_type": "default"}, rope_theta=7.0), {"rope_theta": 7.0}),
+        (
+            small("llama", rope_parameters={"rope_theta": 5.0}, rope_scaling={"type": "linear", "factor": 2}),
+            {"rope_theta": 1e4, "rope_scaling.factor": 2.0},
+        ),
+        (small("llama", attn_logit_softcapping=5.0, sliding_window=3), {"attention_softcap": None, "window": None}),
+        (small("qwen2", sliding_window=3), {"window": None}),
+        (small("qwen3", sliding_window=3, use_sliding_window=True), {"window": None}),
+        (small("qwen3", sliding_window=3, use_sliding_window=True, max_window_layers=0), {"window": 3}),
+        (small("qwen3", head_dim=None), {"head_dim": 8}),
+        (small("gemma2"), {"query_scale": 256**-0.5, "window": 4096, "attention_softcap": 50.0, "global_every": 2}),
+        (small("gemma2", attn_logit_softcapping=None), {"attention_softcap": None}),
+        (small("gemma3_text", attn_logit_softcapping=2.0, final_logit_softcapping=3.0), {"attention_softcap": None}),
+        (small("gemma3_text", sliding_window_pattern=2), {"global_every": 2, "local_rope_theta": 1e4}),
+        (small("gemma3_text", hidden_activation="silu"), {"activation": "silu"}),
+        (small("llama", hidden_act="gelu_pytorch_tanh"), {"activation": "gelu"}),
+        (small("qwen3_moe", num_local_experts=16), {"experts": 16}),
+    ],
+)
+def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
+    found = dataclasses.asdict(shape(given))
+    for name, value in expected.items():
+        key, _, inner = name.partition(".")
+        assert (found[key][inner] if inner else found[key]) == value, name
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (small("llama", is_causal=False), r"is_causal may change numbers.*`model\.ignoreConfigKeys: \[is_causal\]`"),
+        (small("gemma2", hidden_activation="gelu"), r"hidden_activation is 'gelu'; gelu_pytorch_tanh or gelu_new is"),
+        (small("llama", hidden_act="relu"), r"hidden_act is 'relu'; silu or swish is supported"),
+        (small("qwen2", layer_types=["sliding"] * 4), r"layer_types is .*; name full_attention or sliding_attention"),
+        (small("mistral", layer_types=["full_attention"] * 4), r"makes it another model than mistral; leave it out"),
+        (small("qwen3", sliding_window=3, use_sliding_window=True, max_window_layers=2), r"at equal distances"),
+        ({**small("qwen3_moe"), "norm_topk_prob": False}, r"norm_topk_prob is False; .*only True is supported"),
+        ({**small("llama"), "model_type": "qwen3_moe"}, r"norm_topk_prob is missing, which means False; only True"),
+        (small("llama", quantization_config={"quant_method": "fp8"}), r"the weights are quantized \(fp8\)"),
+        (small("llama", rope_scaling={"rope_type": "yarn"}), r"rope_type 'yarn' is none of default, linear, llama3"),
+        (small("gemma3_text", rope_parameters={"rope_theta": 1.0}), r"rope_parameters\.rope_theta: gemma3_text has"),
+        (small("gemma3_text", rope_scaling={"type": "linear", "factor": 2.0}), r"rope_scaling has no rope_type"),
+        (small("gemma2", final_logit_softcapping=0), r"final_logit_softcapping is 0, not a number above 0"),
+        ({**GEMMA3_4B, "tie_word_embeddings": False}, r"tie_word_embeddings is False, and True in text_config"),
+        ({**GEMMA3_4B, "model_type": "llava"}, r"model_type 'llava' is none of gemma2, gemma3, gemma3_text, llama"),
+    ],
+)
+def test_what_means_another_model_is_refused_by_its_key(given, message):
+    with pytest.raises(ConfigurationError, match=message):
+        shape(given)
+
+
+def test_keys_of_published_files_that_mean_nothing_here_are_read_over():
+    beside = {"use_mrope": False, "is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {}}
+    assert shape(small("llama", **beside)) == shape(small("llama"))
+    of_gemma_2_9b = {"hidden_act": "gelu_pytorch_tanh", "cache_implementation": "hybrid", "sliding_window_size": 4096}
+    assert shape(small("gemma2", **of_gemma_2_9b)) == shape(small("gemma2"))
+
+
+def test_somebody_can_decide_to_go_on_without_a_key():
+    assert shape(small("llama", is_causal=True), ignored=("is_causal",)) == shape(small("llama"))

@@ -1,0 +1,102 @@
+"""The small files beside a model's weights: its config.json, how it generates, its tokenizer and chat template.
+
+An export has them as they came in, byte for byte, so that what is loaded from it talks and stops as the source does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpujob_trainer.data.config import DataConfig
+from tpujob_trainer.data.sources.files import DataRoot, explained, open_root
+from tpujob_trainer.data.sources.remote import reach
+from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
+from tpujob_trainer.errors import ConfigurationError
+
+CONFIG = "config.json"
+FROM = "spec.trainer.model.from"
+TOKENIZER = "spec.trainer.data.tokenizer"
+GENERATION = "generation_config.json"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "tekken.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+
+
+@dataclass(frozen=True)
+class Companions:
+    """What is written beside exported weights."""
+
+    config: Mapping[str, Any] | None = None
+    """config.json of the source; None: the model was fresh."""
+    ids: Mapping[str, int | None] = field(default_factory=dict)
+    """Of a fresh model, the tokens that begin and end a document."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """By name."""
+
+
+def read_companions(weights_from: str | None, data: DataConfig) -> Companions:
+    """The files of a model and of the tokenizer it was trained with; those of the tokenizer go first.
+
+    Args:
+        weights_from: folder of the model; None: there is none.
+        data: names the tokenizer.
+
+    Raises:
+        NotFoundError: a folder is not there, or may not be read.
+        ConfigurationError: config.json is not JSON.
+    """
+    of_tokenizer = {} if data.tokenizer in (None, "bytes", weights_from) else _of_tokenizer(str(data.tokenizer))
+    if weights_from is None:
+        tokenizer = load_tokenizer(data)
+        return Companions(ids={"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}, files=of_tokenizer)
+    of_model = _read(open_root(weights_from), (GENERATION, *TOKENIZER_FILES), FROM)
+    return Companions(config=read_config(weights_from), files=of_model | of_tokenizer)
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """The config.json in a folder: local, or a URL (gs://, hf://).
+
+    Raises:
+        NotFoundError: there is none, or it may not be read.
+        ConfigurationError: it is not JSON.
+    """
+    with explained(path, FROM):
+        reach(path)
+        root = open_root(path)
+        content = root.filesystem.cat_file(root.locate(CONFIG))
+    try:
+        given = json.loads(content)
+    except ValueError as error:
+        raise ConfigurationError(f"{FROM}: {path}/{CONFIG} is not JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"{FROM}: {path}/{CONFIG} is not a mapping; name the folder of a model")
+    return given
+
+
+def _of_tokenizer(path: str) -> dict[str, bytes]:
+    """Those of its folder, or of the file's; nothing where transformers has no name for the file."""
+    root = open_root(path)
+    with explained(path, TOKENIZER):
+        is_folder = root.filesystem.isdir(root.folder)
+    folder, _, name = path.rstrip("/").rpartition("/")
+    if not is_folder and name not in TOKENIZER_FILES:
+        return {}
+    return _read(root if is_folder else open_root(folder or "."), TOKENIZER_FILES, TOKENIZER)
+
+
+def _read(root: DataRoot, names: tuple[str, ...], setting: str) -> dict[str, bytes]:
+    with explained(root.url, setting):
+        there = {str(path).rpartition("/")[2] for path in root.filesystem.ls(root.folder, detail=False)}
+        return {name: root.filesystem.cat_file(root.locate(name)) for name in names if name in there}
