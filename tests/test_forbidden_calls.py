@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 RUNS_OUR_OWN = ROOT / "tools" / "mutation"
 SOURCES = sorted(
     path
-    for part in ("contract", "operator", "trainer", "sdk", "cli", "tools")
+    for part in ("contract", "launcher", "resource", "operator", "trainer", "sdk", "cli", "tools")
     for path in (ROOT / part).rglob("*.py")
     if not {".venv", "__pycache__", "build"} & set(path.parts) and not path.is_relative_to(RUNS_OUR_OWN)
 )

@@ -141,7 +141,7 @@ def test_images_of_an_isolated_site_install_by_hash_and_know_no_index(name):
 def test_version_is_the_charts():
     versions = set(re.findall(r"ARG VERSION=(\S+)", DOCKERFILE + OFFLINE))
     assert versions == {re.search(r"^appVersion: (\S+)", (CHART / "Chart.yaml").read_text(), re.MULTILINE)[1]}  # type: ignore[index]
-    for part in ("contract", "operator", "trainer", "sdk", "cli"):
+    for part in ("contract", "launcher", "resource", "operator", "trainer", "sdk", "cli"):
         versions.add(tomllib.loads((ROOT / part / "pyproject.toml").read_text())["project"]["version"])
     assert len(versions) == 1
 
@@ -163,7 +163,7 @@ def test_everything_that_an_isolated_site_copies_is_in_the_context():
 
 
 def test_wheels_hold_what_the_code_reads(tmp_path):
-    parts = ["contract", "operator", "trainer", "sdk", "cli"]
+    parts = ["contract", "launcher", "resource", "operator", "trainer", "sdk", "cli"]
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path]
     builds = [subprocess.Popen(command, cwd=ROOT / part, stdout=subprocess.DEVNULL) for part in parts]
     assert [build.wait() for build in builds] == [0] * len(parts)

@@ -27,7 +27,11 @@ def test_key_is_one_that_kubernetes_takes(key):
 
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [path for package in ("operator", "trainer", "sdk", "cli") for path in (ROOT / package / "src").rglob("*.py")]
+SOURCES = [
+    path
+    for package in ("launcher", "resource", "operator", "trainer", "sdk", "cli")
+    for path in (ROOT / package / "src").rglob("*.py")
+]
 FOREIGN = r"""["']/?[a-z/]*(jobset\.x-k8s\.io|jobset\.sigs\.k8s\.io|batch\.kubernetes\.io|kueue\.x-k8s\.io)"""
 
 

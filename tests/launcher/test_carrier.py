@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.conftest import Launch
+from tests.launcher.conftest import Launch
 from tests.launcher.launched import JOB, LEAVES_A_GRANDCHILD, PYTHON, is_alive
 from tpujob_contract.commands import CARRIED, CARRIED_FILE, CARRY, IN_IMAGE
 from tpujob_launcher.carrier.archive import write_launcher

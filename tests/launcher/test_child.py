@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.contract.conftest import Launch
+from tests.launcher.conftest import Launch
 from tests.launcher.launched import JOB, LAUNCHER, LEAVES_A_GRANDCHILD, PYTHON, is_alive
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.grace import margin_seconds

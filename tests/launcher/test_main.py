@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.contract.conftest import Launch
+from tests.launcher.conftest import Launch
 from tests.launcher.launched import JOB, PYTHON, WORKER
 from tpujob_contract import read_environment
 from tpujob_launcher.child.supervisor import Ending

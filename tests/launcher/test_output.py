@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.conftest import Launch
+from tests.launcher.conftest import Launch
 from tests.launcher.launched import JOB, LAUNCHER, PYTHON
 from tpujob_launcher.child.output import Tail
 

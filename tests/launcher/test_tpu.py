@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.conftest import Launch
+from tests.launcher.conftest import Launch
 from tests.launcher.launched import JOB, PYTHON
 from tpujob_launcher.tpu.holders import TpuFiles, find_holders, wants_whole_tpu
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.conftest import Launch
+from tests.launcher.conftest import Launch
 from tests.launcher.launched import JOB
 from tests.launcher.test_tpu import Machine, machine, make_devices
 from tpujob_launcher.tpu.access import TpuAccess, look, remarks

@@ -43,6 +43,8 @@ PRODUCT_INPUTS = (
     "images/base/Dockerfile",
     "requirements",
     "contract",
+    "launcher",
+    "resource",
     "operator",
     "trainer",
     "sdk",

@@ -33,7 +33,7 @@ class Mistake:
     def path(self) -> Path:
         """The file of the module."""
         package, *rest = self.module.split(".")
-        folder = {"tpujob_contract": "contract", "tpujob_operator": "operator", "tpujob_trainer": "trainer"}[package]
+        folder = package.removeprefix("tpujob_")
         return ROOT.joinpath(folder, "src", package, *rest).with_suffix(".py")
 
     def source(self) -> str:

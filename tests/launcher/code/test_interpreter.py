@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.conftest import Launch
 from tests.launcher.code.test_python_path import installed_code
+from tests.launcher.conftest import Launch
 from tpujob_launcher.code import interpreter
 
 

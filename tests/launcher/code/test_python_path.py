@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from tests.contract.conftest import Launch
 from tests.launcher.code.archives import archive
+from tests.launcher.conftest import Launch
 from tpujob_contract import ExitCode
 from tpujob_launcher.code.install import install
 from tpujob_launcher.code.patches import apply_patches
