@@ -71,7 +71,7 @@ generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, d
 	$(BIN)/python -m tools.monitoring.dashboards
 	$(BIN)/python -m tools.chart_readme
 	$(BIN)/python -m tools.licences
-	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator -k golden
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator tests/resource -k golden
 
 .PHONY: sbom
 sbom: .venv/dev ## what is in the images as CycloneDX, in .cache/sbom

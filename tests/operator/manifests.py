@@ -28,7 +28,8 @@ def manifest(name: str = "llama", **spec: Any) -> dict[str, Any]:
     fields = {"accelerator": "cpu:2x4", "trainer": TRAINER, **spec}
     if "trainer" not in spec and (devices := _devices(fields)):
         # As many rows as devices, where the preset's do not divide.
-        fields["trainer"] = TRAINER if TINY_ROWS % devices == 0 else {**TRAINER, "batchSize": devices}
+        trainer = {**TRAINER, "task": "probe"} if "workers" in spec else TRAINER  # workers do not train together
+        fields["trainer"] = trainer if TINY_ROWS % devices == 0 else {**trainer, "batchSize": devices}
     return {
         "apiVersion": "tpujob.dev/v1alpha1",
         "kind": "TpuTrainingJob",

@@ -18,6 +18,14 @@ def _elastic(**fields: Any) -> Object:
     return manifest(**{"slices": 4, "minSlices": 2, "checkpointDir": "gs://bucket/llama", **fields})
 
 
+EXTRACTION = {
+    "task": "extract",
+    "model": {"preset": "tiny"},
+    "data": {"path": "gs://bucket/data", "tokenizer": "bytes"},
+    "extract": {"layers": ["1"]},
+}
+
+
 # name: (resource, words of the refusal)
 REFUSED = {
     "no spec": ({k: v for k, v in manifest().items() if k != "spec"}, ["spec: Required value"]),
@@ -302,6 +310,30 @@ REFUSED = {
         ["spec.trainer.model.kvHeads", "kvHeads does not divide heads"],
     ),
     "a trainer that is a string": (manifest(trainer="x"), ["spec.trainer", "must be of type object"]),
+    "a loss of one's own with zLoss": (
+        manifest(trainer={**TRAINER, "loss": "mine:loss", "zLoss": 1e-4}),
+        ["spec.trainer.zLoss", "excludes loss, which can have such a term itself"],
+    ),
+    "an extraction on several hosts": (
+        manifest(accelerator="v5e-16", checkpointDir="gs://bucket/a", trainer=EXTRACTION),
+        ["is for independent workers of one host each; set spec.workers"],
+    ),
+    "an extraction without a directory": (
+        manifest(accelerator="v5e-4", workers=2, trainer=EXTRACTION),
+        ["spec.checkpointDir", "required for tasks of workers, which write their files there"],
+    ),
+    "training by independent workers": (
+        manifest(accelerator="v5e-4", workers=2, trainer=TRAINER),
+        ["spec.workers", "excludes a training run, whose hosts work together"],
+    ),
+    "an export of a model of one's own": (
+        manifest(trainer={**TRAINER, "model": {"custom": "mine:Model"}, "batchSize": 8, "export": {}}),
+        ["spec.trainer.export", "transformers knows no model.custom"],
+    ),
+    "an average that is not kept": (
+        manifest(trainer={**TRAINER, "evaluation": {"everySteps": 5, "average": True}}),
+        ["spec.trainer.evaluation", "average: requires optimizer.emaDecay"],
+    ),
 }
 
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_sdk.batches import Batches, BatchesConfig
 from tpujob_trainer import data
 from tpujob_trainer.data.formats.webdataset import Sample
@@ -51,8 +52,8 @@ class Samples(Batches[list[Sample], SampleLoader]):
         (found,) = {source.format for source in self._dataset.manifest.sources}
         if found != _FORMAT:
             raise ConfigurationError(
-                f"data.path: {path} holds files of format {found}; samples are read from webdataset tars (.tar, "
-                ".tar.gz, .tgz), text by job.lanes"
+                f"data.path: {path} holds files of format {found}; samples are read from webdataset tars "
+                f"({', '.join(FILE_ENDINGS[_FORMAT])}), text by job.lanes"
             )
 
     @property

@@ -21,6 +21,7 @@ from tpujob.main import app
         ("/data/texts/a.parquet", {"path": "/data/texts/a.parquet"}),
         ("a.parquet", {"path": "a.parquet"}),
         ("absent/part.parquet", {"path": "absent/part.parquet"}),
+        *((f"shards/a{ending}", {"path": f"shards/a{ending}"}) for ending in (".tgz", ".ndjson", ".pq", ".tar.zst")),
     ],
 )
 def test_name_is_a_path_or_a_data_set(name, source):

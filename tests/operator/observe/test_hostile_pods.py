@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.operator.building import JOBSET_UID, NOW, job, jobset, observed, pod, recorded, terminated
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.observe.from_objects import ended_from_pod, host_from_pod
-from tpujob_operator.observe.pod_identity import is_pod_of
+from tpujob_operator.observe.pod_state import pod_state
 from tpujob_operator.observe.report import Progress, final_report, progress_from_report
+from tpujob_operator.observe.state import JobSetState
 from tpujob_operator.observe.terminations import Evidence
 from tpujob_operator.observe.untrusted import parse_json
 from tpujob_operator.settings import Settings
@@ -52,11 +53,17 @@ FOREIGN_PODS = {
 }
 
 
+def is_host_of(found: dict[str, Any], state: JobSetState) -> bool:
+    """What a pass counts as a host of the job."""
+    seen = pod_state(found)
+    return seen is not None and seen.is_of(state)
+
+
 @pytest.mark.parametrize("foreign", FOREIGN_PODS.values(), ids=FOREIGN_PODS.keys())
 def test_only_pods_of_our_jobset_count(foreign: dict[str, Any]) -> None:
     evidence = Evidence()
     evidence.note_all(KEY, [foreign, pod(1, state=terminated(2), phase="Failed")])
-    assert not is_pod_of(foreign, jobset())
+    assert not is_host_of(foreign, jobset())
     assert 2 in [end.exit_code for end in evidence.of(KEY, JOBSET_UID)]
 
 
@@ -171,7 +178,7 @@ def test_any_pod_leads_to_a_decision(
     evidence.note_all(KEY, found)
     for left in gone:
         evidence.note(KEY, left, deleted=True)
-    ours = [one for one in found if is_pod_of(one, state)]
+    ours = [one for one in found if is_host_of(one, state)]
     seen = observed(
         job(status=recorded(phase, startTime=format_time(NOW), stepTime=format_time(NOW))),
         jobset=state,

@@ -17,7 +17,7 @@ CASES: dict[str, tuple[dict[str, Any], int | None, str | None]] = {
     "fine": (TRAINER, 8, None),
     "neither steps nor tokens": (STEPS, 8, "spec.trainer.steps: is missing; give steps or tokens"),
     "steps and tokens": ({**TRAINER, "tokens": 5}, 8, "spec.trainer.tokens: excludes steps"),
-    "extraction has no length": ({**STEPS, "task": "extract"}, None, None),
+    "extraction has no length": ({**STEPS, "task": "extract", "extract": {"layers": ["1"]}}, None, None),
     "path and dataset": ({**TRAINER, "data": {"path": "x", "dataset": "y"}}, 8, "spec.trainer.data: path and dataset"),
     "two sources for evaluation": (
         {**TRAINER, "evaluation": {"everySteps": 5, "data": {"dataset": "y", "mixture": []}}},

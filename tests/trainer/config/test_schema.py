@@ -38,8 +38,8 @@ def test_a_float_without_fraction_is_a_whole_number(number: float) -> None:
         ({"data": {}}, "spec.trainer.data.path: required, and missing"),
         ({"data": "x"}, 'spec.trainer.data: "x" is not a block of keys; write its fields below it'),
         ({"model": None}, "spec.trainer.model: required, and missing"),
-        ({"tokens": 5}, "spec.trainer.steps: excludes tokens; keep one of the two"),
-        ({"steps": None}, "spec.trainer.tokens: required, and missing; say how long to train, in tokens or in steps"),
+        ({"tokens": 5}, "spec.trainer.tokens: excludes steps, as each gives the length of the run; keep one of them"),
+        ({"steps": None}, "spec.trainer.steps: is missing; give steps or tokens, the length of the run"),
         ({"steps": 0}, "spec.trainer.steps: 0 is out of range; it must be from 1 to 1000000000"),
         ({"steps": 1.5}, "spec.trainer.steps: 1.5 is not a whole number (from 1 to 1000000000)"),
         (

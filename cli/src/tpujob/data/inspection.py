@@ -13,13 +13,14 @@ from typing import Any
 
 from tpujob.errors import CommandError
 from tpujob.jobs.job_file import read_job
+from tpujob_contract.file_endings import FILE_ENDINGS
 
 PROGRAM = "tpujob_trainer.data.inspection"
 SHOWN_ROWS = 8
 SHOWN_PROCESSES = 8
 SHOWN_TOKENS = 12
 
-FILE_ENDINGS = (".parquet", ".jsonl", ".json", ".txt", ".tar", ".gz", ".zst", ".tfrecord", ".array_record")
+_ENDINGS = tuple(ending for endings in FILE_ENDINGS.values() for ending in endings)
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -28,7 +29,7 @@ def source_of(name: str) -> dict[str, str]:
     # A mistyped path is no name on the hub: its first folder is here, or it ends like a file.
     path = Path(name)
     is_here = path.exists() or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
-    is_path = "://" in name or any(character in name for character in "*?[") or is_here or name.endswith(FILE_ENDINGS)
+    is_path = "://" in name or any(character in name for character in "*?[") or is_here or name.endswith(_ENDINGS)
     return {"dataset": name} if not is_path and _HUB_NAME.fullmatch(name) else {"path": name}
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob_contract import kubernetes_names
-from tpujob_operator.observe.state import JobSetState
 from tpujob_operator.observe.untrusted import parse_count
 
 
@@ -41,18 +40,6 @@ def pod_identity(pod: Mapping[str, Any]) -> PodIdentity | None:
         host_index=host_index,
         attempt=attempt,
         jobset_uid=found.get(kubernetes_names.JOBSET_UID, ""),
-    )
-
-
-def is_pod_of(pod: Mapping[str, Any], jobset: JobSetState) -> bool:
-    """Whether this is one of the hosts of this very JobSet."""
-    identity = pod_identity(pod)
-    return (
-        identity is not None
-        and identity.jobset_uid == jobset.uid
-        and pod["metadata"]["labels"][kubernetes_names.JOBSET_NAME] == jobset.name
-        and identity.slice_index < jobset.slices
-        and identity.host_index < jobset.hosts_per_slice
     )
 
 

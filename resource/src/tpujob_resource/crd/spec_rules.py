@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from tpujob_resource.crd.cel import Rule, rule, text
+from tpujob_resource.crd.block_rules import published_rules
+from tpujob_resource.crd.cel import Rule, rule, text, texts
+from tpujob_resource.models.shared_units import UNIT_TASKS
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.rules.code_rules import ARCHIVE_HAS_DIGEST, COMMIT_PATTERN, EITHER, WHOLE_COMMIT
 from tpujob_resource.rules.container_rules import BUCKET_PATTERN, CHECKPOINT_DIR_PATTERN, PARENT_PATTERN
 from tpujob_resource.rules.limits import MAX_SPEC_BYTES
 from tpujob_resource.rules.slice_counts import SHRINK_AFTER_SECONDS
+from tpujob_resource.rules.validation import TRAINING_OF_WORKERS, UNITS_WITHOUT_DIRECTORY, UNITS_WITHOUT_WORKERS
+from tpujob_resource.topology.tables import GENERATIONS
 
 _BY_KUEUE = (
     "(has(self.placement.requiredTopology) ? 1 : 0) + (has(self.placement.poolTopology) ? 1 : 0) + "
@@ -55,6 +59,7 @@ def spec_rules() -> list[Rule]:
             "!(has(self.workers) && has(self.slices))",
             "slices and workers exclude each other: slices train together, workers are independent",
         ),
+        *_task_rules(),
         *_slice_rules(),
         rule(
             f"!has(self.placement) || ({_BY_KUEUE}) == 0 || (has(self.queue) && !has(self.workers))",
@@ -170,12 +175,36 @@ def checkpoint_dir_rules() -> list[Rule]:
     ]
 
 
-def trainer_rules() -> list[Rule]:
-    """For `spec.trainer`: which sources and heads go together; `api.trainer_rules` says more.
+def _task_rules() -> list[Rule]:
+    """Which tasks have workers, and where these write."""
+    is_task = f"has(self.trainer) && has(self.trainer.task) && self.trainer.task in {texts(UNIT_TASKS)}"
+    one_host = [
+        f"{name}-{size}"
+        for generation in GENERATIONS.values()
+        for size, shape in generation.sizes.items()
+        if shape in generation.single_host
+        for name in (generation.name, *generation.aliases)
+    ]
+    one_host += [f"{g.name}:{'x'.join(map(str, shape))}" for g in GENERATIONS.values() for shape in g.single_host]
+    is_cpu = "self.accelerator.startsWith('cpu:')"
+    return [
+        rule(
+            f"!({is_task}) || has(self.workers) || {is_cpu} || "
+            f"((!has(self.slices) || self.slices == 1) && self.accelerator in {texts(sorted(one_host))})",
+            f"task {UNITS_WITHOUT_WORKERS}",
+            field=".trainer",
+        ),
+        rule(f"!({is_task}) || has(self.checkpointDir) || {is_cpu}", UNITS_WITHOUT_DIRECTORY, field=".checkpointDir"),
+        rule(
+            "!has(self.workers) || !has(self.trainer) || (has(self.trainer.task) && self.trainer.task != 'pretrain')",
+            TRAINING_OF_WORKERS,
+            field=".workers",
+        ),
+    ]
 
-    Nothing of `steps` and `tokens`: for the 20e9 that people write, the API server's CEL has a float where the schema
-    has an integer, and a rule that so much as asks whether the field is there refuses the resource.
-    """
+
+def trainer_rules() -> list[Rule]:
+    """For `spec.trainer`: which sources and heads go together, and the rows that the trainer publishes."""
     sources = " + ".join(f"(has(self.data.{source}) ? 1 : 0)" for source in ("path", "dataset", "mixture"))
     return [
         rule(f"{sources} <= 1", "path, dataset and mixture exclude each other; keep one", field=".data"),
@@ -184,4 +213,5 @@ def trainer_rules() -> list[Rule]:
             "kvHeads does not divide heads",
             field=".model.kvHeads",
         ),
+        *published_rules(),
     ]

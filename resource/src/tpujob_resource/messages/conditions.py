@@ -239,8 +239,8 @@ SENTENCES: Mapping[Reason, str] = {
     ),
     Reason.UNEXPLAINED_TOO_OFTEN: (
         "{restarts} restarts without a newer checkpoint and without a known cause, and {limit} are allowed. Look for a "
-        "program that exits with code 75 by itself, or for somebody who deletes Jobs; then edit the job's spec, or "
-        "delete this job and apply it again; its checkpoints are kept."
+        "program that exits with code 75 by itself, or for somebody who deletes Jobs; then raise spec.retry, edit "
+        "the job's spec, or delete this job and apply it again; its checkpoints are kept."
     ),
     Reason.DEADLINE_EXCEEDED: (
         "spec.activeDeadlineSeconds ({limit} s) is over since {since}. Its checkpoints are kept; to go on, raise it "
@@ -248,8 +248,8 @@ SENTENCES: Mapping[Reason, str] = {
     ),
     Reason.JOBSET_FAILED: "The JobSet failed and no host's own words are left: {detail}",
     Reason.JOBSET_DELETED: (
-        "JobSet {name} was deleted before it ended, by somebody else. Delete this job and apply it again to go on; "
-        "its checkpoints are kept."
+        "JobSet {name} was deleted before it ended, by somebody else. To go on, raise spec.retry, edit the job's "
+        "spec, or delete this job and apply it again; its checkpoints are kept."
     ),
 }
 
@@ -310,11 +310,11 @@ ADVICE: Mapping[Reason, str] = {
     Reason.HOST_NETWORK: "Close the job's ports with a firewall of the nodes' network, or have the administrator use `jobs.multislice.claimTemplate` instead (docs/gke.md).",
     Reason.FINISHED: "Nothing. The checkpoints are in `spec.checkpointDir`.",
     Reason.HOST_FAILED: "Go by the exit code in the message.",
-    Reason.CRASHED_TOO_OFTEN: "Find the cause in the message and in `tpujob logs`, fix it, then edit the job's spec to start it again.",
-    Reason.UNEXPLAINED_TOO_OFTEN: "See whether the operator was away, and the nodes' events at those times; edit the spec to start it again.",
+    Reason.CRASHED_TOO_OFTEN: "Find the cause in the message and in `tpujob logs`, fix it, then raise `spec.retry` or edit the job's spec to start it again.",
+    Reason.UNEXPLAINED_TOO_OFTEN: "See whether the operator was away, and the nodes' events at those times; raise `spec.retry` to start it again.",
     Reason.DEADLINE_EXCEEDED: "Submit the job again with more time; it goes on from its checkpoints.",
     Reason.JOBSET_FAILED: "`kubectl describe jobset NAME`; logs of pods that are gone are in your log collector.",
-    Reason.JOBSET_DELETED: "Submit the job again; it goes on from its checkpoints.",
+    Reason.JOBSET_DELETED: "Raise `spec.retry`; the job goes on from its checkpoints.",
 }  # fmt: skip
 """What to do about each reason; a table of the documentation is made of it."""
 

@@ -1,7 +1,8 @@
 """Rules between fields of the `trainer` block, and between it and the accelerator. Each yields sentences.
 
-Plain arithmetic on what was written: no JAX, and no defaults but those of the contract and of the presets that the
-trainer publishes beside its schema. Values of a wrong type are the schema's to refuse, and are passed over here.
+The rows that the trainer publishes, and arithmetic on what was written. No JAX, and no defaults but those of the
+contract and of the presets that the trainer publishes beside its schema. Values of a wrong type are the schema's to
+refuse, and are passed over here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from tpujob_contract.batch_rows import (
     divide_slice,
     rows_problem,
 )
-from tpujob_resource.rules.trainer_schema import presets
+from tpujob_contract.block_rules import broken_rules
+from tpujob_resource.rules.trainer_schema import block_rules, presets
 
 type Block = Mapping[str, Any]
 type Problems = Iterator[str]
@@ -34,18 +36,10 @@ def trainer_contradictions(block: Block, *, devices: int | None, slices: int = 1
         devices: JAX devices of the whole job; None if they are not known, or if the workers do not train together.
         slices: Over which they lie.
     """
+    yield from (f"{FIELD}.{sentence}" for sentence in broken_rules(block, block_rules()))
     yield from (problem for rule in _RULES for problem in rule(block))
     if devices is not None:
         yield from _rows(block, devices, slices)
-
-
-def _length_of_run(block: Block) -> Problems:
-    if block.get("task", "pretrain") != "pretrain":
-        return  # reads the data once, or not at all
-    if "steps" in block and "tokens" in block:
-        yield f"{FIELD}.tokens: excludes steps, as each gives the length of the run; keep one of them"
-    if "steps" not in block and "tokens" not in block:
-        yield f"{FIELD}.steps: is missing; give steps or tokens, the length of the run"
 
 
 def _sources(block: Block) -> Problems:
@@ -135,13 +129,10 @@ def _tokenizer(block: Block) -> Problems:
     data, model = block.get("data"), block.get("model")
     if not isinstance(data, Mapping) or not isinstance(model, Mapping) or data.get("tokenizer") is not None:
         return
-    field = f"{FIELD}.data.tokenizer"
-    if model.get("from") is not None:
-        yield f"{field}: required with model.from, whose weights know the ids of one tokenizer; name its folder"
-    elif words := _preset(block).get("vocabSize"):
+    if model.get("from") is None and (words := _preset(block).get("vocabSize")):
         yield (
-            f"{field}: required with model.preset {model['preset']}, whose vocabulary has {words} ids; name its "
-            "tokenizer.json or its folder, or write bytes to train on bytes"
+            f"{FIELD}.data.tokenizer: required with model.preset {model['preset']}, whose vocabulary has {words} ids; "
+            "name its tokenizer.json or its folder, or write bytes to train on bytes"
         )
 
 
@@ -159,7 +150,6 @@ def _number(block: Block, *path: str) -> int | None:
 
 
 _RULES: tuple[Callable[[Block], Problems], ...] = (
-    _length_of_run,
     _sources,
     _tokenizer,
     _warmup,

@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from tpujob_contract.block_rules import BlockRule, from_rows
 from tpujob_resource.rules.schema_fit import fits
 
 FILE = "trainer_schema.json"
@@ -35,6 +36,15 @@ def presets() -> Mapping[str, Mapping[str, Any]]:
     """Numbers of each preset model, as the trainer publishes them beside its schema; empty when it does not."""
     found: Mapping[str, Mapping[str, Any]] = (trainer_schema() or {}).get(PRESETS, {})
     return found
+
+
+RULES = "x-tpujob-rules"
+
+
+@cache
+def block_rules() -> tuple[BlockRule, ...]:
+    """The trainer's rules between fields of its block; none when it does not publish them."""
+    return from_rows((trainer_schema() or {}).get(RULES, ()))
 
 
 def trainer_problems(block: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> list[str]:

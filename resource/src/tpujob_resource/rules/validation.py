@@ -10,9 +10,11 @@ import json
 import re
 from collections.abc import Callable, Iterator
 
+from tpujob_contract.block_rules import TASK
 from tpujob_resource.errors import InvalidField
 from tpujob_resource.messages.error_messages import shown
 from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.shared_units import UNIT_TASKS
 from tpujob_resource.rules import container_rules, placement_rules, volume_rules
 from tpujob_resource.rules.code_rules import code_source
 from tpujob_resource.rules.limits import spec_size
@@ -177,6 +179,31 @@ def _trainer(job: TpuTrainingJob) -> Problems:
     yield from trainer_contradictions(job.spec.trainer, devices=_devices(job), slices=job.slices)
 
 
+UNITS_WITHOUT_WORKERS = "is for independent workers of one host each; set spec.workers, and an accelerator of one host"
+UNITS_WITHOUT_DIRECTORY = "required for tasks of workers, which write their files there; give gs://BUCKET/PATH"
+TRAINING_OF_WORKERS = "excludes a training run, whose hosts work together; leave workers out, or set trainer.task"
+
+
+def _task(job: TpuTrainingJob) -> Problems:
+    spec = job.spec
+    task = TASK if spec.trainer is None else spec.trainer.get("task", TASK)
+    if task in UNIT_TASKS and not _is_cpu(job):
+        if spec.workers is None and (_devices(job) or 0) and job.hosts > 1:
+            yield f"spec.trainer.task: {UNITS_WITHOUT_WORKERS}"
+        if spec.checkpoint_dir is None:
+            yield f"spec.checkpointDir: {UNITS_WITHOUT_DIRECTORY}"
+    elif spec.trainer is not None and task == TASK and spec.workers is not None:
+        yield f"spec.workers: {TRAINING_OF_WORKERS}"
+
+
+def _is_cpu(job: TpuTrainingJob) -> bool:
+    """Whether it runs on CPUs, where `tpujob run` gives it a directory."""
+    try:
+        return not job.accelerator.is_tpu
+    except InvalidField:
+        return False
+
+
 def _devices(job: TpuTrainingJob) -> int | None:
     if job.spec.workers is not None:
         return None
@@ -191,6 +218,7 @@ _RULES: tuple[Callable[[TpuTrainingJob], Problems], ...] = (
     _accelerator,
     _shape,
     _trainer,
+    _task,
     container_rules.environment,
     container_rules.storage,
     container_rules.pod_metadata,

@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from tpujob_contract.block_rules import as_rows
+from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.parsing.from_mapping import INT_OR_TEXT, camel_case, split_range, without_none
@@ -51,7 +53,12 @@ def schema(kind: type = TrainerConfig) -> dict[str, Any]:
 
 def document() -> str:
     """The text of trainer_schema.json."""
-    return json.dumps(schema() | {"x-tpujob-presets": _presets()}, indent=2, ensure_ascii=False) + "\n"
+    return (
+        json.dumps(
+            schema() | {"x-tpujob-presets": _presets(), "x-tpujob-rules": as_rows(RULES)}, indent=2, ensure_ascii=False
+        )
+        + "\n"
+    )
 
 
 def _presets() -> dict[str, dict[str, int]]:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
+from tpujob_contract.block_rules import broken_rules
+from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.corpus.extract.config import EmbedConfig, ExtractConfig, GenerateConfig, ScoreConfig
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
@@ -24,8 +26,6 @@ from tpujob_trainer.parsing.references import require_reference
 
 BLOCK = "spec.trainer"
 """Where the block stands in the resource; every message about it begins so."""
-CORPUS_TASKS = ("extract", "score", "embed", "generate")
-"""Tasks of independent workers, each with a block of its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,55 +316,14 @@ class TrainerConfig:
     """When a run that makes no progress is ended."""
 
     def __post_init__(self) -> None:
-        for task in CORPUS_TASKS:
-            if task != self.task and getattr(self, task) is not None:
-                raise ValueError(f"{task}: goes with task: {task}, and the task is {self.task}; change one of them")
-        if self.task == "pretrain":
-            self._require_training()
-        elif self.task in CORPUS_TASKS:
-            self._require_no_training()
-        if self.model.from_ is not None and self.data.tokenizer is None:
-            raise ValueError(
-                "data.tokenizer: required with model.from, whose weights know the ids of one tokenizer; name its folder"
-            )
+        if self.task == "pretrain" and self.loss is not None:
+            require_reference(self.loss, "loss")
         preset = PRESETS[self.model.preset] if self.model.preset else None
         if preset and preset.vocab_size and self.data.tokenizer is None:
             raise ValueError(
                 f"data.tokenizer: required with model.preset {self.model.preset}, whose vocabulary has "
                 f"{preset.vocab_size} ids; name its tokenizer.json or its folder, or write bytes to train on bytes"
             )
-
-    def _require_training(self) -> None:
-        if self.loss is not None:
-            require_reference(self.loss, "loss")
-            if self.z_loss:
-                raise ValueError("zLoss: excludes loss, which can have such a term itself; leave one of them out")
-        if self.export is not None and self.model.custom is not None:
-            raise ValueError("export: transformers knows no model.custom; leave it out, and read the checkpoint")
-        if self.lora is not None and self.model.from_ is None:
-            raise ValueError("lora: requires model.from, whose weights stay as they are; name its folder")
-        if self.lora is not None and self.optimizer.ema_decay is not None:
-            raise ValueError("lora: excludes optimizer.emaDecay, which averages all weights; leave one of them out")
-        for key in ("evaluation", "export"):
-            if getattr(getattr(self, key), "average", False) and self.optimizer.ema_decay is None:
-                raise ValueError(
-                    f"{key}.average: requires optimizer.emaDecay, which keeps the average; set it, 0.999 say"
-                )
-        if self.tokens is not None and self.steps is not None:
-            raise ValueError("steps: excludes tokens; keep one of the two")
-        if self.tokens is None and self.steps is None:
-            raise ValueError("tokens: required, and missing; say how long to train, in tokens or in steps")
-
-    def _require_no_training(self) -> None:
-        if self.model.custom is not None:
-            raise ValueError(
-                f"model.custom: task: {self.task} knows the layers of presets and of model.from; take one of these"
-            )
-        if self.task == "extract" and self.extract is None:
-            raise ValueError("extract: required for task: extract, and missing; name the layers to keep below it")
-        for key in ("tokens", "steps", "evaluation", "sample", "lora", "loss", "export", "profile"):
-            if getattr(self, key) is not None:
-                raise ValueError(f"{key}: is for training; leave it out with task: {self.task}, which reads data once")
 
 
 def parse_config(block: Mapping[str, Any]) -> TrainerConfig:
@@ -373,7 +332,10 @@ def parse_config(block: Mapping[str, Any]) -> TrainerConfig:
     Raises:
         ConfigurationError: one line about the first field at fault.
     """
-    return parse(TrainerConfig, block, BLOCK)
+    config = parse(TrainerConfig, block, BLOCK)
+    for sentence in broken_rules(block, RULES):
+        raise ConfigurationError(f"{BLOCK}.{sentence}")
+    return config
 
 
 def load_config(text: str | None) -> TrainerConfig:

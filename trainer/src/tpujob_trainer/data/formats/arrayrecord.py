@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import read_range
 from tpujob_trainer.data.formats.examples import fields, value_of_record, varint
@@ -33,7 +34,7 @@ class ArrayRecord:
     """Files of tf.train.Example or JSON records."""
 
     name = "arrayrecord"
-    suffixes = (".array_record", ".arrayrecord")
+    suffixes = FILE_ENDINGS["arrayrecord"]
     elements = "rows"
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
+from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
@@ -57,7 +58,7 @@ class JsonLines(_Lines):
     """An object in JSON on each line; empty lines are nothing."""
 
     name = "jsonl"
-    suffixes = tuple(f"{suffix}{codec}" for suffix in (".jsonl", ".ndjson", ".json") for codec in ("", ".gz", ".zst"))
+    suffixes = FILE_ENDINGS["jsonl"]
 
     def rows(self, text: bytes, column: Column) -> RawRows:
         lines = [line for line in text.split(b"\n") if line and not line.isspace()]
@@ -72,7 +73,7 @@ class Text(_Lines):
     """A document on each line; empty lines are nothing. The column's name does not matter."""
 
     name = "text"
-    suffixes = tuple(f".txt{codec}" for codec in ("", ".gz", ".zst"))
+    suffixes = FILE_ENDINGS["text"]
 
     def rows(self, text: bytes, column: Column) -> RawRows:
         lines = [line.removesuffix(b"\r") for line in text.split(b"\n")]

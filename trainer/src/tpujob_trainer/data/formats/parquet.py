@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.columns import require_kind
 from tpujob_trainer.data.formats.format import FileScan, RawRows
@@ -35,7 +36,7 @@ class Parquet:
     """Files of Apache Parquet."""
 
     name = "parquet"
-    suffixes = (".parquet", ".pq")
+    suffixes = FILE_ENDINGS["parquet"]
     elements = "rows"
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:

@@ -14,6 +14,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
+from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, require_content
 from tpujob_trainer.data.formats.examples import value_of_record
@@ -34,7 +35,7 @@ class TFRecord:
     """Files of tf.train.Example or JSON records."""
 
     name = "tfrecord"
-    suffixes = (".tfrecord", ".tfrecords")
+    suffixes = FILE_ENDINGS["tfrecord"]
     elements = "bytes"
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import content_digest, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
@@ -40,7 +42,7 @@ class WebDataset:
     """Tar files of samples."""
 
     name = "webdataset"
-    suffixes = (".tar", ".tar.gz", ".tgz")
+    suffixes = FILE_ENDINGS["webdataset"]
     elements = "files"
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
@@ -75,12 +77,20 @@ class OpenedTar:
     def _read(self, is_wanted: Callable[[str], bool]) -> list[Sample]:
         data = read_whole(self._root, self._file)
         try:
-            with tarfile.open(fileobj=io.BytesIO(data), mode="r:*") as tar:
+            with _opened(self._file.path, data) as tar:
                 return list(_samples(tar, is_wanted))
         except (tarfile.TarError, zlib.error, OSError, EOFError) as error:
             raise DataChangedError(
                 f"{self._root.locate(self._file.path)!r} cannot be read as a tar: {error}"
             ) from error
+
+
+def _opened(path: str, data: bytes) -> tarfile.TarFile:
+    """A tar, which is read once from its beginning; zstd is decompressed as it is read."""
+    if not path.endswith(".zst"):
+        return tarfile.open(fileobj=io.BytesIO(data), mode="r:*")
+    stream = pa.CompressedInputStream(pa.BufferReader(data), "zstd")
+    return tarfile.open(fileobj=stream, mode="r|")
 
 
 def _samples(tar: tarfile.TarFile, is_wanted: Callable[[str], bool]) -> Iterator[Sample]:

@@ -1,0 +1,17 @@
+"""How the names of data files end, by format."""
+
+from __future__ import annotations
+
+from typing import Mapping, Tuple
+
+_PACKED = ("", ".gz", ".zst")
+
+FILE_ENDINGS: Mapping[str, Tuple[str, ...]] = {
+    "parquet": (".parquet", ".pq"),
+    "arrayrecord": (".array_record", ".arrayrecord"),
+    "tfrecord": (".tfrecord", ".tfrecords"),
+    "webdataset": (".tar", ".tar.gz", ".tgz", ".tar.zst"),
+    "jsonl": tuple(ending + packed for ending in (".jsonl", ".ndjson", ".json") for packed in _PACKED),
+    "text": tuple(".txt" + packed for packed in _PACKED),
+}
+"""By the names of `spec.trainer.data.format`."""
