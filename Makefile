@@ -20,10 +20,10 @@ demo: .venv/run ## train a small model on this machine: two processes, real text
 
 test: lint .venv/go ## the linters and every test; the first run builds a Kubernetes control plane
 	@$(BIN)/python -m tools.localcluster tools || echo "tests that need these programs will say so"
-	$(BIN)/python -m pytest --numprocesses 2 --durations=10 --durations-min=1
+	$(BIN)/python -m tools.run_tests --numprocesses 2 --durations=10 --durations-min=1
 
 monitoring: .venv/go ## a real Prometheus scrapes real runs and an operator, and answers every query of the dashboards; minutes
-	$(BIN)/python -m pytest -m monitoring tests/control_plane
+	$(BIN)/python -m tools.run_tests -m monitoring -- tests/control_plane
 
 dashboard-pictures: .venv/go ## docs/images/dashboards anew, from a run of six minutes
 	$(BIN)/python -m tests.control_plane.pictures

@@ -113,7 +113,8 @@ def _play_acts(acts: Sequence[Act], environment: Mapping[str, str], arguments: l
     for title, chosen, how in acts:
         began = time.monotonic()
         say(f"== {title}")
-        command = [sys.executable, "-m", "pytest", "-m", chosen, *how, "--durations=15", *arguments, str(FOLDER)]
+        options = ["-m", chosen, *how, "--durations=15", *arguments]
+        command = [sys.executable, "-m", "tools.run_tests", *options, "--", str(FOLDER)]
         code = subprocess.run(command, env=environment, cwd=FOLDER.parents[1]).returncode
         say(f"== {title}: {time.monotonic() - began:.0f} s")
         codes.append(0 if code == NO_TESTS else code)

@@ -1,0 +1,75 @@
+"""Runs pytest, and each test that failed once more, alone: what passes then is flaky, and does not fail the run.
+
+python -m tools.run_tests [OPTION OF PYTEST ...] [-- PATH ...]
+
+A test that fails twice fails the run, and so does one that is skipped the second time. Paths stand after `--`, so that
+the second run of a test is of that test only. Where more than MOST_RETRIED tests fail, that is no accident, and none is
+run again.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+MOST_RETRIED = 20
+
+
+class Failures:
+    """A plugin of pytest that keeps the ids of failed tests, in the order in which they failed."""
+
+    def __init__(self) -> None:
+        self.tests: dict[str, None] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.tests[report.nodeid] = None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code of pytest; 0 if each failed test passed when it was run again."""
+    options, paths = list(arguments), []
+    if "--" in options:
+        split = options.index("--")
+        options, paths = options[:split], options[split + 1 :]
+    failures, environment = Failures(), dict(os.environ)
+    code = int(pytest.main([*options, *paths], plugins=[failures]))
+    # Interrupted, misused, a file that cannot be imported: no test decided that.
+    if code != pytest.ExitCode.TESTS_FAILED or not failures.tests:
+        return code
+    if len(failures.tests) > MOST_RETRIED:
+        say(f"{len(failures.tests)} tests failed; up to {MOST_RETRIED} are run again, so none is")
+        return code
+    flaky = [test for test in failures.tests if passes_alone(test, options, environment)]
+    failed = [test for test in failures.tests if test not in flaky]
+    for test in flaky:
+        say(f"FLAKY: {test}: failed in the run, passed alone")
+    for test in failed:
+        say(f"FAILED TWICE: {test}")
+    return code if failed else 0
+
+
+def passes_alone(test: str, options: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether a test passes in a new process, which inherits `environment` and nothing of the run."""
+    say(f"== again, alone: {test}")
+    with tempfile.TemporaryDirectory() as scratch:
+        results = Path(scratch) / "results.xml"
+        command = [sys.executable, "-m", "pytest", *options, "--numprocesses=0", f"--junitxml={results}", test]
+        if subprocess.run(command, env=environment).returncode != 0:
+            return False
+        return ElementTree.parse(results).find(".//skipped") is None  # noqa: S314, written by pytest
+
+
+def say(line: str) -> None:
+    """Prints a line at once, after what pytest has printed."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
