@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import tpujob_contract
 from tests.contract.conftest import Launch
 from tests.contract.launch.launched import JOB, LEAVES_A_GRANDCHILD, PYTHON, is_alive
 from tpujob_contract.launch.command import CARRIED, CARRIED_FILE, CARRY, IN_IMAGE
@@ -93,3 +94,18 @@ def test_init_container_command_wants_one_path():
     result = subprocess.run([sys.executable, *CARRY[1:-1]], capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr == "usage: python -m tpujob_contract.launch_archive FILE\n"
+
+
+def test_every_module_runs_on(python):
+    """Imports each, and calls what has needed a newer one."""
+    program = (
+        "import datetime, importlib, pkgutil, tpujob_contract\n"
+        "for module in pkgutil.walk_packages(tpujob_contract.__path__, 'tpujob_contract.'):\n"
+        "    if not module.name.endswith('__main__'):\n"
+        "        importlib.import_module(module.name)\n"
+        "from tpujob_contract.report import attempt_name\n"
+        "print(attempt_name(datetime.datetime.fromtimestamp(0, datetime.timezone.utc), '1.0-9f3a'))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(tpujob_contract.__file__).parents[1])}
+    done = subprocess.run([python, "-c", program], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "attempts/19700101T000000Z-9f3a.json\n"), done.stderr

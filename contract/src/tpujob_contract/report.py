@@ -149,7 +149,7 @@ def attempt_name(started: datetime.datetime, attempt_id: str) -> str:
         started: When the attempt began, with its time zone.
         attempt_id: As in `Report.attempt`; ends with a nonce.
     """
-    utc = started.astimezone(datetime.UTC)
+    utc = started.astimezone(datetime.timezone.utc)  # noqa: UP017 - 3.11 has datetime.UTC
     return f"{ATTEMPTS}/{utc:%Y%m%dT%H%M%SZ}-{attempt_id.rpartition('-')[2]}.json"
 
 
