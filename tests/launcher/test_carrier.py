@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import tpujob_contract
+import tpujob_launcher
 from tests.launcher.conftest import Launch
 from tests.launcher.launched import JOB, LEAVES_A_GRANDCHILD, PYTHON, is_alive
 from tpujob_contract.commands import CARRIED, CARRIED_FILE, CARRY, IN_IMAGE
@@ -93,3 +95,20 @@ def test_init_container_command_wants_one_path():
     result = subprocess.run([sys.executable, *CARRY[1:-1]], capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr == "usage: python -m tpujob_contract.launch_archive FILE\n"
+
+
+def test_every_module_runs_on(python):
+    """Imports each, and calls what has needed a newer one."""
+    program = (
+        "import datetime, importlib, pkgutil, tpujob_contract, tpujob_launcher\n"
+        "for package in (tpujob_contract, tpujob_launcher):\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if not module.name.endswith('__main__') and not module.name.startswith('tpujob_launcher.git'):\n"
+        "            importlib.import_module(module.name)\n"
+        "from tpujob_contract.report import attempt_name\n"
+        "print(attempt_name(datetime.datetime.fromtimestamp(0, datetime.timezone.utc), '1.0-9f3a'))\n"
+    )
+    sources = [str(Path(package.__path__[0]).parent) for package in (tpujob_contract, tpujob_launcher)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources)}
+    done = subprocess.run([python, "-c", program], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "attempts/19700101T000000Z-9f3a.json\n"), done.stderr

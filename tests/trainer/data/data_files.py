@@ -54,6 +54,13 @@ def write_tar(path: Path, texts: Sequence[str]) -> None:
             add_member(tar, f"deep/er/{number:06d}.cls", b"cbuiltins\nexec\n.")
 
 
+def write_tar_zst(path: Path, texts: Sequence[str]) -> None:
+    write_tar(path, texts)
+    content = path.read_bytes()
+    with pa.CompressedOutputStream(str(path), "zstd") as stream:
+        stream.write(content)
+
+
 WRITERS = {
     "a.parquet": write_parquet,
     "a.jsonl": write_jsonl,
@@ -63,6 +70,7 @@ WRITERS = {
     "a.tfrecord-00000-of-00001": write_tfrecord,
     "a.array_record": write_array_record,
     "a.tar": write_tar,
+    "a.tar.zst": write_tar_zst,
 }
 
 

@@ -2,4 +2,5 @@
 
 import runpy
 
-runpy.run_module("tpujob_launcher.code.install", run_name="__main__", alter_sys=True)
+if __name__ == "__main__":
+    runpy.run_module("tpujob_launcher.code.install", run_name="__main__", alter_sys=True)

@@ -217,7 +217,7 @@ def test_value_of_a_record(record, expected):
     assert value_of_record(record, column) == expected
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.tar"])
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.tar", "a.tar.zst"])
 def test_cut_archive_is_named(tmp_path, name):
     WRITERS[name](tmp_path / name, TEXTS)
     content = (tmp_path / name).read_bytes()
