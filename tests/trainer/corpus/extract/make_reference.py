@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 FOLDER = Path(__file__).parent / "reference"
-MODELS = Path(__file__).parents[1] / "weights" / "reference"
+MODELS = Path(__file__).parents[2] / "model" / "weights" / "reference"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2")
 WITH_POST_NORMS = ("gemma2",)
 """What their attention and MLP add to the stream has been normalised by a module of its own."""
