@@ -31,12 +31,16 @@ dashboard-pictures: .venv/go ## docs/images/dashboards anew, from a run of six m
 mutation: .venv/go ## put small mistakes into pure code, and count how many the tests notice; SAMPLE=400, some 15 minutes
 	nice $(BIN)/python -W ignore -m tools.mutation --sample $(or $(SAMPLE),400)
 
-lint: .venv/dev ## ruff, mypy, import arrows, yamllint
+lint: .venv/dev ## ruff, mypy, import arrows, yamllint, the limits of `make structure`
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir .cache/import-linter
 	$(BIN)/yamllint --strict .
+	$(BIN)/python -m tools.structure --check
+
+structure: .venv/dev ## imports between rooms, lines, cycles, long functions, fields without an example; KEEP=1 makes them the limits
+	@$(BIN)/python -m tools.structure $(if $(KEEP),--keep)
 
 docs: .venv/dev ## the documentation as a site, in .cache/site; a broken link is an error
 	$(BIN)/python -m tools.reference
@@ -53,7 +57,7 @@ fmt: .venv/dev ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-.PHONY: images push diagrams terminal-recording
+.PHONY: images push diagrams terminal-recording structure
 images: ## build both images as REGISTRY/tpujob-…:VERSION; BUILDER=docker|podman|buildah, BUILD_FLAGS=…
 	@test -n "$(REGISTRY)" || { echo "make images: say where they will be pushed: REGISTRY=host/path"; exit 1; }
 	@test -n "$(BUILDER)" || { echo "make images: none of docker, podman and buildah is installed"; exit 1; }

@@ -1,4 +1,4 @@
-"""Each room says what it is for, and what import-linter is told of the floors is true to the folders."""
+"""Each room says what it is for, none is crowded, and roots hold nothing that a room could import."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ PACKAGES = (
     "sdk/src/tpujob_sdk",
     "cli/src/tpujob",
 )
+WITHOUT_ROOMS = {"contract/src/tpujob_contract", "sdk/src/tpujob_sdk"}
+"""Packages so small that each module is a room of its own."""
+NAMES_OF_PROGRAMS = {"repository"}
+"""Modules that JobSets of earlier releases start by `python -m`: each only runs the program, where that lives now."""
 MOST_SIDE_BY_SIDE = 24
 """Modules of one room; beyond that a room is two."""
 
@@ -41,3 +45,16 @@ def test_room_says_what_it_is_for(room: Path) -> None:
 @pytest.mark.parametrize("room", rooms(), ids=lambda room: str(room.relative_to(ROOT)))
 def test_room_is_not_crowded(room: Path) -> None:
     assert len(modules(room)) <= MOST_SIDE_BY_SIDE
+
+
+@pytest.mark.parametrize("package", sorted(set(PACKAGES) - WITHOUT_ROOMS))
+def test_root_holds_the_start_alone(package: str) -> None:
+    """What rooms share is a room at the bottom, so that no root is both above and below the rooms."""
+    in_root = {file.stem for file in (ROOT / package).glob("*.py")}
+    assert in_root - {"__init__", "__main__", "main"} - NAMES_OF_PROGRAMS == set()
+
+
+@pytest.mark.parametrize("package", sorted(set(PACKAGES) - WITHOUT_ROOMS))
+def test_root_package_imports_none_of_its_rooms(package: str) -> None:
+    tree = ast.parse((ROOT / package / "__init__.py").read_text())
+    assert [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)] == []

@@ -1,0 +1,1 @@
+"""Measurements of the repository's structure, and the limits that `make lint` holds."""

@@ -1,0 +1,92 @@
+"""Fields of a job that neither an example nor a page shows.
+
+A field is shown by YAML that sets it, in `examples/` or in a code block of a page, or by a page that names it in code.
+A page may show a part of a job, or name the end of a path: that counts where only one field ends so. The generated
+reference lists every field and shows none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+Path_of_field = tuple[str, ...]
+
+CRD = Path("charts/tpujob-operator/crd/tputrainingjobs.yaml")
+REFERENCE = "docs/reference"
+
+
+def fields_without_example(root: Path) -> list[str]:
+    """The paths below `spec` that no example and no page shows, as people write them."""
+    fields = list(fields_of(crd_spec(root)))
+    shown = {field for mention in mentions(root) for field in named_by(mention, fields)}
+    return [".".join(field) for field in fields if field not in shown]
+
+
+def crd_spec(root: Path) -> dict[str, Any]:
+    """The schema of `spec`, as the API server has it."""
+    [version] = YAML(typ="safe").load(root / CRD)["spec"]["versions"]
+    spec: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return spec
+
+
+def fields_of(schema: dict[str, Any], at: Path_of_field = ()) -> Iterator[Path_of_field]:
+    """Every path below a schema; items of lists have their list's path."""
+    for name, field in schema.get("properties", {}).items():
+        yield (*at, name)
+        yield from fields_of(field, (*at, name))
+    for inside in (schema.get("items"), schema.get("additionalProperties")):
+        if isinstance(inside, dict):
+            yield from fields_of(inside, at)
+
+
+def named_by(mention: Path_of_field, fields: list[Path_of_field]) -> list[Path_of_field]:
+    """The one field that a path or the end of a path names, or none."""
+    whole = mention[1:] if mention[:1] == ("spec",) else mention
+    if whole in fields:
+        return [whole]
+    ends = [field for field in fields if field[-len(whole) :] == whole] if whole else []
+    return ends if len(ends) == 1 else []
+
+
+def mentions(root: Path) -> Iterator[Path_of_field]:
+    """What examples and pages set or name."""
+    for example in sorted((root / "examples").rglob("*.yaml")):
+        yield from paths_in_yaml(example.read_text())
+    pages = [root / "README.md", *(root / "examples").rglob("*.md"), *(root / "docs").rglob("*.md")]
+    for page in sorted(pages):
+        if not page.relative_to(root).as_posix().startswith(REFERENCE):
+            yield from mentions_of_page(page.read_text())
+
+
+def mentions_of_page(text: str) -> Iterator[Path_of_field]:
+    """What the code blocks of a page set, and what its inline code names."""
+    for indent, block in re.findall(r"^( *)```ya?ml\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
+        yield from paths_in_yaml("\n".join(line.removeprefix(indent) for line in block.splitlines()))
+    for code in re.findall(r"`([A-Za-z][\w.]*)(?:: ?[^`\n]*)?`", text):
+        yield tuple(code.split("."))
+
+
+def paths_in_yaml(text: str) -> Iterator[Path_of_field]:
+    """Each path that documents of YAML set; nothing of text that is not YAML."""
+    try:
+        documents = list(YAML(typ="safe").load_all(text))
+    except YAMLError:
+        return
+    for document in documents:
+        yield from paths_in(document)
+
+
+def paths_in(value: object, at: Path_of_field = ()) -> Iterator[Path_of_field]:
+    if isinstance(value, dict):
+        for name, inside in value.items():
+            yield (*at, str(name))
+            yield from paths_in(inside, (*at, str(name)))
+    elif isinstance(value, list):
+        for inside in value:
+            yield from paths_in(inside, at)

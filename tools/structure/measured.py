@@ -1,0 +1,56 @@
+"""Everything that is measured, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.structure import fields, rooms, sizes
+
+PACKAGES = {
+    "contract": "tpujob_contract",
+    "launcher": "tpujob_launcher",
+    "resource": "tpujob_resource",
+    "operator": "tpujob_operator",
+    "trainer": "tpujob_trainer",
+    "sdk": "tpujob_sdk",
+    "cli": "tpujob",
+}
+"""The folder of each distribution, and its package."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Structure:
+    """What `make structure` prints, and what is compared with the limits."""
+
+    arrows: list[rooms.Arrow]
+    cycles: list[list[str]]
+    lines: dict[str, int]
+    """By distribution, and of `tools` and `tests`."""
+    fields_without_example: list[str]
+    long_functions: dict[str, int]
+    long_files: dict[str, int]
+
+    @property
+    def source_lines(self) -> int:
+        """Lines of all distributions."""
+        return sum(self.lines[folder] for folder in PACKAGES)
+
+
+def measure(root: Path) -> Structure:
+    """The structure of the checkout at `root`, whose packages this Python imports."""
+    arrows = rooms.arrows(PACKAGES.values())
+    folders = measured_folders(root)
+    return Structure(
+        arrows=arrows,
+        cycles=rooms.cycles(arrows),
+        lines={name: sizes.lines(folder) for name, folder in folders.items()},
+        fields_without_example=fields.fields_without_example(root),
+        long_functions={k: v for folder in folders.values() for k, v in sizes.long_functions(folder).items()},
+        long_files={k: v for folder in folders.values() for k, v in sizes.long_files(folder).items()},
+    )
+
+
+def measured_folders(root: Path) -> dict[str, Path]:
+    """The folders whose Python is counted, by the name that is printed."""
+    return {folder: root / folder / "src" for folder in PACKAGES} | {name: root / name for name in ("tools", "tests")}
