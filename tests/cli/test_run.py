@@ -307,3 +307,25 @@ def test_a_hangup_is_ignored_under_nohup(desk):
     out, err = done.communicate(timeout=600)
     assert done.returncode == 75, err
     assert "saved at step" in out
+
+
+def test_checkpoint_commands_take_the_path_that_run_prints(desk):
+    done = desk.run()
+    assert done.returncode == 0, done.stderr
+    printed = re.search(r"^checkpoints  (\S+)$", done.stdout, re.MULTILINE)
+    assert printed
+    place = printed[1]
+    assert not place.startswith("/")
+    (desk.folder / "below").mkdir()
+    environment = {**os.environ, "XLA_FLAGS": XLA_FLAGS, "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE)}
+    for here, name in ((desk.folder, place), (desk.folder / "below", f"../{place}")):
+        for verb in (["ls", name], ["verify", name], ["export", name, "exported"]):
+            asked = subprocess.run(
+                [sys.executable, "-m", "tpujob", "checkpoint", *verb],
+                cwd=here,
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
+            assert asked.returncode == 0, f"{verb}: {asked.stdout}{asked.stderr}"
+        assert (here / "exported" / "config.json").exists()

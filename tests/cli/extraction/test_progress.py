@@ -70,7 +70,7 @@ CHIPS = {
             [
                 "chips    10.7 chip-hours (TPU v4) so far, 128 left, without start-up",
                 "         measured for each: 24.25 rows/s, 12,416 tokens/s",
-                "price    34.5 so far, 413 left, at 3.22 an hour",
+                "cost     34.5 so far, 413 left, at 3.22 an hour",
             ],
             id="a price",
         ),
@@ -80,7 +80,7 @@ CHIPS = {
             [
                 "chips    0.00219 device-hours (cpu) so far, without start-up",
                 "         measured for each: 24.25 rows/s, 12,416 tokens/s",
-                "price    0.00438 so far, at 2 an hour",
+                "cost     0.00438 so far, at 2 an hour",
             ],
             id="complete, on CPUs",
         ),

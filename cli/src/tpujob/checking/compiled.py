@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tpujob import trainer_program
 from tpujob.errors import CommandError
+from tpujob.trainer_program import Program
 from tpujob_resource.models.job import TpuTrainingJob
 
-PROGRAM = "tpujob_trainer.train.compile"
 GB = 1e9
 
 
@@ -30,23 +28,9 @@ def compile_job(job: TpuTrainingJob, *, vocabulary: int, suggest: bool) -> dict[
         raise CommandError(
             "--compile: only the step of a job with spec.trainer on TPU slices can be compiled; leave it out"
         )
-    command = [sys.executable, "-m", PROGRAM, job.accelerator.generation, job.accelerator.topology]
-    command += ["--slices", str(job.slices), "--vocabulary", str(vocabulary)]
-    command += ["--suggest" if suggest else "--mend"]
-    done = subprocess.run(
-        command,
-        input=json.dumps(job.spec.trainer),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = done.stdout.strip().splitlines()
-    if not lines:
-        raise CommandError(f"the compiler ended with code {done.returncode}: {done.stderr.strip()[-2000:]}")
-    found: dict[str, Any] = json.loads(lines[-1])
-    if "error" in found:
-        raise CommandError(found["error"], exit_code=done.returncode)
-    return found
+    slices = (job.accelerator.generation, job.accelerator.topology, "--slices", str(job.slices))
+    options = ("--vocabulary", str(vocabulary), "--suggest" if suggest else "--mend")
+    return trainer_program.ask(Program.COMPILE, *slices, *options, stdin=job.spec.trainer)
 
 
 def describe_compiled(found: Mapping[str, Any], chips: int) -> Iterator[str]:

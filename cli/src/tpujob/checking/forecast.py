@@ -1,10 +1,7 @@
-"""What a job will read, write and cost: the trainer's forecast, started as a process, with a person's prices."""
+"""What a job will read, write and cost, from the trainer's forecast and your prices."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +9,12 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from tpujob import trainer_program
 from tpujob.errors import CommandError
 from tpujob.extraction.progress import size
+from tpujob.trainer_program import Program
 from tpujob_resource.models.job import TpuTrainingJob
 
-PROGRAM = "tpujob_trainer.tasks.forecast"
 PRICES = ("currency", "chipHour", "spotChipHour", "gibMonth")
 GIB = 2**30
 
@@ -34,15 +32,10 @@ def forecast(job: TpuTrainingJob, run: Mapping[str, Any] | None) -> Facts:
         CommandError: with the trainer's line and exit code.
     """
     if job.spec.trainer is None:
-        raise CommandError("--data: the job has no trainer block, so nobody knows what it reads")
+        raise CommandError("--data: the job has no trainer block, so what it reads is not known; leave --data out")
     steps = {} if run is None else {"steps": run["steps"], "tokens": run["tokens"]}
-    asked = json.dumps({"trainer": job.spec.trainer, "workers": job.spec.workers or 1, **steps})
-    done = subprocess.run([sys.executable, "-m", PROGRAM, asked], capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"{PROGRAM} ended with {done.returncode}"]
-        raise CommandError(lines[-1], exit_code=done.returncode)
-    found: Facts = json.loads(done.stdout.splitlines()[-1])
-    return found
+    request = {"trainer": job.spec.trainer, "workers": job.spec.workers or 1, **steps}
+    return trainer_program.ask(Program.FORECAST, request)
 
 
 def read_prices(file: Path) -> Facts:
@@ -118,9 +111,9 @@ def describe_cost(found: Mapping[str, Any] | None) -> Iterator[str]:
     unit = f" {found['currency']}".rstrip()
     if found["chips"] is not None:
         low, high = found["chips"]
-        yield f"price: {low:,.2f} to {high:,.2f}{unit} for the chips"
+        yield f"cost: {low:,.2f} to {high:,.2f}{unit} for the chips"
     if found["storage_month"] is not None:
-        yield f"price: {found['storage_month']:,.2f}{unit} a month for what it writes"
+        yield f"cost: {found['storage_month']:,.2f}{unit} a month for what it writes"
 
 
 def _sampled(found: Mapping[str, Any]) -> str:

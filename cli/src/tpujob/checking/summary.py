@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob.errors import CommandError
+from tpujob import trainer_program
+from tpujob.trainer_program import Program
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.warnings import job_warnings
 from tpujob_resource.topology.tables import GENERATIONS
 
-PROGRAM = "tpujob_trainer.train.arithmetic"
 UTILISATION = (0.3, 0.5)
 """Between which part of the peak well-made training usually runs."""
 GIB = 2**30
@@ -44,7 +41,8 @@ def check_job(job: TpuTrainingJob) -> dict[str, Any]:
     elif job.spec.trainer is not None and job.spec.workers is None:
         devices = job.hosts * accelerator.devices_per_host
         platform = "tpu" if accelerator.is_tpu else "cpu"
-        found = _arithmetic(job.spec.trainer, devices=devices, slices=job.slices, platform=platform)
+        request = {"trainer": job.spec.trainer, "devices": devices, "slices": job.slices, "platform": platform}
+        found = trainer_program.ask(Program.ARITHMETIC, request)
         if "unknown" in found:
             why = found["unknown"].removeprefix("spec.trainer.model.from: ")
             return facts | {"unknown": f"{unknown}; it was not read here: {why}"}
@@ -88,7 +86,7 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
         low, high = run["hours"]
         parts = f"{UTILISATION[1]:.0%} to {UTILISATION[0]:.0%}"
         yield f"time: {low:,.1f} to {high:,.1f} hours at {parts} of the chips' peak"
-        yield f"cost: {low * facts['chips']:,.0f} to {high * facts['chips']:,.0f} chip-hours"
+        yield f"chip-hours: {low * facts['chips']:,.0f} to {high * facts['chips']:,.0f}"
         yield (
             f"memory: weights and optimizer take {run['state_bytes_per_chip'] / GIB:.2f} of {run['hbm_gib']} GiB "
             "of each chip; activations and gradients come on top"
@@ -109,14 +107,3 @@ def _on_tpu(generation: str, chips: int, devices: int, run: Mapping[str, Any]) -
 def _hours(generation: str, chips: int, flops: float) -> list[float]:
     """The fewest and the most."""
     return [flops / (GENERATIONS[generation].peak_flops * chips * part) / 3600 for part in reversed(UTILISATION)]
-
-
-def _arithmetic(block: Mapping[str, Any], **place: int | str) -> dict[str, Any]:
-    """Of `block` on `devices` in `slices` of a `platform`."""
-    asked = json.dumps({"trainer": block, **place})
-    done = subprocess.run([sys.executable, "-m", PROGRAM, asked], capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"{PROGRAM} ended with {done.returncode}"]
-        raise CommandError(lines[-1], exit_code=done.returncode)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found

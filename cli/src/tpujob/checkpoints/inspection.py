@@ -1,41 +1,34 @@
-"""Looks at a checkpoint directory with the trainer's own code, started as a process, and tells it in words."""
+"""A checkpoint directory as the trainer's own code sees it, in words."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob.errors import CommandError
-
-PROGRAM = "tpujob_trainer.checkpoint.inspection"
-READER = "tpujob_trainer.tasks.stored_checkpoint"
-
-VERIFIER = "tpujob_trainer.model.weights.verified_export"
+from tpujob import trainer_program
+from tpujob.trainer_program import Program
 
 type Facts = Mapping[str, Any]
 
 
 def inspect(directory: str, *step: str) -> dict[str, Any]:
-    """What the trainer says about a directory, or about one checkpoint in it.
+    """What the trainer finds in a directory, or about one checkpoint in it.
 
     Raises:
         CommandError: with the trainer's line and exit code.
     """
-    return _answer(PROGRAM, directory, *step)
+    return trainer_program.ask(Program.CHECKPOINTS, directory, *step)
 
 
 def read(verb: str, directory: str, *arguments: str) -> dict[str, Any]:
-    """What came of `verify` or `export`, which read arrays, on CPU.
+    """The result of `verify` or `export`, which read arrays, on CPU.
 
     Raises:
         CommandError: with the trainer's line and exit code.
     """
-    return _answer(READER, verb, directory, *arguments, environ={**os.environ, "JAX_PLATFORMS": "cpu"})
+    return trainer_program.ask(Program.STORED_ARRAYS, verb, directory, *arguments)
 
 
 def verified_export(directory: str, *python: str) -> dict[str, Any]:
@@ -44,17 +37,7 @@ def verified_export(directory: str, *python: str) -> dict[str, Any]:
     Raises:
         CommandError: with the trainer's line and exit code.
     """
-    return _answer(VERIFIER, directory, *python, environ={**os.environ, "JAX_PLATFORMS": "cpu"})
-
-
-def _answer(program: str, *arguments: str, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    command = [sys.executable, "-m", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"{program} ended with {done.returncode}"]
-        raise CommandError(lines[-1], exit_code=done.returncode)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return trainer_program.ask(Program.EXPORTED_WEIGHTS, directory, *python)
 
 
 def verdicts(found: Facts) -> Iterator[str]:

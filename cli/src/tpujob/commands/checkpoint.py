@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.commands.options import Output, problems_on_stderr
+from tpujob.commands.options import Directory, Output, place, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
 app = typer.Typer(
@@ -15,11 +15,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-Directory = Annotated[
-    str, typer.Argument(metavar="DIRECTORY", help="The job's spec.checkpointDir: a path or a gs:// address.")
-]
-
 
 Step = Annotated[int | None, typer.Option(help="Step of the checkpoint; else the newest.", min=0)]
 
@@ -89,7 +84,9 @@ def verify(
 @app.command("export")
 def export(
     directory: Directory,
-    out: Annotated[str, typer.Argument(metavar="OUT", help="Folder to write: a path or a gs:// address.")],
+    out: Annotated[
+        str, typer.Argument(metavar="OUT", help="Folder to write: a path or a gs:// address.", callback=place)
+    ],
     step: Step = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the stored weights.")] = Dtype.BF16,
     output: Output = OutputFormat.TEXT,
@@ -111,7 +108,7 @@ def export(
 
 @app.command("verify-export")
 def verify_export(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="A local folder that was exported.")],
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A local folder that was exported.", callback=place)],
     python: Annotated[
         str | None,
         typer.Option(metavar="PYTHON", help="Has transformers and torch; else this one.", show_default=False),

@@ -68,11 +68,11 @@ def inspect(
     as its template or its messages write them; batchSize, sequenceLength and seed are the job's where it has them. JSON
     and YAML have all tokens of the batch.
     """
-    from tpujob.data.inspection import Asked, describe, inspect_data, of_job, source_of
+    from tpujob.data.inspection import InspectionRequest, describe, inspect_data, of_job, source_of
 
     with problems_on_stderr():
         data = {**source_of(name), "tokenizer": tokenizer, "textColumn": text_column}
-        asked = Asked(data, batch_size, sequence_length, seed, processes or 1)
+        asked = InspectionRequest(data, batch_size, sequence_length, seed, processes or 1)
         if name.endswith((".yaml", ".yml")):
             asked = of_job(Path(name), asked, processes)
         found = inspect_data(asked)

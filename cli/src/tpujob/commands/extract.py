@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.commands.options import Output, problems_on_stderr
+from tpujob.commands.options import Directory, Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
 app = typer.Typer(
@@ -14,10 +14,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-Directory = Annotated[
-    str, typer.Argument(metavar="DIRECTORY", help="The job's spec.checkpointDir: a path or a gs:// address.")
-]
 
 
 @app.command("status")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,18 @@ Output = Annotated[
     OutputFormat, typer.Option("--output", "-o", help="text for people, json or yaml for programs.", show_default=False)
 ]
 
+
+def place(name: str) -> str:
+    """A path as an absolute one, an address as it is: the programs that read it may run in another folder."""
+    return name if "://" in name else os.path.abspath(Path(name).expanduser())  # noqa: PTH100 - resolve follows links
+
+
+Directory = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIRECTORY", help="The job's spec.checkpointDir: a path or a gs:// address.", callback=place
+    ),
+]
 Commit = Annotated[
     str | None,
     typer.Option(

@@ -1,21 +1,20 @@
-"""Looks at a data set with the trainer's own code, started as a process, and tells it in words."""
+"""A data set as the trainer's own code reads it, in words."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpujob import trainer_program
 from tpujob.errors import CommandError
 from tpujob.jobs.job_file import read_job
+from tpujob.trainer_program import Program
 from tpujob_contract.file_endings import FILE_ENDINGS
 
-PROGRAM = "tpujob_trainer.data.inspection"
 SHOWN_ROWS = 8
 SHOWN_PROCESSES = 8
 SHOWN_TOKENS = 12
@@ -34,7 +33,7 @@ def source_of(name: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class InspectionRequest:
     """What is looked at, and how a run would divide it."""
 
     data: Mapping[str, Any]
@@ -45,7 +44,7 @@ class Asked:
     processes: int
 
 
-def of_job(file: Path, otherwise: Asked, processes: int | None) -> Asked:
+def of_job(file: Path, otherwise: InspectionRequest, processes: int | None) -> InspectionRequest:
     """The data of a job, with what the job says and else what `otherwise` does.
 
     Raises:
@@ -55,7 +54,7 @@ def of_job(file: Path, otherwise: Asked, processes: int | None) -> Asked:
     trainer = job.spec.trainer
     if trainer is None:
         raise CommandError(f"{file}: the job has no trainer block, so nobody knows its data")
-    return Asked(
+    return InspectionRequest(
         trainer.get("data") or {},
         trainer.get("batchSize", otherwise.batch_size),
         trainer.get("sequenceLength", otherwise.sequence_length),
@@ -64,27 +63,22 @@ def of_job(file: Path, otherwise: Asked, processes: int | None) -> Asked:
     )
 
 
-def inspect_data(asked: Asked) -> dict[str, Any]:
-    """The facts about a data set, as the trainer tells them.
+def inspect_data(asked: InspectionRequest) -> dict[str, Any]:
+    """The trainer's facts about a data set.
 
     Raises:
         CommandError: with the trainer's line and exit code.
     """
-    request = {
-        "data": dict(asked.data),
-        "batchSize": asked.batch_size,
-        "sequenceLength": asked.sequence_length,
-        "seed": asked.seed,
-        "processes": asked.processes,
-    }
-    result = subprocess.run(
-        [sys.executable, "-m", PROGRAM, json.dumps(request)], capture_output=True, text=True, check=False
+    return trainer_program.ask(
+        Program.DATA,
+        {
+            "data": dict(asked.data),
+            "batchSize": asked.batch_size,
+            "sequenceLength": asked.sequence_length,
+            "seed": asked.seed,
+            "processes": asked.processes,
+        },
     )
-    if result.returncode:
-        lines = result.stderr.strip().splitlines() or [f"{PROGRAM} ended with {result.returncode}"]
-        raise CommandError(lines[-1], exit_code=result.returncode)
-    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
-    return found
 
 
 def describe(found: Mapping[str, Any], *, batch_size: int, sequence_length: int) -> Iterator[str]:

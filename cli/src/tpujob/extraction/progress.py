@@ -1,35 +1,23 @@
-"""Looks at an extraction with the trainer's own code, started as a process, and tells it in words."""
+"""An extraction as the trainer's own code sees it, in words."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob.errors import CommandError
-
-PROGRAM = "tpujob_trainer.corpus.extract.inspection"
-FOUND_SOMETHING = 1
+from tpujob import trainer_program
+from tpujob.trainer_program import Program
 
 type Facts = Mapping[str, Any]
 
 
 def inspect(verb: str, directory: str, *options: str) -> dict[str, Any]:
-    """What the trainer says about a directory.
+    """What the trainer finds in a directory.
 
     Raises:
         CommandError: with the trainer's line and exit code.
     """
-    result = subprocess.run(
-        [sys.executable, "-m", PROGRAM, verb, directory, *options], capture_output=True, text=True, check=False
-    )
-    lines = result.stdout.splitlines()
-    if result.returncode not in (0, FOUND_SOMETHING) or not lines:
-        raise _error(result.stderr, result.returncode)
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+    return trainer_program.ask(Program.EXTRACTION, verb, directory, *options)
 
 
 def follow(directory: str, *, every_seconds: float) -> Iterator[dict[str, Any]]:
@@ -38,17 +26,7 @@ def follow(directory: str, *, every_seconds: float) -> Iterator[dict[str, Any]]:
     Raises:
         CommandError: with the trainer's line and exit code.
     """
-    command = [sys.executable, "-m", PROGRAM, "status", directory, "--every", str(every_seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            for line in process.stdout:
-                yield json.loads(line)
-            if process.wait():
-                raise _error(process.stderr.read(), process.returncode)
-        finally:
-            process.terminate()
+    return trainer_program.follow(Program.EXTRACTION, "status", directory, "--every", str(every_seconds))
 
 
 def priced(found: Facts, chip_hour_price: float | None) -> dict[str, Any]:
@@ -94,7 +72,7 @@ def _chip_hours(found: Facts) -> Iterator[str]:
     )
     if (price := found.get("chip_hour_price")) is not None:
         spent, rest = found["chip_hours"] * price, found["chip_hours_left"] * price
-        yield f"price    {digits(spent)} so far{f', {digits(rest)} left' if left else ''}, at {price:g} an hour"
+        yield f"cost     {digits(spent)} so far{f', {digits(rest)} left' if left else ''}, at {price:g} an hour"
 
 
 def digits(number: float) -> str:
@@ -137,8 +115,3 @@ def size(num_bytes: float) -> str:
         if num_bytes >= scale:
             return f"{num_bytes / scale:,.{digits}f} {unit}"
     return f"{num_bytes / 1e3:,.1f} kB"
-
-
-def _error(stderr: str, code: int) -> CommandError:
-    lines = stderr.strip().splitlines() or [f"{PROGRAM} ended with {code}"]
-    return CommandError(lines[-1], exit_code=code or 1)

@@ -1,0 +1,142 @@
+"""Questions to the trainer's programs, each answered by a process: the one place where the command line starts them.
+
+A new question needs its program's name here and one call of `ask`. A program writes its answer as one JSON object, the
+last line of stdout. What it cannot answer it explains in the last line of stderr, with an exit code of the contract.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import IO, Any
+
+from tpujob.errors import CommandError
+from tpujob_contract import ExitCode
+from tpujob_contract.exit_codes import KILLED, describe
+
+ANSWERED = (0, 1)
+"""Exit codes of a program that wrote an answer; 1 is an answer with problems in it."""
+SHOWN_CHARACTERS = 4000
+"""Of a traceback, its end."""
+
+
+class Program(StrEnum):
+    """The programs of the trainer that answer questions."""
+
+    ARITHMETIC = "tpujob_trainer.train.arithmetic"
+    FORECAST = "tpujob_trainer.tasks.forecast"
+    COMPILE = "tpujob_trainer.train.compile"
+    DATA = "tpujob_trainer.data.inspection"
+    CHECKPOINTS = "tpujob_trainer.checkpoint.inspection"
+    STORED_ARRAYS = "tpujob_trainer.tasks.stored_checkpoint"
+    EXPORTED_WEIGHTS = "tpujob_trainer.model.weights.verified_export"
+    EXTRACTION = "tpujob_trainer.corpus.extract.inspection"
+
+
+COMPUTE_ON_CPU = (Program.STORED_ARRAYS, Program.EXPORTED_WEIGHTS)
+"""These compute with JAX, and a run on this machine may hold its TPU."""
+
+
+def ask(program: Program, *request: str | Mapping[str, Any], stdin: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The answer of a program.
+
+    Args:
+        program: Which one.
+        request: Its arguments; a mapping is passed as JSON.
+        stdin: JSON that it reads from standard input, if it reads any.
+
+    Raises:
+        CommandError: with the program's own line and exit code; or that it is missing, was killed, or broke.
+    """
+    done = subprocess.run(
+        _command(program, request),
+        env=_environment(program),
+        input=None if stdin is None else json.dumps(stdin),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = _last_object(done.stdout)
+    if found is not None and "error" in found:
+        raise CommandError(found["error"], exit_code=done.returncode or ExitCode.CONFIGURATION)
+    if found is None or done.returncode not in ANSWERED:
+        raise _failure(program, done.returncode, done.stderr)
+    return found
+
+
+def follow(program: Program, *request: str | Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The answers of a program that repeats itself, each as it is written, until the program ends.
+
+    Raises:
+        CommandError: as `ask`.
+    """
+    # A file takes any number of warnings; a pipe that nobody reads would fill up and stop the program.
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr,
+        subprocess.Popen(
+            _command(program, request), env=_environment(program), stdout=subprocess.PIPE, stderr=stderr, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if (found := _last_object(line)) is not None:
+                    yield found
+            if process.wait() not in ANSWERED:
+                raise _failure(program, process.returncode, _content(stderr))
+        finally:
+            process.terminate()
+
+
+def _command(program: Program, request: tuple[str | Mapping[str, Any], ...]) -> list[str]:
+    arguments = [each if isinstance(each, str) else json.dumps(each) for each in request]
+    return [sys.executable, "-m", program, *arguments]
+
+
+def _environment(program: Program) -> Mapping[str, str]:
+    return {**os.environ, "JAX_PLATFORMS": "cpu"} if program in COMPUTE_ON_CPU else os.environ
+
+
+def _content(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+def _last_object(stdout: str) -> dict[str, Any] | None:
+    """The answer; None where the last line is none, for libraries print, too."""
+    lines = stdout.splitlines()
+    try:
+        found = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _failure(program: Program, code: int, stderr: str) -> CommandError:
+    """Why there is no answer, from the end of a program."""
+    code = 128 - code if code < 0 else code
+    lines = stderr.strip().splitlines()
+    last = lines[-1] if lines else ""
+    if "No module named 'tpujob_trainer'" in last or last.endswith("No module named tpujob_trainer"):
+        return CommandError(
+            f"the trainer is not installed for {sys.executable}; install tpujob-trainer beside tpujob",
+            exit_code=ExitCode.NOT_FOUND,
+        )
+    if code == KILLED or last.startswith("MemoryError"):
+        return CommandError(
+            f"{program} ran out of this machine's memory, or was killed ({describe(code)}); "
+            "free some memory, or ask on a machine with more",
+            exit_code=code,
+        )
+    if any(line.startswith("Traceback (most recent call last)") for line in lines):
+        return CommandError(
+            stderr.strip()[-SHOWN_CHARACTERS:],
+            f"{program} broke ({last}); this is a fault of tpujob: please report it with the lines above",
+            exit_code=code or 1,
+        )
+    return CommandError(last or f"{program} ended without an answer: exit code {describe(code)}", exit_code=code or 1)
