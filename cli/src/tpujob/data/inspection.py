@@ -13,6 +13,7 @@ from tpujob import trainer_program
 from tpujob.errors import CommandError
 from tpujob.jobs.job_file import read_job
 from tpujob.trainer_program import Program
+from tpujob_contract import storage_address
 from tpujob_contract.file_endings import FILE_ENDINGS
 
 SHOWN_ROWS = 8
@@ -28,7 +29,12 @@ def source_of(name: str) -> dict[str, str]:
     # A mistyped path is no name on the hub: its first folder is here, or it ends like a file.
     path = Path(name)
     is_here = path.exists() or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
-    is_path = "://" in name or any(character in name for character in "*?[") or is_here or name.endswith(_ENDINGS)
+    is_path = (
+        not storage_address.is_path(name)
+        or any(character in name for character in "*?[")
+        or is_here
+        or name.endswith(_ENDINGS)
+    )
     return {"dataset": name} if not is_path and _HUB_NAME.fullmatch(name) else {"path": name}
 
 
