@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tests.control_plane.operator_process import OperatorProcess, grant_rights
+from tests.harness.operator_process import OperatorProcess, grant_rights
 from tools.localcluster import binaries
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.jobset import JobSetController, jobset_custom_resources

@@ -34,7 +34,7 @@ from benchmarks.operator_cluster import (
     say,
     settle,
 )
-from tests.control_plane.operator_process import OperatorProcess
+from tests.harness.operator_process import OperatorProcess
 from tools.localcluster.control_plane import ControlPlane
 
 POLL_SECONDS = 0.2

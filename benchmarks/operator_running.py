@@ -19,11 +19,9 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -41,9 +39,9 @@ from benchmarks.operator_cluster import (
     say,
 )
 from benchmarks.operator_pods import PodCopies, job_of, wait_until_counted, worker_jobs
-from tests.control_plane.operator_process import OperatorProcess
+from tests.control_plane.reporting import reporting
+from tests.harness.operator_process import OperatorProcess
 from tools.localcluster.control_plane import ControlPlane
-from tpujob_contract import ports
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 PAGE = 500
@@ -72,36 +70,11 @@ RUNNING = {
 STATUS = json.dumps({"status": RUNNING})
 
 
-class Report(BaseHTTPRequestHandler):
-    """What process 0 of a job says of itself."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        """Answers with the second as the step."""
-        step = int(time.monotonic())
-        report = {"phase": "training", "step": step, "committed_step": step - step % 100, "loss": 2.5}
-        body = json.dumps({**report, "tokens_per_second": 1000.0 + step % 7}).encode()
-        self.send_response(200 if self.path == "/report" else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
-
-
-@contextmanager
-def reporting() -> Iterator[None]:
-    """Serves the report of every job."""
-    with ThreadingHTTPServer((ADDRESS, ports.REPORT), Report) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
+def report() -> dict[str, object]:
+    """What process 0 of a job says of itself: the second as the step."""
+    step = int(time.monotonic())
+    known = {"phase": "training", "step": step, "committed_step": step - step % 100, "loss": 2.5}
+    return {**known, "tokens_per_second": 1000.0 + step % 7}
 
 
 class Kubelet:
@@ -225,7 +198,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         cluster(Path(folder) / "plane") as plane,
-        reporting(),
+        reporting(report, address=ADDRESS),
         OperatorProcess(plane, Path(folder) / "operator", **SETTINGS) as operator,
     ):
         for before, jobs in pairwise([0, *options.jobs]):

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.multiprocess import processes
+from tests.harness import processes
 
 PHASES = ("starting", "restoring", "compiling")
 ENDLESS = 1_000_000
@@ -42,7 +42,7 @@ def attempt(folder: Path, number: int, config: dict[str, Any], extra: dict[str, 
     ) as run:
         report = run.wait_for_report("a step", lambda report: report["attempt_steps"] >= 1, limit_seconds=500)
         total = time.monotonic() - began
-        cpu, hits = cpu_seconds(run[0].popen.pid), cache_hits(run[0].report_port)
+        cpu, hits = cpu_seconds(run[0].pid), cache_hits(run[0].report_port)
         found = {phase: report["seconds"].get(phase, 0.0) for phase in PHASES}
         run.wait_for_report("a commit", lambda report: report["committed_step"] is not None, limit_seconds=500)
         for member in run.members:

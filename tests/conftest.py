@@ -15,6 +15,7 @@ from xdist.remote import Producer
 
 from tests import quick_compiling
 from tests.division import CONTROL_PLANE, GroupScheduling, group
+from tests.fakes import Clock
 from tools.localcluster.processes import choose_ports_of_part
 from tpujob_launcher.child.processes import command_line
 
@@ -52,6 +53,12 @@ choose_ports_of_part(
 def custom_resources() -> list[Path]:
     """What the control plane of the tests knows beside JobSet's resources."""
     return [Path(__file__).parents[1] / "charts" / "tpujob-operator" / "crd"]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Time that passes when the test says so."""
+    return Clock()
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from tests.charts.rendered import (
     render_text,
     run_helm,
 )
-from tests.control_plane.operator_process import LEASE_RULES, NAME, RULES
+from tests.harness.operator_process import LEASE_RULES, NAME, RULES
 from tpujob_contract import kubernetes_names
 from tpujob_contract.ports import REPORT
 from tpujob_operator.settings import Settings

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.multiprocess.processes import COMPILE_CACHE
+from tests.harness.processes import COMPILE_CACHE
 from tests.quick_compiling import XLA_FLAGS
 from tools.localcluster.waiting import wait_for
 from tpujob.data.from_folder import folder_to_parquet

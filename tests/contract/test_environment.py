@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.launcher.launched import JOB, WORKER
+from tests.harness.launched import JOB, WORKER
 from tpujob_contract import (
     ContractError,
     DistributedProcess,

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.local_pods import LocalPods
-from tests.control_plane.operator_process import NAMESPACE, OperatorProcess
+from tests.harness.jobs import Jobs
+from tests.harness.local_pods import LocalPods
+from tests.harness.operator_process import NAMESPACE, OperatorProcess
 from tests.held_unit import held_unit
 from tools.localcluster import binaries, pods
 from tools.localcluster.prometheus import start_prometheus_of_targets, write_targets

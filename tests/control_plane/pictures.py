@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.control_plane.jobs import Jobs
 from tests.control_plane.monitored import RATE_INTERVAL, Scenario, played
-from tests.control_plane.operator_process import NAMESPACE as OPERATOR_NAMESPACE
-from tests.control_plane.operator_process import OperatorProcess, grant_rights
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import NAMESPACE as OPERATOR_NAMESPACE
+from tests.harness.operator_process import OperatorProcess, grant_rights
 from tests.html_page import in_chromium
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.jobset import JobSetController, jobset_custom_resources

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tests.fakes import Exchange, HttpServer
 from tools.localcluster.control_plane import ControlPlane
 
 HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive", "host"}
@@ -54,40 +54,17 @@ class Proxy:
         self.silent = False
         self._streams: set[Any] = set()
         self._lock = threading.Lock()
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def handle(self) -> None:
-                # A client that was killed does not say goodbye.
-                with contextlib.suppress(ConnectionError, OSError, http.client.HTTPException):
-                    super().handle()
-
-            def do_GET(self) -> None:
-                proxy._pass(self)
-
-            do_POST = do_PATCH = do_DELETE = do_PUT = do_GET  # noqa: N815
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._server = HttpServer(self._pass)
+        self.url = self._server.url
 
     @contextmanager
     def serving(self) -> Iterator["Proxy"]:
         """Serves while the block runs."""
-        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
         try:
             yield self
         finally:
             self.end_watches()
-            self._server.shutdown()
-            thread.join()
-            self._server.server_close()
+            self._server.close()
 
     @property
     def open_watches(self) -> int:
@@ -112,9 +89,8 @@ class Proxy:
                     connection.shutdown(socket.SHUT_RDWR)
         return len(streams)
 
-    def _pass(self, handler: Any) -> None:
-        length = int(handler.headers.get("Content-Length") or 0)
-        passing = Passing(handler.command, unquote(handler.path), handler.rfile.read(length))
+    def _pass(self, handler: Exchange) -> None:
+        passing = Passing(handler.command, unquote(handler.path), handler.content)
         if self.refuse is not None:
             self._refuse(handler, self.refuse)
             return
@@ -128,20 +104,12 @@ class Proxy:
             else:
                 body = answer.read()
                 self.answered(passing)
-                self._reply(handler, answer, body)
+                passed = {key: value for key, value in answer.getheaders() if key.lower() not in HOP_BY_HOP}
+                handler.reply(answer.status, body, passed)
         finally:
             upstream.close()
 
-    def _reply(self, handler: Any, answer: http.client.HTTPResponse, body: bytes) -> None:
-        handler.send_response(answer.status)
-        for key, value in answer.getheaders():
-            if key.lower() not in HOP_BY_HOP:
-                handler.send_header(key, value)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    def _stream(self, handler: Any, upstream: Any, answer: http.client.HTTPResponse) -> None:
+    def _stream(self, handler: Exchange, upstream: Any, answer: http.client.HTTPResponse) -> None:
         handler.send_response(answer.status)
         handler.send_header("Content-Type", "application/json")
         handler.send_header("Transfer-Encoding", "chunked")
@@ -159,15 +127,11 @@ class Proxy:
             with self._lock:
                 self._streams.discard((handler, upstream))
 
-    def _refuse(self, handler: Any, status: int) -> None:
+    def _refuse(self, handler: Exchange, status: int) -> None:
         body = b'{"kind":"Status","status":"Failure","reason":"Injected","message":"by the test","code":%d}' % status
-        handler.send_response(status)
-        handler.send_header("Content-Type", "application/json")
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
+        handler.reply(status, body, {"Content-Type": "application/json"})
 
 
-def _write_chunk(handler: Any, data: bytes) -> None:
+def _write_chunk(handler: Exchange, data: bytes) -> None:
     handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
     handler.wfile.flush()

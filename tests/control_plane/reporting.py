@@ -1,12 +1,11 @@
 """Process 0 as the operator asks it for its report."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.control_plane.addresses import pod_address
+from tests.fakes import Exchange, HttpServer
 from tools.localcluster.api import Object
 from tpujob_contract import ports
 from tpujob_contract.report import PATH
@@ -21,24 +20,9 @@ def reporting(report: Object | Callable[[], Object], *, address: str = REPORT_AD
     An empty report is one that process 0 cannot give yet.
     """
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            said = report() if callable(report) else report
-            body = json.dumps(said).encode()
-            self.send_response(404 if self.path != PATH else 200 if said else 503)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(exchange: Exchange) -> None:
+        said = report() if callable(report) else report
+        exchange.reply(404 if exchange.path != PATH else 200 if said else 503, json.dumps(said).encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer((address, ports.REPORT), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
+    with HttpServer(answer, address=address, port=ports.REPORT):
+        yield

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.control_plane.operator_process import USER
+from tests.harness.operator_process import USER
 
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 

@@ -11,9 +11,9 @@ import pytest
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import load_kube_config
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess
 from tests.control_plane.proxy import Proxy
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess
 from tools.localcluster import pods
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import PATIENCE_SECONDS, wait_for

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess
 from tests.control_plane.reporting import REPORT_ADDRESS, reporting
 from tests.control_plane.requests_made import jobsets_created
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess
 from tools.localcluster import pods
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import ControlPlane

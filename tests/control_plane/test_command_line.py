@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess
 from tests.operator.manifests import container_manifest, manifest
 from tools.localcluster import binaries, pods
 from tools.localcluster.waiting import wait_for

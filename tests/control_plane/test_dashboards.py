@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
 from tests.control_plane.monitored import Scenario, played, write_text
-from tests.control_plane.operator_process import OperatorProcess
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess
 from tools.localcluster.prometheus import query
 from tools.localcluster.waiting import wait_for
 

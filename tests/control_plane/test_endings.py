@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import RULES, USER, OperatorProcess
 from tests.control_plane.requests_made import jobsets_created
 from tests.control_plane.test_workers import EXTRACTION
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import RULES, USER, OperatorProcess
 from tools.localcluster import audit, pods
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.waiting import wait_for

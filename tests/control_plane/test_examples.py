@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.control_plane.jobs import Jobs
+from tests.harness.jobs import Jobs
 from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.build import materialize
 from tpujob_resource.rules.load import load_job

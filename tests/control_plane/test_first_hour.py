@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
 from tests.docs.newcomer import ROOT, Newcomer, block, commands, section
+from tests.harness.jobs import Jobs
 from tools.localcluster import binaries, pods
 from tools.localcluster.api import Object
 from tools.localcluster.nodes import create_node, delete_node

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
+from tests.harness.jobs import Jobs
 from tools.localcluster.api import Object
 from tpujob_contract import kubernetes_names
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
+from tests.harness.jobs import Jobs
 from tools.localcluster.api import ApiError
 from tools.localcluster.processes import Process
 from tools.localcluster.waiting import wait_for

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess, grant_rights
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess, grant_rights
 from tools.localcluster import binaries
 from tools.localcluster.api import ApiError, Object
 from tools.localcluster.control_plane import ControlPlane

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import NAMESPACE, OperatorProcess
 from tests.control_plane.requests_made import jobsets_created
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import NAMESPACE, OperatorProcess
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess
 from tests.control_plane.reporting import REPORT_ADDRESS, reporting
 from tests.control_plane.requests_made import jobsets_created, requests_made
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess
 from tools.localcluster import pods
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.control_plane.jobs import TIMEOUT_SECONDS, Jobs
 from tests.control_plane.test_slice_count import WITHOUT_NODE, in_slices, leave_without_node
+from tests.harness.jobs import TIMEOUT_SECONDS, Jobs
 from tools.localcluster import pods
 from tools.localcluster.api import Object
 from tools.localcluster.waiting import wait_for

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
 from tests.control_plane.requests_made import jobsets_created
+from tests.harness.jobs import Jobs
 from tools.localcluster import pods
 from tools.localcluster.api import Object
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess
 from tests.control_plane.proxy import Passing, Proxy
 from tests.control_plane.requests_made import jobsets_created
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess
 from tools.localcluster import pods
 from tools.localcluster.waiting import wait_for
 

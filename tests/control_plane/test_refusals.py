@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess
 from tools.localcluster.api import Object
 from tools.localcluster.waiting import wait_for
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
 from tests.control_plane.requests_made import jobsets_created
+from tests.harness.jobs import Jobs
 from tools.localcluster import nodes, pods
 from tools.localcluster.api import Object
 from tpujob_contract import kubernetes_names

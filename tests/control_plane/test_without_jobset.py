@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
-from tests.control_plane.operator_process import OperatorProcess, grant_rights
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess, grant_rights
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.jobset import jobset_custom_resources
 from tpujob_contract import kubernetes_names

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.jobs import Jobs
 from tests.control_plane.reporting import REPORT_ADDRESS, reporting
+from tests.harness.jobs import Jobs
 from tools.localcluster import pods
 from tools.localcluster.api import ApiError
 from tools.localcluster.waiting import wait_for

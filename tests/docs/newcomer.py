@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.multiprocess.processes import COMPILE_CACHE
+from tests.harness.processes import COMPILE_CACHE
 from tests.quick_compiling import XLA_FLAGS
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.launcher.launched import LAUNCHER, Launched
+from tests.harness.launched import LAUNCHER, Launched
 
 
 class Launch(Protocol):

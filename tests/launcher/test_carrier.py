@@ -13,8 +13,9 @@ import pytest
 
 import tpujob_contract
 import tpujob_launcher
+from tests.harness.launched import JOB, LEAVES_A_GRANDCHILD, PYTHON
 from tests.launcher.conftest import Launch
-from tests.launcher.launched import JOB, LEAVES_A_GRANDCHILD, PYTHON, is_alive
+from tools.localcluster.processes import is_alive
 from tpujob_contract.commands import CARRIED, CARRIED_FILE, CARRY, IN_IMAGE
 from tpujob_launcher.carrier.archive import write_launcher
 

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from tests.harness.launched import JOB, LAUNCHER, LEAVES_A_GRANDCHILD, PYTHON
 from tests.launcher.conftest import Launch
-from tests.launcher.launched import JOB, LAUNCHER, LEAVES_A_GRANDCHILD, PYTHON, is_alive
+from tools.localcluster.processes import is_alive
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.grace import margin_seconds
 from tpujob_launcher.child.supervisor import LEFTOVER_SECONDS
@@ -178,7 +179,7 @@ def test_killed_launcher_takes_its_program_along(launch: Launch):
     child = int(launched.stdout.split()[0])
     assert is_alive(child)
     launched.send(signal.SIGKILL)
-    assert launched.wait() == -signal.SIGKILL
+    assert launched.wait() == 128 + signal.SIGKILL
     wait_for("the program to be killed", lambda: not is_alive(child))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.launcher.launched import JOB
+from tests.harness.launched import JOB
 from tpujob_contract import read_environment
 from tpujob_contract.environment import CHECKPOINT_DIR, FRAMEWORK
 from tpujob_launcher.main import child_environment

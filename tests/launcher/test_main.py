@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from tests.harness.launched import JOB, PYTHON, WORKER
 from tests.launcher.conftest import Launch
-from tests.launcher.launched import JOB, PYTHON, WORKER
 from tpujob_contract import read_environment
 from tpujob_launcher.child.supervisor import Ending
 from tpujob_launcher.main import account, child_environment

@@ -1,15 +1,14 @@
 """A MaxText run has the progress that any other run has: read from what MaxText writes."""
 
-import http.server
 import json
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.launcher.launched import JOB
+from tests.fakes import HttpServer
+from tests.harness.launched import JOB
 from tools.localcluster.plain_http import opened
 from tools.localcluster.processes import free_ports
 from tools.localcluster.waiting import wait_for
@@ -82,33 +81,18 @@ def test_the_newest_committed_step_is_found(tmp_path: Path) -> None:
     assert newest(str(tmp_path), {}) == (10, 100.0)
 
 
-class CutAnswers(http.server.BaseHTTPRequestHandler):
-    """Storage whose answers end before their end."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "100")
-        self.end_headers()
-        self.wfile.write(b"{")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 def test_storage_whose_answers_are_cut_costs_a_run_nothing(tmp_path: Path) -> None:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), CutAnswers) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with HttpServer(lambda exchange: exchange.reply(200, b"{" + b" " * 99, sent_bytes=1)) as server:
         progress = Progress(
             tmp_path / "metrics",
             maxtext.facts,
             steps=None,
             checkpoints="gs://bucket/run/checkpoints",
             about={},
-            environ={"STORAGE_EMULATOR_HOST": f"127.0.0.1:{server.server_port}"},
+            environ={"STORAGE_EMULATOR_HOST": server.host},
         )
         progress.start()
         left = progress.close("finished")
-        server.shutdown()
     _, report = split_final_report(left)
     assert report is not None
     assert json.loads(report)["phase"] == "finished"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.launched import JOB, LAUNCHER, PYTHON
 from tests.launcher.conftest import Launch
-from tests.launcher.launched import JOB, LAUNCHER, PYTHON
 from tpujob_launcher.child.output import Tail
 
 MEGABYTE = """

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from tests.launcher.launched import PYTHON, is_alive
+from tests.harness.launched import PYTHON
+from tools.localcluster.processes import is_alive
 from tools.localcluster.waiting import wait_for
 from tpujob_launcher.child.processes import command_line, descendants, send
 

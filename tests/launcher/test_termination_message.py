@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.harness.launched import PYTHON
 from tests.launcher.conftest import Launch
-from tests.launcher.launched import PYTHON
 from tpujob_contract.termination_message import LIMIT_BYTES
 from tpujob_launcher.reports.termination_message import TerminationMessage, compose
 

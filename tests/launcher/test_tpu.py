@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.launched import JOB, PYTHON
 from tests.launcher.conftest import Launch
-from tests.launcher.launched import JOB, PYTHON
 from tpujob_launcher.tpu.holders import TpuFiles, find_holders, wants_whole_tpu
 
 IMPATIENT = JOB | {"TPUJOB_GRACE_SECONDS": "1"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.launched import JOB
 from tests.launcher.conftest import Launch
-from tests.launcher.launched import JOB
 from tests.launcher.test_tpu import Machine, machine, make_devices
 from tpujob_launcher.tpu.access import TpuAccess, look, remarks
 from tpujob_launcher.tpu.holders import TpuFiles

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.multiprocess import processes
+from tests.harness import processes
 
 PROCESSES, DEVICES = 2, 4
 ENDLESS = 10_000_000

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.multiprocess import processes
+from tests.harness import processes
 from tests.multiprocess.faulty_trainer import STAGES
 from tools.localcluster.waiting import POLL_SECONDS, wait_for
 

@@ -4,14 +4,14 @@ Every process has a door (a port) of its own, so that a request tells whose it i
 """
 
 import http.client
-import http.server
 import re
 import threading
 import urllib.parse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
+from tests.fakes import Exchange, HttpServer
 from tests.multiprocess.bucket import Bucket
 
 STALL = -1
@@ -55,11 +55,11 @@ class StorageProxy:
         self.fault: Fault | None = None
         self.on_their_way: set[int] = set()
         """Threads of requests that the storage is answering; those that stall are not among them."""
-        self._servers = [_Server(self, index) for index in range(processes)]
+        self._servers = [HttpServer(partial(self._pass, index)) for index in range(processes)]
 
     def environment(self, process: int) -> dict[str, str]:
         """What makes a process use its door."""
-        url = f"http://127.0.0.1:{self._servers[process].server_port}"
+        url = self._servers[process].url
         return {**self.bucket.environment, "STORAGE_EMULATOR_HOST": url, "TENSORSTORE_GCS_HTTP_URL": url}
 
     def fail(
@@ -90,93 +90,42 @@ class StorageProxy:
     def close(self) -> None:
         self.heal()
         for server in self._servers:
-            server.shutdown()
-            server.server_close()
+            server.close()
 
-
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, proxy: StorageProxy, process: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.proxy, self.process = proxy, process
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A process that was killed in the middle of a request is no news."""
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def handle_one_request(self) -> None:
-        try:
-            super().handle_one_request()
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True
-
-    def _pass(self) -> None:
-        body = self._body()
-        proxy = self.server.proxy
-        request = _understood(self.server.process, self.command, self.path, body)
-        proxy.requests.append(request)
-        fault = proxy.fault
+    def _pass(self, process: int, exchange: Exchange) -> None:
+        request = _understood(process, exchange.command, exchange.path, exchange.content)
+        self.requests.append(request)
+        fault = self.fault
         if fault is not None and fault.matches(request):
             fault.hits += 1
             if fault.status != STALL:
                 if fault.loses_answer():
-                    self._ask(body)
-                self._answer(fault.status, [("Content-Type", "application/json")], b'{"error": {"message": "fault"}}')
+                    self._ask(exchange)
+                exchange.reply(fault.status, b'{"error": {"message": "fault"}}', {"Content-Type": "application/json"})
                 return
             fault.is_over.wait(LIMIT_SECONDS)
-        proxy.on_their_way.add(threading.get_ident())
+        self.on_their_way.add(threading.get_ident())
         try:
-            status, headers, content = self._ask(body)
+            status, headers, content = self._ask(exchange)
         finally:
-            proxy.on_their_way.discard(threading.get_ident())
+            self.on_their_way.discard(threading.get_ident())
         if request.method == "GET":
-            proxy.read.append((request, len(content)))
-        self._answer(status, headers, content)
+            self.read.append((request, len(content)))
+        exchange.reply(status, content, headers)
 
-    def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        where = urllib.parse.urlsplit(self.server.proxy.bucket.url).netloc
+    def _ask(self, exchange: Exchange) -> tuple[int, dict[str, str], bytes]:
+        where = urllib.parse.urlsplit(self.bucket.url).netloc
         upstream = http.client.HTTPConnection(where, timeout=LIMIT_SECONDS)
         try:
-            headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOP_BY_HOP}
-            upstream.request(self.command, self.path, body=body, headers=headers)
+            headers = {k: v for k, v in exchange.headers.items() if k.lower() not in _HOP_BY_HOP}
+            upstream.request(exchange.command, exchange.path, body=exchange.content, headers=headers)
             answer = upstream.getresponse()
             content = answer.read()
         finally:
             upstream.close()
-        here = self.headers.get("Host", "")
-        passed = [(k, v.replace(where, here)) for k, v in answer.getheaders() if k.lower() not in _HOP_BY_HOP]
+        here = exchange.headers.get("Host", "")
+        passed = {k: v.replace(where, here) for k, v in answer.getheaders() if k.lower() not in _HOP_BY_HOP}
         return answer.status, passed, content
-
-    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = _pass  # noqa: N815
-
-    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
-        self.send_response_only(status)
-        for key, value in headers:
-            self.send_header(key, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            parts = []
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                parts.append(self.rfile.read(size))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(parts)
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
 
 def _understood(process: int, method: str, path: str, body: bytes) -> Request:

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.multiprocess import processes
+from tests.harness import processes
 from tests.multiprocess.attempts import ENDLESS, committed, trained
 from tests.multiprocess.poisoned_trainer import EVERY, HELD_AFTER, evaluations, held_step
 from tests.trainer.telemetry import wandb_files

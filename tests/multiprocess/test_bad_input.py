@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.multiprocess import processes
+from tests.harness import processes
 
 pytestmark = pytest.mark.processes
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.multiprocess import processes
+from tests.harness import processes
 from tools.localcluster.waiting import wait_for
 
 pytestmark = pytest.mark.processes

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.multiprocess.processes import COMPILE_CACHE, REPOSITORY
+from tests.harness.processes import COMPILE_CACHE, REPOSITORY
 
 pytestmark = pytest.mark.processes
 

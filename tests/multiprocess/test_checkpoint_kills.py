@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.multiprocess import processes
+from tests.harness import processes
 from tests.multiprocess.storage_proxy import StorageProxy
 from tools.localcluster.waiting import wait_for
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.multiprocess import processes
+from tests.harness import processes
 from tests.multiprocess.storage_proxy import STALL, StorageProxy
 from tools.localcluster.waiting import wait_for
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.multiprocess.processes import REPOSITORY
+from tests.harness.processes import REPOSITORY
 from tests.trainer.data.data_files import write_parquet
 from tests.trainer.data.stub_dataset_hub import STORAGE, StubDatasetHub
 from tests.trainer.data.stub_hub import Fault

@@ -5,7 +5,8 @@ import signal
 import numpy as np
 import pytest
 
-from tests.multiprocess import attempts, processes
+from tests.harness import processes
+from tests.multiprocess import attempts
 from tests.multiprocess.attempts import ENDLESS, committed
 from tests.multiprocess.test_same_batches import data_state
 from tpujob_trainer import data

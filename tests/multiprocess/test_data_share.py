@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.multiprocess.processes import REPOSITORY
+from tests.harness.processes import REPOSITORY
 
 pytestmark = pytest.mark.processes
 

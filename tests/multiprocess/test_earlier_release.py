@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.multiprocess import processes
+from tests.harness import processes
 
 pytestmark = pytest.mark.processes
 

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.harness.fleet import Chaos, Fleet
+from tests.harness.processes import PATIENCE_SECONDS, REPOSITORY
 from tests.held_unit import held_unit
-from tests.multiprocess.fleet import Chaos, Fleet
-from tests.multiprocess.processes import PATIENCE_SECONDS, REPOSITORY
 from tests.multiprocess.storage_proxy import StorageProxy
 from tests.trainer.corpus.extract import make_reference
 from tests.trainer.data.stub_dataset_hub import STORAGE, StubDatasetHub
@@ -130,7 +130,7 @@ def _require_equal(found, wanted):
 
 def _require_little_lost(results, fleet):
     """Of what a killed worker had claimed, others took over no more than it had in flight."""
-    lives = [process for lives in fleet.lives.values() for process in lives if process.popen.returncode == -9]
+    lives = [process for lives in fleet.lives.values() for process in lives if process.exit_code == 137]
     killed = {re.findall(r"Worker (\S+):", process.log)[0] for process in lives}
     assert len(killed) == fleet.killed
     lost = collections.Counter(result["taken_over_from"] for result in results)
@@ -297,9 +297,9 @@ def test_refusal_is_one_line_and_loses_nothing(corpus, undisturbed, undisturbed_
     owner = {"TPUJOB_NAME": "others"} if name == "another job's directory" else {}
     with Fleet(tmp_path / "logs", str(out), config, lambda _: owner) as fleet:
         process = fleet.start(0)
-        process.popen.wait(PATIENCE_SECONDS)
+        process.wait(PATIENCE_SECONDS)
         log = process.log
-    assert process.popen.returncode not in (0, 75), log
+    assert process.exit_code not in (0, 75), log
     lines = process.log_file.with_suffix(".termination").read_text().splitlines()
     assert sum(message in line for line in lines) == 1, lines
     after = _contents(out)
@@ -325,7 +325,7 @@ def test_scratch_disk_that_fills_up_is_one_line(corpus, tmp_path):
         more = {"unitRows": ROWS, "compression": "none", "scratch": str(small), "scratchBytes": 1 << 16}
         with Fleet(tmp_path / "logs", str(tmp_path / "out"), _config(corpus, **more)) as fleet:
             process = fleet.start(0)
-            process.popen.wait(PATIENCE_SECONDS)
+            process.wait(PATIENCE_SECONDS)
     finally:
         subprocess.run(["umount", str(small)], check=True)
     told = process.log_file.with_suffix(".termination").read_text().splitlines()
@@ -431,7 +431,7 @@ def test_task_writes_a_line_for_each_row(corpus, tmp_path, task):
     del other["extract"]
     with Fleet(tmp_path / "other", str(tmp_path / "out"), other) as fleet:
         process = fleet.start(0)
-        process.popen.wait(PATIENCE_SECONDS)
+        process.wait(PATIENCE_SECONDS)
     told = process.log_file.with_suffix(".termination").read_text()
     assert f"spec.trainer.task: {other['task']!r} in this worker, {task!r} in the files that are there" in told
 

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from tests.multiprocess import attempts, processes
+from tests.harness import processes
+from tests.multiprocess import attempts
 from tests.multiprocess.attempts import ENDLESS, PROCESSES, committed, trained
 
 pytestmark = pytest.mark.processes
@@ -140,7 +141,7 @@ def test_second_run_in_the_directory_is_refused(scenario):
     assert scenario.codes_of_intruder == [78] * PROCESSES, scenario.intruder.explain()
     for member in scenario.intruder.members:
         assert f"another run is writing to {scenario.checkpoints}" in member.termination_message
-        assert f"pid {scenario.attempts[2][0].popen.pid} on host" in member.termination_message
+        assert f"pid {scenario.attempts[2][0].pid} on host" in member.termination_message
     assert scenario.phase_beside_intruder == "training"
 
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.multiprocess import processes
+from tests.harness import processes
 from tests.multiprocess.attempts import ENDLESS
 from tests.multiprocess.test_killed_and_stopped import LOSS_TOLERANCE
 from tools.localcluster.waiting import wait_for

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.multiprocess import processes
+from tests.harness import processes
 from tools.localcluster.waiting import wait_for
 
 pytestmark = pytest.mark.processes

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.multiprocess import processes
+from tests.harness import processes
 from tests.multiprocess.storage_proxy import StorageProxy
 
 pytestmark = pytest.mark.processes

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.multiprocess.processes import Run, start
+from tests.harness.processes import Run, start
 
 pytestmark = pytest.mark.processes
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorstore
 
-from tests.multiprocess import processes
+from tests.harness import processes
 from tests.multiprocess.conftest import BATCH_SIZE, DOCUMENTS, SEQUENCE_LENGTH
 from tpujob_trainer import data
 from tpujob_trainer.telemetry import attempts

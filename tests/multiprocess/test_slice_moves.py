@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 
-from tests.multiprocess import processes
+from tests.harness import processes
 from tests.multiprocess.attempts import ENDLESS, committed
 from tests.multiprocess.test_same_batches import data_state
 from tpujob_trainer import data

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from tests.multiprocess import faults, processes
+from tests.harness import processes
+from tests.multiprocess import faults
 from tests.multiprocess.faults import LAUNCHED
 from tests.multiprocess.storage_proxy import STALL, StorageProxy
 from tools.localcluster.waiting import wait_for

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.multiprocess.processes import Run, kill, start
+from tests.harness.processes import Run, kill, start
 from tpujob.data.from_folder import folder_to_parquet
 from tpujob_contract import ExitCode
 from tpujob_trainer.checkpoint import layout

@@ -1,6 +1,6 @@
 """Where a process stands, from its environment alone."""
 
-from tests.launcher.launched import JOB, WORKER
+from tests.harness.launched import JOB, WORKER
 from tpujob_sdk import Place, place
 
 

@@ -39,6 +39,8 @@ class Process:
         log_file: Path,
         *,
         environment: Mapping[str, str] | None = None,
+        working_directory: Path | None = None,
+        output_file: Path | None = None,
     ) -> None:
         """Starts the command.
 
@@ -47,13 +49,18 @@ class Process:
             command: The absolute path of the program, and its arguments.
             log_file: Receives standard output and error; replaced if it exists.
             environment: All its variables; by default next to none.
+            working_directory: Default: the caller's.
+            output_file: Receives standard output in place of the log file.
         """
         self.name = name
         self.log_file = log_file
+        self._output_file = output_file or log_file
+        self._working_directory = working_directory
         self._launch = [*dies_with_parent.launcher(signal.SIGKILL), *map(str, command)]
         # Not the caller's environment: a KUBECONFIG, proxy or GODEBUG of the user's must not change what tests see.
         self._environment = environment or {"HOME": str(log_file.parent), "PATH": os.environ.get("PATH", os.defpath)}
-        log_file.write_bytes(b"")
+        for file in (self.log_file, self._output_file):
+            file.write_bytes(b"")
         self._popen = self._started()
 
     def start_again(self) -> None:
@@ -62,13 +69,14 @@ class Process:
         self._popen = self._started()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        with self.log_file.open("ab") as log:
+        with self.log_file.open("ab") as log, self._output_file.open("ab") as output:
             return subprocess.Popen(
                 self._launch,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=output,
                 stderr=log,
                 env=self._environment,
+                cwd=self._working_directory,
                 start_new_session=True,
             )
 
@@ -81,6 +89,35 @@ class Process:
     def has_ended(self) -> bool:
         """Whether it has ended by itself."""
         return self._popen.poll() is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """As Kubernetes counts it (128 + signal), or None while it runs."""
+        code = self._popen.poll()
+        return 128 - code if code is not None and code < 0 else code
+
+    @property
+    def log(self) -> str:
+        """Everything in the log file."""
+        return self.log_file.read_text(errors="replace")
+
+    def log_since(self, size: int) -> str:
+        """The log file after so many bytes."""
+        return self.log_file.read_bytes()[size:].decode(errors="replace")
+
+    def send(self, number: int) -> None:
+        """Sends a signal; nothing happens if it has ended."""
+        self._popen.send_signal(number)
+
+    def wait(self, seconds: float = 300) -> int:
+        """The exit code, once it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not, within the time.
+        """
+        self._popen.wait(seconds)
+        assert self.exit_code is not None
+        return self.exit_code
 
     def wait_until_ready(
         self, what: str, is_ready: Callable[[], bool], *, timeout_seconds: float = PATIENCE_SECONDS
@@ -105,7 +142,7 @@ class Process:
 
     def last_log_lines(self) -> str:
         """The end of the log and where the rest is."""
-        lines = self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES_IN_ERRORS:]
+        lines = self.log.splitlines()[-LOG_LINES_IN_ERRORS:]
         return "\n".join([f"the log {self.log_file} ends with:", *lines])
 
     def stop(self, *, grace_seconds: float = 10) -> None:
@@ -127,6 +164,14 @@ class Process:
         except ProcessLookupError:
             return False
         return True
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; an ended one that its parent has not reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
 
 
 class _Ports:

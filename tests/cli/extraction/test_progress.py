@@ -4,8 +4,7 @@ import pytest
 from rich.console import Console
 
 from tpujob.extraction.live_table import watched
-from tpujob.extraction.progress import describe, priced, verified
-from tpujob.output.words import digits, duration, size
+from tpujob.extraction.progress import describe, digits, duration, priced, size, verified
 
 STATUS = {
     "units": 100,

@@ -1,9 +1,7 @@
 """An archive on Cloud Storage, as its JSON API and the metadata server of a machine answer."""
 
 import hashlib
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 
+from tests.fakes import Exchange, HttpServer
 from tpujob_contract import ExitCode
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.download import download
@@ -19,43 +18,29 @@ CONTENT = b"archive"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
-class Google(http.server.BaseHTTPRequestHandler):
-    """Storage and the metadata server in one, on loopback."""
+class Google:
+    """What storage and the metadata server, in one, answer and were asked."""
 
     answers: ClassVar[list[int]]
     asked: ClassVar[list[tuple[str, str | None]]]
     sent_bytes: ClassVar[list[int]] = []
     """After so many bytes the connection ends, answer by answer; further ones are whole."""
 
-    def do_GET(self) -> None:
-        self.asked.append((self.path, self.headers["Authorization"]))
-        if "/token" in self.path:
-            self._answer(200, json.dumps({"access_token": "of-the-job"}).encode())
+    @classmethod
+    def answer(cls, exchange: Exchange) -> None:
+        cls.asked.append((exchange.path, exchange.headers["Authorization"]))
+        if "/token" in exchange.path:
+            exchange.reply(200, json.dumps({"access_token": "of-the-job"}).encode())
         else:
-            self._answer(self.answers.pop(0), CONTENT)
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: self.sent_bytes.pop(0)] if self.sent_bytes else body)
-
-    def log_message(self, *_arguments: object) -> None:
-        pass
+            exchange.reply(cls.answers.pop(0), CONTENT, sent_bytes=cls.sent_bytes.pop(0) if cls.sent_bytes else None)
 
 
 @contextmanager
 def google(*answers: int) -> Iterator[str]:
     """Its address; storage answers with these statuses, one after the other."""
     Google.answers, Google.asked = list(answers), []
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Google) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with HttpServer(Google.answer) as server:
+        yield server.host
 
 
 def test_reads_as_the_identity_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

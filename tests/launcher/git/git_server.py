@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import ssl
 import subprocess
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
+from tests.fakes import Exchange, HttpServer
 from tools.localcluster.certificates import CertificateAuthority
 
 AUTHOR = {
@@ -67,75 +65,48 @@ class GitServer:
         """Headers of the answers with 503."""
         self.sent = 0
         """Bytes of all answers."""
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                self._answer()
-
-            def do_POST(self) -> None:
-                self._answer()
-
-            def _answer(self) -> None:
-                outer.requests.append(self.path)
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if outer.fail_next:
-                    outer.fail_next -= 1
-                    return self._send(503, outer.fails_with, b"")
-                if outer.instead:
-                    wanted, given = outer.instead
-                    body = body.replace(wanted.encode(), given.encode())
-                path, _, query = self.path.partition("?")
-                if path.startswith("/private/"):
-                    return self._send(401, {"WWW-Authenticate": 'Basic realm="git"'}, b"")
-                done = subprocess.run(
-                    ["git", "http-backend"],
-                    env=os.environ
-                    | AUTHOR
-                    | {
-                        "GIT_PROJECT_ROOT": str(folder),
-                        "GIT_HTTP_EXPORT_ALL": "1",
-                        "GIT_PROTOCOL": self.headers.get("Git-Protocol") or "",
-                        "REQUEST_METHOD": self.command,
-                        "PATH_INFO": path,
-                        "QUERY_STRING": query,
-                        "CONTENT_TYPE": self.headers.get("Content-Type") or "",
-                        "CONTENT_LENGTH": str(len(body)),
-                        "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding") or "",
-                    },
-                    input=body,
-                    check=False,  # its answer says what is wrong
-                    capture_output=True,
-                )
-                head, _, content = done.stdout.partition(b"\r\n\r\n")
-                headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-                content = outer.changes(headers, content) if outer.changes else content
-                outer.sent += len(content)
-                return self._send(int(headers.pop("Status", "200").split()[0]), headers, content)
-
-            def _send(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *args: Any) -> None:
-                """Nothing: what matters is in `requests`."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._folder = folder
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.address = f"https://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        self._server = HttpServer(self._answer, tls=context)
+        self.address = self._server.url
+
+    def _answer(self, exchange: Exchange) -> None:
+        self.requests.append(exchange.path)
+        if self.fail_next:
+            self.fail_next -= 1
+            exchange.reply(503, headers=self.fails_with)
+        elif exchange.path.startswith("/private/"):
+            exchange.reply(401, headers={"WWW-Authenticate": 'Basic realm="git"'})
+        else:
+            head, _, content = self._backend(exchange).partition(b"\r\n\r\n")
+            headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+            content = self.changes(headers, content) if self.changes else content
+            self.sent += len(content)
+            exchange.reply(int(headers.pop("Status", "200").split()[0]), content, headers)
+
+    def _backend(self, exchange: Exchange) -> bytes:
+        """What `git http-backend` says to a request."""
+        body = exchange.content
+        if self.instead:
+            wanted, given = self.instead
+            body = body.replace(wanted.encode(), given.encode())
+        path, _, query = exchange.path.partition("?")
+        variables = {
+            "GIT_PROJECT_ROOT": str(self._folder),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "GIT_PROTOCOL": exchange.headers.get("Git-Protocol") or "",
+            "REQUEST_METHOD": exchange.command,
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "CONTENT_TYPE": exchange.headers.get("Content-Type") or "",
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": exchange.headers.get("Content-Encoding") or "",
+        }
+        environment = os.environ | AUTHOR | variables
+        # Its answer says what is wrong.
+        done = subprocess.run(["git", "http-backend"], env=environment, input=body, check=False, stdout=subprocess.PIPE)
+        return done.stdout
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()

@@ -4,29 +4,15 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from tests.fakes import Clock
 from tpujob_operator.controller.http import SLACK_SECONDS, health_app
 from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, WatchStaleness
 
 JOBS = "tputrainingjobs"
 
 
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def job(version: int, name: str = "llama") -> dict:
     return {"metadata": {"namespace": "team", "name": name, "resourceVersion": str(version)}}
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -11,19 +11,6 @@ OVERLOADED = Outcome(problem="503")
 REFUSED = Outcome(problem="403", is_refused=True)
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1_000_000.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def alarm(clock):
     return Alarm("gs://b/run", limit_seconds=LIMIT, clock=clock)

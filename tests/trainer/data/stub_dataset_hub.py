@@ -7,12 +7,12 @@ as the real hub does with large ones.
 from __future__ import annotations
 
 import hashlib
-import http.server
 import json
 import urllib.parse
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.fakes import Exchange
 from tests.trainer.data.stub_hub import Fault, StubHub
 
 STORAGE = "/storage"
@@ -38,7 +38,7 @@ class StubDatasetHub(StubHub):
         """Requests so far whose path has this part."""
         return sum(path in request.path and method in request.method for request in self.requests)
 
-    def respond(self, handler: http.server.BaseHTTPRequestHandler, path: str, fault: Fault | None) -> None:
+    def respond(self, handler: Exchange, path: str, fault: Fault | None) -> None:
         url = urllib.parse.urlsplit(path)
         parts = [urllib.parse.unquote(part) for part in url.path.strip("/").split("/")]
         if f"/{parts[0]}" == STORAGE:
@@ -52,7 +52,7 @@ class StubDatasetHub(StubHub):
             return
         self._refuse(handler, "")
 
-    def _api(self, handler: http.server.BaseHTTPRequestHandler, parts: list[str], query: dict[str, list[str]]) -> None:
+    def _api(self, handler: Exchange, parts: list[str], query: dict[str, list[str]]) -> None:
         repository, what, revision = "/".join(parts[:2]), (parts[2:3] or ["revision"])[0], (parts[3:4] or ["main"])[0]
         commit, root = self._root(repository, revision)
         if root is None:
@@ -75,14 +75,14 @@ class StubDatasetHub(StubHub):
                 more["Link"] = f'<{self.url}{page}?{next_query}>; rel="next"'
             self._json(handler, entries[first : first + ENTRIES_OF_A_PAGE], more)
         elif what == "paths-info":
-            body = handler.rfile.read(int(handler.headers["Content-Length"])).decode()
+            body = handler.content.decode()
             given = json.loads(body) if body.startswith("{") else urllib.parse.parse_qs(body)
             known = {entry["path"]: entry for entry in self._entries(root, "") or []}
             self._json(handler, [known[path] for path in given["paths"] if path in known])
         else:
             self._refuse(handler, "")
 
-    def _resolve(self, handler: http.server.BaseHTTPRequestHandler, repository: str, revision: str, name: str) -> None:
+    def _resolve(self, handler: Exchange, repository: str, revision: str, name: str) -> None:
         commit, root = self._root(repository, revision)
         if root is None or not (root / name).is_file():
             self._refuse(handler, "EntryNotFound" if root else commit, {"X-Repo-Commit": commit} if root else {})
@@ -91,11 +91,11 @@ class StubDatasetHub(StubHub):
         tag = hashlib.sha256(content).hexdigest()
         about = {"X-Repo-Commit": commit, "ETag": f'"{tag}"', "Accept-Ranges": "bytes"}
         if name.endswith(".md"):  # small files are answered without a redirection
-            self._send(handler, 200, content, about)
+            handler.reply(200, content, about)
             return
         where = f"{self.url}{STORAGE}/{repository}/{commit}/{name}?signed=once"
         linked = {"X-Linked-Size": str(len(content)), "X-Linked-ETag": f'"{tag}"', "Location": where}
-        self._send(handler, 302, b"", about | linked)
+        handler.reply(302, headers=about | linked)
 
     def _root(self, repository: str, revision: str) -> tuple[str, Path | None]:
         """Commit and folder; else the code of the error."""
@@ -121,12 +121,8 @@ class StubDatasetHub(StubHub):
             return about
         return about | {"lfs": {"oid": tag, "size": len(content), "pointerSize": 134}}
 
-    def _refuse(
-        self, handler: http.server.BaseHTTPRequestHandler, code: str, headers: dict[str, str] | None = None
-    ) -> None:
-        self._send(handler, 404, b"", {"X-Error-Code": code, "X-Error-Message": code, **(headers or {})})
+    def _refuse(self, handler: Exchange, code: str, headers: dict[str, str] | None = None) -> None:
+        handler.reply(404, headers={"X-Error-Code": code, "X-Error-Message": code, **(headers or {})})
 
-    def _json(
-        self, handler: http.server.BaseHTTPRequestHandler, value: object, headers: dict[str, str] | None = None
-    ) -> None:
-        self._send(handler, 200, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
+    def _json(self, handler: Exchange, value: object, headers: dict[str, str] | None = None) -> None:
+        handler.reply(200, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})

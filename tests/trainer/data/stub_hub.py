@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import re
 import threading
 import time
@@ -10,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
+
+from tests.fakes import Exchange, HttpServer
 
 
 @dataclass(frozen=True)
@@ -50,36 +51,13 @@ class StubHub:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        hub = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                hub.answer(self)
-
-            def do_HEAD(self) -> None:
-                hub.answer(self)
-
-            def do_POST(self) -> None:
-                hub.answer(self)
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: object) -> None:
-                return  # a connection that was cut on purpose
-
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = HttpServer(self.answer)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return self._server.url
 
-    def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+    def answer(self, handler: Exchange) -> None:
         path = handler.path
         origin = re.search(r"origin/(\S+)", handler.headers.get("User-Agent", ""))
         host = handler.headers.get("X-Host") or (origin[1] if origin else "")
@@ -98,23 +76,23 @@ class StubHub:
             return
         if fault and fault.kind == "status":
             extra = {"Retry-After": fault.retry_after} if fault.retry_after is not None else {}
-            self._send(handler, fault.status, b"", extra)
+            handler.reply(fault.status, headers=extra)
             return
         self.respond(handler, path, fault)
 
-    def respond(self, handler: http.server.BaseHTTPRequestHandler, path: str, fault: Fault | None) -> None:
+    def respond(self, handler: Exchange, path: str, fault: Fault | None) -> None:
         """The answer to a request that does not fail altogether."""
         file = self.folder / path.strip("/")
         if file.is_dir():
             links = "".join(f'<a href="{entry.name}">{entry.name}</a>\n' for entry in sorted(file.iterdir()))
-            self._send(handler, 200, links.encode(), {"Content-Type": "text/html"})
+            handler.reply(200, links.encode(), {"Content-Type": "text/html"})
             return
         if not file.is_file():
-            self._send(handler, 404, b"", {})
+            handler.reply(404)
             return
         self._send_file(handler, file.read_bytes(), fault)
 
-    def _send_file(self, handler: http.server.BaseHTTPRequestHandler, content: bytes, fault: Fault | None) -> None:
+    def _send_file(self, handler: Exchange, content: bytes, fault: Fault | None) -> None:
         size, status, extra = len(content), 200, {"Accept-Ranges": "bytes"}
         if wanted := handler.headers.get("Range"):
             first, last = wanted.removeprefix("bytes=").split("-")
@@ -122,31 +100,11 @@ class StubHub:
             extra["Content-Range"] = f"bytes {first}-{last}/{size}"
         if fault and fault.kind == "short":
             content = content[: len(content) // 2]
-        self._send(handler, status, content, extra, cut=bool(fault and fault.kind == "truncated"))
-
-    def _send(
-        self,
-        handler: http.server.BaseHTTPRequestHandler,
-        status: int,
-        content: bytes,
-        headers: dict[str, str],
-        *,
-        cut: bool = False,
-    ) -> None:
-        handler.send_response(status)
-        for name, value in headers.items():
-            handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        if handler.command != "HEAD":
-            handler.wfile.write(content[: len(content) // 2] if cut else content)
-        if cut:
-            handler.close_connection = True
+        cut = len(content) // 2 if fault and fault.kind == "truncated" else None
+        handler.reply(status, content, extra, sent_bytes=cut)
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()

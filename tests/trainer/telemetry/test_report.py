@@ -2,14 +2,8 @@ import json
 
 import pytest
 
+from tests.fakes import Clock
 from tpujob_trainer.telemetry.report import INITIAL, Report
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def test_every_field_is_there_from_the_start():
@@ -36,7 +30,7 @@ def test_unknown_fact_is_refused(name):
 
 
 def test_time_belongs_to_the_phase_it_was_spent_in():
-    clock = Clock()
+    clock = Clock(0.0)
     report = Report(clock)
     clock.now = 2.0
     report.enter("training")

@@ -6,22 +6,6 @@ from tpujob_trainer.corpus.workers.board import Board
 from tpujob_trainer.storage import open_bucket
 
 
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-    def wait(self, seconds):
-        self.now += seconds
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def objects(tmp_path):
     return open_bucket(str(tmp_path))

@@ -2,16 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fakes import Clock
 from tpujob_trainer.data.sources.read_meter import ReadMeter
 from tpujob_trainer.telemetry.report import Report
-
-
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 def train(meter, clock, *, steps, waiting, computing):

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from tests.fakes import Clock
 from tpujob_trainer.data.sources.read_meter import ReadMeter
 from tpujob_trainer.data.sources.retrying import IncompleteReadError, Retrying, cause_of, retry_after_seconds
 from tpujob_trainer.errors import TrainerError
@@ -22,21 +23,6 @@ class StatusError(Exception):
 
 class ClientPayloadError(Exception):
     """By its name aiohttp's."""
-
-
-class Clock:
-    """Time that passes by waiting alone."""
-
-    def __init__(self):
-        self.now = 1000.0
-        self.waited: list[float] = []
-
-    def __call__(self):
-        return self.now
-
-    def wait(self, seconds):
-        self.waited.append(seconds)
-        self.now += seconds
 
 
 def retrying(clock, *, chance=0.0, limit=300.0, meter=None):

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from tests.multiprocess.processes import REPOSITORY
+from tests.harness.processes import REPOSITORY
 
 
 def test_many_row_groups_take_little_time_and_memory():

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from etils import epath
 
-from tpujob_contract import storage_address
-
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
@@ -70,4 +68,4 @@ class Bucket(Protocol):
 
 def is_local(url: epath.PathLike) -> bool:
     """Whether the URL is a path on a mounted file system."""
-    return storage_address.is_path(str(url))
+    return "://" not in str(url)

@@ -11,7 +11,6 @@ from typing import Protocol
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.storage import is_local
 
 MANIFEST_LIMIT_SECONDS = 3600.0
 """For process 0 to read the footers of all files."""
@@ -105,7 +104,7 @@ def shared_manifest(
     """
     if directory is None:
         return data.make_manifest(config, batch_size=batch_size)
-    if is_local(directory):
+    if "://" not in directory:
         directory = str(Path(directory).absolute())
     where = f"{directory}/{folder}" if folder else directory
 

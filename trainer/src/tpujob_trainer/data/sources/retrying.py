@@ -71,8 +71,6 @@ def cause_of(error: BaseException) -> str | None:
             "TransportError",
             "ProtocolError",
             "RequestException",
-            "ServiceRequestError",  # azure.core: no answer
-            "ServiceResponseError",  # azure.core: an answer that broke off
         }
     ):
         return "reset"

@@ -5,12 +5,10 @@ pid, and by the kernel when the test run itself is killed.
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 import urllib.error
@@ -20,9 +18,8 @@ from typing import Any, Self
 
 from tests.quick_compiling import XLA_FLAGS
 from tools.localcluster.plain_http import opened
-from tools.localcluster.processes import free_ports
+from tools.localcluster.processes import Process, free_ports
 from tools.localcluster.waiting import wait_for
-from tpujob.local import dies_with_parent
 
 REPOSITORY = Path(__file__).parents[2]
 COMPILE_CACHE = REPOSITORY / ".cache" / "jax-tests"
@@ -37,24 +34,27 @@ MAIN_THREAD = "in _run_module_as_main"
 _STEP_LINE = re.compile(r"Step (\d+) of \d+: loss ([0-9.einfa+-]+)")
 
 
-@dataclasses.dataclass
-class Member:
+class Member(Process):
     """One process of a run."""
 
-    index: int
-    popen: subprocess.Popen
-    log_file: Path
-    termination_file: Path
-    report_port: int
-    ended_at: float | None = None
-
-    @property
-    def log(self) -> str:
-        return self.log_file.read_text(errors="replace")
-
-    def log_since(self, size: int) -> str:
-        """What came after so many bytes."""
-        return self.log_file.read_bytes()[size:].decode(errors="replace")
+    def __init__(
+        self, index: int, program: Sequence[str], folder: Path, report_port: int, environment: Mapping[str, str]
+    ) -> None:
+        """Starts a program of Python; its log and termination message lie in the folder."""
+        self.index, self.report_port = index, report_port
+        self.termination_file = folder / f"{index}.termination"
+        self.ended_at: float | None = None
+        super().__init__(
+            f"process {index}",
+            [sys.executable, *program],
+            folder / f"{index}.log",
+            environment={
+                **environment,
+                "TPUJOB_REPORT_PORT": str(report_port),
+                "TPUJOB_TERMINATION_LOG": str(self.termination_file),
+            },
+            working_directory=REPOSITORY,
+        )
 
     @property
     def termination_message(self) -> str:
@@ -76,11 +76,9 @@ class Member:
 
     def poll(self) -> int | None:
         """Exit code as Kubernetes counts it (128 + signal), or None while it runs."""
-        code = self.popen.poll()
-        if code is None:
-            return None
-        self.ended_at = self.ended_at or time.monotonic()
-        return code if code >= 0 else 128 - code
+        if self.exit_code is not None:
+            self.ended_at = self.ended_at or time.monotonic()
+        return self.exit_code
 
 
 class Run:
@@ -120,9 +118,8 @@ class Run:
     def stop(self) -> None:
         """Ends what is left, by force."""
         for member in self.members:
-            if member.popen.poll() is None:
-                member.popen.kill()
-            member.popen.wait()
+            member.send(signal.SIGKILL)
+            member.stop()
 
     def explain(self, log_lines: int = LOG_LINES_IN_ERRORS) -> str:
         """The end of every log."""
@@ -138,7 +135,7 @@ class Run:
         late = [member for member in self.members if member.poll() is None]
         written = [member.log_file.stat().st_size for member in late]
         for member in late:
-            kill(member, signal.SIGUSR2)
+            member.send(signal.SIGUSR2)
         with contextlib.suppress(TimeoutError):
             wait_for(
                 "the stacks",
@@ -199,51 +196,45 @@ def start(
     for index in range(processes):
         if index in absent:
             continue
-        log_file, termination_file = folder / f"{index}.log", folder / f"{index}.termination"
         environment = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(folder),
-            "JAX_PLATFORMS": "cpu",
-            "JAX_NUM_CPU_DEVICES": str(devices),
+            **common_environment(folder, devices, config, str(checkpoint_dir or folder.parent / "checkpoints")),
             # Not for several: `compile_cache.is_exact`. The trainer sees to it, other programs here do not.
             "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE) if processes * devices == 1 else "",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "PYTHONPATH": str(AT_START),
-            "XLA_FLAGS": XLA_FLAGS,
             "TPUJOB_NAME": name,
-            "TPUJOB_NAMESPACE": "test",
-            "TPUJOB_INCARNATION": "1",
             "TPUJOB_ATTEMPT": str(attempt),
             "TPUJOB_SLICE": str(index // hosts),
             "TPUJOB_HOST": str(index % hosts),
             "TPUJOB_HOSTS_PER_SLICE": str(hosts),
             "TPUJOB_SLICES": str(slices),
-            "TPUJOB_CHIPS_PER_HOST": str(devices),
             "TPUJOB_COORDINATOR": f"127.0.0.1:{coordinator}",
             "TPUJOB_STARTUP_SECONDS": str(startup_seconds),
             "TPUJOB_GRACE_SECONDS": str(grace_seconds),
-            "TPUJOB_CHECKPOINT_DIR": str(checkpoint_dir or folder.parent / "checkpoints"),
-            "TPUJOB_CONFIG": json.dumps(config),
-            "TPUJOB_REPORT_PORT": str(report_ports[index]),
-            "TPUJOB_TERMINATION_LOG": str(termination_file),
             **(extra or {}),
             **extra_of(index),
         }
-        command = [*dies_with_parent.launcher(signal.SIGKILL), sys.executable, *program]
-        with log_file.open("wb") as log:
-            popen = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=REPOSITORY,
-                start_new_session=True,
-            )
-        members.append(Member(index, popen, log_file, termination_file, report_ports[index]))
+        members.append(Member(index, program, folder, report_ports[index], environment))
     return Run(members)
+
+
+def common_environment(folder: Path, devices: int, config: Mapping[str, Any], checkpoint_dir: str) -> dict[str, str]:
+    """What members of a job and independent workers have in common, on the CPU of this machine."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(folder),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "PYTHONPATH": str(AT_START),
+        "XLA_FLAGS": XLA_FLAGS,
+        "TPUJOB_NAMESPACE": "test",
+        "TPUJOB_INCARNATION": "1",
+        "TPUJOB_ATTEMPT": "0",
+        "TPUJOB_CHIPS_PER_HOST": str(devices),
+        "TPUJOB_CHECKPOINT_DIR": checkpoint_dir,
+        "TPUJOB_CONFIG": json.dumps(config),
+    }
 
 
 def kill(member: Member, number: signal.Signals = signal.SIGKILL) -> None:
     """Sends a signal to one process."""
-    os.kill(member.popen.pid, number)
+    member.send(number)

@@ -3,16 +3,17 @@
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tools.localcluster.processes import Process, is_alive
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import environment
 from tpujob_launcher.child.processes import send
 
 MARK = "LAUNCHED_BY_TEST"
+KILLED = 128 + signal.SIGKILL
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 """Starts a child program quickly."""
@@ -62,7 +63,7 @@ if then == "wait":
 LAUNCHER = (sys.executable, "-m", "tpujob_contract.launch")
 
 
-class Launched:
+class Launched(Process):
     """A running launcher, whose output goes to files."""
 
     def __init__(
@@ -74,16 +75,13 @@ class Launched:
         # The mark tells whose all that is started below is, orphans included.
         self._mark = f"{MARK}={folder}".encode()
         base = {"PATH": os.environ["PATH"], "TPUJOB_TERMINATION_LOG": str(self.message_file), MARK: str(folder)}
-        with self.stdout_file.open("wb") as stdout, self.stderr_file.open("wb") as stderr:
-            self._popen = subprocess.Popen(
-                [*launcher, "--", *command],
-                env={**base, **environ},
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
-        self.pid = self._popen.pid
+        super().__init__(
+            "the launcher",
+            [*launcher, "--", *command],
+            self.stderr_file,
+            output_file=self.stdout_file,
+            environment={**base, **environ},
+        )
 
     @property
     def stdout(self) -> str:
@@ -105,28 +103,16 @@ class Launched:
 
     def wait_until_said(self, text: str) -> None:
         def said_or_ended() -> bool:
+            has_ended = self.has_ended  # before the look: what it wrote last counts
             said = text in self.stdout + self.stderr
-            assert said or self._popen.poll() is None, (
-                f"ended with {self._popen.returncode}: {self.stdout}{self.stderr}"
-            )
+            assert said or not has_ended, f"ended with {self.exit_code}: {self.stdout}{self.stderr}"
             return said
 
         wait_for(f"{text!r} in the output", said_or_ended, explain=lambda: self.stdout + self.stderr)
 
-    def send(self, number: int) -> None:
-        self._popen.send_signal(number)
-
     def send_to_group(self, number: int) -> None:
         """As a terminal does."""
         os.killpg(self.pid, number)
-
-    @property
-    def has_ended(self) -> bool:
-        return self._popen.poll() is not None
-
-    def wait(self, seconds: float = 300) -> int:
-        """The exit code."""
-        return self._popen.wait(timeout=seconds)
 
     def close(self) -> None:
         """Ends it and everything below it.
@@ -134,10 +120,9 @@ class Launched:
         Raises:
             AssertionError: the launcher has ended by itself, and left a process.
         """
-        has_ended = self._popen.poll() is not None and self._popen.returncode != -signal.SIGKILL
-        if self._popen.poll() is None:
-            self._popen.send_signal(signal.SIGKILL)
-            self._popen.wait()
+        has_ended = self.exit_code not in (None, KILLED)
+        self.send(signal.SIGKILL)
+        self.wait()
         left = self._processes()
         for pid in left:
             send(pid, signal.SIGKILL)
@@ -152,11 +137,3 @@ class Launched:
                 if self._mark in (entry / "environ").read_bytes().split(b"\0") and is_alive(int(entry.name)):
                     found.append(int(entry.name))
         return found
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; an ended one that its parent has not reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False

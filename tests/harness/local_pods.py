@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.control_plane.addresses import pod_address
-from tests.control_plane.jobs import Jobs
 from tests.control_plane.reporting import reporting
+from tests.harness.jobs import Jobs
 from tests.quick_compiling import XLA_FLAGS
 from tools.localcluster import pods
 from tools.localcluster.api import Object

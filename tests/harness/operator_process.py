@@ -13,7 +13,7 @@ from typing import Self
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.kubeconfig import write_kubeconfig
 from tools.localcluster.plain_http import opened
-from tools.localcluster.processes import Process, free_ports
+from tools.localcluster.processes import Process, free_ports, is_alive
 from tools.localcluster.waiting import PATIENCE_SECONDS, wait_for
 
 NAMESPACE = "tpujob-system"
@@ -120,15 +120,9 @@ class OperatorProcess:
     def start(self) -> None:
         """Starts it; returns at once."""
         self._starts += 1
-        environment = [f"{key}={value}" for key, value in self._environment.items()]
-        command = [
-            "/usr/bin/env",
-            *environment,
-            sys.executable,
-            "-m",
-            "tpujob_operator",
-        ]
-        self.process = Process("operator", command, self._directory / f"operator-{self._starts}.log")
+        log_file = self._directory / f"operator-{self._starts}.log"
+        variables = {"HOME": str(self._directory), "PATH": os.environ.get("PATH", os.defpath), **self._environment}
+        self.process = Process("operator", [sys.executable, "-m", "tpujob_operator"], log_file, environment=variables)
 
     def wait_until_ready(self) -> None:
         """Returns when /readyz says so."""
@@ -138,7 +132,7 @@ class OperatorProcess:
     def kill(self) -> None:
         """Ends it without warning and waits until it is gone."""
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.send(signal.SIGKILL)
         self.wait_until_gone()
 
     def wait_until_gone(self) -> None:
@@ -157,13 +151,7 @@ class OperatorProcess:
 
     def is_running(self) -> bool:
         """Whether the process lives."""
-        if self.process is None:
-            return False
-        state = Path(f"/proc/{self.process.pid}/stat")
-        try:
-            return state.read_text().rpartition(")")[2].split()[0] != "Z"
-        except FileNotFoundError:
-            return False
+        return self.process is not None and is_alive(self.process.pid)
 
     def log(self) -> str:
         """All that it has logged since its last start."""
