@@ -11,7 +11,6 @@ from tpujob_resource.jobset.build import materialize, spec_hash
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
 
-EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 POOL = "cloud.google.com/gke-nodepool"
 SETTINGS = JobSettings()
 
@@ -35,55 +34,9 @@ def _main(given: dict[str, Any]) -> dict[str, Any]:
     return container
 
 
-@pytest.mark.parametrize(
-    ("spec", "is_exclusive"),
-    [
-        ({"accelerator": "v5e-16"}, True),
-        ({"accelerator": "v5e-16", "slices": 4}, True),
-        ({"accelerator": "v5e-16", "queue": "team"}, True),
-        ({"accelerator": "v5e-16", "queue": "team", "placement": {"requiredTopology": POOL}}, False),
-        ({"accelerator": "v6e-8"}, False),
-        ({"accelerator": "v6e-8", "workers": 4}, False),
-        ({"accelerator": "cpu:4x1"}, False),
-    ],
-)
-def test_only_multi_host_slices_have_a_node_pool_each(spec: dict[str, Any], is_exclusive: bool) -> None:
-    assert (EXCLUSIVE in _jobset(manifest(**spec))["metadata"]["annotations"]) is is_exclusive
-
-
-@pytest.mark.parametrize(
-    ("spec", "suspended"),
-    [({}, False), ({"suspend": True}, True), ({"queue": "team"}, True), ({"queue": "team", "suspend": True}, True)],
-)
-def test_a_queued_jobset_is_born_suspended(spec: dict[str, Any], suspended: bool) -> None:
-    assert _jobset(manifest(**spec))["spec"]["suspend"] is suspended
-
-
-@pytest.mark.parametrize(
-    ("spec", "annotations"),
-    [
-        ({"queue": "team"}, None),
-        ({"queue": "team", "placement": {"requiredTopology": POOL}}, {"kueue.x-k8s.io/podset-required-topology": POOL}),
-        (
-            {"queue": "team", "slices": 3, "placement": {"requiredTopology": POOL}},
-            {"kueue.x-k8s.io/podset-slice-required-topology": POOL, "kueue.x-k8s.io/podset-slice-size": "4"},
-        ),
-    ],
-)
-def test_kueue_is_asked_to_place_whole_slices(spec: dict[str, Any], annotations: dict[str, str] | None) -> None:
-    template = _job_spec(manifest(accelerator="v5e-16", **spec))["template"]
-    assert template["metadata"].get("annotations") == annotations
-
-
-def test_the_queue_is_a_label() -> None:
-    assert _jobset(manifest(queue="team"))["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
-
-
-def test_chips_are_requested_and_limited_alike() -> None:
-    resources = _main(manifest(accelerator="v6e-8", resources={"requests": {"cpu": 4}}))["resources"]
-    assert resources["requests"] == {"cpu": 4, "memory": "1152Gi", "google.com/tpu": 8}
-    assert resources["limits"] == {"google.com/tpu": 8}
-    assert _main(manifest())["resources"] == {}
+def test_one_slice_is_placed_within_one_topology() -> None:
+    template = _job_spec(manifest(accelerator="v5e-16", queue="team", placement={"requiredTopology": POOL}))["template"]
+    assert template["metadata"]["annotations"] == {"kueue.x-k8s.io/podset-required-topology": POOL}
 
 
 def test_the_operator_has_the_last_word_on_the_environment() -> None:
@@ -97,60 +50,9 @@ def test_a_home_of_the_users_own_is_kept() -> None:
     assert [v for v in env if v["name"] == "HOME"] == [{"name": "HOME", "value": "/tmp/me"}]
 
 
-def test_a_foreign_image_gets_the_launcher_carried_in() -> None:
-    pod = _pod_spec(container_manifest(args=["--fast"]))
-    assert pod["initContainers"][0]["image"] == SETTINGS.operator_image
-    assert pod["containers"][0]["command"] == ["python3", "/tpujob/launch.pyz", "--", "python3", "train.py"]
-    assert pod["containers"][0]["args"] == ["--fast"]
-    assert {"name": "launcher", "mountPath": "/tpujob", "readOnly": True} in pod["containers"][0]["volumeMounts"]
-
-
-def test_the_trainer_image_has_the_launcher() -> None:
-    assert "initContainers" not in _pod_spec(manifest())
-    assert _main(manifest())["command"] == [
-        *("python", "-m", "tpujob_contract.launch", "--"),
-        *("python", "-m", "tpujob_trainer"),
-    ]
-
-
-@pytest.mark.parametrize("given", [manifest(), container_manifest(), manifest(accelerator="v6e-8", workers=2)])
-def test_pods_fit_the_restricted_profile(given: dict[str, Any]) -> None:
-    pod = _pod_spec(given)
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["runAsUser"] > 0
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert pod["automountServiceAccountToken"] is False
-    assert pod["restartPolicy"] == "Never"
-    for container in [*pod.get("initContainers", []), *pod["containers"]]:
-        assert container["securityContext"]["allowPrivilegeEscalation"] is False
-        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert all("emptyDir" in volume for volume in pod["volumes"])
-
-
-def test_workers_fail_and_retry_alone() -> None:
-    job = _job_spec(manifest(accelerator="v6e-8", workers=32, restarts={"crashes": 5}))
-    assert (job["parallelism"], job["completions"], job["backoffLimitPerIndex"]) == (32, 32, 5)
-    assert "backoffLimit" not in job
-    actions = [rule["action"] for rule in job["podFailurePolicy"]["rules"]]
-    assert actions == ["FailJob", "Ignore", "Ignore"]
-
-
-def test_members_fail_together() -> None:
-    job = _job_spec(manifest())
-    assert job["backoffLimit"] == 0
-    assert [rule["action"] for rule in job["podFailurePolicy"]["rules"]] == ["FailJob"] * 3
-
-
 @pytest.mark.parametrize(
     ("capacity", "selector", "tolerated"),
     [
-        ({"spot": True}, {"cloud.google.com/gke-spot": "true"}, {"cloud.google.com/gke-spot"}),
-        ({"flexStart": True}, {"cloud.google.com/gke-flex-start": "true"}, {"cloud.google.com/gke-flex-start"}),
-        (
-            {"reservation": {"name": "r"}},
-            {"cloud.google.com/reservation-name": "r", "cloud.google.com/reservation-affinity": "specific"},
-            set(),
-        ),
         (
             {"reservation": {"name": "r", "block": "b", "subBlock": "s"}},
             {
@@ -162,7 +64,6 @@ def test_members_fail_together() -> None:
             set(),
         ),
         ({"computeClass": "c"}, {"cloud.google.com/compute-class": "c"}, {"cloud.google.com/compute-class"}),
-        ({"spot": False}, {}, set()),
     ],
 )
 def test_capacity_selects_and_tolerates(

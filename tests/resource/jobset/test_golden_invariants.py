@@ -158,6 +158,8 @@ def test_time_to_save_is_what_kubernetes_gives(golden: Golden) -> None:
 def test_pods_have_no_rights(golden: Golden) -> None:
     assert golden.pod["automountServiceAccountToken"] is False
     assert golden.pod["securityContext"]["runAsNonRoot"] is True
+    assert golden.pod["securityContext"]["runAsUser"] > 0
+    assert golden.pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     for container in [*golden.pod["containers"], *golden.pod.get("initContainers", [])]:
         context = container["securityContext"]
         assert context["allowPrivilegeEscalation"] is False

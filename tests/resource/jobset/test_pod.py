@@ -63,13 +63,6 @@ def test_what_a_job_asks_for_wins(resources: Any, settings: dict[str, Any], requ
     assert pod["containers"][0]["resources"]["requests"] == {**requests, "google.com/tpu": 4}
 
 
-def test_cpu_hosts_are_nobodys_machine() -> None:
-    pod, environ = _pod()
-    assert "shared-memory" not in [volume["name"] for volume in pod["volumes"]]
-    assert pod["containers"][0]["resources"] == {}
-    assert environ["JAX_PLATFORMS"] == "cpu"
-
-
 @pytest.mark.parametrize(("env", "platforms"), [(None, "tpu,cpu"), ([{"name": "JAX_PLATFORMS", "value": ""}], "")])
 def test_a_tpu_job_never_trains_on_processors_unasked(env: Any, platforms: str) -> None:
     assert _pod(accelerator="v5e-16", env=env)[1]["JAX_PLATFORMS"] == platforms
