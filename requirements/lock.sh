@@ -12,7 +12,7 @@ compile() { # output, inputs...
     --output-file "$output" "$@"
 }
 upgrade=("$@") # for instance --upgrade, or --upgrade-package jax
-compile requirements/dev.txt requirements/build.in requirements/dev.in operator/pyproject.toml trainer/pyproject.toml sdk/pyproject.toml cli/pyproject.toml --extra wandb
+compile requirements/dev.txt requirements/build.in requirements/dev.in operator/pyproject.toml trainer/pyproject.toml sdk/pyproject.toml cli/pyproject.toml --extra wandb --extra azure
 upgrade=()
 for part in operator trainer; do
   compile "requirements/$part.txt" "$part/pyproject.toml" -c requirements/dev.txt
@@ -21,4 +21,5 @@ compile requirements/trainer-tpu.txt trainer/pyproject.toml --extra tpu -c requi
 compile requirements/run.txt requirements/build.in operator/pyproject.toml trainer/pyproject.toml cli/pyproject.toml -c requirements/dev.txt
 compile requirements/build.txt requirements/build.in -c requirements/dev.txt
 compile requirements/wandb.txt requirements/wandb.in -c requirements/dev.txt
+compile requirements/azure.txt requirements/azure.in -c requirements/dev.txt
 compile requirements/go.txt requirements/go.in

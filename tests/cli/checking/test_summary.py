@@ -28,7 +28,7 @@ def test_the_sums_of_a_large_run(tmp_path: Path) -> None:
     code, text = check(tmp_path, accelerator="v5e-256", slices=2, trainer=LLAMA, checkpointDir="gs://bucket/c")
     assert code == 0, text
     assert "2 slices of v5e-256: topology 16x16, 128 hosts (ct5lp-hightpu-4t), 512 chips" in text
-    assert "model: 8,030.3 M parameters" in text
+    assert "model: 8.0 B parameters" in text
     assert "4,769 steps of 512 x 8,192 tokens" in text
     # 8.03e9 parameters of 12 bytes over the 256 chips of a slice; the other slice repeats them.
     assert "weights and optimizer take 0.35 of 16 GiB" in text

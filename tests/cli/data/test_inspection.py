@@ -52,8 +52,8 @@ def test_data_set_is_told_in_words(texts):
 
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    assert lines[0].endswith("1 files (parquet), 200 rows")
-    assert any(line.startswith("  about 4,") and "epoch" in line for line in lines)
+    assert lines[0].endswith("1 file (parquet), 200 rows")
+    assert any("tokens (every row was counted); an epoch is" in line for line in lines)
     assert any(line.startswith("example: a.parquet") and "of the texts" in line for line in lines)
     assert any(line.startswith("first global batch: 4 rows, digest ") for line in lines)
     assert sum(line.startswith("  row ") for line in lines) == 4
@@ -89,7 +89,7 @@ def test_rows_of_a_job_are_shown_as_its_template_writes_them(texts):
     result = inspect(job_file(texts, data={"path": str(texts / "*.parquet"), "template": "<q>{{ text }}</q>"}))
 
     assert result.exit_code == 0, result.output
-    assert any(line.startswith("example: ") and '"<q>row ' in line for line in result.output.splitlines())
+    assert any(line.startswith("example: ") and '"<bos><q>row ' in line for line in result.output.splitlines())
 
 
 def test_each_process_is_shown_with_the_rows_that_begin_its_batch(texts):

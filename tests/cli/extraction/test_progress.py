@@ -4,7 +4,8 @@ import pytest
 from rich.console import Console
 
 from tpujob.extraction.live_table import watched
-from tpujob.extraction.progress import describe, digits, duration, priced, size, verified
+from tpujob.extraction.progress import describe, priced, verified
+from tpujob.output.words import digits, duration, size
 
 STATUS = {
     "units": 100,

@@ -5,10 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import tarfile
 
 import pytest
+import tokenizers
 
+from tests.trainer.data.data_files import add_member, example, write_tfrecords
 from tests.trainer.data.parquet_files import take, write_groups
+from tests.trainer.data.text.test_columns import TEMPLATE
 from tpujob_trainer.data import DataConfig, batches_digest, make_manifest, plan_lanes
 from tpujob_trainer.data.inspection import inspect, is_slow_to_read
 
@@ -111,5 +115,84 @@ def test_examples_are_rows_of_the_data(tmp_path):
     examples = inspected(tmp_path)["examples"]
 
     assert len(examples) == 3
-    assert {example["text"] for example in examples} <= {text for group in texts for text in group}
+    written = {f"<bos>{text}<eos>" for group in texts for text in group}
+    assert {example["text"] for example in examples} <= written
     assert all(example["row"].startswith("a.parquet") for example in examples)
+
+
+def tar_with_images(folder):
+    for number in range(3):
+        with tarfile.open(folder / f"{number}.tar", "w") as tar:
+            for row in range(20):
+                add_member(tar, f"{row:03d}.jpg", b"\xff" * 5000)
+                add_member(tar, f"{row:03d}.txt", b"a caption")
+
+
+def tfrecords(folder):
+    write_tfrecords(folder / "a.tfrecord", [example(text="a caption") for _ in range(60)])
+
+
+@pytest.mark.parametrize("make", [tar_with_images, tfrecords], ids=["images beside texts", "headers of records"])
+def test_tokens_are_exact_where_every_row_was_read(tmp_path, make):
+    make(tmp_path)
+
+    found = inspected(tmp_path)
+
+    assert (found["tokens"], found["rows"], found["is_exact"]) == (60 * 11, 60, True)
+
+
+def test_tokens_of_unread_units_scale_with_whole_units(tmp_path):
+    for number in range(40):
+        with tarfile.open(tmp_path / f"{number:02d}.tar", "w") as tar:
+            for row in range(300):
+                add_member(tar, f"{row:03d}.jpg", b"\xff" * 2000)
+                add_member(tar, f"{row:03d}.txt", b"a caption")
+
+    found = inspected(tmp_path)
+
+    assert not found["is_exact"]
+    assert found["rows"] is None
+    assert found["tokens"] == pytest.approx(40 * 300 * 11, rel=0.01)
+
+
+def write_chat_tokenizer(folder):
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    model = tokenizers.Tokenizer(tokenizers.models.BPE())
+    model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = tokenizers.decoders.ByteLevel()
+    marks = ["<s>", "</s>", "<|user|>", "<|assistant|>"]
+    trainer = tokenizers.trainers.BpeTrainer(special_tokens=marks, initial_alphabet=alphabet, show_progress=False)
+    model.train_from_iterator(["hello world"], trainer)
+    (folder / "tokenizer.json").write_text(model.to_str())
+    names = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+
+
+def test_rows_are_shown_as_the_model_gets_them(tmp_path):
+    write_chat_tokenizer(tmp_path)
+    turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
+    config = DataConfig(
+        path=str(tmp_path / "a.jsonl"), tokenizer=str(tmp_path), messages_column="messages", loss_on="assistant"
+    )
+
+    found = inspect(config, batch_size=1, sequence_length=16)
+
+    (shown,) = found["examples"]
+    assert not found["learns_all"]
+    assert "<s>" in shown["text"], "special tokens are visible"
+    (learned,) = [span for span in shown["spans"] if span["learned"]]
+    assert "world" in learned["text"]
+    assert "hello" not in learned["text"]
+    (row,) = found["first_batch"]["rows"]
+    assert sum(row["loss_mask"]) == found["first_batch"]["learned_tokens"] > 0
+    assert len(row["loss_mask"]) == len(row["tokens"]) == 16
+
+
+def test_all_of_a_text_is_learned(tmp_path):
+    (tmp_path / "a.txt").write_text("one line\nanother one")
+
+    found = inspected(tmp_path)
+
+    assert found["learns_all"]
+    assert {span["learned"] for each in found["examples"] for span in each["spans"]} == {True}

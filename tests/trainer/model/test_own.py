@@ -143,7 +143,6 @@ def test_logits_of_another_shape_are_refused() -> None:
             {"model": {"custom": "a:B", "layers": 2}},
             "model.layers: excludes custom, whose module says it by its arguments",
         ),
-        ({"model": {"custom": "a:B", "contextAttention": "ring"}}, "model.contextAttention: excludes custom"),
         (
             {"model": {"preset": "tiny", "arguments": {"a": 1}}},
             "model.arguments: are those of custom, which is missing",

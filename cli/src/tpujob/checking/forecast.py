@@ -11,7 +11,7 @@ from ruamel.yaml.error import YAMLError
 
 from tpujob import trainer_program
 from tpujob.errors import CommandError
-from tpujob.extraction.progress import size
+from tpujob.output.words import counted, size, time_range
 from tpujob.trainer_program import Program
 from tpujob_resource.models.job import TpuTrainingJob
 
@@ -83,7 +83,7 @@ def describe(found: Mapping[str, Any] | None) -> Iterator[str]:
     """The forecast in lines for people; none where nothing was asked."""
     if found is None:
         return
-    rows = "rows that nobody counts before reading" if found["rows"] is None else f"{found['rows']:,} rows"
+    rows = "an unknown number of rows" if found["rows"] is None else counted(found["rows"], "row")
     if "value_bytes" in found:
         yield f"data: {rows}, about {found['rows_used']:,} of use, {found['tokens']:,} tokens ({_sampled(found)})"
         yield (
@@ -92,14 +92,16 @@ def describe(found: Mapping[str, Any] | None) -> Iterator[str]:
         )
         yield f"scratch: up to {size(found['scratch_bytes_per_host'])} on each host"
         if "hours" in found:
-            low, high = (60 * hours for hours in found["hours"])
-            yield f"time: {low:,.1f} to {high:,.1f} minutes of computing; start and upload come on top"
+            low, high = (3600 * hours for hours in found["hours"])
+            yield f"time: {time_range(low, high)} of computing; start and upload come on top"
         return
-    if found["tokens_in_data"] is not None:
-        tokens = f"about {found['tokens_in_data']:,} tokens ({_sampled(found)})"
-        yield f"data: {rows}, {tokens}; {found['passes']:,.2f} passes over it"
+    if not found["tokens_in_data"]:
+        yield f"data: {rows}, an unknown number of tokens ({_sampled(found)})"
+    else:
+        about = "" if found["is_exact"] else "about "
+        yield f"data: {rows}, {about}{found['tokens_in_data']:,} tokens ({_sampled(found)}); {_passes(found['passes'])}"
     yield (
-        f"output: {found['checkpoints']} checkpoints of {size(found['checkpoint_bytes'])}, "
+        f"output: {counted(found['checkpoints'], 'checkpoint')} of {size(found['checkpoint_bytes'])}, "
         f"{size(found['output_bytes'])} in all; no scratch disk"
     )
 
@@ -117,4 +119,8 @@ def describe_cost(found: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _sampled(found: Mapping[str, Any]) -> str:
-    return f"from {found['rows_sampled']:,} rows"
+    return "all counted" if found.get("is_exact") else f"from {counted(found['rows_sampled'], 'row')}"
+
+
+def _passes(passes: float) -> str:
+    return f"{passes:.2g} of a pass over it" if passes < 1 else f"{passes:,.2f} passes over it"

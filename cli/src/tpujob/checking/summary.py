@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob import trainer_program
+from tpujob.output.words import counted, digits, magnitude, time_range
 from tpujob.trainer_program import Program
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.warnings import job_warnings
@@ -49,6 +50,8 @@ def check_job(job: TpuTrainingJob) -> dict[str, Any]:
         facts["warnings"] += found.pop("warnings")
         facts["trainer"] = {
             **found,
+            "rows_per_device": found["batch_size"] / devices,
+            "micro_batch_rows": found["batch_size"] // job.spec.trainer.get("gradientAccumulation", 1),
             **(_on_tpu(accelerator.generation, chips, devices, found) if accelerator.is_tpu else {}),
         }
     return facts
@@ -67,7 +70,8 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
     """The facts in lines for people."""
     slices = f"{facts['slices']} slices of " if facts["slices"] > 1 else ""
     machine = f" ({facts['machine_type']})" if facts["machine_type"] else ""
-    shape = f"topology {facts['topology']}, {facts['hosts']} hosts{machine}, {facts['chips']} chips"
+    hosts, chips = counted(facts["hosts"], "host"), counted(facts["chips"], "chip")
+    shape = f"topology {facts['topology']}, {hosts}{machine}, {chips}"
     yield f"{slices}{facts['accelerator']}: {shape}"
     if facts["note"]:
         yield f"  {facts['note']}"
@@ -76,23 +80,37 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"model: {facts['unknown']}"
     if run:
         about = "" if run["vocabulary_is_known"] else "about "
-        yield f"model: {about}{run['parameters'] / 1e6:,.1f} M parameters"
+        yield f"model: {about}{magnitude(run['parameters'])} parameters"
         yield (
             f"run: {run['steps']:,} steps of {run['batch_size']:,} x {run['sequence_length']:,} tokens, "
             f"{run['tokens']:,} tokens in all; learning rate {run['learning_rate']:g} "
-            f"after {run['warmup_steps']:,} steps"
+            f"after {counted(run['warmup_steps'], 'step')}"
         )
+        yield f"batch: {_batch(run)}"
     if run and "hours" in run:
         low, high = run["hours"]
         parts = f"{UTILISATION[1]:.0%} to {UTILISATION[0]:.0%}"
-        yield f"time: {low:,.1f} to {high:,.1f} hours at {parts} of the chips' peak"
-        yield f"chip-hours: {low * facts['chips']:,.0f} to {high * facts['chips']:,.0f}"
+        slow, fast = (magnitude(run["tokens"] / hours / 3600) for hours in (high, low))
+        yield f"time: {time_range(low * 3600, high * 3600)} at {parts} of the chips' peak, {slow} to {fast} tokens/s"
+        yield f"chip-hours: {digits(low * facts['chips'])} to {digits(high * facts['chips'])}"
         yield (
             f"memory: weights and optimizer take {run['state_bytes_per_chip'] / GIB:.2f} of {run['hbm_gib']} GiB "
             "of each chip; activations and gradients come on top"
         )
     for warning in facts["warnings"]:
         yield f"warning: {warning}"
+
+
+def _batch(run: Mapping[str, Any]) -> str:
+    """Rows of a step for each device; where gradients are accumulated, of a micro-batch, too."""
+    each = run["rows_per_device"]
+    text = f"{magnitude(each)} row{'s' if each != 1 else ''} of each step for each device"
+    if run["micro_batch_rows"] != run["batch_size"]:
+        parts = run["batch_size"] // run["micro_batch_rows"]
+        text += (
+            f", in {parts} micro-batches of {run['micro_batch_rows']:,} rows, {magnitude(each / parts)} for each device"
+        )
+    return text
 
 
 def _on_tpu(generation: str, chips: int, devices: int, run: Mapping[str, Any]) -> dict[str, Any]:

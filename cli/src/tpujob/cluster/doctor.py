@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tpujob.cluster.client import ApiError, Cluster, Object
-from tpujob_contract import ExitCode, kubernetes_names
+from tpujob_contract import ExitCode, kubernetes_names, storage_address
 
 Verdict = Literal["ok", "missing", "note"]
 ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
@@ -146,7 +146,7 @@ def buckets(jobs: Sequence[Object]) -> Iterator[CheckResult]:
     """What the pods of jobs found of their checkpoint directories: proof that a write worked, or why it did not."""
     for job in jobs:
         directory, status = job["spec"].get("checkpointDir"), job.get("status") or {}
-        if not (directory or "").startswith("gs://"):
+        if not storage_address.is_bucket(directory or ""):
             continue
         name, account = job["metadata"]["name"], job["spec"].get("serviceAccountName") or "default"
         trouble = _bucket_trouble(status)

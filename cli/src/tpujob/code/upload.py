@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tpujob.errors import CommandError
-from tpujob_contract import ExitCode
+from tpujob_contract import ExitCode, storage_address
 from tpujob_contract.code import EMULATOR
 from tpujob_launcher.code import download
 
@@ -28,7 +28,11 @@ def store(data: bytes, address: str, environ: Mapping[str, str] = os.environ) ->
     Raises:
         CommandError: there is no permission, no such bucket or folder, or no answer.
     """
-    return _store_object(data, address, environ) if address.startswith("gs://") else _store_file(data, Path(address))
+    return (
+        _store_object(data, address, environ)
+        if storage_address.is_bucket(address)
+        else _store_file(data, Path(address))
+    )
 
 
 def access_token(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -60,7 +64,8 @@ def access_token(environ: Mapping[str, str] = os.environ) -> str | None:
 def _store_object(data: bytes, address: str, environ: Mapping[str, str]) -> bool:
     import urllib3
 
-    bucket, _, name = address.removeprefix("gs://").partition("/")
+    place = storage_address.parse(address)
+    bucket, name = place.bucket, place.path
     endpoint = download.endpoint(environ.get(EMULATOR))
     quoted = quote(name, safe="")
     token = access_token(environ)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,10 +57,17 @@ def check(
     from tpujob.checking.forecast import describe_cost
     from tpujob.checking.summary import check_job, describe
     from tpujob.jobs.job_file import read_job
+    from tpujob.jobs.prerequisites import look
 
     with problems_on_stderr():
         job = read_job(job_file)
-        facts = check_job(job)
+        # Two programs of the trainer, each a second of imports.
+        with ThreadPoolExecutor() as pool:
+            looked = pool.submit(look, job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False)
+            facts = check_job(job)
+            needed = looked.result()
+        facts["warnings"] += needed.warnings
+        facts["problems"] = list(needed.problems)
         if data:
             facts["forecast"] = _forecast(job, facts)
         if prices is not None:
@@ -77,6 +85,10 @@ def check(
         if "compiled" in facts:
             for line in describe_compiled(facts["compiled"], facts["chips"]):
                 typer.echo(line)
+    for problem in facts["problems"] if output is OutputFormat.TEXT else ():
+        typer.echo(problem, err=True)
+    if facts["problems"]:
+        raise typer.Exit(needed.exit_code)
     if "compiled" in facts and not facts["compiled"]["step"]["fits"]:
         raise typer.Exit(1)
 

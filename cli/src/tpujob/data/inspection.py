@@ -9,15 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from tpujob import trainer_program
 from tpujob.errors import CommandError
 from tpujob.jobs.job_file import read_job
+from tpujob.output.words import counted, size
 from tpujob.trainer_program import Program
+from tpujob_contract import storage_address
 from tpujob_contract.file_endings import FILE_ENDINGS
 
 SHOWN_ROWS = 8
 SHOWN_PROCESSES = 8
 SHOWN_TOKENS = 12
+SHOWN_SPANS = 4
+SHOWN_CHARACTERS = 60
+"""Of each span of a row."""
+OPENING, CLOSING = "⟦", "⟧"
 
 _ENDINGS = tuple(ending for endings in FILE_ENDINGS.values() for ending in endings)
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -28,7 +36,12 @@ def source_of(name: str) -> dict[str, str]:
     # A mistyped path is no name on the hub: its first folder is here, or it ends like a file.
     path = Path(name)
     is_here = path.exists() or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
-    is_path = "://" in name or any(character in name for character in "*?[") or is_here or name.endswith(_ENDINGS)
+    is_path = (
+        not storage_address.is_path(name)
+        or any(character in name for character in "*?[")
+        or is_here
+        or name.endswith(_ENDINGS)
+    )
     return {"dataset": name} if not is_path and _HUB_NAME.fullmatch(name) else {"path": name}
 
 
@@ -83,29 +96,65 @@ def inspect_data(asked: InspectionRequest) -> dict[str, Any]:
 
 def describe(found: Mapping[str, Any], *, batch_size: int, sequence_length: int) -> Iterator[str]:
     """The facts in lines for people."""
-    rows = "rows unknown before reading" if found["rows"] is None else f"{found['rows']:,} rows"
-    yield f"{', '.join(found['roots'])}: {found['files']:,} files ({', '.join(found['formats'])}), {rows}"
+    rows = "an unknown number of rows" if found["rows"] is None else counted(found["rows"], "row")
+    yield f"{', '.join(found['roots'])}: {counted(found['files'], 'file')} ({', '.join(found['formats'])}), {rows}"
+    yield from left_out(found.get("left_out") or {})
     parts = found["parts"]
     yield (
-        f"  {found['bytes'] / 1e6:,.1f} MB decoded ({found['file_bytes'] / 1e6:,.1f} MB stored) in {parts['count']:,} "
-        f"row groups or parts of {parts['smallest_bytes'] / 1e6:,.2f} to {parts['largest_bytes'] / 1e6:,.2f} MB"
+        f"  {size(found['bytes'])} decoded ({size(found['file_bytes'])} stored) in "
+        f"{counted(parts['count'], 'row group or part', 'row groups or parts')} "
+        f"of {size(parts['smallest_bytes'])} to {size(parts['largest_bytes'])}"
     )
-    if found["tokens"] is not None:
-        sampled = found["sampled"]
-        yield (
-            f"  about {found['tokens']:,} tokens ({sampled['rows']:,} rows sampled, {sampled['tokens']:,} tokens); "
-            f"an epoch is about {found['batches_in_epoch']:,} batches of {batch_size} x {sequence_length}"
-        )
-    yield f"  {found['units']:,} units in {found['lanes']} lanes, fingerprint {found['fingerprint']}"
+    yield f"  {_tokens(found)}; an epoch is {_epoch(found)} of {batch_size} x {sequence_length}"
+    yield (
+        f"  {counted(found['units'], 'unit')} in {counted(found['lanes'], 'lane')}, fingerprint {found['fingerprint']}"
+    )
     for line in found["warnings"]:
         yield f"warning: {line}"
+    if not found["learns_all"]:
+        yield f"learned tokens stand in {OPENING} {CLOSING}; the loss of the others is not counted"
     for example in found["examples"]:
-        text = json.dumps(example["text"], ensure_ascii=False)
-        yield f"example: {example['row']}, {example['tokens']:,} tokens: {text}"
+        learned = "" if found["learns_all"] else f", {example['learned_tokens']:,} learned"
+        text = marked(example["spans"], is_marked=not found["learns_all"])
+        yield f"example: {example['row']}, {counted(example['tokens'], 'token')}{learned}: {text}"
     if len(found["processes"]) > 1:
         yield from _processes(found["processes"])
     if found["first_batch"] is not None:
-        yield from _batch(found["first_batch"])
+        yield from _batch(found["first_batch"], is_marked=not found["learns_all"])
+
+
+def _tokens(found: Mapping[str, Any]) -> str:
+    if found["tokens"] is None:
+        return "an unknown number of tokens"
+    if found["is_exact"]:
+        return f"{counted(found['tokens'], 'token')} (every row was counted)"
+    sampled = found["sampled"]
+    return f"about {found['tokens']:,} tokens ({sampled['rows']:,} rows sampled, {sampled['tokens']:,} tokens)"
+
+
+def _epoch(found: Mapping[str, Any]) -> str:
+    if found["batches_in_epoch"] is None:
+        return "an unknown number of batches"
+    if not found["batches_in_epoch"]:
+        return "less than a batch"
+    return f"{'' if found['is_exact'] else 'about '}{counted(found['batches_in_epoch'], 'batch', 'batches')}"
+
+
+def left_out(found: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each reason why files of a folder are not read, with the first of them."""
+    for why, each in sorted(found.items()):
+        more = f" and {each['count'] - len(each['names']):,} more" if each["count"] > len(each["names"]) else ""
+        yield f"  left out: {counted(each['count'], 'file')} ({why}): {', '.join(each['names'])}{more}"
+
+
+def marked(spans: Sequence[Mapping[str, Any]], *, is_marked: bool) -> str:
+    """A row in quotes, with what is learned in brackets and, on a terminal, in green."""
+    texts = []
+    for span in spans:
+        text = json.dumps(span["text"], ensure_ascii=False)[1:-1]
+        is_learned = is_marked and span["learned"]
+        texts.append(typer.style(f"{OPENING}{text}{CLOSING}", fg="green") if is_learned else text)
+    return f'"{"".join(texts)}"'
 
 
 def _processes(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -116,12 +165,18 @@ def _processes(processes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"  … {len(processes) - SHOWN_PROCESSES} more processes; --json has all of them"
 
 
-def _batch(batch: Mapping[str, Any]) -> Iterator[str]:
+def _batch(batch: Mapping[str, Any], *, is_marked: bool) -> Iterator[str]:
     rows = batch["rows"]
-    yield f"first global batch: {len(rows)} rows, digest {batch['digest']}"
+    learned = f", {counted(batch['learned_tokens'], 'token')} learned" if is_marked else ""
+    yield f"first global batch: {counted(len(rows), 'row')}, digest {batch['digest']}{learned}"
     for number, row in enumerate(rows[:SHOWN_ROWS]):
         ids = " ".join(map(str, row["tokens"][:SHOWN_TOKENS]))
-        text = json.dumps(row["text"][:60], ensure_ascii=False)
-        yield f"  row {number}: {row['documents']} documents, {ids} … {text}"
+        shown = [{**span, "text": _shortened(span["text"])} for span in row["spans"][:SHOWN_SPANS]]
+        text = marked(shown, is_marked=is_marked)
+        yield f"  row {number}: {counted(row['documents'], 'document')}, {ids} … {text}"
     if len(rows) > SHOWN_ROWS:
         yield f"  … {len(rows) - SHOWN_ROWS} more rows; --json has all of them"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob import trainer_program
+from tpujob.output.words import counted, digits, duration, size
 from tpujob.trainer_program import Program
 
 type Facts = Mapping[str, Any]
@@ -45,16 +46,16 @@ def describe(found: Facts) -> Iterator[str]:
     yield f"rate     {_rate(found['rows_per_second'])}, {_time_left(found)}"
     yield from _chip_hours(found)
     if found["taken_over"]:
-        yield f"retaken  {found['taken_over']:,} units, whose first worker had gone silent"
+        yield f"retaken  {counted(found['taken_over'], 'unit')}, whose first worker had gone silent"
     if found["not_finite"]:
         yield f"warning  {found['not_finite']:,} values are not finite; float16 ends at 65504, bfloat16 does not"
     for cause, count in sorted(found["failures"].items()):
-        yield f"failed   {count:,} times: {cause}"
+        yield f"failed   {counted(count, 'time')}: {cause}"
     if found["last_failure"]:
         yield f"         last: {found['last_failure']['worker']}: {found['last_failure']['message']}"
     for each in found["workers"]:
         yield (
-            f"worker   {each['worker']:>4}: {each['units']:,} units, {each['rows']:,} rows, "
+            f"worker   {each['worker']:>4}: {counted(each['units'], 'unit')}, {counted(each['rows'], 'row')}, "
             f"{_rate(each['rows_per_second'])}, {each['claimed']} claimed"
         )
 
@@ -75,20 +76,13 @@ def _chip_hours(found: Facts) -> Iterator[str]:
         yield f"cost     {digits(spent)} so far{f', {digits(rest)} left' if left else ''}, at {price:g} an hour"
 
 
-def digits(number: float) -> str:
-    """Three digits, as in 128, 10.7 and 0.0123."""
-    if 0 < number < 0.0001:
-        return "less than 0.0001"
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
-
-
 def verified(found: Facts) -> str:
     """What `verify` found, in one line."""
-    left = f"; {found['leftover_files']:,} leftover files ({size(found['leftover_bytes'])}) of dead workers"
-    counted = f"{found['units']:,} units, {found['rows']:,} rows, {found['files']:,} files, {size(found['bytes'])}"
+    left = f"; {counted(found['leftover_files'], 'leftover file')} ({size(found['leftover_bytes'])}) of dead workers"
+    parts = [counted(found[each], each[:-1]) for each in ("units", "rows", "files")] + [size(found["bytes"])]
     problems = len(found["problems"])
-    verdict = "every checksum is right" if not problems else f"{problems:,} problems"
-    return f"{counted}: {verdict}{left if found['leftover_files'] else ''}"
+    verdict = "every checksum is right" if not problems else counted(problems, "problem")
+    return f"{', '.join(parts)}: {verdict}{left if found['leftover_files'] else ''}"
 
 
 def _rate(rows_per_second: float | None) -> str:
@@ -100,18 +94,3 @@ def _time_left(found: Facts) -> str:
     if found["done"] == found["units"]:
         return "complete"
     return "time left unknown yet" if seconds is None else f"{duration(seconds)} left"
-
-
-def duration(seconds: float) -> str:
-    """As in 2 h 05 min, 7 min or 40 s."""
-    if seconds >= 3600:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
-    return f"{int(seconds // 60)} min" if seconds >= 120 else f"{int(seconds)} s"
-
-
-def size(num_bytes: float) -> str:
-    """As in 512.0 MB, 1.47 TB."""
-    for unit, scale, digits in (("TB", 1e12, 2), ("GB", 1e9, 1), ("MB", 1e6, 1)):
-        if num_bytes >= scale:
-            return f"{num_bytes / scale:,.{digits}f} {unit}"
-    return f"{num_bytes / 1e3:,.1f} kB"

@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tpujob_contract import storage_address
 from tpujob_contract.report import ATTEMPTS, PATH, newest_first, split_final_report
 
 Report = dict[str, Any]
@@ -60,7 +61,7 @@ def last_attempt(checkpoint_dir: str, *, attempt: str | None) -> Report:
 
     A bucket is not asked: one that does not answer would hold up the end of the run.
     """
-    if "://" in checkpoint_dir:
+    if not storage_address.is_path(checkpoint_dir):
         return {}
     folder = Path(checkpoint_dir) / ATTEMPTS
     names = newest_first(path.name for path in folder.iterdir()) if folder.is_dir() else []

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tpujob.code.unpacked import unpack_code, with_local_code
 from tpujob.errors import CommandError
+from tpujob.jobs import prerequisites
 from tpujob.jobs.job_file import read_job
 from tpujob.local import ports as report_ports
 from tpujob.local.closing import Closing, short_path
@@ -43,18 +44,23 @@ def run_job(
     """
     job = read_job(job_file)
     # A job on CPU devices is at home here; a TPU job is rehearsed for its pods.
-    warnings = job_warnings(job) if job.accelerator.is_tpu else ()
+    warnings = list(job_warnings(job)) if job.accelerator.is_tpu else []
     root = directory.absolute() / (job.metadata.namespace or "default") / job.metadata.name
     if code is not None:
         job = with_local_code(job, code, root / "code", commit)
     processes = _plan(materialize(job, JobSettings()), root, max_processes, unpack_code(job.spec.code, root / "code"))
+    lead = processes[0]
+    checkpoint_dir = lead.environ[names.CHECKPOINT_DIR]
+    needed = prerequisites.look(
+        job, checkpoint_dir=checkpoint_dir, is_run=True, environ=lead.environ, directory=lead.working_directory
+    )
+    needed.require()
+    warnings += needed.warnings
     grace_seconds = int(processes[0].environ[names.GRACE_SECONDS])
 
     console = Console(stderr=text_to_stderr, highlight=False)
     display = make_display(console)
-    lead = processes[0]
     reader = ReportReader(lead.report_port)
-    checkpoint_dir = lead.environ[names.CHECKPOINT_DIR]
     output = None if job.spec.trainer is not None else LogFollower(lead.log)
 
     def tick(last: Report | None = None) -> None:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import IO, Any
 
 from tpujob.errors import CommandError
@@ -29,6 +30,7 @@ class Program(StrEnum):
     """The programs of the trainer that answer questions."""
 
     ARITHMETIC = "tpujob_trainer.train.arithmetic"
+    PREREQUISITES = "tpujob_trainer.tasks.prerequisites"
     FORECAST = "tpujob_trainer.tasks.forecast"
     COMPILE = "tpujob_trainer.train.compile"
     DATA = "tpujob_trainer.data.inspection"
@@ -42,20 +44,29 @@ COMPUTE_ON_CPU = (Program.STORED_ARRAYS, Program.EXPORTED_WEIGHTS)
 """These compute with JAX, and a run on this machine may hold its TPU."""
 
 
-def ask(program: Program, *request: str | Mapping[str, Any], stdin: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def ask(
+    program: Program,
+    *request: str | Mapping[str, Any],
+    stdin: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> dict[str, Any]:
     """The answer of a program.
 
     Args:
         program: Which one.
         request: Its arguments; a mapping is passed as JSON.
         stdin: JSON that it reads from standard input, if it reads any.
+        environ: Its environment; else that of the command line.
+        directory: Where it runs; else where the command line does.
 
     Raises:
         CommandError: with the program's own line and exit code; or that it is missing, was killed, or broke.
     """
     done = subprocess.run(
         _command(program, request),
-        env=_environment(program),
+        env=_environment(program, environ),
+        cwd=directory,
         input=None if stdin is None else json.dumps(stdin),
         capture_output=True,
         text=True,
@@ -98,8 +109,9 @@ def _command(program: Program, request: tuple[str | Mapping[str, Any], ...]) -> 
     return [sys.executable, "-m", program, *arguments]
 
 
-def _environment(program: Program) -> Mapping[str, str]:
-    return {**os.environ, "JAX_PLATFORMS": "cpu"} if program in COMPUTE_ON_CPU else os.environ
+def _environment(program: Program, environ: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    environ = os.environ if environ is None else environ
+    return {**environ, "JAX_PLATFORMS": "cpu"} if program in COMPUTE_ON_CPU else environ
 
 
 def _content(file: IO[str]) -> str:

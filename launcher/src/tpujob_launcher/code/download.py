@@ -18,6 +18,7 @@ import urllib.request
 from pathlib import Path
 from typing import IO, Callable, Mapping, Optional
 
+from tpujob_contract import storage_address
 from tpujob_contract.code import EMULATOR, MAX_ARCHIVE_BYTES
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_launcher.code.archive import CodeRefused
@@ -100,7 +101,7 @@ def machine_token(environ: Mapping[str, str]) -> Optional[str]:
 
 
 def _opened(archive: str, environ: Mapping[str, str], token: Token) -> IO[bytes]:
-    if not archive.startswith("gs://"):
+    if not storage_address.is_bucket(archive):
         return _opened_file(archive)
     emulator = environ.get(EMULATOR)
     access = None if emulator else token()
@@ -115,8 +116,8 @@ def _opened(archive: str, environ: Mapping[str, str], token: Token) -> IO[bytes]
 
 def object_url(archive: str, emulator: Optional[str] = None) -> str:
     """Address of a gs:// object in the JSON API."""
-    bucket, _, name = archive[len("gs://") :].partition("/")
-    return f"{endpoint(emulator)}/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}"
+    found = storage_address.parse(archive)
+    return f"{endpoint(emulator)}/storage/v1/b/{found.bucket}/o/{urllib.parse.quote(found.path, safe='')}"
 
 
 def endpoint(emulator: Optional[str] = None) -> str:

@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from tpujob_contract import storage_address
 from tpujob_contract.code import EMULATOR
 from tpujob_launcher.code.download import endpoint, machine_token, object_url
 
@@ -28,7 +29,7 @@ def newest(folder: str, environ: Mapping[str, str]) -> Optional[Tuple[int, float
         OSError: storage is out of reach, or refuses.
         HTTPException: its answer was cut, or is none.
     """
-    return _newest_object(folder, environ) if folder.startswith("gs://") else _newest_folder(Path(folder))
+    return _newest_object(folder, environ) if storage_address.is_bucket(folder) else _newest_folder(Path(folder))
 
 
 def _newest_folder(folder: Path) -> Optional[Tuple[int, float]]:
@@ -57,11 +58,11 @@ def _newest_object(folder: str, environ: Mapping[str, str]) -> Optional[Tuple[in
 
 
 def _steps(folder: str, emulator: Optional[str], token: Optional[str]) -> List[int]:
-    bucket, _, path = folder[len("gs://") :].partition("/")
-    prefix, page, steps = f"{path}/", "", []
+    place = storage_address.parse(folder)
+    prefix, page, steps = f"{place.path}/", "", []
     while True:
         query = urllib.parse.urlencode({"prefix": prefix, "delimiter": "/", "pageToken": page})
-        found = _get(f"{endpoint(emulator)}/storage/v1/b/{bucket}/o?{query}", token)
+        found = _get(f"{endpoint(emulator)}/storage/v1/b/{place.bucket}/o?{query}", token)
         names = [name[len(prefix) :].strip("/") for name in found.get("prefixes", ())]
         steps += [int(name) for name in names if name.isdecimal()]
         page = found.get("nextPageToken", "")

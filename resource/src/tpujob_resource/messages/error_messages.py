@@ -13,12 +13,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tpujob_contract.spelling import nearest_name, number_meant, plain
+from tpujob_contract.storage_address import redacted
 from tpujob_resource.messages import patterns
 
 MAX_SHOWN = 60
 """Characters of a value that a message repeats."""
-PASSWORD = re.compile(r"://[^/@\s\"]+@")
-"""What stands before the host of an address; conditions and logs repeat messages, and others read them."""
 SHELL_WORDS = ("command", "args")
 """Fields that people write as one line."""
 
@@ -49,8 +48,8 @@ def _is_word(key: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value for a message: JSON, not too long, and without the user and password of an address."""
-    text = PASSWORD.sub("://…@", json.dumps(value, default=str, ensure_ascii=False))
+    """A value for a message: JSON, not too long, and without secrets of an address: conditions and logs repeat it."""
+    text = redacted(json.dumps(value, default=str, ensure_ascii=False))
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 

@@ -7,6 +7,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
+from tpujob_contract.storage_address import BUCKET_NAME, CHECKPOINT_BUCKET
+
 ObjectName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
@@ -35,7 +37,7 @@ Quantity = Annotated[
 NO_NUL_PATTERN = r"^[^\x00]*$"
 FILE = "file://"
 CODE_REPOSITORY_PATTERN = r"^(https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?/[^\s@?#]+|file:///[^\s?#%]+)$"
-CODE_ARCHIVE_PATTERN = r"^(gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]/|/)\S+$"
+CODE_ARCHIVE_PATTERN = rf"^({CHECKPOINT_BUCKET}://{BUCKET_NAME}/|/)\S+$"
 IMAGE_PATTERN = (
     r"^([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?(:[0-9]+)?/)?"
     r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
+from tpujob_contract import storage_address
 from tpujob_contract.environment import RESERVED_PREFIXES
+from tpujob_contract.storage_address import BUCKET_NAME, CHECKPOINT_BUCKET
 from tpujob_resource.messages.error_messages import shown
 from tpujob_resource.models.fields import QUANTITY_PATTERN
 from tpujob_resource.models.job import TpuTrainingJob
 
-CHECKPOINT_DIR_PATTERN = r"^(gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/\S*)?|/\S*)$"
-BUCKET_PATTERN = r"^gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/|$)"
+CHECKPOINT_DIR_PATTERN = rf"^({CHECKPOINT_BUCKET}://{BUCKET_NAME}(/\S*)?|/\S*)$"
+BUCKET_PATTERN = rf"^{CHECKPOINT_BUCKET}://{BUCKET_NAME}(/|$)"
 BUCKET_ADDRESS_PATTERN = (
     r"^https?://(?:storage\.(?:googleapis|cloud\.google)\.com/|console\.cloud\.google\.com/storage/browser/)"
     r"([^/?#;]+)(/[^?#;]*)?|^https?://([^/?#;]+)\.storage\.googleapis\.com(/[^?#;]*)?"
@@ -62,7 +64,7 @@ def storage(job: TpuTrainingJob) -> Problems:
     directory = job.spec.checkpoint_dir
     if directory is None:
         return
-    if directory.startswith("gs://") and not re.match(BUCKET_PATTERN, directory):
+    if storage_address.is_bucket(directory) and not re.match(BUCKET_PATTERN, directory):
         yield (
             f"spec.checkpointDir: {shown(directory)} names no bucket; a bucket's name has 3 to 222 characters, "
             "lower-case letters, digits, -, _ and ., and starts and ends with a letter or digit"
@@ -85,6 +87,12 @@ def _directory_meant(given: str) -> str:
             return meant
     if re.search(r"\s", given):
         return "it without spaces"
+    backend = storage_address.BACKENDS.get(storage_address.scheme_of(given))
+    if backend is not None and backend.has_buckets and not backend.holds_checkpoints:
+        return (
+            f"gs://BUCKET/PATH: {backend.name} holds data, but TensorStore cannot write arrays there; or mount it as a "
+            "volume that all hosts share, and write its path"
+        )
     return "gs://BUCKET/PATH, or a path that begins with / on a volume that all hosts share"
 
 

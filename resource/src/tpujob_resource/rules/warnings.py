@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from tpujob_contract import storage_address
 from tpujob_resource.messages.error_messages import shown
 from tpujob_resource.models.job import TpuTrainingJob
 
@@ -67,7 +68,7 @@ def _places(block: Any, field: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_local(key: str, value: str) -> bool:
-    return "://" not in value and not (key == "tokenizer" and value == "bytes")
+    return storage_address.is_path(value) and not (key == "tokenizer" and value == "bytes")
 
 
 def _unsized_pods(job: TpuTrainingJob) -> Warnings:

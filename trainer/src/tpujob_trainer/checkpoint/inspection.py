@@ -17,6 +17,7 @@ import fsspec.core
 from tpujob_contract import ExitCode
 from tpujob_contract.report import ATTEMPTS
 from tpujob_trainer.checkpoint import layout, ownership
+from tpujob_trainer.checkpoint.prior_run import OWNER
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
@@ -34,10 +35,10 @@ def inspect(directory: str) -> dict[str, Any]:
     bucket = open_bucket(directory)
     try:
         reachability.wait_until_reachable(directory, notice=lambda message: None, limit_seconds=REACH_SECONDS)
-        owner = bucket.look(ownership.OWNER)
+        owner = bucket.look(OWNER)
         if owner is None:
             raise NotFoundError(
-                f"DIRECTORY: {directory} is no checkpoint directory: it has no {ownership.OWNER}; give a job's "
+                f"DIRECTORY: {directory} is no checkpoint directory: it has no {OWNER}; give a job's "
                 "spec.checkpointDir, or .tpujob/NAMESPACE/NAME/checkpoints for a run on this machine"
             )
         losses = _losses(bucket)

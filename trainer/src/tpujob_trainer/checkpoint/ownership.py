@@ -20,14 +20,13 @@ from pathlib import Path
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import lease
 from tpujob_trainer.checkpoint.lease import Lease
+from tpujob_trainer.checkpoint.prior_run import LOCK, OWNER, owner_in, owner_problem
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import Bucket, is_local, open_bucket, reachability
 from tpujob_trainer.storage import errors as storage_errors
 
 logger = logging.getLogger(__name__)
 
-OWNER = "owner.json"
-LOCK = ".lock"
 LIMIT_SECONDS = 120.0
 SLOW_SECONDS = 3.0
 """Storage that takes longer to answer at start is told of."""
@@ -159,25 +158,13 @@ def own(bucket: Bucket, owner: str, adopt: str | None) -> None:
     if bucket.look(OWNER) is None and bucket.create(OWNER, text) is not None:
         logger.info("The checkpoint directory %s is new, and belongs to %s", bucket.url, owner)
         return
-    try:
-        present = json.loads(bucket.read(OWNER))["owner"]
-    except (ValueError, KeyError, TypeError):
-        present = None
-    if present == owner:
-        return
-    if present is not None and present == adopt:
+    present = owner_in(bucket.read(OWNER))
+    problem = owner_problem(bucket.url, present, owner, adopt)
+    if problem is not None:
+        raise errors.ConfigurationError(problem)
+    if present != owner:
         bucket.write(OWNER, text)
         logger.warning("The checkpoint directory %s belonged to %s, and is adopted by %s", bucket.url, present, owner)
-        return
-    if present is None:
-        raise errors.ConfigurationError(
-            f"spec.checkpointDir: {bucket.url}/{OWNER} does not say whose directory it is; "
-            f'use another directory, or put {{"owner": "{owner}"}} there'
-        )
-    raise errors.ConfigurationError(
-        f"spec.checkpointDir: {bucket.url} belongs to {present}, and this job is {owner}; use another directory, "
-        f"or set spec.trainer.checkpoint.adopt: {present} to take it over"
-    )
 
 
 def _lock(directory: Path) -> int:

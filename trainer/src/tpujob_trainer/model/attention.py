@@ -1,7 +1,7 @@
 """Attention over the mesh: each device has its rows, its heads and its part of the positions.
 
-Queries stay where they are. Keys and values of a row are gathered over `context`, or go round it as a ring. On TPU by
-the splash kernel, elsewhere in blocks.
+Queries stay where they are. Keys and values of a row are gathered over `context`. On TPU by the splash kernel,
+elsewhere in blocks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from tpujob_trainer.model.blocked_attention import blocked_attention
 from tpujob_trainer.model.layers import Attend
 from tpujob_trainer.model.partitioning import CONTEXT, POSITIONS, ROW_AXES, TENSOR
 from tpujob_trainer.model.remat import named
-from tpujob_trainer.model.ring.attention import ATTENTION, Part, Ring, ring_attention
-from tpujob_trainer.model.ring.blocks import InBlocks
-from tpujob_trainer.model.ring.by_splash import BySplash
-from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.shape import ModelShape, RematName
 
+ATTENTION: RematName = "attention"
+"""What the backward pass needs of attention, as `remat.policy` knows it."""
 HEADS = PartitionSpec(ROW_AXES, CONTEXT, TENSOR)
 """`[B, S, heads, H]`"""
 
@@ -39,14 +38,7 @@ def make_attend(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, *, is_int
     device = mesh.devices.flat[0]
     is_tpu = device.platform == "tpu" or is_interpreted
     by_kernel = is_tpu and splash.is_possible(length // mesh.shape[CONTEXT], shape.head_dim)
-    if shape.context_attention == "ring" and mesh.shape[CONTEXT] > 1:
-
-        def with_window(window: int | None) -> Callable[..., jax.Array]:
-            part: Part = InBlocks(window, shape.attention_softcap)
-            if by_kernel:
-                part = BySplash(device.device_kind, window, shape.attention_softcap, is_interpreted)
-            return _in_ring(shape, mesh, segment_ids, window, part)
-    elif by_kernel:
+    if by_kernel:
 
         def with_window(window: int | None) -> Callable[..., jax.Array]:
             return _by_kernel(shape, mesh, segment_ids, window, is_interpreted)
@@ -111,21 +103,6 @@ def _in_blocks(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, window: in
         of_device, mesh=mesh, in_specs=(HEADS, HEADS, HEADS, POSITIONS), out_specs=HEADS, check_vma=False
     )
     return lambda query, key, value: named(ATTENTION, mapped(query, key, value, segment_ids))
-
-
-def _in_ring(
-    shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, window: int | None, part: Part
-) -> Callable[..., jax.Array]:
-    devices = mesh.shape[CONTEXT]
-    ring = Ring(devices, segment_ids.shape[1] // devices, window, part)
-
-    def of_device(query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array) -> jax.Array:
-        return ring_attention(ring, query * shape.score_scale, key, value, segments)
-
-    mapped = jax.shard_map(
-        of_device, mesh=mesh, in_specs=(HEADS, HEADS, HEADS, POSITIONS), out_specs=HEADS, check_vma=False
-    )
-    return lambda query, key, value: mapped(query, key, value, segment_ids)
 
 
 def _whole_rows(mesh: Mesh, *arrays: jax.Array) -> tuple[jax.Array, ...]:

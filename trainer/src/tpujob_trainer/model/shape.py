@@ -23,14 +23,13 @@ else:
     FamilyName = Literal[tuple(FAMILIES)]
 Remat = Literal["none", "dots", "full"]
 Quantization = Literal["int8", "fp8"]
-ContextAttention = Literal["gather", "ring"]
 RematName = Literal["input", "qkv", "attention", "mlp"]
 """Values of a layer that `remat: full` can keep."""
 
 TRAIT_FIELDS = ("rope_scaling", "window", "global_every", "experts", "experts_per_token", "tie_embeddings")
 """Fields of both ModelConfig and ModelShape that a family or a preset may fix."""
 
-TRAINING_ONLY = ("remat_save", "remat_offload", "quantization", "context_attention")
+TRAINING_ONLY = ("remat_save", "remat_offload", "quantization")
 """Fields of a shape that no other task depends on; what describes results and stored models leaves them out."""
 
 FIELDS_BESIDE_FROM = ("from_", "ignore_config_keys", "remat", *TRAINING_ONLY, "compute_dtype")
@@ -47,8 +46,8 @@ class ModelConfig:
     """A model by name. Fields beside it replace the preset's."""
     from_: str | None = None
     """Folder of a Hugging Face model (config.json and safetensors): local, gs:// or hf://. Training starts from its
-    weights; its dimensions are those of config.json, and only computeDtype, quantization, contextAttention and
-    what begins with remat and ignoreConfigKeys stand beside it."""
+    weights; its dimensions are those of config.json, and only computeDtype, quantization,
+    ignoreConfigKeys and what begins with remat stand beside it."""
     ignore_config_keys: tuple[str, ...] | None = None
     """Keys of from's config.json that the trainer does not know, and goes on without. Numbers may differ from those of
     transformers, which knows them. Default: a key that is not known is refused."""
@@ -101,10 +100,6 @@ class ModelConfig:
     quantization: Quantization | None = None
     """Narrow type of the layers' matrix products, with scales made at each step: int8 (v5e, v5p, v6e) or fp8 (tpu7x).
     The gradients of weights, attention, the output matrix and the weights themselves keep their types."""
-    context_attention: ContextAttention | None = None
-    """How a device gets the keys and values of the other devices of mesh.context: gather (of its whole rows at once)
-    or ring (one device's at a time: less memory for long rows, more bytes sent). Where mesh.context is 1, both are the
-    same. Default: gather."""
     compute_dtype: Literal["float32", "bfloat16"] | None = None
     """Type of activations and of weights in use; the weights themselves stay float32. Default: bfloat16 on TPU and
     GPU, float32 on CPU."""
@@ -169,7 +164,6 @@ class ModelConfig:
                 "remat_save": self.remat_save or (),
                 "remat_offload": self.remat_offload or (),
                 "quantization": self.quantization,
-                "context_attention": self.context_attention or "gather",
                 "compute_dtype": self.compute_dtype or ("float32" if platform == "cpu" else "bfloat16"),
             }
         )
@@ -247,8 +241,6 @@ class ModelShape:
     """Kept in the host's memory by `remat: full`."""
     quantization: Quantization | None = None
     """Narrow type of the layers' matrix products in training."""
-    context_attention: ContextAttention = "gather"
-    """How a device gets the keys and values of the other devices of `context`."""
     compute_dtype: str = "float32"
 
     def __post_init__(self) -> None:

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from etils import epath
 
+from tpujob_contract import storage_address
+
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
@@ -68,4 +70,4 @@ class Bucket(Protocol):
 
 def is_local(url: epath.PathLike) -> bool:
     """Whether the URL is a path on a mounted file system."""
-    return "://" not in str(url)
+    return storage_address.is_path(str(url))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from etils import epath
 
+from tpujob_contract import storage_address
 from tpujob_trainer.storage.bucket import Bucket, is_local
 
 
@@ -18,7 +19,7 @@ def open_bucket(url: epath.PathLike) -> Bucket:
 @functools.cache
 def _open(url: str) -> Bucket:
     # Imported here: the libraries take a while, and a process needs one of them.
-    if is_local(url) or url.startswith("gs://"):
+    if is_local(url) or storage_address.is_bucket(url):
         from tpujob_trainer.storage.tensorstore_bucket import TensorStoreBucket
 
         return TensorStoreBucket(url)

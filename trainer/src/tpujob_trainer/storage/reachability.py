@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from tpujob_contract import storage_address
 from tpujob_trainer.errors import brief
 
 GCS = "https://storage.googleapis.com"
@@ -68,7 +69,7 @@ def server_of(url: str) -> tuple[str, int] | None:
     names = {name.lower() for name, value in os.environ.items() if value}
     if names & set(PROXY_VARIABLES):
         return None
-    if url.startswith("gs://"):
+    if storage_address.is_bucket(url):
         url = next((value for name in GCS_VARIABLES if (value := os.environ.get(name))), GCS)
     endpoint = urlsplit(url)
     if endpoint.scheme not in ("http", "https") or endpoint.hostname is None:

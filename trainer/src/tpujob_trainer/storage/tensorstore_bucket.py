@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorstore
 
+from tpujob_contract import storage_address
 from tpujob_trainer.errors import brief
 from tpujob_trainer.storage import errors
 from tpujob_trainer.storage.bucket import Stored, is_local
@@ -103,5 +104,6 @@ def _bytes(data: bytes | str) -> bytes:
 def _spec(url: str) -> dict[str, Any]:
     if is_local(url):
         return {"driver": "file", "path": os.path.join(url, "")}  # noqa: PTH118 - pathlib drops the last slash
-    bucket, _, folder = url.removeprefix("gs://").partition("/")
-    return {"driver": "gcs", "bucket": bucket, "path": f"{folder.strip('/')}/" if folder.strip("/") else ""}
+    place = storage_address.parse(url)
+    folder = place.path.strip("/")
+    return {"driver": "gcs", "bucket": place.bucket, "path": f"{folder}/" if folder else ""}

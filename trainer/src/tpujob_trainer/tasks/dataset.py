@@ -11,6 +11,7 @@ from typing import Protocol
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.storage import is_local
 
 MANIFEST_LIMIT_SECONDS = 3600.0
 """For process 0 to read the footers of all files."""
@@ -104,7 +105,7 @@ def shared_manifest(
     """
     if directory is None:
         return data.make_manifest(config, batch_size=batch_size)
-    if "://" not in directory:
+    if is_local(directory):
         directory = str(Path(directory).absolute())
     where = f"{directory}/{folder}" if folder else directory
 

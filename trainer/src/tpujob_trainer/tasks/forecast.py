@@ -51,14 +51,16 @@ def training(config: TrainerConfig, *, steps: int, tokens: int) -> dict[str, Any
     manifest = data.make_manifest(config.data)
     sampled = inspection.sample_rows(manifest, tokenizer, seed=config.seed, examples=0)
     num_bytes = int(manifest.unit_bytes.sum())
-    in_epoch = inspection.estimate(manifest.num_rows, sampled.rows, num_bytes, sampled.bytes, sampled.tokens)
+    size = inspection.size_of(manifest, sampled)
+    in_epoch = size.tokens
     shape = with_shape_read(config.model).resolve(vocabulary=tokenizer.vocab_size, platform="tpu")
     checkpoint = round(shape.num_parameters * BYTES_PER_PARAMETER * COMPRESSED)
     kept = config.checkpoint.keep + config.checkpoint.keep_best
     if config.checkpoint.keep_every_steps:
         kept += steps // config.checkpoint.keep_every_steps
     return {
-        "rows": manifest.num_rows,
+        "rows": size.rows,
+        "is_exact": size.is_exact,
         "skipped": sampled.skipped,
         "rows_sampled": sampled.rows,
         "tokens_in_data": in_epoch,

@@ -79,7 +79,7 @@ class Directory:
             str(info["name"]).removeprefix(self._root).lstrip("/"),
             int(info["size"]),
             base64.b64decode(checksum).hex() if checksum else None,
-            _seconds(info.get("mtime") or info.get("updated") or info.get("created")),
+            _seconds(info.get("mtime") or info.get("updated") or info.get("last_modified") or info.get("created")),
         )
 
 

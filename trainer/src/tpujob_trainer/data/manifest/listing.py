@@ -6,6 +6,7 @@ import logging
 import re
 from dataclasses import dataclass
 
+from tpujob_contract import storage_address
 from tpujob_trainer.data.config import SourceConfig
 from tpujob_trainer.data.formats import FORMATS, Format, format_named, is_of
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, find_root, list_files
@@ -58,7 +59,7 @@ def list_source(config: SourceConfig, field: str) -> Listing:
 
 def is_pinned(root: str) -> bool:
     """Whether a root is a commit, whose files cannot change."""
-    return root.startswith("hf://") and _COMMIT.search(root) is not None
+    return storage_address.scheme_of(root) == "hf" and _COMMIT.search(root) is not None
 
 
 def root_now(config: SourceConfig, field: str, begun_with: str) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 import fsspec
 import fsspec.core
 
+from tpujob_contract import storage_address
 from tpujob_trainer.data.sources.hub import at_commit, is_hub
 from tpujob_trainer.data.sources.remote import LocalFile, RemoteFile, reach, request
+from tpujob_trainer.data.sources.retrying import status_of
 from tpujob_trainer.errors import NotFoundError, TrainerError
 
 logger = logging.getLogger(__name__)
@@ -131,7 +133,9 @@ def explained(what: str, field: str = PATH) -> Iterator[None]:
         ) from error
     except (ValueError, ImportError) as error:
         if "protocol" in str(error).lower() or isinstance(error, ImportError):
-            raise NotFoundError(f"{field}: {what!r} is on a storage that is not supported: {_line(error)}") from error
+            raise NotFoundError(
+                f"{field}: {what!r} is on a storage that is not supported: {_line(error)}{_package_of(what)}"
+            ) from error
         raise
     except Exception as error:
         if _is_denied(error):
@@ -145,9 +149,9 @@ def _is_denied(error: Exception) -> bool:
     """Gcsfs says 403 as OSError("Forbidden: …"), 401 as HttpError; no credentials at all is google.auth's own error."""
     if isinstance(error, PermissionError):
         return True
-    if type(error).__module__.startswith("google.auth"):
+    if type(error).__module__.startswith("google.auth") or type(error).__name__ == "ClientAuthenticationError":
         return True
-    return getattr(error, "code", None) in (401, 403) or str(error).startswith(("Forbidden", "Anonymous caller"))
+    return status_of(error) in (401, 403) or str(error).startswith(("Forbidden", "Anonymous caller"))
 
 
 def describe(root: DataRoot, info: dict[str, Any]) -> DataFile:
@@ -167,6 +171,12 @@ def _is_hidden(path: str) -> bool:
 def _is_local(filesystem: Any) -> bool:
     protocol = filesystem.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+
+
+def _package_of(address: str) -> str:
+    """The end of a message: the package to install for a kind of storage that the trainer knows; else nothing."""
+    backend = storage_address.BACKENDS.get(storage_address.scheme_of(address))
+    return f'; install "tpujob-trainer[{backend.extra}]" in the image' if backend and backend.extra else ""
 
 
 def _line(error: Exception) -> str:

@@ -71,6 +71,8 @@ def cause_of(error: BaseException) -> str | None:
             "TransportError",
             "ProtocolError",
             "RequestException",
+            "ServiceRequestError",  # azure.core: no answer
+            "ServiceResponseError",  # azure.core: an answer that broke off
         }
     ):
         return "reset"

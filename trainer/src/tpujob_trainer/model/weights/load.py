@@ -76,7 +76,6 @@ class ReadModel(ModelConfig):
             remat_save=self.remat_save or (),
             remat_offload=self.remat_offload or (),
             quantization=self.quantization,
-            context_attention=self.context_attention or "gather",
             compute_dtype=self.compute_dtype or usual,
         )
 

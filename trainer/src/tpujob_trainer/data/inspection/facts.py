@@ -1,50 +1,29 @@
-"""What a data set is, before anything is trained on it: its size, what is wrong with it, and the first global batch.
-
-    python -m tpujob_trainer.data.inspection '{"data": {"path": "a.parquet"}, "batchSize": 8, "sequenceLength": 512}'
-
-Writes one JSON object to stdout; `tpujob data inspect` starts it and makes text of that. Needs no devices.
-"""
+"""What a data set is, before anything is trained on it: its size, what is wrong with it, and the first global batch."""
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from tpujob_contract import ExitCode
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.formats import format_named
+from tpujob_trainer.data.inspection.marked_text import spans_of
+from tpujob_trainer.data.inspection.sample import Sample, sample_rows, size_of
 from tpujob_trainer.data.manifest.manifest import Manifest
-from tpujob_trainer.data.manifest.permutation import Permutation, row_order
 from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes
-from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.scan import make_manifest
-from tpujob_trainer.data.sources.remote import RETRYING
 from tpujob_trainer.data.stream.lane import LanePosition
-from tpujob_trainer.data.stream.loader import BatchLoader
+from tpujob_trainer.data.stream.loader import BatchLoader, LocalBatch
 from tpujob_trainer.data.stream.position import batches_digest
-from tpujob_trainer.data.stream.rows import REMEDIES, usable_rows
+from tpujob_trainer.data.stream.rows import REMEDIES
 from tpujob_trainer.data.stream.share import describe_share
-from tpujob_trainer.data.text.documents import documents_of, kind_of
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
-from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import ConfigurationError, TrainerError
-from tpujob_trainer.parsing.from_mapping import parse
+from tpujob_trainer.errors import ConfigurationError
 
-SAMPLED_UNITS = 8
-"""Of each source, at least."""
-SAMPLED_ROWS = 256
-"""Of each unit: what is counted exactly would have to be read whole."""
-ENOUGH_ROWS = SAMPLED_UNITS * SAMPLED_ROWS
-"""Rows of a source that tell how long its rows are; lengths of rows differ by powers of ten."""
-ENOUGH_BYTES = 16 << 20
-"""Decoded text of a source that is tokenised at most; smaller data sets are counted whole."""
 REACH_SECONDS = 15.0
 """How long a storage that does not answer is tried."""
 MOST_UNITS = 4096
@@ -53,18 +32,6 @@ WELL_SIZED_PART_BYTES = 8 << 20
 """A row group up to this is read twice in no time."""
 LARGE_PART_BYTES = 64 << 20
 """A row group above this is not kept by who reads a part of it."""
-SHOWN_CHARACTERS = 240
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Some rows, tokenised."""
-
-    rows: int
-    bytes: int
-    tokens: int
-    skipped: dict[str, int]
-    examples: list[dict[str, Any]]
 
 
 def inspect(
@@ -87,8 +54,8 @@ def inspect(
         manifest = make_manifest(config, batch_size=batch_size)
         plan = plan_lanes(manifest, config, batch_size=batch_size, seed=seed)
     sample = sample_rows(manifest, tokenizer, seed=seed, examples=examples)
-    num_bytes = int(manifest.unit_bytes.sum())
-    tokens = estimate(manifest.num_rows, sample.rows, num_bytes, sample.bytes, sample.tokens)
+    size = size_of(manifest, sample)
+    tokens = size.tokens
     tokens_of_batch = batch_size * sequence_length
     is_slow = is_slow_to_read(tokens or 0, manifest.num_units, tokens_of_batch)
     if tokens and is_slow:
@@ -102,16 +69,18 @@ def inspect(
         "formats": sorted({source.format for source in manifest.sources}),
         "files": len(manifest.paths),
         "file_bytes": int(manifest.sizes.sum()),
-        "rows": manifest.num_rows,
-        "bytes": num_bytes,
+        "rows": size.rows,
+        "bytes": int(manifest.unit_bytes.sum()),
         "parts": _parts(manifest),
         "units": manifest.num_units,
         "lanes": plan.lanes,
         "fingerprint": manifest.fingerprint,
         "tokens": tokens,
+        "is_exact": size.is_exact,
         "sampled": {"rows": sample.rows, "tokens": sample.tokens, "skipped": sample.skipped},
         "batches_in_epoch": None if tokens is None else tokens // tokens_of_batch,
         "warnings": [*told.lines, *warnings_about(manifest, plan, sample)],
+        "learns_all": all(source.column.loss_on != "assistant" for source in manifest.sources),
         "examples": sample.examples,
         "processes": list(shares(manifest, plan, processes)),
         "first_batch": None if is_slow else first_batch(manifest, tokenizer, plan, sequence_length),
@@ -121,34 +90,6 @@ def inspect(
 def is_slow_to_read(tokens: int, units: int, tokens_of_batch: int) -> bool:
     """Whether a batch is read from more than MOST_UNITS units, each counted as often as it is read."""
     return tokens > 0 and units * tokens_of_batch > MOST_UNITS * tokens
-
-
-def sample_rows(manifest: Manifest, tokenizer: Tokenizer, *, seed: int, examples: int) -> Sample:
-    """Rows from some units of all sources, in the order that training would have."""
-    reader = UnitReader(manifest)
-    sampled: list[int] = []
-    num_bytes = tokens = 0
-    skipped: dict[str, int] = {}
-    shown: list[dict[str, Any]] = []
-    for number in _some_units(manifest, seed, sampled_rows=sampled):
-        source = manifest.sources[manifest.file_source[manifest.unit_file[number]]]
-        raw = reader.read(number)
-        order = row_order(len(raw.column), "rows", seed, 0, number)[:SAMPLED_ROWS]
-        usable = usable_rows(raw, order, 0, kind_of(source.column, tokenizer))
-        documents = documents_of(source.column, tokenizer)
-        ids, lengths, _ = documents(usable.column)
-        if refused := int((lengths == 0).sum()):
-            skipped[documents.refusal] = skipped.get(documents.refusal, 0) + refused
-        for cause, places in usable.skipped.items():
-            skipped[cause] = skipped.get(cause, 0) + len(places)
-        sampled.append(len(order))
-        tokens += int(lengths.sum())
-        num_bytes += int(usable.sizes.sum())
-        if len(shown) < examples and len(lengths) and lengths[0]:
-            text = tokenizer.decode(ids[: int(lengths[0])].tolist())
-            name = manifest.name_row(number, int(usable.originals[0]))
-            shown.append({"row": name, "tokens": int(lengths[0]), "text": text[:SHOWN_CHARACTERS]})
-    return Sample(sum(sampled), num_bytes, tokens, skipped, shown)
 
 
 def shares(manifest: Manifest, plan: LanePlan, processes: int) -> Iterator[dict[str, Any]]:
@@ -176,15 +117,26 @@ def first_batch(manifest: Manifest, tokenizer: Tokenizer, plan: LanePlan, sequen
     """The first global batch, exactly as training will have it."""
     with BatchLoader(manifest, tokenizer, plan, sequence_length, rows=range(plan.batch_size), prefetch=0) as loader:
         batch = next(loader)
-    rows = [
-        {
-            "documents": len(set(batch.segment_ids[row].tolist()) - {0}),
-            "tokens": batch.inputs[row].tolist(),
-            "text": tokenizer.decode(batch.inputs[row].tolist())[:SHOWN_CHARACTERS],
-        }
-        for row in range(plan.batch_size)
-    ]
-    return {"digest": batches_digest(batch.state), "rows": rows}
+    rows = [_row(batch, row, tokenizer) for row in range(plan.batch_size)]
+    return {
+        "digest": batches_digest(batch.state),
+        "learned_tokens": int(batch.loss_mask.sum()),
+        "rows": rows,
+    }
+
+
+def _row(batch: LocalBatch, row: int, tokenizer: Tokenizer) -> dict[str, Any]:
+    """One row as the model gets it; the mask says of each position whether the token after it is learned."""
+    # The last target is no input of this row.
+    learned = np.concatenate([[False], batch.loss_mask[row, :-1]])
+    spans = spans_of(tokenizer, batch.inputs[row], learned)
+    return {
+        "documents": len(set(batch.segment_ids[row].tolist()) - {0}),
+        "tokens": batch.inputs[row].tolist(),
+        "loss_mask": batch.loss_mask[row].astype(int).tolist(),
+        "text": "".join(span["text"] for span in spans),
+        "spans": spans,
+    }
 
 
 def warnings_about(manifest: Manifest, plan: LanePlan, sample: Sample) -> Iterator[str]:
@@ -236,27 +188,6 @@ class _Warnings(logging.Handler):
         self._logger.removeHandler(self)
 
 
-def estimate(rows: int | None, sampled_rows: int, size: int, sampled_bytes: int, tokens: int) -> int | None:
-    """Tokens of all, by rows where they are known: the sizes that files tell are not quite those of the text."""
-    if rows is not None:
-        return round(rows * tokens / sampled_rows)
-    return round(size * tokens / sampled_bytes) if sampled_bytes else None
-
-
-def _some_units(manifest: Manifest, seed: int, *, sampled_rows: Sequence[int]) -> Iterator[int]:
-    """Units of each source in the order of training, until they tell enough; `sampled_rows` grows meanwhile."""
-    for source, units in enumerate(manifest.source_units):
-        order = Permutation(len(units), "units", seed, 0, source)
-        rows_before, num_bytes = sum(sampled_rows), 0
-        for index in range(len(units)):
-            is_enough = sum(sampled_rows) - rows_before >= ENOUGH_ROWS or num_bytes >= ENOUGH_BYTES
-            if index >= SAMPLED_UNITS and is_enough:
-                break
-            number = units[order[index]]
-            num_bytes += int(manifest.unit_bytes[number])
-            yield number
-
-
 def _part_bytes(manifest: Manifest) -> np.ndarray:
     """Decoded bytes of each part of each file."""
     key = manifest.unit_file.astype(np.int64) << 32 | manifest.unit_part
@@ -267,30 +198,3 @@ def _part_bytes(manifest: Manifest) -> np.ndarray:
 def _parts(manifest: Manifest) -> dict[str, int]:
     sizes = _part_bytes(manifest)
     return {"count": len(sizes), "smallest_bytes": int(sizes.min()), "largest_bytes": int(sizes.max())}
-
-
-def main() -> int:
-    """Inspects what the first argument says, and tells it on stdout; the exit code."""
-    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
-    asked = json.loads(sys.argv[1])
-    # Somebody waits at a terminal: what cannot be reached is told soon.
-    RETRYING.limit_seconds = REACH_SECONDS
-    try:
-        config = parse(DataConfig, asked["data"], "spec.trainer.data")
-        found = inspect(
-            config,
-            batch_size=asked["batchSize"],
-            sequence_length=asked["sequenceLength"],
-            seed=asked.get("seed", 0),
-            examples=asked.get("examples", 3),
-            processes=asked.get("processes", 1),
-        )
-    except TrainerError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(json.dumps(found) + "\n")
-    return ExitCode.FINISHED
-
-
-if __name__ == "__main__":
-    programs.end(main())

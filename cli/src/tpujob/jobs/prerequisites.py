@@ -1,0 +1,87 @@
+"""What a job needs that can be seen before a process starts: data, tokenizer, checkpoint directory, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpujob import trainer_program
+from tpujob.errors import CommandError
+from tpujob.trainer_program import Program
+from tpujob_contract import ExitCode
+from tpujob_resource.models.job import TpuTrainingJob
+
+
+@dataclass(frozen=True)
+class Prerequisites:
+    """What was found."""
+
+    problems: tuple[str, ...]
+    """With which the run would end."""
+    exit_code: int
+    """Of the first problem; 0 if there is none."""
+    warnings: tuple[str, ...]
+
+    def require(self) -> None:
+        """Returns if nothing is in the way.
+
+        Raises:
+            CommandError: something is; one line each.
+        """
+        if self.problems:
+            raise CommandError(*self.problems, exit_code=self.exit_code)
+
+
+def look(
+    job: TpuTrainingJob,
+    *,
+    checkpoint_dir: str | None,
+    is_run: bool,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Prerequisites:
+    """What is missing or wrong for a job with a trainer block, as far as it can be seen from this machine.
+
+    Args:
+        job: The job.
+        checkpoint_dir: Its directory for checkpoints, if it has one.
+        is_run: It runs on this machine. Otherwise what is not there is a warning for TPU jobs, whose pods may see more.
+        environ: Of its processes; else that of the command line.
+        directory: Where its processes run; else where the command line does.
+    """
+    if job.spec.trainer is None:
+        return Prerequisites((), 0, ())
+    is_tpu = job.accelerator.is_tpu
+    is_in_pods = is_tpu and not is_run
+    found = trainer_program.ask(
+        Program.PREREQUISITES,
+        {
+            "trainer": job.spec.trainer,
+            "checkpointDir": None if is_in_pods else checkpoint_dir,
+            "owner": f"{job.metadata.namespace or 'default'}/{job.metadata.name}",
+            "place": {
+                "devices": job.hosts * job.accelerator.devices_per_host,
+                "slices": job.slices,
+                "platform": "tpu" if is_tpu and not is_run else "cpu",
+            },
+            "isRun": is_run,
+        },
+        environ=environ,
+        directory=directory,
+    )
+    return _sorted(found, is_in_pods=is_in_pods)
+
+
+def _sorted(found: Mapping[str, Any], *, is_in_pods: bool) -> Prerequisites:
+    """Problems and warnings; a file that is not on this machine may be on those of the pods."""
+    problems, warnings = [], list(found["warnings"])
+    for each in found["problems"]:
+        if is_in_pods and each["exit_code"] == ExitCode.NOT_FOUND:
+            warnings.append(f"{each['message']}; it is not on this machine, and pods need it")
+        else:
+            problems.append(each)
+    return Prerequisites(
+        tuple(each["message"] for each in problems), problems[0]["exit_code"] if problems else 0, tuple(warnings)
+    )

@@ -1,0 +1,46 @@
+"""Numbers as people read them. Pure."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """As in 1 file, 2,000 files; the plural is given where it is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def magnitude(number: float) -> str:
+    """Three or two digits of a large number, as in 8.0 B, 76.1 M, 45.2 thousand, 512."""
+    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("thousand", 1e3)):
+        if number >= scale:
+            return f"{number / scale:,.1f} {unit}"
+    return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.2g}"
+
+
+def time_range(low: float, high: float) -> str:
+    """Two numbers of seconds in the unit that suits them: 4 to 7 seconds, 3.1 to 5.2 hours."""
+    for unit, scale, limit in (("seconds", 1, 90), ("minutes", 60, 5400)):
+        if low < limit:
+            return f"{digits(low / scale)} to {digits(high / scale)} {unit}"
+    return f"{low / 3600:,.1f} to {high / 3600:,.1f} hours"
+
+
+def digits(number: float) -> str:
+    """Three digits, as in 128, 10.7 and 0.0123."""
+    if 0 < number < 0.0001:
+        return "less than 0.0001"
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """As in 2 h 05 min, 7 min or 40 s."""
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+    return f"{int(seconds // 60)} min" if seconds >= 120 else f"{int(seconds)} s"
+
+
+def size(num_bytes: float) -> str:
+    """As in 512.0 MB, 1.47 TB."""
+    for unit, scale, places in (("TB", 1e12, 2), ("GB", 1e9, 1), ("MB", 1e6, 1)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:,.{places}f} {unit}"
+    return f"{num_bytes / 1e3:,.1f} kB"

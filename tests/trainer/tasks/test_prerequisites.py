@@ -1,0 +1,117 @@
+"""Plain mistakes are found without a device, each with the exit code with which the run would end."""
+
+import fcntl
+import json
+import os
+
+import pytest
+
+from tpujob_contract import ExitCode
+from tpujob_trainer.checkpoint.prior_run import LOCK, OWNER, model_differences
+from tpujob_trainer.config.schema import parse_config
+from tpujob_trainer.tasks.prerequisites import look
+
+PLACE = {"devices": 2, "slices": 1, "platform": "cpu"}
+
+
+@pytest.fixture
+def desk(tmp_path):
+    (tmp_path / "a.txt").write_text("one line\nanother\n")
+    return tmp_path
+
+
+def found(desk, *, is_run=True, data=None, **block):
+    config = {
+        "model": {"preset": "tiny"},
+        "data": {"path": str(desk / "a.txt"), **(data or {})},
+        "steps": 1,
+        "batchSize": 2,
+        "sequenceLength": 32,
+    }
+    return look(
+        parse_config({**config, **block}),
+        checkpoint_dir=str(desk / "checkpoints"),
+        owner="team/job",
+        place=PLACE,
+        is_run=is_run,
+    )
+
+
+def test_a_right_job_has_no_problem(desk):
+    result = found(desk)
+    assert (result["problems"], result["warnings"], result["unseen"]) == ([], [], [])
+    assert result["state_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("block", "words", "code"),
+    [
+        ({"data": {"path": "/nowhere/*.txt"}}, "spec.trainer.data.path: '/nowhere/*.txt' matches no file", 77),
+        ({"data": {"tokenizer": "/nowhere"}}, "spec.trainer.data.tokenizer: '/nowhere' is not there", 77),
+        ({"batchSize": 3}, "spec.trainer.batchSize: 3", 78),
+        ({"model": {"preset": "tiny", "layers": 500, "embedDim": 16384}}, "weights and optimizer need ", 78),
+    ],
+    ids=["path", "tokenizer", "rows", "memory"],
+)
+def test_mistakes_in_the_block_are_problems(desk, block, words, code):
+    (problem,) = found(desk, **block)["problems"]
+    assert problem["message"].startswith(words) or words in problem["message"]
+    assert problem["exit_code"] == code
+
+
+def test_both_data_and_tokenizer_are_named_at_once(desk):
+    problems = found(desk, data={"path": "/nowhere", "tokenizer": "/nowhere"})["problems"]
+    assert len(problems) == 2
+
+
+def test_addresses_are_not_asked_for_a_job_of_another_place(desk):
+    result = found(desk, is_run=False, data={"path": "gs://no-bucket/x", "tokenizer": "gs://no-bucket/t"})
+    assert (result["problems"], result["unseen"]) == ([], [])
+
+
+def of_another_job(folder):
+    (folder / OWNER).write_text(json.dumps({"owner": "team/other"}))
+
+
+def without_a_word(folder):
+    (folder / OWNER).write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(of_another_job, "belongs to team/other, and this job is team/job"), (without_a_word, "does not say whose")],
+)
+def test_a_directory_of_another_job_is_a_problem(desk, make, words):
+    (desk / "checkpoints").mkdir()
+    make(desk / "checkpoints")
+    (problem,) = found(desk)["problems"]
+    assert words in problem["message"]
+    assert problem["exit_code"] == ExitCode.CONFIGURATION
+
+
+def test_a_file_in_the_place_of_the_directory_is_a_problem(desk):
+    (desk / "checkpoints").write_text("")
+    (problem,) = found(desk)["problems"]
+    assert "is not a directory" in problem["message"]
+
+
+def test_a_live_run_is_named(desk):
+    (desk / "checkpoints").mkdir()
+    with (desk / "checkpoints" / LOCK).open("w") as lock:
+        lock.write("pid 7 on host here\n")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (problem,) = found(desk)["problems"]
+    assert "another run is writing" in problem["message"]
+    assert "pid 7 on host here; end it first (Ctrl-C in its `tpujob run`" in problem["message"]
+    assert found(desk)["problems"] == []
+
+
+def test_a_look_leaves_nothing_behind(desk):
+    found(desk)
+    assert os.listdir(desk) == ["a.txt"]  # noqa: PTH208 - names alone
+
+
+def test_a_changed_model_is_told_by_its_fields():
+    then, now = {"layers": 4, "remat": "none", "embedDim": 64}, {"layers": 3, "remat": "full", "embedDim": 64, "new": 1}
+    assert model_differences(then, now, frozenset({"remat"})) == ["layers: 4 then, 3 now"]

@@ -1,0 +1,159 @@
+"""Rows of a data set, tokenised before anything is trained on it, and how many tokens all rows have by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpujob_trainer.data.inspection.marked_text import spans_of
+from tpujob_trainer.data.manifest.manifest import Manifest
+from tpujob_trainer.data.manifest.permutation import Permutation, row_order
+from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.stream.rows import usable_rows
+from tpujob_trainer.data.text.documents import Encoded, documents_of, kind_of
+from tpujob_trainer.data.text.tokenizer import Tokenizer
+
+SAMPLED_UNITS = 8
+"""Of each source, at least."""
+SAMPLED_ROWS = 256
+"""Of each unit that is not small: what is counted exactly would have to be tokenised whole."""
+SMALL_UNIT_BYTES = 1 << 18
+"""A unit up to this is tokenised whole."""
+ENOUGH_ROWS = SAMPLED_UNITS * SAMPLED_ROWS
+"""Rows of a source that tell how long its rows are; lengths of rows differ by powers of ten."""
+ENOUGH_BYTES = 16 << 20
+"""Decoded text of a source that is tokenised at most; smaller data sets are counted whole."""
+
+
+@dataclass(frozen=True)
+class UnitSample:
+    """Rows of one unit, tokenised."""
+
+    source: int
+    elements: int
+    """Of the unit, as the manifest counts them: rows, bytes or files."""
+    bytes: int
+    """Of the unit, as the manifest has them."""
+    unit_rows: int
+    """In the unit; those that cannot be used included."""
+    rows: int
+    """That were tokenised, those that cannot be used included."""
+    tokens: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every row of the unit was tokenised."""
+        return self.rows == self.unit_rows
+
+    @property
+    def unit_tokens(self) -> float:
+        """Of the whole unit, if its other rows are as long."""
+        return self.tokens * self.unit_rows / self.rows if self.rows else 0.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows, tokenised."""
+
+    units: tuple[UnitSample, ...]
+    skipped: dict[str, int]
+    examples: list[dict[str, Any]]
+
+    @property
+    def rows(self) -> int:
+        """That were tokenised, those that cannot be used included."""
+        return sum(unit.rows for unit in self.units)
+
+    @property
+    def tokens(self) -> int:
+        """Of these rows."""
+        return sum(unit.tokens for unit in self.units)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Rows and tokens of a whole data set, as far as they are known."""
+
+    rows: int | None
+    """None where a format cannot tell without reading, and not everything was read."""
+    tokens: int | None
+    """None where nothing tells."""
+    is_exact: bool
+    """Whether every row was read."""
+
+
+def sample_rows(manifest: Manifest, tokenizer: Tokenizer, *, seed: int, examples: int) -> Sample:
+    """Rows from some units of all sources, in the order that training would have."""
+    reader = UnitReader(manifest)
+    sampled: list[UnitSample] = []
+    skipped: dict[str, int] = {}
+    shown: list[dict[str, Any]] = []
+    for number in _some_units(manifest, seed, sampled=sampled):
+        source = int(manifest.file_source[manifest.unit_file[number]])
+        column = manifest.sources[source].column
+        raw = reader.read(number)
+        num_bytes = int(manifest.unit_bytes[number])
+        most_rows = None if num_bytes <= SMALL_UNIT_BYTES else SAMPLED_ROWS
+        order = row_order(len(raw.column), "rows", seed, 0, number)[:most_rows]
+        usable = usable_rows(raw, order, 0, kind_of(column, tokenizer))
+        documents = documents_of(column, tokenizer)
+        encoded = documents(usable.column)
+        if refused := int((encoded.lengths == 0).sum()):
+            skipped[documents.refusal] = skipped.get(documents.refusal, 0) + refused
+        for cause, places in usable.skipped.items():
+            skipped[cause] = skipped.get(cause, 0) + len(places)
+        tokens = int(encoded.lengths.sum())
+        elements = int(manifest.unit_count[number])
+        sampled.append(UnitSample(source, elements, num_bytes, len(raw.column), len(order), tokens))
+        if len(shown) < examples and len(encoded.lengths) and encoded.lengths[0]:
+            name = manifest.name_row(number, int(usable.originals[0]))
+            shown.append({"row": name, **_example(encoded, tokenizer)})
+    return Sample(tuple(sampled), skipped, shown)
+
+
+def _example(encoded: Encoded, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The first document, as the model gets it."""
+    length = int(encoded.lengths[0])
+    learned = np.ones(length, dtype=bool) if encoded.learned is None else encoded.learned[:length]
+    spans = spans_of(tokenizer, encoded.ids[:length], learned)
+    return {
+        "tokens": length,
+        "learned_tokens": int(learned.sum()),
+        "text": "".join(span["text"] for span in spans),
+        "spans": spans,
+    }
+
+
+def size_of(manifest: Manifest, sample: Sample) -> Size:
+    """Rows and tokens of all: counted where every row was read, else each source scaled by what was read of it.
+
+    Rows scale by rows; where a format does not count them, by the bytes of whole units, which have the same share of
+    images and headers as the rest.
+    """
+    if len(sample.units) == manifest.num_units and all(unit.is_whole for unit in sample.units):
+        return Size(sample.rows, sample.tokens, is_exact=True)
+    tokens = 0.0
+    for number, units in enumerate(manifest.source_units):
+        here = [unit for unit in sample.units if unit.source == number]
+        counts = manifest.unit_count if manifest.num_rows is not None else manifest.unit_bytes
+        read = sum(unit.elements if manifest.num_rows is not None else unit.bytes for unit in here)
+        if not read:
+            return Size(manifest.num_rows, None, is_exact=False)
+        tokens += sum(unit.unit_tokens for unit in here) * int(counts[units.start : units.stop].sum()) / read
+    return Size(manifest.num_rows, round(tokens), is_exact=False)
+
+
+def _some_units(manifest: Manifest, seed: int, *, sampled: Sequence[UnitSample]) -> Iterator[int]:
+    """Units of each source in the order of training, until they tell enough; `sampled` grows meanwhile."""
+    for source, units in enumerate(manifest.source_units):
+        order = Permutation(len(units), "units", seed, 0, source)
+        before = len(sampled)
+        for index in range(len(units)):
+            here = sampled[before:]
+            is_enough = sum(unit.rows for unit in here) >= ENOUGH_ROWS or sum(u.bytes for u in here) >= ENOUGH_BYTES
+            if index >= SAMPLED_UNITS and is_enough:
+                break
+            yield units[order[index]]

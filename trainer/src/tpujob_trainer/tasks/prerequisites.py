@@ -1,0 +1,220 @@
+"""Plain mistakes in a job, found in a moment and without devices: data, tokenizer, checkpoint directory, memory.
+
+    python -m tpujob_trainer.tasks.prerequisites '{"trainer": {…}, "checkpointDir": "…", "owner": "team/llama"}'
+
+Writes one JSON object to stdout: `problems` with which a run would end, each with its exit code, `warnings`, `unseen`
+for what cannot be reached from here, and `state_bytes`. `tpujob run` and `tpujob check` start it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import functools
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tpujob_contract import ExitCode
+from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint.prior_run import LOCK, OWNER, model_differences, owner_in, owner_problem
+from tpujob_trainer.config.resolve import ResolvedConfig, resolve
+from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
+from tpujob_trainer.data.manifest.listing import list_source
+from tpujob_trainer.data.sources.remote import RETRYING
+from tpujob_trainer.data.sources.retrying import StorageFailedError
+from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
+from tpujob_trainer.distributed.exit import programs
+from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError
+from tpujob_trainer.model.shape import TRAINING_ONLY
+from tpujob_trainer.storage import is_local
+from tpujob_trainer.telemetry.process import host_memory_bytes
+from tpujob_trainer.train.state_bytes import state_bytes_per_device
+
+REACH_SECONDS = 2.0
+"""For a storage to answer: what it says will be said to the run as well."""
+FREE_TO_CHANGE = frozenset({*TRAINING_ONLY, "remat", "compute_dtype"})
+"""Fields of a model that a run may change when it goes on."""
+
+
+@dataclasses.dataclass
+class Found:
+    """What is known after a look."""
+
+    problems: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    """Each with its exit code."""
+    unseen: list[str] = dataclasses.field(default_factory=list)
+
+
+def look(
+    config: TrainerConfig, *, checkpoint_dir: str | None, owner: str, place: Mapping[str, Any], is_run: bool
+) -> dict[str, Any]:
+    """All that can be seen from this machine, as JSON values.
+
+    Args:
+        config: what was written.
+        checkpoint_dir: of the job; None if it has none.
+        owner: the job as "namespace/name".
+        place: `devices`, `slices` and `platform` of all processes.
+        is_run: all of its processes run on this machine, so that its storage and this memory are theirs.
+    """
+    found = Found()
+    with _Warnings() as warnings:
+        for field, source in config.data.sources():
+            if is_run or (source.path is not None and is_local(source.path)):
+                _try(found, functools.partial(list_source, source, field))
+        tokenizer = None
+        if is_run or is_local(config.data.tokenizer or "bytes"):
+            tokenizer = _try(found, lambda: load_tokenizer(config.data))
+    run = None
+    if config.task == "pretrain" and config.model.from_ is None and config.model.custom is None:
+        vocabulary = tokenizer.vocab_size if tokenizer else None
+        run = _try(found, lambda: _resolved(config, vocabulary, place)) if vocabulary else None
+    if checkpoint_dir is not None and is_local(checkpoint_dir) and config.task == "pretrain":
+        problem = _directory(Path(checkpoint_dir), owner, config.checkpoint.adopt, run)
+        found.problems += [] if problem is None else [problem]
+    state_bytes = None if run is None else state_bytes_per_device(run) * place["devices"]
+    if is_run and state_bytes is not None and state_bytes > (memory := host_memory_bytes()):
+        needed = f"weights and optimizer need {state_bytes / 1e9:,.1f} GB on {place['devices']} devices"
+        here = f"all of this machine, which has {memory / 1e9:,.1f} GB; take a smaller model, such as {{preset: tiny}}"
+        found.problems.append((f"{BLOCK}.model: {needed}, {here}", ExitCode.CONFIGURATION))
+    return {
+        "problems": [{"message": message, "exit_code": int(code)} for message, code in found.problems],
+        "unseen": found.unseen,
+        "warnings": warnings.lines,
+        "state_bytes": state_bytes,
+    }
+
+
+def _resolved(config: TrainerConfig, vocabulary: int, place: Mapping[str, Any]) -> ResolvedConfig:
+    return resolve(
+        config,
+        num_devices=place["devices"],
+        vocabulary=vocabulary,
+        platform=place["platform"],
+        slices=place["slices"],
+    )
+
+
+def _try[T](found: Found, question: Callable[[], T]) -> T | None:
+    """The answer of a question; its refusal becomes a problem, and silence of a storage something unseen."""
+    try:
+        return question()
+    except StorageFailedError as error:
+        found.unseen.append(str(error))
+    except TrainerError as error:
+        found.problems.append((str(error), error.exit_code))
+    except OSError as error:
+        # Of a client of storage: the run tries again, for longer.
+        found.unseen.append(" ".join(str(error).split())[:300])
+    return None
+
+
+def _directory(directory: Path, owner: str, adopt: str | None, run: ResolvedConfig | None) -> tuple[str, int] | None:
+    """What is wrong with a directory on a disk, and the exit code: its kind, rights, owner, a live run, another model.
+
+    Only the first is told: each makes the next ones pointless.
+    """
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    field = "spec.checkpointDir"
+    if not existing.is_dir():
+        cause = f"{existing} is a file" if existing != directory else "it is a file"
+        return f"{field}: {directory} is not a directory ({cause}); name another", ExitCode.CONFIGURATION
+    if not os.access(existing, os.W_OK | os.X_OK):
+        cause = f"no permission in {existing}"
+        problem = f"{field}: {directory} cannot be written ({cause}); name a directory that you may write to"
+        return problem, ExitCode.NOT_FOUND
+    if (directory / OWNER).is_file():
+        present = owner_in((directory / OWNER).read_bytes())
+        if (problem_or_none := owner_problem(str(directory), present, owner, adopt)) is not None:
+            return problem_or_none, ExitCode.CONFIGURATION
+    if (holder := _holder(directory / LOCK)) is not None:
+        way_out = "end it first (Ctrl-C in its `tpujob run`, which saves), or use another directory"
+        return f"{field}: another run is writing to {directory}: {holder}; {way_out}", ExitCode.CONFIGURATION
+    if run is not None and (differences := _differences(directory, run)):
+        stored = f"the checkpoints in {directory} are of another model; put it back, or {ANOTHER_RUN}"
+        return f"{BLOCK}.model: {'; '.join(differences)}: {stored}", ExitCode.CONFIGURATION
+    return None
+
+
+def _holder(lock: Path) -> str | None:
+    """Who holds a lock; None if nobody does."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.read(descriptor, 256).decode(errors="replace").strip() or "a process that has not said its name"
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _differences(directory: Path, run: ResolvedConfig) -> list[str]:
+    """Of the model of the newest checkpoint and this one."""
+    steps = layout.committed(str(directory))
+    if not steps:
+        return []
+    stored = layout.metadata_of(str(directory), steps[0]).get("configuration") or {}
+    model = stored.get("model")
+    if not isinstance(model, dict):
+        return []
+    now = json.loads(run.as_json())["model"]
+    ignored = frozenset(_camel(name) for name in FREE_TO_CHANGE)
+    return model_differences(model, now, ignored)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
+
+
+class _Warnings(logging.Handler):
+    """What the data's own code warns of, while in its `with`."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+        self._logger = logging.getLogger("tpujob_trainer.data")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def __enter__(self) -> _Warnings:
+        self._logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+
+
+def main() -> int:
+    """Looks at what the first argument says, and writes what it found to stdout; the exit code."""
+    logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
+    asked = json.loads(sys.argv[1])
+    RETRYING.limit_seconds = REACH_SECONDS
+    try:
+        found = look(
+            parse_config(asked["trainer"]),
+            checkpoint_dir=asked.get("checkpointDir"),
+            owner=asked["owner"],
+            place=asked["place"],
+            is_run=asked["isRun"],
+        )
+    except ConfigurationError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(found) + "\n")
+    return int(ExitCode.FINISHED)
+
+
+if __name__ == "__main__":
+    programs.end(main())
