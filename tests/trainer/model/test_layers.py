@@ -23,7 +23,7 @@ def random(*dims: int) -> np.ndarray:
 def test_rotation_equals_complex_multiplication(theta: float) -> None:
     x = random(1, 6, 3, 8)
     positions = np.array([[0, 1, 2, 3, 100, 8191]])
-    turned = rotate(jnp.asarray(x), rotary_angles(jnp.asarray(positions), head_dim=8, theta=theta))
+    turned = rotate(jnp.asarray(x), rotary_angles(jnp.asarray(positions), rotary_dim=8, theta=theta))
     for head in range(3):
         plain = plain_decoder.rope(x[0, :, head], positions[0], theta)
         # Angles of 8191 radians in float32 are known to 5e-4 only.
@@ -36,7 +36,7 @@ def test_rotation_depends_on_distance_only() -> None:
 
     def product(at: int, other: int) -> float:
         turned = [
-            rotate(jnp.asarray(v), rotary_angles(jnp.array([[p]]), head_dim=8, theta=1e4))
+            rotate(jnp.asarray(v), rotary_angles(jnp.array([[p]]), rotary_dim=8, theta=1e4))
             for v, p in ((x, at), (y, other))
         ]
         return float(jnp.sum(turned[0] * turned[1]))
@@ -51,7 +51,7 @@ def test_attention_equals_the_plain_one() -> None:
     weights = jax.tree.map(lambda w: w * 30, weights)  # scores that differ from each other
     nnx.update(module, weights)
     x = random(1, 6, 16)
-    angles = rotary_angles(jnp.asarray(POSITIONS), head_dim=6, theta=SHAPE.rope_theta)
+    angles = rotary_angles(jnp.asarray(POSITIONS), rotary_dim=6, theta=SHAPE.rope_theta)
     query, key, value = module.projected(jnp.asarray(x), angles)
     segments = jnp.asarray(SEGMENTS)
     found = module.joined(blocked_attention(query, key, value, segments, segments, scale=SHAPE.score_scale))

@@ -23,7 +23,7 @@ def test_arithmetic_agrees_with_the_compiler() -> None:
         decoder = nnx.merge(structure, weights)
         layer_structure, stacked = nnx.split(decoder.layers)
         layer = nnx.merge(layer_structure, jax.tree.map(lambda leaf: leaf[0], stacked))
-        angles = rotary_angles(jnp.arange(length)[None], head_dim=32, theta=1e4)
+        angles = rotary_angles(jnp.arange(length)[None], rotary_dim=32, theta=1e4)
         same = jnp.ones_like(tokens)
         x, *_ = layer(
             decoder.embedding[...][tokens],

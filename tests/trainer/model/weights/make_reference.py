@@ -42,6 +42,14 @@ _LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+    "beta_fast": 4.0,
+}
+_LONG = {"long_factor": [1.0, 1.5, 2.5, 4.0]}
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", "rms_norm_eps": 1e-5, "rope_parameters": _LLAMA3_ROPE},
     "llama-tied": {"model_type": "llama", "tie_word_embeddings": True},
@@ -68,6 +76,45 @@ FAMILIES: dict[str, dict[str, Any]] = {
         },
     },
     "mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
+    "llama-yarn": {"model_type": "llama", "rope_parameters": _YARN},
+    "llama-dynamic": {
+        "model_type": "llama",
+        "max_position_embeddings": 8,
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},
+    },
+    "gemma": {"model_type": "gemma", "hidden_act": "gelu"},
+    "phi3": {"model_type": "phi3", "sliding_window": 7, "head_dim": None},
+    "phi3-long": {
+        "model_type": "phi3",
+        "head_dim": None,
+        "original_max_position_embeddings": 8,
+        "rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, **_LONG},
+    },
+    "phi4-mini": {
+        "model_type": "phi3",
+        "head_dim": None,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "tie_word_embeddings": True,
+        "original_max_position_embeddings": 64,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.75,
+            "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+            "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        },
+    },
+    "olmo2": {"model_type": "olmo2", "head_dim": None},
+    "smollm3": {"model_type": "smollm3", "head_dim": None, "num_hidden_layers": 4},
+    "qwen2-moe": {
+        "model_type": "qwen2_moe",
+        "head_dim": None,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+        "shared_expert_intermediate_size": 24,
+    },
     "qwen3-moe": {
         "model_type": "qwen3_moe",
         "num_experts": 4,
@@ -86,7 +133,7 @@ def make(name: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(sum(map(ord, name)))
-    given = {**_SMALL, **FAMILIES[name]}
+    given = {key: value for key, value in {**_SMALL, **FAMILIES[name]}.items() if key != "head_dim" or value}
     config = AutoConfig.for_model(given.pop("model_type"), **given)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     with torch.no_grad():
@@ -112,7 +159,10 @@ def expected(folder: Path, adapter: Path | None = None) -> dict[str, Any]:
     tokens = torch.tensor([PROMPT])
     with torch.no_grad():
         logits = model(tokens, use_cache=False).logits[0]
-        for _ in range(GENERATED):
+        if "dynamic" in str(model.config.rope_parameters):
+            # Frequencies change with each token: those of the tokens before it stay as they are in the cache.
+            tokens = model.generate(tokens, max_new_tokens=GENERATED, min_new_tokens=GENERATED, do_sample=False)
+        for _ in range(GENERATED + len(PROMPT) - tokens.shape[1]):
             following = model(tokens, use_cache=False).logits[0, -1].argmax()
             tokens = torch.cat([tokens, following[None, None]], dim=1)
     return {"logits": logits.tolist(), "generated": tokens[0, len(PROMPT) :].tolist()}
@@ -121,9 +171,10 @@ def expected(folder: Path, adapter: Path | None = None) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with what is committed, and write nothing")
+    parser.add_argument("names", nargs="*", help="of models to write; all where none is named")
     options = parser.parse_args()
     if not options.check:
-        for name in FAMILIES:
+        for name in options.names or FAMILIES:
             make(name)
         (ADAPTER / "expected.json").write_text(json.dumps(expected(FOLDER / "llama", ADAPTER)) + "\n")
         return 0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tpujob_trainer.config.schema import SampleConfig
 from tpujob_trainer.model.decoder import Model, soft_capped
+from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape
 from tpujob_trainer.train.generate import make_sampler, padded
 
 
@@ -29,3 +32,17 @@ def greedy(model: Model, weights, tokens, count: int) -> list[int]:
     config = SampleConfig(prompt="not used here", tokens=count, temperature=0)
     sampler = make_sampler(model, longest=len(tokens), config=config, seed=0)
     return np.asarray(sampler(weights, *padded(tokens, len(tokens)))).tolist()
+
+
+def is_close(one: ModelShape, other: ModelShape) -> bool:
+    """Whether two shapes are the same decoder."""
+    if not math.isclose(one.score_scale, other.score_scale, rel_tol=1e-6):
+        return False
+    pairs = (
+        (getattr(one, name), getattr(other, name))
+        for name in one.__dataclass_fields__
+        if name not in ("remat", "query_scale", *TRAINING_ONLY)
+    )
+    return all(
+        math.isclose(a, b, rel_tol=1e-6) if isinstance(a, float) and isinstance(b, float) else a == b for a, b in pairs
+    )

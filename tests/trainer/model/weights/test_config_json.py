@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.model.weights.running import is_close
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelConfig, ModelShape
-from tpujob_trainer.model.weights.config_json import config_json, is_close, shape_of
-from tpujob_trainer.model.weights.family_configs import FAMILY_CONFIGS
+from tpujob_trainer.model.weights.config_json import config_json, shape_of
+from tpujob_trainer.model.weights.known_keys import CONFIGS as FAMILY_CONFIGS
 
 GEMMA3_4B: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
@@ -59,8 +60,7 @@ def shape(given: dict[str, Any], ignored: tuple[str, ...] = ()) -> ModelShape:
 
 def small(model_type: str, **more: Any) -> dict[str, Any]:
     sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
-    needed = {"norm_topk_prob": True} if model_type == "qwen3_moe" else {}
-    return {"model_type": model_type, **sizes, **needed, **more}
+    return {"model_type": model_type, **sizes, **more}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,15 @@ def test_what_transformers_cannot_say_is_refused(family, more, message):
         (small("gemma3_text", sliding_window_pattern=2), {"global_every": 2, "local_rope_theta": 1e4}),
         (small("gemma3_text", hidden_activation="silu"), {"activation": "silu"}),
         (small("llama", hidden_act="gelu_pytorch_tanh"), {"activation": "gelu"}),
-        (small("qwen3_moe", num_local_experts=16), {"experts": 16}),
+        (small("qwen3_moe", num_local_experts=16), {"experts": 16, "norm_topk": False}),
+        (small("gemma", hidden_act="gelu"), {"activation": "gelu"}),
+        (small("smollm3"), {"unturned_every": 4, "rope_theta": 2e6}),
+        (small("smollm3", no_rope_layers=[0, 1, 1, 1]), {"turned_layers": (False, True, True, True)}),
+        (small("phi3", partial_rotary_factor=0.75), {"rotary_dim": 6}),
+        (
+            small("llama", max_position_embeddings=64, rope_scaling={"rope_type": "yarn", "factor": 2}),
+            {"rope_scaling.kind": "yarn", "rope_scaling.original_length": 64, "rope_scaling.beta_fast": 32.0},
+        ),
     ],
 )
 def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
@@ -149,15 +157,20 @@ def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
         (small("qwen2", layer_types=["sliding"] * 4), r"layer_types is .*; name full_attention or sliding_attention"),
         (small("mistral", layer_types=["full_attention"] * 4), r"makes it another model than mistral; leave it out"),
         (small("qwen3", sliding_window=3, use_sliding_window=True, max_window_layers=2), r"at equal distances"),
-        ({**small("qwen3_moe"), "norm_topk_prob": False}, r"norm_topk_prob is False; .*only True is supported"),
-        ({**small("llama"), "model_type": "qwen3_moe"}, r"norm_topk_prob is missing, which means False; only True"),
+        (small("qwen3_moe", decoder_sparse_step=2), r"decoder_sparse_step is 2; .*only 1 is supported"),
+        (small("phi3", rope_scaling={"rope_type": "linear", "factor": 2.0}), r"is none of default, longrope, su, yarn"),
+        (small("phi3", partial_rotary_factor=0.4), r"partial_rotary_factor is 0\.4, which turns 3 of 8 numbers"),
+        (small("smollm3", no_rope_layers=[1, 2, 1, 1]), r"no_rope_layers is .*; give 1 \(with positions\) or 0"),
         (small("llama", quantization_config={"quant_method": "fp8"}), r"the weights are quantized \(fp8\)"),
-        (small("llama", rope_scaling={"rope_type": "yarn"}), r"rope_type 'yarn' is none of default, linear, llama3"),
+        (small("llama", rope_scaling={"rope_type": "su"}), r"rope_type 'su' is none of default, linear, dynamic, yarn"),
         (small("gemma3_text", rope_parameters={"rope_theta": 1.0}), r"rope_parameters\.rope_theta: gemma3_text has"),
         (small("gemma3_text", rope_scaling={"type": "linear", "factor": 2.0}), r"rope_scaling has no rope_type"),
         (small("gemma2", final_logit_softcapping=0), r"final_logit_softcapping is 0, not a number above 0"),
         ({**GEMMA3_4B, "tie_word_embeddings": False}, r"tie_word_embeddings is False, and True in text_config"),
-        ({**GEMMA3_4B, "model_type": "llava"}, r"model_type 'llava' is none of gemma2, gemma3, gemma3_text, llama"),
+        (
+            {**GEMMA3_4B, "model_type": "llava"},
+            r"model_type 'llava' is none of gemma, gemma2, gemma3, gemma3_text, llama",
+        ),
     ],
 )
 def test_what_means_another_model_is_refused_by_its_key(given, message):

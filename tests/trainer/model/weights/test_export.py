@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.trainer.model.weights.make_reference import FAMILIES, FOLDER
+from tests.trainer.model.weights.running import is_close
 from tests.trainer.model.weights.test_load import load
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
-from tpujob_trainer.model.weights.config_json import is_close
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.model.weights.load import load_weights, read_shape
 
@@ -58,7 +58,7 @@ def test_bfloat16_is_half_the_bytes(tmp_path):
         ({"intermediate_size": 64}, r"model\.from: 'model\.layers\.0\.mlp.* is \(48, 32\), config.json makes it"),
         ({"model_type": "mamba"}, r"model\.from: .*model_type 'mamba' is none of"),
         ({"attention_bias": True}, r"attention_bias is True; with model_type llama, only False is supported"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, r"rope_type 'yarn' is none of"),
+        ({"rope_parameters": {"rope_type": "su"}}, r"rope_type 'su' is none of"),
         ({"hidden_size": None}, r"config\.json: hidden_size is None, not a whole number"),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,6 +56,15 @@ class Decoder(nnx.Module):
         self.norm = RMSNorm(shape)
         if not shape.tie_embeddings:
             self.output = weight(rngs, INIT_STD, embed=shape.embed_dim, vocab=shape.vocab_size)
+
+
+class LayerKind(NamedTuple):
+    """What a layer does that not all do; one array of bool for all layers, or of one of them its values."""
+
+    is_global: jax.Array
+    """It sees everything before it."""
+    is_turned: jax.Array
+    """Positions turn its queries and keys."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,17 +148,17 @@ class Model:
         layers, gather_layer = self._layer_gathering(weights[LAYERS])
         counts = segment_ids.ravel() > 0
 
-        def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, RouterLosses | None]:
-            parts, is_global = each
+        def layer(x: jax.Array, each: tuple[Weights, LayerKind]) -> tuple[jax.Array, RouterLosses | None]:
+            parts, kind = each
             module = bound(self._layer, gather_layer(parts))
-            x, _, routing = module(x, angles(is_global), attend, is_global, dispatch)
+            x, _, routing = module(x, angles(kind), attend, kind.is_global, dispatch)
             return self._constrained(x), router_losses(routing, counts) if with_router else None
 
         if self.shape.remat != "none" or not self._gathers_at_once:
             # Inside of a scan XLA cannot merge the two computations anyway.
             layer = jax.checkpoint(layer, policy=policy(self.shape), prevent_cse=False)
         x = self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype))
-        x, losses = jax.lax.scan(layer, self._constrained(x), (layers, self._global_layers))
+        x, losses = jax.lax.scan(layer, self._constrained(x), (layers, self._kinds))
         return bound(self._norm, weights["norm"])(x), self._output(weights), jax.tree.map(jnp.mean, losses)
 
     def trace(
@@ -174,9 +183,9 @@ class Model:
         layers, gather_layer = self._layer_gathering(weights[LAYERS])
 
         def through(kept: Sequence[str]) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
-            def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
-                parts, is_global = each
-                left = bound(self._layer, gather_layer(parts)).outputs(x, angles(is_global), attend, is_global)
+            def layer(x: jax.Array, each: tuple[Weights, LayerKind]) -> tuple[jax.Array, dict[str, jax.Array]]:
+                parts, kind = each
+                left = bound(self._layer, gather_layer(parts)).outputs(x, angles(kind), attend, kind.is_global)
                 return self._constrained(left["residual"]), {name: left[name] for name in kept}
 
             return layer
@@ -184,7 +193,7 @@ class Model:
         x = embedded = self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype))
         outputs = []
         for first, end, kept in stretches:
-            part = jax.tree.map(lambda leaf, a=first, b=end: leaf[a:b], (layers, self._global_layers))
+            part = jax.tree.map(lambda leaf, a=first, b=end: leaf[a:b], (layers, self._kinds))
             x, left = jax.lax.scan(through(kept), x, part)
             outputs.append(left)
         return Trace(embedded, outputs, bound(self._norm, weights["norm"])(x))
@@ -200,14 +209,12 @@ class Model:
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         angles, attend = self._angles(positions), self._attend_alone(jnp.zeros_like(tokens))
 
-        def layer(x: jax.Array, each: tuple[Weights, jax.Array]) -> tuple[jax.Array, Past]:
-            parts, is_global = each
-            x, past, _ = bound(self._layer, parts)(x, angles(is_global), attend, is_global)
+        def layer(x: jax.Array, each: tuple[Weights, LayerKind]) -> tuple[jax.Array, Past]:
+            parts, kind = each
+            x, past, _ = bound(self._layer, parts)(x, angles(kind), attend, kind.is_global)
             return x, past
 
-        x, past = jax.lax.scan(
-            layer, self._embedded(weights, tokens), (self._cast(weights)[LAYERS], self._global_layers)
-        )
+        x, past = jax.lax.scan(layer, self._embedded(weights, tokens), (self._cast(weights)[LAYERS], self._kinds))
         room = ((0, 0), (0, 0), (0, length - tokens.shape[1]), (0, 0), (0, 0))
         return self._logits(weights, x[:, -1:]), jax.tree.map(lambda seen: jnp.pad(seen, room), past)
 
@@ -222,14 +229,14 @@ class Model:
         """
         angles = self._angles(jnp.broadcast_to(at, (tokens.shape[0], 1)))
 
-        def layer(x: jax.Array, each: tuple[Weights, Past, jax.Array]) -> tuple[jax.Array, Past]:
-            parts, before, is_global = each
+        def layer(x: jax.Array, each: tuple[Weights, Past, LayerKind]) -> tuple[jax.Array, Past]:
+            parts, before, kind = each
             module = bound(self._layer, parts)
-            after: tuple[jax.Array, Past] = module.next(x, angles(is_global), before, at, is_global)
+            after: tuple[jax.Array, Past] = module.next(x, angles(kind), before, at, kind.is_global)
             return after
 
         x = self._embedded(weights, tokens[:, None])
-        x, past = jax.lax.scan(layer, x, (self._cast(weights)[LAYERS], past, self._global_layers))
+        x, past = jax.lax.scan(layer, x, (self._cast(weights)[LAYERS], past, self._kinds))
         return self._logits(weights, x), past
 
     def whole(self, weights: Weights) -> Weights:
@@ -280,16 +287,25 @@ class Model:
         """Rows and positions of the residual stream where they belong."""
         return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, POSITIONS))
 
-    def _angles(self, positions: jax.Array) -> Callable[[jax.Array], Angles]:
-        """Angles of a layer that is global, or is not."""
+    def _angles(self, positions: jax.Array) -> Callable[[LayerKind], Angles]:
+        """Angles of a layer of a kind."""
         shape = self.shape
-        everywhere = rotary_angles(
-            positions, head_dim=shape.head_dim, theta=shape.rope_theta, scaling=shape.rope_scaling
-        )
-        if shape.local_rope_theta is None:
-            return lambda is_global: everywhere
-        local = rotary_angles(positions, head_dim=shape.head_dim, theta=shape.local_rope_theta)
-        return lambda is_global: jax.tree.map(lambda a, b: jnp.where(is_global, a, b), everywhere, local)
+        width = shape.rotary_dim or shape.head_dim
+        everywhere = rotary_angles(positions, rotary_dim=width, theta=shape.rope_theta, scaling=shape.rope_scaling)
+        local, still = everywhere, (jnp.ones_like(everywhere[0]), jnp.zeros_like(everywhere[1]))
+        if shape.local_rope_theta is not None:
+            local = rotary_angles(positions, rotary_dim=width, theta=shape.local_rope_theta)
+
+        def of_kind(kind: LayerKind) -> Angles:
+            found = everywhere
+            if shape.local_rope_theta is not None:
+                found = jax.tree.map(lambda a, b: jnp.where(kind.is_global, a, b), everywhere, local)
+            if all(shape.layers_turned):
+                return found
+            turned: Angles = jax.tree.map(lambda a, b: jnp.where(kind.is_turned, a, b), found, still)
+            return turned
+
+        return of_kind
 
     def _attend_alone(self, segment_ids: jax.Array) -> Attend:
         """Attention that all devices compute alike."""
@@ -328,8 +344,8 @@ class Model:
         return soft_capped(logits, self.shape.logit_softcap)
 
     @property
-    def _global_layers(self) -> jax.Array:
-        return jnp.array(self.shape.global_layers)
+    def _kinds(self) -> LayerKind:
+        return LayerKind(jnp.array(self.shape.global_layers), jnp.array(self.shape.layers_turned))
 
     @property
     def _dtype(self) -> np.dtype[Any]:

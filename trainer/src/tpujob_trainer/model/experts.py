@@ -22,7 +22,7 @@ class Routing(NamedTuple):
     scores: jax.Array
     """float32 `[T, E]`, the router's logits."""
     weights: jax.Array
-    """float32 `[T, X]`, a softmax over the best scores."""
+    """float32 `[T, X]`, of a softmax."""
     indices: jax.Array
     """int32 `[T, X]`, the experts of each token."""
 
@@ -37,17 +37,20 @@ class RouterLosses(NamedTuple):
     """The squared logarithm of the softmax's denominator (Zoph et al. 2022, equation 5)."""
 
 
-def route(x: jax.Array, router: jax.Array, chosen: int) -> Routing:
+def route(x: jax.Array, router: jax.Array, chosen: int, *, norm_topk: bool = True) -> Routing:
     """The experts of each token.
 
     Args:
         x: `[T, D]`.
         router: `[D, E]`.
         chosen: X.
+        norm_topk: weights are a softmax over the chosen scores; else what these have of a softmax over all.
     """
     scores = jnp.einsum("TD,DE->TE", x, router, preferred_element_type=jnp.float32)
     best, indices = jax.lax.top_k(scores, chosen)
-    return Routing(scores, jax.nn.softmax(best, axis=-1), indices)
+    if norm_topk:
+        return Routing(scores, jax.nn.softmax(best, axis=-1), indices)
+    return Routing(scores, jnp.exp(best - jax.nn.logsumexp(scores, axis=-1, keepdims=True)), indices)
 
 
 def router_losses(routing: Routing, counts: jax.Array) -> RouterLosses:

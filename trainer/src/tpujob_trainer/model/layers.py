@@ -63,18 +63,19 @@ def zeros(**axes: int) -> nnx.Param:
 class RMSNorm(nnx.Module):
     """x / rms(x) · scale, computed in float32 (Zhang and Sennrich 2019)."""
 
-    def __init__(self, shape: ModelShape, **axis: int) -> None:
-        """Over the last dimension, `embed` unless another is named."""
-        ((name, size),) = (axis or {"embed": shape.embed_dim}).items()
+    def __init__(self, shape: ModelShape, **axes: int) -> None:
+        """Over the last dimensions, `embed` unless others are named."""
+        axes = axes or {"embed": shape.embed_dim}
         fill = jnp.zeros if shape.zero_centered_norms else jnp.ones
-        self.scale = nnx.Param(fill((size,), jnp.float32), axes=(name,))
+        self.scale = nnx.Param(fill(tuple(axes.values()), jnp.float32), axes=tuple(axes))
         self.eps = shape.norm_eps
         self.offset = 1.0 if shape.zero_centered_norms else 0.0
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """The normalised input, of the same shape and type."""
         wide = x.astype(jnp.float32)
-        normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + self.eps)
+        over = tuple(range(-self.scale.ndim, 0))
+        normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=over, keepdims=True) + self.eps)
         return (normed * (self.scale[...] + self.offset)).astype(x.dtype)
 
 
@@ -92,7 +93,10 @@ class Attention(nnx.Module):
             self.query_bias = zeros(heads=shape.heads, head_dim=width)
             self.key_bias = zeros(kv_heads=shape.kv_heads, head_dim=width)
             self.value_bias = zeros(kv_heads=shape.kv_heads, head_dim=width)
-        if shape.qk_norm:
+        if shape.wide_qk_norm:
+            self.query_norm = RMSNorm(shape, heads=shape.heads, head_dim=width)
+            self.key_norm = RMSNorm(shape, kv_heads=shape.kv_heads, head_dim=width)
+        elif shape.qk_norm:
             self.query_norm = RMSNorm(shape, head_dim=width)
             self.key_norm = RMSNorm(shape, head_dim=width)
 
@@ -142,7 +146,12 @@ class Experts(nnx.Module):
         self.up = weight(rngs, INIT_STD, **wide)
         down = {"experts": shape.experts, "mlp": shape.mlp_dim, "embed": shape.embed_dim}
         self.down = weight(rngs, _residual_std(shape), **down)
-        self.activation, self.chosen = shape.activation, shape.experts_per_token
+        if shape.shared_mlp_dim is not None:
+            self.shared = MLP(dataclasses.replace(shape, mlp_dim=shape.shared_mlp_dim), rngs=rngs)
+        if shape.shared_gate:
+            self.shared_gate = weight(rngs, INIT_STD, embed=shape.embed_dim, one=1)
+        self.has_shared, self.has_gate = shape.shared_mlp_dim is not None, shape.shared_gate
+        self.activation, self.chosen, self.norm_topk = shape.activation, shape.experts_per_token, shape.norm_topk
 
     def __call__(self, x: jax.Array, dispatch: Callable[..., jax.Array] = mix) -> tuple[jax.Array, Routing]:
         """What is added to the residual stream `x` `[B, S, D]`, and where its tokens went.
@@ -150,20 +159,27 @@ class Experts(nnx.Module):
         `dispatch` has the signature of `experts.mix`.
         """
         tokens = x.reshape(-1, x.shape[-1])
-        routing = route(tokens, self.router[...], self.chosen)
+        routing = route(tokens, self.router[...], self.chosen, norm_topk=self.norm_topk)
         matrices = (self.gate[...], self.up[...], self.down[...])
         added = dispatch(tokens, routing.weights, routing.indices, *matrices, ACTIVATIONS[self.activation])
-        return added.reshape(x.shape), routing
+        return added.reshape(x.shape) + self._shared(x) if self.has_shared else added.reshape(x.shape), routing
+
+    def _shared(self, x: jax.Array) -> jax.Array:
+        """What the block adds that every token goes through."""
+        added = self.shared(x)
+        return added * jax.nn.sigmoid(jnp.einsum("BSD,DO->BSO", x, self.shared_gate[...])) if self.has_gate else added
 
 
 class Layer(nnx.Module):
-    """Attention and feed-forward, each normalised before (and after, in Gemma) and added to the stream."""
+    """Attention and feed-forward, each normalised before, after or both, and added to the stream."""
 
     def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
-        self.attention_norm = RMSNorm(shape)
-        self.attention = Attention(shape, rngs=rngs)
-        self.mlp_norm = RMSNorm(shape)
         self.has_experts, self.has_post_norms = bool(shape.experts), shape.post_norms
+        self.has_pre_norms = shape.pre_norms
+        if shape.pre_norms:
+            self.attention_norm = RMSNorm(shape)
+            self.mlp_norm = RMSNorm(shape)
+        self.attention = Attention(shape, rngs=rngs)
         if shape.experts:
             self.experts = Experts(shape, rngs=rngs)
         else:
@@ -183,7 +199,7 @@ class Layer(nnx.Module):
     ) -> tuple[jax.Array, Past, Routing | None]:
         """The residual stream `[B, S, D]` after this layer, what positions to come see of it, and where tokens went."""
         x = named("input", x)
-        query, key, value = named("qkv", self.attention.projected(self.attention_norm(x), angles))
+        query, key, value = named("qkv", self._projected(x, angles))
         x = self._attended(x, attend(query, key, value, is_global))
         added, routing = self._mlp_output(x, dispatch)
         return x + added, Past(key, value), routing
@@ -192,7 +208,7 @@ class Layer(nnx.Module):
         self, x: jax.Array, angles: Angles, past: Past, at: jax.Array, is_global: jax.Array | bool = True
     ) -> tuple[jax.Array, Past]:
         """The residual stream `[B, 1, D]` of one position after `at` others, and the past, with it."""
-        query, key, value = self.attention.projected(self.attention_norm(x), angles)
+        query, key, value = self._projected(x, angles)
         past = Past(
             jax.lax.dynamic_update_slice_in_dim(past.key, key, at, axis=1),
             jax.lax.dynamic_update_slice_in_dim(past.value, value, at, axis=1),
@@ -216,10 +232,13 @@ class Layer(nnx.Module):
         self, x: jax.Array, angles: Angles, attend: Attend, is_global: jax.Array | bool = True
     ) -> dict[str, jax.Array]:
         """What attention and feed-forward add to the stream, and the stream behind them (`residual`): `[B, S, D]`."""
-        query, key, value = self.attention.projected(self.attention_norm(x), angles)
+        query, key, value = self._projected(x, angles)
         attention = self._attention_output(attend(query, key, value, is_global))
         mlp, _ = self._mlp_output(x + attention, mix)
         return {"attention": attention, "mlp": mlp, "residual": x + attention + mlp}
+
+    def _projected(self, x: jax.Array, angles: Angles) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return self.attention.projected(self.attention_norm(x) if self.has_pre_norms else x, angles)
 
     def _attended(self, x: jax.Array, seen: jax.Array) -> jax.Array:
         return x + self._attention_output(seen)
@@ -229,7 +248,7 @@ class Layer(nnx.Module):
         return self.post_attention_norm(added) if self.has_post_norms else added
 
     def _mlp_output(self, x: jax.Array, dispatch: Callable[..., jax.Array]) -> tuple[jax.Array, Routing | None]:
-        normed = self.mlp_norm(x)
+        normed = self.mlp_norm(x) if self.has_pre_norms else x
         added, routing = self.experts(normed, dispatch) if self.has_experts else (self.mlp(normed), None)
         return self.post_mlp_norm(added) if self.has_post_norms else added, routing
 

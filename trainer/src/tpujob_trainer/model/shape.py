@@ -32,6 +32,13 @@ TRAIT_FIELDS = ("rope_scaling", "window", "global_every", "experts", "experts_pe
 TRAINING_ONLY = ("remat_save", "remat_offload", "quantization")
 """Fields of a shape that no other task depends on; what describes results and stored models leaves them out."""
 
+_LATER_FIELDS = (
+    *("wide_qk_norm", "rotary_dim", "unturned_every", "turned_layers", "pre_norms"),
+    *("norm_topk", "shared_mlp_dim", "shared_gate"),
+)
+"""Fields that `described` leaves out where they have their defaults, as descriptions of earlier releases lack them."""
+_FIRST_ROPE_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_length", "linear")
+
 FIELDS_BESIDE_FROM = ("from_", "ignore_config_keys", "remat", *TRAINING_ONLY, "compute_dtype")
 
 VOCABULARY_MULTIPLE = 128
@@ -215,6 +222,16 @@ class ModelShape:
     qkv_bias: bool = False
     qk_norm: bool = False
     """Queries and keys are normalised, head by head, before they are turned."""
+    wide_qk_norm: bool = False
+    """They are normalised over all heads at once."""
+    rotary_dim: int | None = None
+    """Numbers of each head that positions turn, the first ones; None: all."""
+    unturned_every: int | None = None
+    """Layers n, 2n, ... do not turn queries and keys."""
+    turned_layers: tuple[bool, ...] | None = None
+    """Of each layer, whether it turns them, where that is at no equal distances."""
+    pre_norms: bool = True
+    """What a block reads is normalised first."""
     activation: str = "silu"
     """silu, or gelu by its tanh approximation."""
     post_norms: bool = False
@@ -234,6 +251,12 @@ class ModelShape:
     """Layers n, 2n, ... see everything before them; None: all layers are windowed where there is a window."""
     experts: int | None = None
     experts_per_token: int = 2
+    norm_topk: bool = True
+    """The chosen experts' weights are a softmax over these; else what they have of a softmax over all."""
+    shared_mlp_dim: int | None = None
+    """Width of a block that every token goes through, beside the chosen experts."""
+    shared_gate: bool = False
+    """The shared block counts by a sigmoid."""
     remat: str = "full"
     remat_save: tuple[RematName, ...] = ()
     """Kept in device memory by `remat: full`."""
@@ -248,6 +271,10 @@ class ModelShape:
             raise ValueError(f"kvHeads: {self.kv_heads} does not divide heads ({self.heads})")
         if self.head_dim % 2:
             raise ValueError(f"headDim: {self.head_dim} is odd; rotary positions turn pairs, so it must be even")
+        scaling, turned = self.rope_scaling, (self.rotary_dim or self.head_dim) // 2
+        for key in ("short_factors", "long_factors") if scaling is not None and scaling.way == "longrope" else ():
+            if (found := len(getattr(scaling, key))) != turned:
+                raise ValueError(f"ropeScaling.{camel_case(key)}: {found} numbers; give {turned}, one for each pair")
         if self.experts and self.experts_per_token > self.experts:
             raise ValueError(f"expertsPerToken: {self.experts_per_token} is more than experts ({self.experts})")
         if self.quantization and self.experts:
@@ -277,6 +304,14 @@ class ModelShape:
         return tuple(every is not None and (layer + 1) % every == 0 for layer in range(self.layers))
 
     @property
+    def layers_turned(self) -> tuple[bool, ...]:
+        """Of each layer, whether positions turn its queries and keys."""
+        if self.turned_layers is not None:
+            return self.turned_layers
+        every = self.unturned_every
+        return tuple(every is None or (layer + 1) % every != 0 for layer in range(self.layers))
+
+    @property
     def score_scale(self) -> float:
         """What the product of a query and a key is multiplied by."""
         return self.head_dim**-0.5 if self.query_scale is None else self.query_scale
@@ -296,12 +331,29 @@ class ModelShape:
         if self.qkv_bias:
             attention += self.head_dim * (self.heads + 2 * self.kv_heads)
         if self.qk_norm:
-            attention += 2 * self.head_dim
-        norms = (4 if self.post_norms else 2) * self.embed_dim
-        router = self.embed_dim * self.experts if self.experts else 0
-        layer = attention + experts * 3 * self.embed_dim * self.mlp_dim + router + norms
+            attention += self.head_dim * (self.heads + self.kv_heads if self.wide_qk_norm else 2)
+        norms = 2 * (self.pre_norms + self.post_norms) * self.embed_dim
+        beside = self.embed_dim * (self.experts or 0)
+        if self.shared_mlp_dim is not None:
+            beside += 3 * self.embed_dim * self.shared_mlp_dim + self.embed_dim * self.shared_gate
+        layer = attention + experts * 3 * self.embed_dim * self.mlp_dim + beside + norms
         embeddings = self.vocab_size * self.embed_dim * (1 if self.tie_embeddings else 2)
         return self.layers * layer + embeddings + self.embed_dim
+
+
+def described(shape: ModelShape) -> dict[str, Any]:
+    """What results of a model depend on, by field; the same in each release for a model that both know."""
+    added = {field.name: field.default for field in dataclasses.fields(ModelShape) if field.name in _LATER_FIELDS}
+    made = {key: value for key, value in dataclasses.asdict(shape).items() if key not in TRAINING_ONLY}
+    made = {key: value for key, value in made.items() if key not in added or value != added[key]}
+    if shape.rope_scaling is not None:
+        usual = {field.name: field.default for field in dataclasses.fields(RopeScaling)}
+        made["rope_scaling"] = {
+            key: value
+            for key, value in made["rope_scaling"].items()
+            if key in _FIRST_ROPE_FIELDS or value != usual[key]
+        }
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ from tpujob_trainer.distributed.versions import versions
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape
+from tpujob_trainer.model.shape import ModelShape, described
 from tpujob_trainer.model.weights.load import load_weights, read_shape
 from tpujob_trainer.storage import Bucket, is_local, open_bucket
 from tpujob_trainer.tasks import embed, extract, generate, score
@@ -231,7 +231,7 @@ def _described(
         "rows": manifest.num_rows,
         "sources": [source.root for source in manifest.sources],
         description.TASK: task.name,
-        f"{BLOCK}.model": {key: value for key, value in dataclasses.asdict(shape).items() if key not in TRAINING_ONLY},
+        f"{BLOCK}.model": described(shape),
         description.FROM: config.model.from_,
         f"{BLOCK}.seed": config.seed,
         f"{BLOCK}.data.tokenizer": tokenizer.fingerprint,

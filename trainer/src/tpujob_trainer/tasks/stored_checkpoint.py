@@ -92,9 +92,13 @@ def shape_from(model: Mapping[str, Any]) -> ModelShape:
     scaling = values.get("rope_scaling")
     if scaling is not None:
         values["rope_scaling"] = RopeScaling(
-            **{name: scaling[key] for name, key in _keys(RopeScaling).items() if key in scaling}
+            **{name: _hashable(scaling[key]) for name, key in _keys(RopeScaling).items() if key in scaling}
         )
-    return ModelShape(**values)
+    return ModelShape(**{name: _hashable(value) for name, value in values.items()})
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _keys(kind: type[Any]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpujob_trainer.model.families import gemma, llama, mistral, mixture, qwen
+from tpujob_trainer.model.families import gemma, llama, mistral, mixtral, olmo, phi, qwen, smollm
 from tpujob_trainer.model.families.base import Family, Preset
 
 FAMILIES: dict[str, Family] = {
@@ -12,10 +12,15 @@ FAMILIES: dict[str, Family] = {
         mistral.MISTRAL,
         qwen.QWEN2,
         qwen.QWEN3,
+        qwen.QWEN2_MOE,
+        qwen.QWEN3_MOE,
+        gemma.GEMMA,
         gemma.GEMMA2,
         gemma.GEMMA3,
-        mixture.MIXTRAL,
-        mixture.QWEN3_MOE,
+        mixtral.MIXTRAL,
+        phi.PHI3,
+        olmo.OLMO2,
+        smollm.SMOLLM3,
     )
 }
 """By the name that `model.family` gives."""

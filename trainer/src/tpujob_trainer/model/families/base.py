@@ -1,28 +1,72 @@
-"""What a family is: the values it fixes in a `ModelShape`, and its presets."""
+"""What a family is: the values it fixes in a `ModelShape`, its presets, its config.json and its tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tpujob_trainer.parsing.from_mapping import Range
+
+RopeKind = Literal["llama3", "linear", "dynamic", "yarn", "longrope"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RopeScaling:
-    """Rotary frequencies stretched to a longer context, as Llama 3.1 does it; `linear` divides all of them."""
+    """Rotary frequencies changed for a longer context."""
 
     factor: Annotated[float, Range(1, 1e6)]
     """Long wavelengths are stretched by this."""
     low_freq_factor: Annotated[float, Range(1e-3, 1e6)] = 1.0
-    """Wavelengths above originalLength / lowFreqFactor are stretched in full."""
+    """With kind llama3: wavelengths above originalLength / lowFreqFactor are stretched in full."""
     high_freq_factor: Annotated[float, Range(1e-3, 1e6)] = 4.0
-    """Wavelengths below originalLength / highFreqFactor stay as they are."""
+    """With kind llama3: wavelengths below originalLength / highFreqFactor stay as they are."""
     original_length: Annotated[int, Range(1, 1e9)] = 8192
     """Context the model was first trained with."""
     linear: bool = False
-    """Divide every frequency by the factor instead."""
+    """As kind: linear."""
+    kind: RopeKind | None = None
+    """How frequencies change: llama3 (long wavelengths stretched, short ones kept), linear (all divided by the
+    factor), dynamic (a larger base for rows beyond originalLength), yarn (by the turns within originalLength),
+    longrope (each divided by a number of its own). Default: linear where linear is true, else llama3."""
+    beta_fast: Annotated[float, Range(1e-3, 1e6)] = 32.0
+    """With kind yarn: frequencies that turn more often than this within originalLength stay as they are."""
+    beta_slow: Annotated[float, Range(1e-3, 1e6)] = 1.0
+    """With kind yarn: frequencies that turn less often than this are stretched in full."""
+    truncate: bool = True
+    """With kind yarn: the two bounds are rounded to whole frequencies."""
+    attention_factor: Annotated[float, Range(0, 1e6)] | None = None
+    """With kind yarn or longrope: what turned queries and keys are multiplied by. Default: by the kind's formula."""
+    short_factors: tuple[float, ...] | None = None
+    """With kind longrope: divisors of the frequencies in rows of at most originalLength positions."""
+    long_factors: tuple[float, ...] | None = None
+    """With kind longrope: divisors of the frequencies in longer rows."""
+
+    def __post_init__(self) -> None:
+        if self.way == "longrope" and not (self.short_factors and self.long_factors):
+            raise ValueError("shortFactors: required with kind longrope, and so are longFactors; list both")
+
+    @property
+    def way(self) -> RopeKind:
+        """The kind, where it is left out, too."""
+        return self.kind or ("linear" if self.linear else "llama3")
+
+    @property
+    def magnitude(self) -> float:
+        """What cosine and sine are multiplied by.
+
+        Peng and others 2023, YaRN, section 3.4; Ding and others 2024, LongRoPE, as Phi-3 has it.
+        """
+        if self.way not in ("yarn", "longrope"):
+            return 1.0
+        if self.attention_factor is not None:
+            return self.attention_factor
+        if self.factor <= 1:
+            return 1.0
+        if self.way == "yarn":
+            return 0.1 * math.log(self.factor) + 1.0
+        return math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +95,79 @@ class Preset:
     """More fields of `ModelShape`."""
 
 
+@dataclass(frozen=True)
+class Tensor:
+    """One of our weights, and where it is in the files of a model."""
+
+    path: tuple[str, ...]
+    """In the nested weights."""
+    name: str
+    """There; with `{layer}` and `{expert}` where each has its own."""
+    ours: str
+    """Our axes, without those of the stack."""
+    theirs: str
+    """The same axes in the order of the stored tensor, its dimensions separated by spaces."""
+    first: int = 0
+    """Where a stored tensor is several of ours, one below the other: our first row."""
+    rows: int | None = None
+    """All rows of such a tensor."""
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether each layer has a tensor of its own."""
+        return "{layer}" in self.name
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether each expert has a tensor of its own."""
+        return "{expert}" in self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigJson:
+    """What the config.json of a family may hold, and what transformers takes where a key is left out.
+
+    A key is honoured, without effect on what the model computes, allowed with some values only, or unknown, which is
+    refused. `defaults` has every field of the configuration class of transformers: what it lacks, the class ignores.
+    """
+
+    model_type: str
+    architecture: str
+    """The class of transformers that loads it."""
+    defaults: Mapping[str, Any]
+    """All keys that the class reads, but those of rotary positions."""
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Values of keys whose others mean something that is not computed here."""
+    theta: float = 10_000.0
+    """Base of the rotary frequencies where none is given."""
+    ropes: tuple[str, ...] = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
+    """Values of `rope_type` that the class computes."""
+    has_partial_rotary: bool = False
+    """The class turns a part of each head where `partial_rotary_factor` says so."""
+    activation_key: str = "hidden_act"
+    activations: Mapping[str, str] = field(default_factory=dict)
+    """Names that only this class reads otherwise, and what they are here."""
+    mlp_key: str = "intermediate_size"
+    experts_key: str | None = None
+    has_layer_types: bool = False
+    """The class reads `layer_types`."""
+    usual_layer_types: Callable[[Mapping[str, Any], int | None], list[str]] | None = None
+    """From the keys and the window: `layer_types` where it is left out."""
+    read: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda given: {}
+    """More fields of `ModelShape`, from the keys with their defaults."""
+    write: Callable[[Any], dict[str, Any]] = lambda shape: {}
+    """More keys, from the shape."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """Decoders that differ in numbers only."""
 
     name: str
+    config: ConfigJson
     traits: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `ModelShape` that all its models share."""
     presets: Mapping[str, Preset] = field(default_factory=dict)
     """By name, as their publisher's config.json has them."""
+    layer_tensors: Callable[[Any, str], Iterator[Tensor]] | None = None
+    """From the shape and the prefix of a layer's names: its tensors; None: as most families have them."""

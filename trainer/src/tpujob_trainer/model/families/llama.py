@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from tpujob_trainer.model.families.base import Family, Preset, RopeScaling
+from tpujob_trainer.model.families.base import ConfigJson, Family, Preset, RopeScaling
+from tpujob_trainer.model.families.keys import COMMON, LLAMA_IDS, NO_BIAS
 
 LLAMA = Family(
     name="llama",
+    config=ConfigJson(
+        model_type="llama",
+        architecture="LlamaForCausalLM",
+        defaults=COMMON
+        | LLAMA_IDS
+        | {
+            "vocab_size": 32000,
+            "hidden_size": 4096,
+            "intermediate_size": 11008,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": None,
+            "head_dim": None,
+            "max_position_embeddings": 2048,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "pretraining_tp": 1,
+        },
+        only=NO_BIAS | {"mlp_bias": (False,)},
+    ),
     presets={
         # Touvron and others 2023, Llama 2, table 1; meta-llama/Llama-2-7b config.json.
         "llama2-7b": Preset(

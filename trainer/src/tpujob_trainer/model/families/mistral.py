@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from tpujob_trainer.model.families.base import Family, Preset
+from tpujob_trainer.model.families.base import ConfigJson, Family, Preset
+from tpujob_trainer.model.families.keys import MISTRAL as KEYS
 
 MISTRAL = Family(
     name="mistral",
+    config=ConfigJson(model_type="mistral", architecture="MistralForCausalLM", defaults=KEYS),
     presets={
         # mistralai/Mistral-7B-v0.3 config.json: without the sliding window of its first version.
         "mistral-7b": Preset(

@@ -22,10 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import CONFIG, Companions
 from tpujob_trainer.model.weights.config_json import config_json
-from tpujob_trainer.model.weights.names import Tensor, tensors
+from tpujob_trainer.model.weights.names import tensors
 from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX, SINGLE, header_of
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ class _Piece:
     """One stored tensor."""
 
     name: str
-    tensor: Tensor
+    parts: tuple[Tensor, ...]
+    """Of our weights, one below the other."""
     index: tuple[int, ...]
     """Layer and expert, as far as there are."""
     shape: tuple[int, ...]
@@ -102,21 +104,26 @@ def export_weights(
 
 def _pieces(shape: ModelShape, weights: Any) -> Iterator[_Piece]:
     """All tensors, layer after layer."""
-    named = list(tensors(shape))
-    yield from (_piece(tensor, (), weights) for tensor in named if not tensor.is_stacked)
+    by_name: dict[str, list[Tensor]] = {}
+    for tensor in tensors(shape):
+        by_name.setdefault(tensor.name, []).append(tensor)
+    named = [tuple(parts) for parts in by_name.values()]
+    yield from (_piece(parts, (), weights) for parts in named if not parts[0].is_stacked)
     for layer in range(shape.layers):
-        for tensor in named:
-            if tensor.has_experts:
-                yield from (_piece(tensor, (layer, expert), weights) for expert in range(shape.experts or 0))
-            elif tensor.is_stacked:
-                yield _piece(tensor, (layer,), weights)
+        for parts in named:
+            if parts[0].has_experts:
+                yield from (_piece(parts, (layer, expert), weights) for expert in range(shape.experts or 0))
+            elif parts[0].is_stacked:
+                yield _piece(parts, (layer,), weights)
 
 
-def _piece(tensor: Tensor, index: tuple[int, ...], weights: Any) -> _Piece:
-    sizes = dict(zip(tensor.ours, _leaf(weights, tensor).shape[len(index) :], strict=True))
-    stored = tuple(int(np.prod([sizes[axis] for axis in group])) for group in tensor.theirs.split())
+def _piece(parts: tuple[Tensor, ...], index: tuple[int, ...], weights: Any) -> _Piece:
+    first = parts[0]
+    sizes = dict(zip(first.ours, _leaf(weights, first).shape[len(index) :], strict=True))
+    stored = [int(np.prod([sizes[axis] for axis in group])) for group in first.theirs.split()]
     layer, expert = (*index, 0, 0)[:2]
-    return _Piece(tensor.name.format(layer=layer, expert=expert), tensor, index, stored)
+    shape = (first.rows or stored[0], *stored[1:])
+    return _Piece(first.name.format(layer=layer, expert=expert), parts, index, shape)
 
 
 def _files(pieces: Iterator[_Piece], item_bytes: int, most: int) -> dict[str, list[_Piece]]:
@@ -144,22 +151,26 @@ def _index(files: Mapping[str, list[_Piece]], item_bytes: int) -> bytes:
 def _collected(weights: Any, pieces: list[_Piece], dtype: str) -> Iterator[np.ndarray]:
     """Each tensor whole, on every host; one at a time."""
     for piece in pieces:
-        leaf = _leaf(weights, piece.tensor)
         index = np.array(piece.index, dtype=np.int32)
-        yield np.asarray(_collector(piece.tensor, dtype, leaf.sharding.mesh)(leaf, index).addressable_data(0))
+        parts = []
+        for tensor in piece.parts:
+            leaf = _leaf(weights, tensor)
+            collect = _collector(tensor.ours, tensor.theirs, dtype, leaf.sharding.mesh)
+            parts.append(np.asarray(collect(leaf, index).addressable_data(0)))
+        yield parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @functools.lru_cache(maxsize=256)
-def _collector(tensor: Tensor, dtype: str, mesh: Mesh) -> Callable[[jax.Array, np.ndarray], jax.Array]:
+def _collector(ours: str, theirs: str, dtype: str, mesh: Mesh) -> Callable[[jax.Array, np.ndarray], jax.Array]:
     automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
     whole = NamedSharding(automatic, PartitionSpec())
 
     def collect(leaf: jax.Array, index: jax.Array) -> jax.Array:
-        for at in range(leaf.ndim - len(tensor.ours)):
+        for at in range(leaf.ndim - len(ours)):
             leaf = jax.lax.dynamic_index_in_dim(leaf, index[at], keepdims=False)
-        sizes = dict(zip(tensor.ours, leaf.shape, strict=True))
-        groups = tensor.theirs.split()
-        turned = leaf.transpose(*(tensor.ours.index(axis) for axis in tensor.theirs.replace(" ", "")))
+        sizes = dict(zip(ours, leaf.shape, strict=True))
+        groups = theirs.split()
+        turned = leaf.transpose(*(ours.index(axis) for axis in theirs.replace(" ", "")))
         return turned.reshape([int(np.prod([sizes[axis] for axis in group])) for group in groups]).astype(
             jnp.dtype(DTYPES[dtype])
         )

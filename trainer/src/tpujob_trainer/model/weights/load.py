@@ -12,6 +12,7 @@ import functools
 import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,18 +23,17 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.data.sources.files import open_root
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.shape import FIELDS_BESIDE_FROM, ModelConfig, ModelShape
 from tpujob_trainer.model.weights.companions import FROM as FIELD
 from tpujob_trainer.model.weights.companions import read_config
 from tpujob_trainer.model.weights.config_json import shape_of
-from tpujob_trainer.model.weights.names import Tensor, tensors
+from tpujob_trainer.model.weights.names import EMBEDDING, OUTPUT, tensors
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
 
 logger = logging.getLogger(__name__)
 
 _THREADS = 16
-_EMBEDDING = "embed_tokens.weight"
-_OUTPUT = "lm_head.weight"
 _ROWS = 8192
 """Read at a time where two tensors are compared."""
 
@@ -45,7 +45,7 @@ def read_shape(path: str, *, remat: str, compute_dtype: str, ignored: tuple[str,
         path: local, or a URL (gs://, hf://).
         remat: what the backward pass recomputes.
         compute_dtype: type of activations.
-        ignored: keys of it that are not known, and that somebody decided to go on without.
+        ignored: keys of it to go on without, though they are not known.
 
     Raises:
         NotFoundError: there is none, or it may not be read.
@@ -141,7 +141,8 @@ class _Loader:
         self.stored = tuple(math.prod(sizes[axis] for axis in group) for group in tensor.theirs.split())
         self._sizes = sizes
         self.names = _names(tensor, shape)
-        self._dtype = {folder.require(name, self.stored).dtype for name in self.names}.pop()
+        whole = (tensor.rows or self.stored[0], *self.stored[1:])
+        self._dtype = {folder.require(name, whole).dtype for name in self.names}.pop()
 
     def load(self, sharding: NamedSharding) -> jax.Array:
         """The weight, divided as wanted."""
@@ -152,9 +153,12 @@ class _Loader:
         # Exchanged as the matrix is stored, where a division stays one; nothing moves after that.
         groups = (of_axis[group[0]] for group in self._tensor.theirs.split())
         exchanged = NamedSharding(staging.mesh, PartitionSpec(*entries[: len(self.stack)], *groups))
-        arranged = jax.jit(
-            functools.partial(_arranged, tensor=self._tensor, sizes=self._sizes, exchanged=exchanged),
-            out_shardings=NamedSharding(staging.mesh, sharding.spec),
+        arranged = _arranger(
+            self._tensor.ours,
+            self._tensor.theirs,
+            tuple(self._sizes.items()),
+            exchanged,
+            NamedSharding(staging.mesh, sharding.spec),
         )(read)
         # The same parts on the same devices, under the mesh of the model.
         parts = [shard.data for shard in arranged.addressable_shards]
@@ -162,7 +166,8 @@ class _Loader:
 
     def _part(self, index: tuple[slice, ...]) -> np.ndarray:
         first, stop, _ = index[len(self.stack)].indices(self.stored[0])
-        rows = list(self._pool.map(lambda name: self._folder.read(name, first, stop), self.names))
+        above = self._tensor.first
+        rows = list(self._pool.map(lambda name: self._folder.read(name, above + first, above + stop), self.names))
         return np.stack([part.astype(self._dtype) for part in rows]).reshape(*self.stack, *rows[0].shape)
 
 
@@ -176,14 +181,22 @@ def _staging(mesh: Mesh, rows: int, stack: int) -> NamedSharding:
     return NamedSharding(automatic, PartitionSpec(*(None,) * stack, tuple(axes)))
 
 
-def _arranged(stored: jax.Array, *, tensor: Tensor, sizes: dict[str, int], exchanged: NamedSharding) -> jax.Array:
-    """`[stack, rows, columns]` as our axes, float32."""
-    stored = jax.lax.with_sharding_constraint(stored, exchanged)
-    theirs = tensor.theirs.replace(" ", "")
-    stack = stored.shape[: stored.ndim - len(tensor.theirs.split())]
-    split = stored.reshape(*stack, *(sizes[axis] for axis in theirs))
-    order = [len(stack) + theirs.index(axis) for axis in tensor.ours]
-    return split.transpose(*range(len(stack)), *order).astype(jnp.float32)
+@functools.lru_cache(maxsize=256)
+def _arranger(
+    ours: str, theirs: str, axes: tuple[tuple[str, int], ...], exchanged: NamedSharding, kept: NamedSharding
+) -> Callable[[jax.Array], jax.Array]:
+    """What makes of `[stack, rows, columns]` our axes, float32; one program for all weights that are alike."""
+    sizes = dict(axes)
+
+    def arranged(stored: jax.Array) -> jax.Array:
+        stored = jax.lax.with_sharding_constraint(stored, exchanged)
+        names = theirs.replace(" ", "")
+        stack = stored.shape[: stored.ndim - len(theirs.split())]
+        split = stored.reshape(*stack, *(sizes[axis] for axis in names))
+        order = [len(stack) + names.index(axis) for axis in ours]
+        return split.transpose(*range(len(stack)), *order).astype(jnp.float32)
+
+    return jax.jit(arranged, out_shardings=kept)
 
 
 def _names(tensor: Tensor, shape: ModelShape) -> list[str]:
@@ -195,26 +208,26 @@ def _names(tensor: Tensor, shape: ModelShape) -> list[str]:
 
 def _refuse_another_output(folder: SafetensorsFolder) -> None:
     """A tied model's files may hold the output, too, if it is the embedding."""
-    output = folder.tensors.get(_OUTPUT)
+    output = folder.tensors.get(OUTPUT)
     if output is None:
         return
-    name = f"{_prefix(folder)}{_EMBEDDING}"
+    name = f"{_prefix(folder)}{EMBEDDING}"
     stored = folder.require(name, output.shape)
     for first in range(0, output.shape[0], _ROWS):
         stop = min(first + _ROWS, output.shape[0])
-        if not np.array_equal(folder.read(_OUTPUT, first, stop), folder.read(name, first, stop)):
+        if not np.array_equal(folder.read(OUTPUT, first, stop), folder.read(name, first, stop)):
             raise ConfigurationError(
-                f"{FIELD}: {_OUTPUT} in {stored.file!r} is not {name}, and config.json has tie_word_embeddings: true; "
+                f"{FIELD}: {OUTPUT} in {stored.file!r} is not {name}, and config.json has tie_word_embeddings: true; "
                 "correct config.json, or remove the tensor"
             )
 
 
 def _prefix(folder: SafetensorsFolder) -> str:
     """What stands before the names of a model's parts: more where the model also sees images."""
-    found = [name for name in folder.tensors if name.endswith(_EMBEDDING)]
+    found = [name for name in folder.tensors if name.endswith(EMBEDDING)]
     if len(found) != 1:
-        raise ConfigurationError(f"{FIELD}: {len(found)} tensors are called {_EMBEDDING}; one is expected")
-    return found[0].removesuffix(_EMBEDDING)
+        raise ConfigurationError(f"{FIELD}: {len(found)} tensors are called {EMBEDDING}; one is expected")
+    return found[0].removesuffix(EMBEDDING)
 
 
 def _at(tree: Any, path: tuple[str, ...]) -> Any:

@@ -1,0 +1,249 @@
+"""Each key of each family's config.json, changed to several values: equal numbers to transformers', or refused.
+
+    python -m tests.trainer.model.weights.single_changes [--python PYTHON] [--seed N] [FAMILY …]
+
+PYTHON has torch and transformers (`make reference-models` makes one). The keys are those of transformers' own
+configuration classes, and those that other releases and other families have. Each changed file is read by transformers,
+which makes a random model of it and computes logits; then the trainer reads the same files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+TOLERANCE = 2e-4
+"""Of float32 logits, as a part of the largest."""
+PYTHON = Path(__file__).parents[4] / ".cache" / "reference" / "bin" / "python"
+PROMPT = [3, 17, 5, 42, 8, 11, 2, 60, 33, 9, 21, 4]
+SMALL: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 24,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "max_position_embeddings": 64,
+    "sliding_window": 5,
+    "query_pre_attn_scalar": 16,
+    "pad_token_id": 0,
+}
+_THETA = {"rope_theta": 5000.0}
+_ROPES = [
+    {"rope_type": "default", **_THETA},
+    {"rope_type": "linear", "factor": 2.0, **_THETA},
+    {"type": "linear", "factor": 4.0},
+    {"rope_type": "dynamic", "factor": 2.0},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+    {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.7, "beta_fast": 8, "truncate": False},
+    {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16,
+        **_THETA,
+    },
+    {"rope_type": "longrope", "short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [2.0, 3.0, 4.0, 5.0]},
+    {"rope_type": "proportional", "partial_rotary_factor": 0.5},
+]
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+VALUES: dict[str, list[Any]] = {
+    "rope_parameters": _ROPES,
+    "rope_scaling": _ROPES,
+    "rope_theta": [100.0, 10000.0, 1000000.0],
+    "layer_types": [[_FULL] * 4, [_SLIDING] * 4, [_SLIDING, _FULL] * 2, ["chunked_attention"] * 4],
+    "no_rope_layers": [[1, 1, 1, 1], [0, 1, 0, 1], [1, 0, 0, 1]],
+    "mlp_only_layers": [[], [0], [1, 2]],
+    "hidden_act": ["gelu", "relu", "gelu_pytorch_tanh", "silu"],
+    "hidden_activation": ["gelu", "silu", "gelu_new", "gelu_pytorch_tanh"],
+    "partial_rotary_factor": [0.5, 1.0, 0.25],
+    "sliding_window_pattern": [2, 3, 6],
+    "rope_local_base_freq": [100.0, 10000.0, 500.0],
+    "is_causal": [True, False],
+    "max_window_layers": [0, 2, 28],
+    "is_decoder": [True, False],
+    "tie_word_embeddings": [True, False],
+    "attention_multiplier": [0.1, 1.0],
+    "quantization_config": [{"quant_method": "gptq", "bits": 4}, {"quant_method": "fp8"}],
+}
+"""Of keys whose type alone does not say what is worth trying."""
+_OF_THE_CLASS = ("_", "base_model_", "attribute_map", "keys_to_ignore", "sub_configs", "model_type", "has_no_defaults")
+"""What fields of a class begin with that no file has."""
+ABSENT = "(absent)"
+_BESIDES = (
+    *("rope_scaling", "rope_theta", "partial_rotary_factor", "sliding_window_pattern", "rope_local_base_freq"),
+    *("is_causal", "is_decoder", "attention_multiplier", "quantization_config"),
+)
+"""Keys of no configuration class that files have."""
+
+
+def cases(model_type: str, names: list[str], everything: set[str], seed: int) -> list[tuple[str, Any, dict[str, Any]]]:
+    """Key, value and content of each changed file."""
+    drawn = random.Random(f"{seed} {model_type}")  # noqa: S311 - values to try
+    base = {"model_type": model_type} | {key: value for key, value in SMALL.items() if key in names}
+    made: list[tuple[str, Any, dict[str, Any]]] = [("(none)", None, base)]
+    for key in sorted(everything | set(_BESIDES)):
+        default = base.get(key, DEFAULTS[model_type].get(key))
+        made += [(key, value, {**base, key: value}) for value in VALUES.get(key) or _values(default, drawn)]
+        if key in base:
+            made.append((key, ABSENT, {other: kept for other, kept in base.items() if other != key}))
+    return made
+
+
+def _values(default: Any, drawn: random.Random) -> list[Any]:
+    if isinstance(default, bool) or default is None:
+        return [True, False, None]
+    if isinstance(default, int):
+        return [*{1, 2, drawn.choice([3, 4, 6, 8]), max(1, default // 2), min(2 * default, 128)}, None]
+    if isinstance(default, float):
+        return [default * drawn.choice([0.5, 0.1]), default * drawn.choice([2.0, 3.0]) + 0.01, 0.0]
+    return [default, None]
+
+
+DEFAULTS: dict[str, dict[str, Any]] = {}
+
+
+def _make(folder: Path, model_types: list[str], seed: int) -> None:
+    """With torch: write the changed files, random weights for them, and the logits of transformers."""
+    import torch
+    import transformers
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    transformers.logging.set_verbosity_error()
+    fields: dict[str, list[str]] = {}
+    for model_type in model_types:
+        kind = type(AutoConfig.for_model(model_type))
+        fields[model_type] = [each for each in kind.__dataclass_fields__ if not each.startswith(_OF_THE_CLASS)]
+        made = kind()
+        DEFAULTS[model_type] = {each: getattr(made, each, None) for each in fields[model_type]}
+    everything = {key for names in fields.values() for key in names}
+    written = []
+    for model_type in model_types:
+        for number, (key, value, content) in enumerate(cases(model_type, fields[model_type], everything, seed)):
+            at = folder / model_type / str(number)
+            at.mkdir(parents=True)
+            (at / "config.json").write_text(json.dumps(content))
+            case = {"folder": str(at), "model_type": model_type, "key": key, "value": value}
+            try:
+                torch.manual_seed(seed)
+                config = AutoConfig.from_pretrained(at)
+                model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+                model = model.eval()
+                with torch.no_grad():
+                    for parameter in model.parameters():
+                        size = 0.2 if parameter.ndim > 1 else 0.1
+                        parameter.add_(size * torch.randn_like(parameter))
+                    case["logits"] = model(torch.tensor([PROMPT]), use_cache=False).logits[0].tolist()
+                model.save_pretrained(at)
+                (at / "config.json").write_text(json.dumps(content))
+            except Exception as error:  # noqa: BLE001 - whatever a library makes of a wrong file
+                case["failure"] = f"{type(error).__name__}: {error}"[:200]
+            written.append(case)
+    (folder / "cases.json").write_text(json.dumps(written))
+
+
+def _compare(case: dict[str, Any]) -> str:
+    """equal, refused, fails there, or how far the logits are apart."""
+    import numpy as np
+
+    from tpujob_trainer.errors import TrainerError
+    from tpujob_trainer.model.weights.load import load_weights, read_shape
+
+    try:
+        shape = read_shape(case["folder"], remat="none", compute_dtype="float32")
+    except TrainerError:
+        return "refused"
+    if "logits" not in case:
+        return "fails in transformers"
+    try:
+        model = _model(shape)
+        weights = load_weights(case["folder"], shape, model.abstract_weights, model.shardings)
+        found = np.asarray(_compiled(shape)(weights))
+    except TrainerError:
+        return "refused"
+    told = np.array(case["logits"])
+    apart = float(np.abs(found - told).max() / max(1.0, np.abs(told).max()))
+    return "equal" if apart <= TOLERANCE else f"differs by {apart:.1e}"
+
+
+_MODELS: dict[Any, Any] = {}
+_COMPILED: dict[Any, Any] = {}
+
+
+def _model(shape: Any) -> Any:
+    import jax
+
+    from tpujob_trainer.model.decoder import Model
+    from tpujob_trainer.model.mesh import build_mesh
+
+    if shape not in _MODELS:
+        _MODELS[shape] = Model(shape, build_mesh(slices=1, devices=jax.devices()[:1]))
+    return _MODELS[shape]
+
+
+def _compiled(shape: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    from tpujob_trainer.model.decoder import soft_capped
+
+    model = _model(shape)
+    ids = jnp.asarray([PROMPT])
+
+    def compute(weights: Any) -> Any:
+        hidden, output = model.hidden(weights, ids, jnp.arange(len(PROMPT))[None], jnp.ones_like(ids))
+        return soft_capped(hidden[0] @ output, shape.logit_softcap)
+
+    if shape not in _COMPILED:
+        _COMPILED[shape] = jax.jit(compute)
+    return _COMPILED[shape]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("families", nargs="*", help="as config.json calls them; all where none is named")
+    parser.add_argument("--python", default=str(PYTHON))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--make", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.make:
+        _make(Path(options.make), options.families, options.seed)
+        return 0
+    from tpujob_trainer.model.weights.known_keys import CONFIGS
+
+    families = options.families or list(CONFIGS)
+    with tempfile.TemporaryDirectory(prefix="single-changes-") as folder:
+        command = [options.python, "-m", __spec__.name, "--make", folder, "--seed", str(options.seed), *families]
+        subprocess.run(command, check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stderr=subprocess.DEVNULL)
+        found: dict[str, Counter[str]] = {family: Counter() for family in families}
+        different = 0
+        for case in json.loads((Path(folder) / "cases.json").read_text()):
+            told = _compare(case)
+            found[case["model_type"]][told.partition(" by ")[0]] += 1
+            if told.startswith("differs"):
+                different += 1
+                sys.stdout.write(f"{case['model_type']}: {case['key']} = {json.dumps(case['value'])}: {told}\n")
+    for family, counts in found.items():
+        sys.stdout.write(f"{family}: {', '.join(f'{count} {word}' for word, count in sorted(counts.items()))}\n")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    sys.exit(main())
