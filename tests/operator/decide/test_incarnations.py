@@ -85,6 +85,17 @@ NEXT = {
 }
 
 
+@pytest.mark.parametrize(
+    ("being_deleted", "step"), [(False, Step.DELETE), (True, None)], ids=["found", "being deleted"]
+)
+def test_jobset_of_a_spec_that_was_edited_before_it_was_recorded_is_made_again(
+    being_deleted: bool, step: Step | None
+) -> None:
+    found = jobset(suspended=True, spec_hash=made_from(args=["before"]), being_deleted=being_deleted)
+    decision = decide(observed(job(args=["after"], generation=2), jobset=found), SETTINGS)
+    assert (decision.step, decision.status.phase, decision.status.job_set_uid) == (step, "Queued", None)
+
+
 @pytest.mark.parametrize(("fields", "reason", "step"), NEXT.values(), ids=NEXT.keys())
 def test_next_incarnation_comes_after_the_last(fields: dict[str, Any], reason: Reason, step: Step | None) -> None:
     decision = decide(observed(job(status=dict(RENEWED), generation=2, args=["x"]), **fields), SETTINGS)

@@ -13,8 +13,10 @@ from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.report import Progress, UnitCounts
 from tpujob_operator.observe.state import Observed, PolicyState
 from tpujob_operator.settings import Settings
+from tpujob_resource.jobset.build import spec_hash
 from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.models.times import format_time
+from tpujob_resource.rules.load import load_job
 
 SETTINGS = Settings(network_policies=False)
 TRAINS: dict[str, Any] = {"trainer": TRAINER, "command": None, "image": None}
@@ -244,20 +246,21 @@ def code(**spec: Any) -> dict[str, Any]:
 def test_what_a_jobset_is_made_from_is_recorded_with_it() -> None:
     spec = code(accelerator=BY_CORES)
     refused = written(observed(job(**spec), jobset_refusal="quota is used up"))
-    made = written(observed(job(**spec), jobset=jobset(suspended=True, spec_hash="abc")))
+    wanted = spec_hash(load_job(job(**spec)))
+    made = written(observed(job(**spec), jobset=jobset(suspended=True, spec_hash=wanted)))
     for status in (refused, made):
         assert BY_CORES in status["acceleratorNote"]
         assert status["codeSha256"] == SHA256
-    assert made["specHash"] == "abc"
+    assert made["specHash"] == wanted
     assert "specHash" not in written(observed(job(**spec), jobset=jobset(suspended=True)))
 
 
 def test_commit_that_a_jobset_is_made_with_is_recorded() -> None:
     repository = {"repository": "https://git.example/a.git", "commit": "a" * 40}
-    made = written(observed(job(code=repository), jobset=jobset(suspended=True, spec_hash="abc")))
+    made = written(observed(job(code=repository), jobset=jobset(suspended=True)))
     assert made["codeCommit"] == "a" * 40
     assert "codeSha256" not in made
-    packed = written(observed(job(**code()), jobset=jobset(suspended=True, spec_hash="abc")))
+    packed = written(observed(job(**code()), jobset=jobset(suspended=True)))
     assert "codeCommit" not in packed
 
 

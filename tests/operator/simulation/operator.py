@@ -23,21 +23,28 @@ from tpujob_operator.settings import Settings
 SETTINGS = Settings()
 
 
-async def run(server: Server, faults: Faults, defects: Callable[[BaseException], None]) -> None:
+async def run(
+    server: Server,
+    faults: Faults,
+    defects: Callable[[BaseException], None],
+    *,
+    settings: Settings = SETTINGS,
+) -> None:
     """Runs until cancelled, as if killed: nothing is put in order.
 
     Args:
         server: The API server.
         faults: Of the way there.
         defects: Told what a pass raises, which the queue would log and try again.
+        settings: The operator's.
     """
     storage, evidence, jobs = Storage(SimulatedRequests(server, faults)), Evidence(), JobGauges()
     staleness = WatchStaleness(asyncio.get_running_loop().time)
     cache = Cache(evidence, lambda key: queue.add(key))
     storage.written = cache.note_written
     reports = ReportPoller(None, news=lambda key: queue.add(key))  # type: ignore[arg-type]  # no pod has an address
-    gatherer = Gatherer(storage, cache, evidence, reports, SETTINGS, clock=now)
-    reconciler = Reconciler(storage, gatherer, SETTINGS, jobs)
+    gatherer = Gatherer(storage, cache, evidence, reports, settings, clock=now)
+    reconciler = Reconciler(storage, gatherer, settings, jobs)
 
     async def reconcile(key: Key) -> float | None:
         try:
@@ -47,9 +54,9 @@ async def run(server: Server, faults: Faults, defects: Callable[[BaseException],
             raise
 
     queue: WorkQueue[Key] = WorkQueue(reconcile)
-    resync = Resync(storage, SETTINGS, add=queue.add, staleness=staleness, jobs=jobs, evidence=evidence)
+    resync = Resync(storage, settings, add=queue.add, staleness=staleness, jobs=jobs, evidence=evidence)
     watch_jobs = functools.partial(SimulatedJobWatch, storage, faults)
-    watches = Watches(storage, SETTINGS, watch_jobs=watch_jobs, cache=cache, evidence=evidence, staleness=staleness)
+    watches = Watches(storage, settings, watch_jobs=watch_jobs, cache=cache, evidence=evidence, staleness=staleness)
     gatherer.is_current = watches.is_current
 
     async def work() -> None:

@@ -4,7 +4,9 @@ from typing import Any
 
 from tests.operator.simulation.api import Object, Server
 from tpujob_contract import kubernetes_names
+from tpujob_resource.jobset.build import spec_hash
 from tpujob_resource.messages.conditions import TERMINAL
+from tpujob_resource.rules.load import load_job, without_status
 
 JOBS = "tputrainingjobs"
 
@@ -98,6 +100,7 @@ class Promises:
             if jobset is not None and status.get("jobSetUid") == jobset["metadata"]["uid"]:
                 self._restarts_are_booked(status, jobset)
                 self._has_all_slices(job, jobset)
+                self._runs_the_spec(job, jobset)
 
     def _restarts_are_booked(self, status: Any, jobset: Object) -> None:
         restarts, booked = (jobset.get("status") or {}).get("restarts", 0), status.get("bookedRestarts", 0)
@@ -105,6 +108,13 @@ class Promises:
         is_right = booked <= restarts if status["phase"] == "Failed" else booked == restarts
         if not is_right:
             self._break(f"{booked} of {restarts} restarts are booked in phase {status['phase']}")
+
+    def _runs_the_spec(self, job: Object, jobset: Object) -> None:
+        """What the API server has accepted is what runs."""
+        made_from = jobset["metadata"]["annotations"][kubernetes_names.SPEC_HASH]
+        wanted = spec_hash(load_job(without_status(job)))
+        if _status(job)["phase"] == "Running" and made_from != wanted:
+            self._break(f"the JobSet was made from {made_from}, and the spec is {wanted}")
 
     def _has_all_slices(self, job: Object, jobset: Object) -> None:
         """All machines are back; one that is avoided is none for this job."""

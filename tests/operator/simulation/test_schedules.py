@@ -100,8 +100,9 @@ class Schedule:
             self.server.update("jobsets", NAME, _being_deleted)
         elif what in ("suspend", "resume"):
             self.server.update(JOBS, NAME, lambda job: job["spec"].update(suspend=what == "suspend"))
-        elif what == "change" and phase in ("Failed", "Suspended"):
-            self.promises.revived_on_purpose.add(found["metadata"]["uid"])
+        elif what == "change" and phase in (None, "Failed", "Suspended"):
+            if phase is not None:
+                self.promises.revived_on_purpose.add(found["metadata"]["uid"])
             self.server.update(JOBS, NAME, lambda job: job["spec"].update(args=[str(self.random.randrange(10**6))]))
         elif what == "retry" and phase in ("Failed", "Succeeded"):
             self.promises.revived_on_purpose.add(found["metadata"]["uid"])
@@ -110,7 +111,7 @@ class Schedule:
     def _touch_jobset(self) -> None:
         """Somebody writes to the JobSet and changes nothing that matters."""
         note = {"note": str(self.random.random())}
-        self.server.update("jobsets", NAME, lambda found: found["metadata"].update(annotations=note))
+        self.server.update("jobsets", NAME, lambda found: found["metadata"]["annotations"].update(note))
 
     def _forget_history(self) -> None:
         self.server.forgotten = self.server.version

@@ -172,13 +172,20 @@ def _without_jobsets() -> Verdict:
 
 
 def not_recorded(observed: Observed, _: Settings) -> Verdict | None:
-    """Our JobSet exists and status does not say so yet: record it. Only then may it run."""
+    """Our JobSet exists and status does not say so yet: record it. Only then may it run.
+
+    One that was made from another spec is replaced: the spec was edited between the operator's last read and the
+    creation, and an edit that the API server has accepted counts. Nothing is lost, since it has not run.
+    """
     if observed.status.job_set_uid or observed.jobset is None:
         return None
     creating = Statement(Phase.QUEUED, Reason.CREATING, sentence(Reason.CREATING))
     if observed.jobset.being_deleted:
         return Verdict(says=creating, again_seconds=POLL_SECONDS)
-    return Verdict(says=creating, records=_made_from(_job(observed), jobset_uid=True), again_seconds=0)
+    job = _job(observed)
+    if observed.jobset.spec_hash not in (None, spec_hash(job)):
+        return Verdict(says=creating, does=Action(Step.DELETE), again_seconds=POLL_SECONDS)
+    return Verdict(says=creating, records=_made_from(job, jobset_uid=True), again_seconds=0)
 
 
 def as_recorded(observed: Observed) -> Observed:

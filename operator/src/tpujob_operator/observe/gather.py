@@ -102,7 +102,11 @@ class Gatherer:
                 manifest=manifest, jobset_refusal=self._refusals.get(key), network_policy=policy, now=self._clock()
             ), None
         if _needs_no_pods(job, kept.state):
-            return Observed(manifest=manifest, jobset=kept.state, now=self._clock()), kept.reference
+            # A JobSet that is about to be recorded may be resumed in the same pass.
+            is_next = kept.state.owner_uid == job.uid and not job.status.job_set_uid
+            service = await self._foreign_service(key, job, kept.state) if is_next else None
+            seen = Observed(manifest=manifest, jobset=kept.state, foreign_service=service, now=self._clock())
+            return seen, kept.reference
         return await self._with_pods(key, job, kept.state, fresh=fresh), kept.reference
 
     async def _with_pods(self, key: Key, job: StoredJob, state: JobSetState, *, fresh: bool) -> Observed:
