@@ -4,6 +4,7 @@ The JobSet here is what the operator sees a moment later: it has restarted, what
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,12 +14,13 @@ from tests.operator.building import NOW, ended, host, job, jobset, observed, rec
 from tpujob_operator.decide.attempt_cause import Cause, of_attempt
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
-from tpujob_operator.observe.state import Ended, LostNode, Observed
+from tpujob_operator.observe.state import Ended, Leaving, LostNode, Observed
 from tpujob_operator.settings import Settings
 
 DELETED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
 EVICTED = {**DELETED, "is_disrupted": True}
 LATER = NOW + timedelta(seconds=6)
+A_SECOND_LATER = NOW + timedelta(seconds=1)
 GONE = LostNode(attempt=0, name="node-1", trouble="is gone")
 
 
@@ -122,6 +124,36 @@ EXPLAINED = {
     ),
     "evicted, its peers crash within a second": ((ended(0, 143, **EVICTED), ended(1, 134)), (), Cause.DISRUPTION),
     "crashed, evicted afterwards": ((ended(0, 1, after=-9), ended(1, 143, **EVICTED)), (), Cause.CRASH),
+    "code 75 that nobody asked for, its peers deleted a second later": (
+        (ended(0, 75, version=10), ended(1, 143, after=3, was_asked=True, asked_at=A_SECOND_LATER, asked_version=11)),
+        (),
+        Cause.UNEXPLAINED,
+    ),
+    "code 75 that nobody asked for, its peers deleted within the second": (
+        (ended(0, 75, version=10), ended(1, 143, after=3, **DELETED, asked_version=11)),
+        (),
+        Cause.UNEXPLAINED,
+    ),
+    "code 75 that nobody asked for, a peer deleted and another crashed": (
+        (ended(0, 75), ended(1, 143, after=4, was_asked=True, asked_at=A_SECOND_LATER), ended(2, 1, after=3)),
+        (),
+        Cause.CRASH,
+    ),
+    "deleted, its peers stop with it": (
+        (ended(0, 75, after=4, **DELETED), ended(1, 75, after=3)),
+        (),
+        Cause.DISRUPTION,
+    ),
+    "deleted, its peers stop within the second": (
+        (ended(0, 75, **DELETED, asked_version=10, version=13), ended(1, 75, version=12)),
+        (),
+        Cause.DISRUPTION,
+    ),
+    "deleted, its peers crash within the second": (
+        (ended(0, 75, **DELETED, asked_version=10, version=13), ended(1, 1, version=12)),
+        (),
+        Cause.DISRUPTION,
+    ),
     "crashed, deleted afterwards": ((ended(0, 1, after=-9, asked_at=NOW),), (), Cause.CRASH),
 }
 
@@ -131,6 +163,25 @@ def test_what_came_first_is_the_cause(ends: tuple[Ended, ...], lost: tuple[LostN
     finding = of_attempt(restarted(ends, *lost), 0)
     assert finding.cause is cause
     assert finding.message.endswith(".")
+
+
+def test_pod_that_still_uses_its_grace_period_explains_what_its_peers_do() -> None:
+    """Its own end comes last, and until then nobody is to read that the cause is not known."""
+    leaving = Leaving(
+        pod="llama-w-0-1-abcde",
+        slice_index=0,
+        host_index=1,
+        attempt=0,
+        asked_at=NOW,
+        asked_version=10,
+        is_disrupted=True,
+        node="node-1",
+    )
+    seen = replace(restarted([ended(0, 75, after=2)]), leaving=(leaving,))
+    finding = of_attempt(seen, 0)
+    assert finding.cause is Cause.DISRUPTION
+    assert finding.message == "Pod llama-w-0-1-abcde on node node-1 was evicted, preempted or shut down with its node."
+    assert of_attempt(replace(seen, ended=()), 0).cause is Cause.UNEXPLAINED
 
 
 LAST = NOW + timedelta(seconds=3)

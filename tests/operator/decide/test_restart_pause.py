@@ -35,6 +35,25 @@ def restarted(number: int, *ends: Ended, now: datetime = NOW, status: dict[str, 
     return replace(seen, hosts=(replace(BOTH[0], attempt=number, ready=False),))
 
 
+PAUSED = {"phase": "Restarting", "nextRestartTime": format_time(NOW), "restartTime": format_time(NOW)}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pods_left", "step"),
+    [(1, 2, None), (1, 0, Step.RESUME), (59, 1, None), (61, 1, Step.RESUME)],
+    ids=["its pods still run", "they are gone", "one is slow", "the node of one is lost"],
+)
+def test_pause_lasts_until_the_pods_that_it_stopped_are_gone(seconds: float, pods_left: int, step: Step | None) -> None:
+    """Their ends could not be told from those of the next start, and they hold the machines."""
+    its = jobset(restarts=2, suspended=True)
+    status = recorded(**PAUSED, bookedRestarts=2)
+    later = NOW + timedelta(seconds=seconds)
+    seen = observed(job(status=status, gracePeriodSeconds=30), jobset=its, pods_left=pods_left, now=later)
+    decision = decide(seen, SETTINGS)
+    assert decision.step is step
+    assert decision.status.phase == ("Starting" if step else "Restarting")
+
+
 ONCE: dict[str, Any] = {"restartsWithoutProgress": 1, "restartedAtStep": 100, "restartTime": format_time(NOW)}
 LATER = NOW + timedelta(minutes=5)
 

@@ -207,6 +207,24 @@ def test_first_word_about_an_end_counts() -> None:
     assert not end.was_asked
 
 
+@pytest.mark.parametrize("leads", [True, False], ids=["it resumes", "it reads that another has resumed"])
+def test_pods_that_a_pause_has_stopped_say_nothing_about_the_next_start(leads: bool) -> None:
+    """JobSet goes on with the attempt that it suspended, so both starts have its number."""
+    evidence, paused = Evidence(), {"jobSetUid": JOBSET_UID, "bookedRestarts": 2}
+    evidence.note(KEY, pod(0, state=terminated(1), attempt=1))
+    evidence.note_job(KEY, read_status({**paused, "nextRestartTime": format_time(NOW)}), deleted=False)
+    evidence.note(KEY, pod(0, state=terminated(75, after=1), attempt=2, deleted_after=0))
+    evidence.note(KEY, pod(1, attempt=2, deleted_after=0))
+    assert [left.host_index for left in evidence.leaving(KEY, JOBSET_UID)] == [1]
+    if leads:
+        evidence.forget_stopped(KEY, JOBSET_UID, 2)
+    else:
+        evidence.note_job(KEY, read_status(paused), deleted=False)
+    evidence.note(KEY, pod(1, state=terminated(75, after=9), attempt=2, deleted_after=0))
+    assert [end.attempt for end in evidence.of(KEY, JOBSET_UID)] == [1]
+    assert evidence.leaving(KEY, JOBSET_UID) == ()
+
+
 def test_only_the_newest_attempts_are_kept() -> None:
     evidence = Evidence()
     for attempt in range(MOST_ATTEMPTS + 3):

@@ -40,10 +40,7 @@ class Cluster:
     async def run(self) -> None:
         version = 0
         for node in NODES:
-            labels, amounts = {HOSTNAME: node}, {"cpu": "1", "memory": "4Gi", "pods": "110"}
-            self._server.create(
-                "nodes", {"metadata": {"name": node, "labels": labels}, "status": {"allocatable": amounts}}
-            )
+            self.add_node(node)
         while True:
             is_quiet = version == self._server.version
             version = self._server.version
@@ -59,6 +56,14 @@ class Cluster:
             pods = self._server.all("pods")
             # Of a job that was deleted: they would take up nodes for ever.
             self._end([pod for pod in pods if pod["metadata"]["labels"][kubernetes_names.JOBSET_UID] not in known])
+
+    def add_node(self, name: str) -> None:
+        """Adds a machine; nothing happens if it is there."""
+        labels, amounts = {HOSTNAME: name}, {"cpu": "1", "memory": "4Gi", "pods": "110"}
+        if self._server.get("nodes", name) is None:
+            self._server.create(
+                "nodes", {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
+            )
 
     def _set_cordoned(self, node: Object) -> None:
         node["spec"] = {"unschedulable": node["metadata"]["name"] in self.cordoned}
@@ -89,7 +94,7 @@ class Cluster:
         old = [pod for pod in pods if _attempt(pod) != attempt or "deletionTimestamp" in pod["metadata"]]
         here = [pod for pod in pods if pod not in old]
         failed = [pod for pod in here if pod["status"]["phase"] == "Failed"]
-        evicted = [pod for pod in here if pod["spec"].get("nodeName") in self.cordoned and _is_ready(pod)]
+        evicted = [pod for pod in here if pod["spec"].get("nodeName") in self.cordoned and is_ready(pod)]
         missing = _places(jobset) - {_place(pod) for pod in here}
         if old:
             self._end(old)
@@ -101,8 +106,8 @@ class Cluster:
             self._evict(evicted[0])
         elif all(pod["status"]["phase"] == "Succeeded" for pod in here):
             self._finish(jobset, "Completed")
-        elif any(not _is_ready(pod) for pod in here):
-            awaited = [pod for pod in here if not _is_ready(pod)]
+        elif any(not is_ready(pod) for pod in here):
+            awaited = [pod for pod in here if not is_ready(pod)]
             placed = [pod for pod in awaited if "nodeName" in pod["spec"]]
             if placed:
                 self._set_ready(placed[0])
@@ -119,6 +124,10 @@ class Cluster:
         if codes & set(FATAL):
             self._finish(jobset, "Failed")
             return
+        self.restart(jobset)
+
+    def restart(self, jobset: Object) -> None:
+        """JobSet counts a restart; the pods of the attempt before go."""
 
         def restart(found: Object) -> None:
             status = found.setdefault("status", {})
@@ -154,6 +163,28 @@ class Cluster:
             found["status"].pop("conditions", None)
 
         self._server.update("pods", pod["metadata"]["name"], bind)
+
+    def ask(self, pod: Object, *, marked: bool = False) -> None:
+        """Asks a pod to stop; `marked`: as an eviction, which Kubernetes says of it first."""
+
+        def mark(found: Object) -> None:
+            target = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": format_time(now())}
+            found["status"]["conditions"].append(target)
+
+        if marked:
+            self._server.update("pods", pod["metadata"]["name"], mark)
+        self._server.update("pods", pod["metadata"]["name"], _ask_to_stop)
+
+    def end(self, pod: Object, code: int) -> None:
+        """Its container exits; what Kubernetes says of the pod besides stays."""
+        marks = [c for c in self._conditions(pod) if c["type"] == "DisruptionTarget"]
+        self._set_ended(pod, code)
+        self._server.update("pods", pod["metadata"]["name"], lambda found: found["status"]["conditions"].extend(marks))
+
+    def _conditions(self, pod: Object) -> list[Object]:
+        found = self._server.get("pods", pod["metadata"]["name"])
+        conditions: list[Object] = (found or {}).get("status", {}).get("conditions") or []
+        return conditions
 
     def _evict(self, pod: Object) -> None:
         def mark(found: Object) -> None:
@@ -267,5 +298,11 @@ def _ask_to_stop(pod: Object) -> None:
     pod["metadata"]["deletionGracePeriodSeconds"] = 30
 
 
-def _is_ready(pod: Object) -> bool:
+def is_of_attempt(pod: Object, attempt: int) -> bool:
+    """Whether a pod belongs to an attempt, and was not asked to stop."""
+    return _attempt(pod) == attempt and "deletionTimestamp" not in pod["metadata"]
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether it runs, or has finished."""
     return pod["status"]["phase"] in ("Running", "Succeeded")

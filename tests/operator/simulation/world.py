@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -32,7 +32,7 @@ class World:
         self.defects: list[BaseException] = []
         self._settings = settings
 
-    def create_job(self, **spec: object) -> None:
+    def create_job(self, **spec: Any) -> None:
         """The job of every story."""
         self.server.create(JOBS, {**job(**spec), "metadata": {"name": NAME}})
 
@@ -51,11 +51,12 @@ class World:
 
     async def until(self, holds: Callable[[Self], bool], *, seconds: float = 600) -> None:
         """Returns when something holds; fails if that takes too long."""
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + seconds
-        while not holds(self):
-            assert loop.time() < ends, f"after {seconds} s: {self.status}"
-            await asyncio.sleep(0.05)
+        try:
+            async with asyncio.timeout(seconds):
+                while not holds(self):
+                    await self.server.news.wait()
+        except TimeoutError:
+            pytest.fail(f"after {seconds} s: {self.status}")
 
     async def run(self, story: Callable[[Self], object]) -> None:
         """Plays a coroutine function while cluster and operator run."""

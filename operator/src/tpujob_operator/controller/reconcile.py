@@ -138,6 +138,8 @@ class Reconciler:
         """Keeps what was done, for the metrics and for the next look."""
         if decision.step is not None:
             self._gatherer.note_step_done(key)
+        if decision.step is Step.RESUME and observed.jobset is not None:
+            self._gatherer.note_resumed(key, observed.jobset)
         if has_other_policy:
             self._gatherer.note_policy_found(key)
         elif decision.network_policy is not None:

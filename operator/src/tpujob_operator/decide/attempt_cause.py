@@ -14,7 +14,7 @@ from tpujob_contract.exit_codes import FATAL, ExitCode, describe
 from tpujob_operator.decide.disruption_record import recorded_disruption, recorded_lost_node
 from tpujob_operator.decide.first_failure import recorded_end
 from tpujob_operator.decide.missing_machines import recorded_missing
-from tpujob_operator.observe.state import Ended, Observed
+from tpujob_operator.observe.state import Ended, Leaving, Observed
 from tpujob_resource.messages.conditions import ended
 from tpujob_resource.models.status import Unschedulable
 from tpujob_resource.models.times import format_time
@@ -52,10 +52,14 @@ def of_attempt(observed: Observed, attempt: int) -> Finding:
     for node in (*observed.lost_nodes, *([] if recorded_node is None else [recorded_node])):
         if node.attempt == attempt:
             return Finding(cause=Cause.DISRUPTION, message=f"Node {node.name} {node.trouble}.")
-    own = [end for end in ends if not end.is_consequence]
-    disruption = min((end for end in ends if _disrupts(end, own)), key=_asked_at, default=None)
-    if disruption is not None:
-        return Finding(cause=Cause.DISRUPTION, message=_disruption_message(disruption))
+    unasked = [end for end in ends if not end.was_asked]
+    asked: list[Ended | Leaving] = [end for end in ends if end.was_asked and _disrupts(end, unasked)]
+    if unasked:
+        # Pods that still use their grace period explain what their peers do.
+        asked += [pod for pod in observed.leaving if pod.attempt == attempt and _disrupts(pod, unasked)]
+    if asked:
+        return Finding(cause=Cause.DISRUPTION, message=_disruption_message(min(asked, key=_asked_at)))
+    own = [end for end in unasked if not end.is_consequence]
     if own:
         first = min(own, key=lambda end: end.cause_order)
         missing = recorded_missing(observed, attempt)
@@ -64,7 +68,7 @@ def of_attempt(observed: Observed, attempt: int) -> Finding:
         what = f"slice {first.slice_index} host {first.host_index} (pod {first.pod})"
         message = f"{what} failed with exit code {describe(first.exit_code)}."
         return Finding(cause=Cause.CRASH, message=message, crashed=first)
-    stopped = min(ends, key=lambda end: end.cause_order, default=None)
+    stopped = min(unasked, key=lambda end: end.cause_order, default=None)
     if stopped is not None:
         what = f"Pod {stopped.pod} stopped as if it had been asked to, and nobody is known to have asked."
         return Finding(cause=Cause.UNEXPLAINED, message=what)
@@ -78,29 +82,42 @@ def fatal_end(observed: Observed) -> Ended | None:
 
 
 def _all_ends(observed: Observed) -> list[Ended]:
+    """What was seen, and what status recorded of pods that this process has not seen: it knows less of each."""
+    seen = {(end.pod, end.attempt) for end in observed.ended}
     recorded = (recorded_end(observed), recorded_disruption(observed))
-    return [*observed.ended, *(end for end in recorded if end is not None)]
+    return [*observed.ended, *(end for end in recorded if end is not None and (end.pod, end.attempt) not in seen)]
 
 
-def _disrupts(end: Ended, own: list[Ended]) -> bool:
-    """Whether this end explains all that failed by itself, because it was asked to stop before any of that."""
-    if not own:
-        # Code 75 without anybody who asked is no evidence: a program may give it for reasons of its own.
-        return end.was_asked
-    if end.asked_at is None:
-        # A code that says "asked to stop" where nobody saw who asked explains no crash beside it.
-        return False
-    made = min((each.created_at for each in own if each.created_at is not None), default=None)
-    if made is not None and end.asked_at < made:
+def _disrupts(pod: Ended | Leaving, unasked: list[Ended]) -> bool:
+    """Whether a pod that was asked to stop explains all ends that were not, because it was asked before any of them.
+
+    Code 75 does not show that a process was asked: a program may exit with it by itself. The Job controller deletes
+    the peers of a failed pod a moment later, and that deletion is a consequence.
+    """
+    if not unasked:
+        return True
+    if pod.asked_at is None:
+        # Without a time it explains ends that say "asked to stop", and no crash beside them.
+        return pod.is_disrupted and all(end.is_consequence for end in unasked)
+    made = min((end.created_at for end in unasked if end.created_at is not None), default=None)
+    if made is not None and pod.asked_at < made:
         # Of an attempt that was suspended and resumed: pods that had left before those that failed were made.
         return False
-    first = min(end.finished_at for end in own)
-    # The Job controller deletes the peers of a failed pod; only Kubernetes' own mark tells which came first within a
-    # second.
-    return end.asked_at < first or (end.is_disrupted and end.asked_at == first)
+    first = min(end.finished_at for end in unasked)
+    if pod.asked_at != first:
+        return pod.asked_at < first
+    return pod.is_disrupted or _was_seen_first(pod, unasked)
 
 
-def _disruption_message(end: Ended) -> str:
+def _was_seen_first(pod: Ended | Leaving, unasked: list[Ended]) -> bool:
+    """Whether the API server had stored that a pod is to stop before any of these ends: times only have seconds."""
+    versions = [end.version for end in unasked if end.version is not None]
+    return (
+        pod.asked_version is not None and len(versions) == len(unasked) and all(pod.asked_version < v for v in versions)
+    )
+
+
+def _disruption_message(end: Ended | Leaving) -> str:
     where = f"Pod {end.pod}" + (f" on node {end.node}" if end.node else "")
     if end.is_disrupted:
         return f"{where} was evicted, preempted or shut down with its node."
@@ -114,5 +131,7 @@ def _missing_message(observed: Observed, missing: Unschedulable) -> str:
     )
 
 
-def _asked_at(end: Ended) -> tuple[datetime, int, int]:
-    return (end.asked_at or end.finished_at, end.slice_index, end.host_index)
+def _asked_at(end: Ended | Leaving) -> tuple[datetime, int, int]:
+    asked_at = end.finished_at if isinstance(end, Ended) and end.asked_at is None else end.asked_at
+    assert asked_at is not None  # a pod that has not ended has one
+    return (asked_at, end.slice_index, end.host_index)

@@ -59,7 +59,7 @@ def recorded_lost_node(observed: Observed) -> LostNode | None:
 
 
 def _is_evidence(end: Ended) -> bool:
-    return end.is_consequence and end.asked_at is not None
+    return end.was_asked and end.asked_at is not None
 
 
 def _order(record: Disruption) -> tuple[Any, ...]:

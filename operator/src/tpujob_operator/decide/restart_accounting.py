@@ -153,16 +153,16 @@ def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> Finding:
     finding = attempt_cause.of_attempt(observed, attempt)
     status = observed.status
     known = (status.restarts or 0) - (status.earlier_restarts or 0) + (status.suspension_restarts or 0)
-    if attempt >= known and finding.cause is not Cause.CRASH and _is_at_rest(observed, jobset):
+    if attempt >= known and finding.cause is not Cause.CRASH and _is_at_rest(observed, jobset, attempt):
         return replace(finding, cause=Cause.SUSPENSION)
     return finding
 
 
-def _is_at_rest(observed: Observed, jobset: JobSetState) -> bool:
-    """Whether the job is suspended, or resumed so lately that nothing has run since."""
+def _is_at_rest(observed: Observed, jobset: JobSetState, attempt: int) -> bool:
+    """Whether the job is suspended, or resumed so lately that nothing of this attempt has run since."""
     status = observed.status
     is_resuming = status.phase is Phase.STARTING and status.start_time is not None and not status.hosts_ready
-    return jobset.suspended or (is_resuming and not observed.ended)
+    return jobset.suspended or (is_resuming and not any(end.attempt >= attempt for end in observed.ended))
 
 
 def _is_all_seen(observed: Observed, jobset: JobSetState) -> bool:
@@ -170,7 +170,7 @@ def _is_all_seen(observed: Observed, jobset: JobSetState) -> bool:
 
     The next attempt's pods are only made when the old ones are gone.
     """
-    if observed.hosts or _is_at_rest(observed, jobset) or jobset.outcome is not None:
+    if observed.hosts or _is_at_rest(observed, jobset, jobset.restarts - 1) or jobset.outcome is not None:
         return True
     last = {(end.slice_index, end.host_index) for end in observed.ended if end.attempt == jobset.restarts - 1}
     return len(last) >= jobset.hosts

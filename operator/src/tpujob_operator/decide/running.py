@@ -6,6 +6,7 @@ Each is a small function of what was seen: a verdict, or None for "not for me to
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from tpujob_operator.decide import attempt_cause, capacity, resize, restart_accounting, stall
 from tpujob_operator.decide.attempt_cause import Cause
@@ -18,6 +19,9 @@ from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason, ended, sentence
 from tpujob_resource.models.status import Phase
 from tpujob_resource.models.times import format_time
+
+LONGEST_STOP_SECONDS = 30.0
+"""After its grace period a pod is gone, unless its node is."""
 
 
 def suspended(observed: Observed, settings: Settings) -> Verdict | None:
@@ -81,6 +85,7 @@ def restart_paused(observed: Observed, settings: Settings) -> Verdict | None:
     """Restarts bring no progress: the next attempt is put off. Kueue would resume what it has admitted."""
     assert observed.jobset is not None  # the chain has dealt with that
     at = restart_accounting.next_restart(observed, settings.restart_pause_seconds)
+    at = at or _end_of_pause(observed, settings)
     if at is None or observed.spec.queue or observed.spec.suspend:
         return None
     if not observed.jobset.suspended and _hosts_ready(observed) >= observed.jobset.hosts:
@@ -94,12 +99,26 @@ def restart_paused(observed: Observed, settings: Settings) -> Verdict | None:
     if observed.status.next_restart_time == at.replace(microsecond=0):
         # The pods that stop because of the pause say nothing about its cause.
         message = observed.status.message or message
+    left = (at - observed.now).total_seconds()
     return Verdict(
         says=Statement(Phase.RESTARTING, Reason.RESTART_PAUSED, message),
         does=Action(None if observed.jobset.suspended else Step.SUSPEND),
         records=Record(hosts_ready=0, next_restart=at),
-        again_seconds=(at - observed.now).total_seconds(),
+        again_seconds=left if left > 0 else POLL_SECONDS,
     )
+
+
+def _end_of_pause(observed: Observed, settings: Settings) -> datetime | None:
+    """The end of a pause that is over while pods that it has stopped still run; None without such pods.
+
+    The next start waits for them: they hold their machines, and their ends could not be told from those of its own
+    pods. A pod on a node that is lost may never go, so the wait has an end.
+    """
+    at = observed.status.next_restart_time
+    if at is None or observed.jobset is None or not observed.jobset.suspended or not observed.pods_left:
+        return None
+    longest = timedelta(seconds=grace_seconds(observed.spec, settings) + LONGEST_STOP_SECONDS)
+    return at if observed.now < at + longest else None
 
 
 def _last_cause(observed: Observed, jobset: JobSetState) -> str:

@@ -11,7 +11,7 @@ from tpujob_contract import kubernetes_names
 from tpujob_contract.exit_codes import KILLED
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress, final_report, without_final_report
-from tpujob_operator.observe.state import Ended, Host, JobSetState
+from tpujob_operator.observe.state import Ended, Host, JobSetState, Leaving
 from tpujob_operator.observe.untrusted import clean_text, parse_count
 from tpujob_resource.models.times import parse_time
 
@@ -52,7 +52,7 @@ def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
     terminated = _terminated(pod) or _failed_before_start(pod)
     if not terminated.get("exitCode"):
         return None
-    asked_at = _asked_at(pod)
+    asked_at = asked_to_stop_at(pod)
     # Without a time of its own (the kubelet did not find the container when it ended the pod) a deletion explains it.
     finished_at = parse_time(terminated.get("finishedAt")) or asked_at or datetime.fromtimestamp(0, UTC)
     return Ended(
@@ -65,6 +65,20 @@ def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
         is_disrupted=bool(_disruption(pod)),
         node=pod.get("spec", {}).get("nodeName"),
         created_at=parse_time(pod["metadata"].get("creationTimestamp")),
+    )
+
+
+def leaving_from_pod(pod: Mapping[str, Any]) -> Leaving | None:
+    """The pod as one that was asked to stop and still runs; None when it was not asked, or has ended."""
+    asked_at = asked_to_stop_at(pod)
+    if asked_at is None or _terminated(pod) or (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
+        return None
+    return Leaving(
+        **_position(pod),
+        asked_at=asked_at,
+        asked_version=None,
+        is_disrupted=bool(_disruption(pod)),
+        node=pod.get("spec", {}).get("nodeName"),
     )
 
 
@@ -84,7 +98,7 @@ def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
     """The end of a pod that is gone and never said how its container ended; None when it did say."""
     if _terminated(pod):
         return None
-    asked_at = _asked_at(pod)
+    asked_at = asked_to_stop_at(pod)
     return Ended(
         **_position(pod),
         exit_code=KILLED,
@@ -235,7 +249,7 @@ def _disruption(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return marked
 
 
-def _asked_at(pod: Mapping[str, Any]) -> datetime | None:
+def asked_to_stop_at(pod: Mapping[str, Any]) -> datetime | None:
     """When it was first asked to stop: marked for disruption, or deleted (the timestamp is the end of the grace)."""
     asked = parse_time(_disruption(pod).get("lastTransitionTime"))
     ends = parse_time(pod["metadata"].get("deletionTimestamp"))

@@ -124,6 +124,7 @@ class Gatherer:
             worker_job=worker_job,
             hosts=hosts,
             ended=ended,
+            leaving=self._evidence.leaving(key, state.uid),
             pods_left=sum(pod.is_left for pod in pods),
             lost_nodes=await self._nodes.lost(key, ended, pods, booked=job.status.booked_restarts or 0),
             node_labels=await self._suspects(key, job, state, hosts),
@@ -197,6 +198,11 @@ class Gatherer:
     def note_policy_found(self, key: Key) -> None:
         """There is one of the name already; the next look reads it."""
         self._policies_read[key] = float("-inf")
+
+    def note_resumed(self, key: Key, jobset: JobSetState) -> None:
+        """The JobSet was resumed: what its pods were asked before says nothing about the start that follows."""
+        self._evidence.forget_stopped(key, jobset.uid, jobset.restarts)
+        self._nodes.forget_stopped(key, jobset.restarts)
 
     def forget_evidence(self, key: Key) -> None:
         """Drops how processes ended; for a job whose next start is a new one."""

@@ -88,6 +88,11 @@ class NodeWatch:
             }
         return self._labels.get(key, {}) if wanted else {}
 
+    def forget_stopped(self, key: Key, first_attempt: int) -> None:
+        """Drops the nodes of an attempt that was suspended and goes on."""
+        found = self._lost.get(key, {})
+        self._lost[key] = {place: node for place, node in found.items() if node.attempt < first_attempt}
+
     def forget(self, key: Key) -> None:
         """Drops a job that is gone, over or at rest."""
         self._labels.pop(key, None)

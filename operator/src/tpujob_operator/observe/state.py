@@ -16,6 +16,7 @@ __all__ = [
     "Ended",
     "Host",
     "JobSetState",
+    "Leaving",
     "LostNode",
     "Notice",
     "Observed",
@@ -53,6 +54,10 @@ class Ended:
     """Name of the node it ran on."""
     created_at: datetime | None = None
     """When the pod was made."""
+    version: int | None = None
+    """Resource version of the pod when it was first seen to have ended; grows with every write in the cluster."""
+    asked_version: int | None = None
+    """The same for when it was first seen to be asked to stop; None if that was after its end."""
 
     @property
     def cause_order(self) -> tuple[object, ...]:
@@ -68,8 +73,24 @@ class Ended:
 
     @property
     def is_consequence(self) -> bool:
-        """Whether something else made it end."""
+        """Whether it says, or Kubernetes does, that it was asked to end."""
         return self.was_asked or self.exit_code == ExitCode.STOPPED
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leaving:
+    """A pod that was asked to stop and whose container has not ended yet."""
+
+    pod: str
+    slice_index: int
+    host_index: int
+    attempt: int
+    asked_at: datetime
+    asked_version: int | None
+    """Resource version of the pod when it was first seen to be asked."""
+    is_disrupted: bool
+    """Whether Kubernetes says so itself; see `Ended`."""
+    node: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,6 +235,8 @@ class Observed(StoredJob):
     """Pods that exist and are not being deleted, of the newest attempt only."""
     ended: tuple[Ended, ...] = ()
     """Failures of containers, read from pods now or seen by the watch before."""
+    leaving: tuple[Leaving, ...] = ()
+    """Pods that were asked to stop and have not ended yet."""
     pods_left: int = 0
     """Pods of the JobSet that have not ended, those that are being deleted included."""
     lost_nodes: tuple[LostNode, ...] = ()

@@ -11,10 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 from tpujob_contract.exit_codes import FATAL
-from tpujob_operator.observe.from_objects import ended_by_deletion, ended_from_pod, final_report_of_pod
+from tpujob_operator.observe.from_objects import (
+    ended_by_deletion,
+    ended_from_pod,
+    final_report_of_pod,
+    leaving_from_pod,
+)
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress
-from tpujob_operator.observe.state import Ended
+from tpujob_operator.observe.state import Ended, Leaving
 from tpujob_resource.messages.conditions import TERMINAL
 from tpujob_resource.models.status import Status
 
@@ -38,6 +43,12 @@ class Evidence:
     def __init__(self) -> None:
         self._ended: dict[Key, dict[Attempt, dict[str, Ended]]] = {}
         self._final_reports: dict[Key, tuple[str, Progress]] = {}
+        self._leaving: dict[Key, dict[str, tuple[str, Leaving]]] = {}
+        """By the pod's uid; with the uid of its JobSet."""
+        self._stopped: dict[Key, set[str]] = {}
+        """Uids of pods of an earlier start of an attempt, which say nothing about the present one."""
+        self._paused: set[Key] = set()
+        """Jobs whose next start is put off, by their status; a process that does not lead resumes none itself."""
 
     def note(self, key: Key, pod: Mapping[str, Any], *, deleted: bool = False) -> bool:
         """Keeps how this pod's container failed; whether that is news. `deleted`: the pod is gone."""
@@ -47,10 +58,22 @@ class Evidence:
         final = final_report_of_pod(pod)
         if final is not None:
             self._final_reports[key] = (identity.jobset_uid, final)
+        uid, version = pod["metadata"]["uid"], _version(pod)
+        if uid in self._stopped.get(key, ()):
+            return False
+        left = leaving_from_pod(pod)
+        asked = self._leaving.get(key, {}).get(uid)
+        if left is not None and not deleted:
+            if asked is None:
+                self._leaving.setdefault(key, {})[uid] = (identity.jobset_uid, replace(left, asked_version=version))
+            return asked is None
         ended = ended_from_pod(pod) or (ended_by_deletion(pod) if deleted else None)
-        return ended is not None and self._keep(
-            key, (identity.jobset_uid, ended.attempt), pod["metadata"]["uid"], ended
-        )
+        if ended is None:
+            return False
+        self._leaving.get(key, {}).pop(uid, None)
+        asked_version = asked[1].asked_version if asked is not None else version if ended.was_asked else None
+        ended = replace(ended, version=version, asked_version=asked_version)
+        return self._keep(key, (identity.jobset_uid, ended.attempt), uid, ended)
 
     def _keep(self, key: Key, attempt: Attempt, pod_uid: str, ended: Ended) -> bool:
         attempts = self._ended.setdefault(key, {})
@@ -75,13 +98,20 @@ class Evidence:
         if deleted or status.phase in TERMINAL:
             self.forget(key)
             return
+        if status.next_restart_time is not None:
+            self._paused.add(key)
+        elif key in self._paused:
+            self._paused.discard(key)
+            self.forget_stopped(key, status.job_set_uid or "", status.booked_restarts or 0)
         # The attempt that was judged last is quoted until the next one is complete.
         first = (status.booked_restarts or 0) - 1
         self._drop(key, lambda uid, number: uid == status.job_set_uid and number < first)
 
     def keep_only(self, keys: Container[Key], namespace: str | None = None) -> None:
         """Drops all other jobs of a namespace; of all namespaces when it is None."""
-        for key in [key for key in (*self._ended, *self._final_reports) if key not in keys]:
+        for key in [
+            key for key in {*self._ended, *self._final_reports, *self._leaving, *self._stopped} if key not in keys
+        ]:
             if namespace in (None, key[0]):
                 self.forget(key)
 
@@ -89,6 +119,29 @@ class Evidence:
         """What is known of the pods of one JobSet."""
         attempts = self._ended.get(key, {}).items()
         return tuple(end for (uid, _), of_attempt in attempts if uid == jobset_uid for end in of_attempt.values())
+
+    def leaving(self, key: Key, jobset_uid: str) -> tuple[Leaving, ...]:
+        """The pods of one JobSet that were asked to stop and have not ended."""
+        return tuple(left for uid, left in self._leaving.get(key, {}).values() if uid == jobset_uid)
+
+    def forget_stopped(self, key: Key, jobset_uid: str, first_attempt: int) -> None:
+        """Drops the ends of pods that were asked to stop because the JobSet was suspended, also those still to come.
+
+        JobSet resumes the attempt that it suspended: pods of both starts have the same attempt number.
+
+        Args:
+            key: Of the job.
+            jobset_uid: Its JobSet, which is resumed.
+            first_attempt: The attempt that goes on; earlier ones keep their ends.
+        """
+        leaving = self._leaving.pop(key, {})
+        self._stopped.setdefault(key, set()).update(leaving)
+        for (uid, number), of_attempt in self._ended.get(key, {}).items():
+            if uid == jobset_uid and number >= first_attempt:
+                stopped = [pod for pod, end in of_attempt.items() if end.is_consequence]
+                self._stopped[key].update(stopped)
+                for pod in stopped:
+                    del of_attempt[pod]
 
     def final_report(self, key: Key, jobset_uid: str) -> Progress | None:
         """What process 0 of this JobSet reported when it last ended; None when it left no report."""
@@ -103,6 +156,9 @@ class Evidence:
         """Drops a job that is gone, over or at rest."""
         self._ended.pop(key, None)
         self._final_reports.pop(key, None)
+        self._leaving.pop(key, None)
+        self._stopped.pop(key, None)
+        self._paused.discard(key)
 
     def _drop(self, key: Key, is_needless: Callable[[str, int], bool]) -> None:
         attempts = self._ended.get(key, {})
@@ -110,3 +166,8 @@ class Evidence:
             del attempts[attempt]
         if not attempts:
             self._ended.pop(key, None)
+
+
+def _version(pod: Mapping[str, Any]) -> int | None:
+    version = pod["metadata"].get("resourceVersion")
+    return int(version) if version else None
