@@ -21,6 +21,12 @@ FULL = {
         ({}, ""),
         ({"step": 3}, "step 3"),
         ({"step": 3, "steps": 9, "loss": None}, "step 3/9"),
+        ({"units": 12, "units_done": 10, "rows_per_second": 25.04, "step": 3}, "10 of 12 units · 25.0 rows/s"),
+        (
+            {"units": 12, "units_done": 10, "units_here": 10, "rows_here": 40},
+            "10 of 12 units · 40 rows",
+        ),
+        ({"units": 1, "units_done": 0, "units_here": 0}, "0 of 1 unit"),
         (FULL, "step 120/300 · loss 2.500 · 12,346 tokens/s · checkpoint 100 (10 s ago)"),
     ],
 )
@@ -32,6 +38,7 @@ def test_a_progress_line_says_what_is_known(report, line):
     ("report", "line"),
     [
         ({"step": 9}, "finished at step 9"),
+        ({"step": 6, "units": 6, "units_done": 6}, "finished · 6 of 6 units"),
         ({}, "finished"),
         (
             {"step": 200, "loss_first": 5.81, "loss": 1.9704, "tokens_per_second": 4400},
@@ -92,3 +99,12 @@ def test_the_bar_is_there_at_every_width(width):
 
 def test_a_narrow_line_loses_its_last_parts():
     assert fit(["step 1/9", "loss 2.5", "1:00"], 19) == "step 1/9 · loss 2.5"
+
+
+def test_an_extraction_is_shown_by_its_units():
+    out = io.StringIO()
+    display = PlainDisplay(Console(file=out, width=200))
+    for done in (0, 1, 2):
+        display.show({"phase": "compiling" if not done else "extracting", "units": 12, "units_done": done})
+    lines = out.getvalue().splitlines()
+    assert [line.split(" · ")[0] for line in lines] == ["compiling", "extracting", "1 of 12 units"]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.local.outcome import judge, summary
+from tpujob.local.outcome import judge, named_in, summary
 from tpujob.local.plan import LocalProcess
 from tpujob.local.supervisor import Exit
 
@@ -44,6 +44,37 @@ def test_endings_make_an_outcome(exits, phase, code, culprit):
     outcome = judge(exits)
     assert (outcome.phase, outcome.exit_code) == (phase, code)
     assert (outcome.culprit.process.index if outcome.culprit else None) == culprit
+
+
+@pytest.mark.parametrize(
+    ("message", "process"),
+    [
+        ("host-1: process 1 of 2: ended with process 0 on host host-0, which was first: ValueError: x", 0),
+        ("host-1: process 1 of 2: lost process 3 on host host-3: silent for 20 s: it hangs", 3),
+        ("no step for 90 s; behind the others: process 1 on host b (training, after step 3, at a.py)", 1),
+        ("host-1: process 1 of 2: ValueError: wrong", None),
+        ("", None),
+    ],
+    ids=["ended with", "lost", "behind", "own", "none"],
+)
+def test_a_message_names_who_was_first(message, process):
+    assert named_in(message) == process
+
+
+@pytest.mark.parametrize(
+    ("exits", "named", "code", "culprit"),
+    [
+        pytest.param([ending(1, 1), ending(0, 1)], {1: 0}, 1, 0, id="the echo ended before the cause"),
+        pytest.param([ending(1, 1), ending(0, 137, asked=True)], {1: 0}, 1, 0, id="the cause hung and was killed"),
+        pytest.param([ending(1, 78), ending(0, 78)], {1: 0}, 78, 0, id="a fatal code is everybody's"),
+        pytest.param([ending(1, 1), ending(0, 0)], {1: 0}, 1, 1, id="a process that finished is no culprit"),
+        pytest.param([ending(1, 79), ending(0, 79)], {1: 1}, 79, 1, id="it names itself"),
+    ],
+)
+def test_the_culprit_is_who_the_others_name(exits, named, code, culprit):
+    outcome = judge(exits, named)
+    assert outcome.culprit is not None
+    assert (outcome.exit_code, outcome.culprit.process.index) == (code, culprit)
 
 
 def test_the_reason_names_process_code_and_meaning():

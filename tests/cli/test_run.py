@@ -1,5 +1,6 @@
 """`tpujob run` as a person uses it: real processes, real text, and the last line of stdout."""
 
+import contextlib
 import copy
 import json
 import os
@@ -177,8 +178,9 @@ def test_a_run_that_is_joined_and_interrupted_loses_nothing(desk):
     # A second run in the same directory is refused by name, and leaves the first one alone.
     second = desk.run(steps=ENDLESS)
     assert second.returncode == 78, second.stdout
-    assert "spec.checkpointDir" in second.stdout
-    assert str(desk.checkpoints) in second.stdout
+    assert "spec.checkpointDir: another run is writing" in second.stderr
+    assert str(desk.checkpoints) in second.stderr
+    assert second.stdout == "", "refused before any process starts"
     assert running.poll() is None
 
     # Ctrl-C saves, says at which step, and leaves no process behind.
@@ -262,7 +264,7 @@ def test_a_bucket_that_nobody_answers_for_is_on_the_screen_at_once(desk, monkeyp
     ("changes", "phase", "code", "cause"),
     [
         pytest.param({"acelerator": "v4-8"}, "Invalid", 78, "spec.acelerator", id="refused before the start"),
-        pytest.param({"data": {"path": "nowhere/*.parquet"}}, "Failed", 77, "nowhere/*.parquet", id="failed"),
+        pytest.param({"data": {"path": "nowhere/*.parquet"}}, "Invalid", 77, "nowhere/*.parquet", id="no such data"),
     ],
 )
 def test_json_is_one_object_with_the_cause(desk, changes, phase, code, cause):
@@ -274,8 +276,9 @@ def test_json_is_one_object_with_the_cause(desk, changes, phase, code, cause):
 
 
 def test_a_rehearsal_warns_of_what_pods_will_lack(desk):
-    done = desk.run("--json", accelerator="v5e-1", data={"path": "nowhere/*.parquet"})
-    assert 'warning: spec.trainer.data.path: "nowhere/*.parquet" is relative' in done.stderr
+    (desk.folder / "a.txt").write_text("a line of text\n" * 200)
+    done = desk.run("--json", accelerator="v5e-1", data={"path": "a.txt"})
+    assert 'warning: spec.trainer.data.path: "a.txt" is relative' in done.stderr
     assert [warning.partition(":")[0] for warning in summary(done)["warnings"]] == [
         "spec.checkpointDir",
         "spec.trainer.data.path",
@@ -284,11 +287,61 @@ def test_a_rehearsal_warns_of_what_pods_will_lack(desk):
 
 def test_a_programs_own_output_is_shown(desk):
     program = ["python3", "-c", "print('loss 1.25')"]
-    done = desk.run(trainer=None, image="any/image", command=program)
+    done = desk.run(trainer=None, command=program)
     assert done.returncode == 0, done.stderr
     assert "loss 1.25" in done.stdout
     assert "finished" in done.stdout
     assert "None" not in done.stdout
+
+
+WHO = (
+    "import os, sys; e = os.environ; print('process', e['JAX_PROCESS_ID'], 'of', e['JAX_NUM_PROCESSES'], sys.argv[1:])"
+)
+
+
+def run_program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tpujob", "run", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_program_runs_without_a_job_file(tmp_path):
+    (tmp_path / "My_train.py").write_text(WHO)
+    done = run_program(tmp_path, "My_train.py", "--accelerator", "cpu:2x2", "--", "--steps", "3")
+    assert done.returncode == 0, done.stderr
+    assert "cpu:2x2: 2 processes on this machine" in done.stdout
+    assert "process 0 of 2 ['--steps', '3']" in done.stdout
+    assert "tpujob launch:" not in done.stdout, "the wiring is for --verbose"
+    assert (tmp_path / ".tpujob" / "default" / "my-train" / "logs").is_dir()
+    assert "tpujob launch: process 0 of 2" in run_program(tmp_path, "My_train.py", "-v", "--accelerator=cpu:2x1").stdout
+
+
+def test_a_program_that_is_not_there_and_options_that_are_not_its_own_are_named(tmp_path):
+    assert "train.py: no such file" in run_program(tmp_path, "train.py").stderr
+    (tmp_path / "job.yaml").write_text("{}")
+    refused = run_program(tmp_path, "job.yaml", "--accelerator", "cpu:1x1")
+    assert (refused.returncode, "goes with a program" in refused.stderr) == (78, True)
+
+
+def test_a_run_whose_folder_is_deleted_meanwhile_ends_without_a_traceback(tmp_path):
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "train.py").write_text(f"import shutil; shutil.rmtree({str(here)!r})")
+    done = run_program(here, "train.py", "--directory", str(tmp_path / "runs"))
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_interrupt_at_the_start_leaves_no_traceback(tmp_path):
+    for delay in (0.05, 0.2, 0.4, 0.8):
+        with subprocess.Popen(
+            [sys.executable, "-m", "tpujob", "run", "none.yaml"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        ) as process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(delay)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        # Before its first line runs, Python itself speaks: of `site`, or of runpy.
+        assert "tpujob/" not in said, said
 
 
 def test_a_directory_that_cannot_be_made_is_named(desk):

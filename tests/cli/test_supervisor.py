@@ -168,3 +168,26 @@ def test_tail_takes_the_last_lines(tmp_path, lines, expected):
     (tmp_path / "log").write_text("a\nb\n")
     assert tail(tmp_path / "log", lines) == expected
     assert tail(tmp_path / "none", lines) == []
+
+
+def test_a_frozen_launcher_is_told_of_once(tmp_path):
+    """Frozen by somebody: nothing ends, nothing works, and no deadline runs."""
+    told = []
+    (process,) = make(tmp_path, WAIT)
+    freezes = iter([True])
+
+    def on_tick() -> None:
+        if "up" in tail(process.log, 1) and next(freezes, False):
+            (child,) = supervisor._running.values()
+            os.kill(child[1].pid, signal.SIGSTOP)
+
+    def on_frozen(frozen: LocalProcess, pid: int) -> None:
+        told.append(frozen.index)
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGTERM)
+
+    supervisor = Supervisor([process], grace_seconds=5, on_tick=on_tick)
+    supervisor.on_frozen = on_frozen
+    (end,) = supervisor.run()
+    assert told == [0]
+    assert end.code == 75

@@ -1,3 +1,20 @@
-from tpujob.main import app
+"""The command: `tpujob`, `kubectl tpujob`, `python -m tpujob`."""
 
-app()
+# The built-in module below `signal`, whose own imports an interrupt would meet.
+import _signal  # type: ignore[import-not-found]
+
+
+def main() -> None:
+    """Runs the command line. Ctrl-C ends it without a word while it is still being imported."""
+    # Under nohup, and in the background of a script, SIGINT is ignored and stays so.
+    before = _signal.getsignal(_signal.SIGINT)
+    if before is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    from tpujob.main import app
+
+    _signal.signal(_signal.SIGINT, before)
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from tpujob.errors import CommandError
+from tpujob.jobs.program import IMAGE
 from tpujob_contract import ExitCode, kubernetes_names
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import TpuTrainingJob, load_job
@@ -21,7 +22,20 @@ def read_job(path: Path) -> TpuTrainingJob:
     Raises:
         CommandError: no such file, not YAML, more or less than one document, or a wrong field; one line each.
     """
-    return _load(read_document(path), path)
+    return load_document(read_document(path), path)
+
+
+def read_local_job(path: Path) -> TpuTrainingJob:
+    """The job in a file, for this machine, where a command needs no image.
+
+    Raises:
+        CommandError: as `read_job`.
+    """
+    document = read_document(path)
+    spec = document.get("spec")
+    if isinstance(spec, Mapping) and "command" in spec and spec.get("image") is None:
+        document = {**document, "spec": {**spec, "image": IMAGE}}
+    return load_document(document, path)
 
 
 def read_manifest(path: Path) -> tuple[dict[str, Any], TpuTrainingJob]:
@@ -31,7 +45,7 @@ def read_manifest(path: Path) -> tuple[dict[str, Any], TpuTrainingJob]:
         CommandError: as `read_job`.
     """
     document = read_document(path)
-    return document, _load(document, path)
+    return document, load_document(document, path)
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -89,7 +103,12 @@ def _as_json(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _load(document: Mapping[str, Any], path: Path) -> TpuTrainingJob:
+def load_document(document: Mapping[str, Any], path: Path) -> TpuTrainingJob:
+    """The job that a document describes.
+
+    Raises:
+        CommandError: a field is wrong; one line each, with the name of the file.
+    """
     try:
         return load_job(document)
     except InvalidJob as error:

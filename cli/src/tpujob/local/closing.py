@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from tpujob.local.display import ending_line
 from tpujob.local.outcome import Outcome
 from tpujob.local.reports import message_of, tail
+from tpujob.output.words import counted
 from tpujob_contract import ExitCode
 
 SHOWN_LINES = 10
@@ -23,7 +23,8 @@ class Closing:
 
     outcome: Outcome
     report: Mapping[str, Any]
-    job_file: Path
+    again: str
+    """The command that goes on."""
     has_trainer: bool
 
     @property
@@ -49,11 +50,14 @@ class Closing:
             yield f"checkpoint   {short_path(self.report['checkpoint'])}"
 
     def _stopped(self) -> str:
-        again = f"`tpujob run {self.job_file}`"
+        again = f"`{self.again}`"
         step = self.report.get("committed_step")
         if not self.has_trainer:
-            saved = "what it goes on from is its own to say" if step is None else f"its last checkpoint is step {step}"
-            return f"stopped: {again} starts the program again; {saved}"
+            saved = "" if step is None else f"; its last checkpoint is step {step}"
+            return f"stopped: {again} starts the program again{saved}"
+        if self.report.get("units"):
+            done = f"{self.report.get('units_done') or 0:,} of {counted(self.report['units'], 'unit')}"
+            return f"stopped: {done} done; {again} goes on with the others"
         if step is None:
             return f"stopped: nothing was saved yet; {again} starts from the beginning"
         return f"stopped: saved at step {step}; {again} goes on from there"
@@ -68,14 +72,20 @@ class Closing:
         yield f"its log: {short_path(str(culprit.process.log))}"
         step = self.report.get("committed_step")
         if step is not None and self.outcome.exit_code not in (ExitCode.CONFIGURATION, ExitCode.NOT_FOUND):
-            yield f"last committed step: {step}; `tpujob run {self.job_file}` goes on from there"
+            yield f"last committed step: {step}; `{self.again}` goes on from there"
 
     def _words(self) -> list[str]:
-        culprit = self.outcome.culprit
-        return message_of(culprit.process.termination_log) if culprit else []
+        """Of the culprit; where it left none, of the process that lost it."""
+        for each in (self.outcome.culprit, self.outcome.witness):
+            if each is not None and (words := message_of(each.process.termination_log)):
+                return words
+        return []
 
 
 def short_path(path: str) -> str:
     """A path as a person in this folder would type it."""
-    here = os.getcwd() + "/"  # noqa: PTH109 - compared as text
+    try:
+        here = f"{Path.cwd()}/"
+    except OSError:  # somebody has deleted this folder
+        return path
     return path.removeprefix(here)

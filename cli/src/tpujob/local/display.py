@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from tpujob.local.pace import Pace, clock
+from tpujob.output.words import counted
 
 PLAIN_INTERVAL_SECONDS = 10
 """A log gets a line this often while the step advances, and one at every change of phase."""
@@ -23,11 +24,14 @@ PHASES = {
     "starting": "starting: waiting for all processes",
     "restoring": "looking for a checkpoint",
     "compiling": "compiling",
+    "extracting": "extracting",
     "saving": "saving",
     "evaluating": "evaluating",
     "sampling": "writing a sample",
     "stopping": "stopping: saving first",
 }
+WORKING = ("training", "extracting")
+"""Phases in which there is progress to show."""
 HINTS = {"checkpoint_message": "checkpoints", "data_slow_message": "data"}
 """Fields of the report that say what hinders the run, and what each is about."""
 
@@ -39,6 +43,8 @@ def progress_line(report: Mapping[str, Any], *, now: float) -> str:
         report: The trainer's `/report`.
         now: Unix time, for the age of the checkpoint.
     """
+    if report.get("units"):
+        return " · ".join(_of_units(report))
     step, steps = report.get("step"), report.get("steps")
     parts = []
     if step is not None:
@@ -53,8 +59,20 @@ def progress_line(report: Mapping[str, Any], *, now: float) -> str:
     return " · ".join(parts)
 
 
+def _of_units(report: Mapping[str, Any]) -> Iterator[str]:
+    """Units, rows and rate of an extraction. Rows are counted by each worker; a worker that is alone has all."""
+    yield f"{report.get('units_done') or 0:,} of {counted(report['units'], 'unit')}"
+    if report.get("rows_here"):
+        is_alone = report.get("units_here") == report.get("units_done")
+        yield counted(report["rows_here"], "row") + ("" if is_alone else " by process 0")
+    if report.get("rows_per_second"):
+        yield f"{report['rows_per_second']:,.1f} rows/s"
+
+
 def ending_line(report: Mapping[str, Any]) -> str:
-    """What a finished run came to, from its last report; a program of somebody's own has none."""
+    """The result of a finished run, from its last report; your own program has none."""
+    if report.get("units"):
+        return " · ".join(["finished", *_of_units(report)])
     parts = [f"finished at step {report['step']}" if report.get("step") is not None else "finished"]
     first, last = report.get("loss_first"), report.get("loss")
     if first is not None and last is not None:
@@ -120,7 +138,9 @@ class PlainDisplay:
         if phase != self._phase and phase in PHASES:
             self.say(PHASES[phase])
         step = report.get("step")
-        if phase == "training" and step != self._step and (phase != self._phase or now >= self._next):
+        if report.get("units"):
+            step = report.get("units_done")
+        if phase in WORKING and step != self._step and (phase != self._phase or now >= self._next):
             self.say(" · ".join([progress_line(report, now=time.time()), times(self._pace, now)]))
             self._step = step
             self._next = now + PLAIN_INTERVAL_SECONDS
@@ -159,7 +179,7 @@ class LiveDisplay:
         self._pace.note(report, now)
         for line in self._news.lines(report, now):
             self.say(line)
-        known = PHASES.get(str(report.get("phase", "")))
+        known = PHASES.get(str(report.get("phase", ""))) if report.get("phase") != "extracting" else None
         parts = [part for part in progress_line(report, now=time.time()).split(" · ") if part]
         parts = [*([known] if known else []), *parts[:2], times(self._pace, now), *parts[2:]]
         if spark := self._pace.sparkline():
@@ -167,8 +187,8 @@ class LiveDisplay:
         self._progress.update(
             self._task,
             description=fit(parts, self._room),
-            completed=report.get("step") or 0,
-            total=report.get("steps"),
+            completed=report.get("units_done" if report.get("units") else "step") or 0,
+            total=report.get("units") or report.get("steps"),
         )
 
     def close(self) -> None:

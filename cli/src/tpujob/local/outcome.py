@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from tpujob.local.supervisor import Exit
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import FATAL, describe
+
+_NAMED = re.compile(r"(?:ended with|\blost|behind the others:) process (\d+)\b")
+"""As the trainer's processes write it: `tpujob_trainer.distributed.failure`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +24,8 @@ class Outcome:
     exit_code: int
     culprit: Exit | None
     """The process that failed first; None unless the job failed."""
+    witness: Exit | None = None
+    """Whose message names the culprit, where the culprit itself may have left none; None: the culprit ended first."""
 
     @property
     def reason(self) -> str:
@@ -30,11 +36,22 @@ class Outcome:
         return f"process {process.index} ({process.name}): exit code {describe(self.culprit.code)}"
 
 
-def judge(exits: Sequence[Exit]) -> Outcome:
-    """What a run came to, from the endings in their order.
+def named_in(message: str) -> int | None:
+    """The process that a termination message names as the cause of its own end; None if it names no other."""
+    found = _NAMED.search(message)
+    return int(found[1]) if found else None
+
+
+def judge(exits: Sequence[Exit], named: Mapping[int, int] | None = None) -> Outcome:
+    """The result of a run, from the endings in their order.
 
     A code that no retry would change (76–78) names the culprit whenever it came; else it is the first failure: what
-    follows are peers that lost it. A process that had been told to stop is nobody's culprit, whoever told it.
+    follows are peers that lost it. A process that was asked to stop is not the culprit unless a peer names it: it may
+    have hung, so that its peers ended before it.
+
+    Args:
+        exits: In the order of ending.
+        named: Process → the one that its message names as the cause of its end.
     """
     failures = [e for e in exits if e.code != ExitCode.FINISHED]
     if not failures:
@@ -43,8 +60,18 @@ def judge(exits: Sequence[Exit]) -> Outcome:
     crashed = [e for e in failures if not e.asked_to_stop and e.code != ExitCode.STOPPED]
     if not fatal and not crashed:
         return Outcome(phase="Suspended", exit_code=int(ExitCode.STOPPED), culprit=None)
-    culprit = (fatal or crashed)[0]
-    return Outcome(phase="Failed", exit_code=culprit.code, culprit=culprit)
+    first = (fatal or crashed)[0]
+    culprit = _named_by(first, failures, named or {})
+    if culprit is None:
+        return Outcome(phase="Failed", exit_code=first.code, culprit=first)
+    own_end = not culprit.asked_to_stop and culprit.code != ExitCode.STOPPED
+    return Outcome(phase="Failed", exit_code=culprit.code if own_end else first.code, culprit=culprit, witness=first)
+
+
+def _named_by(first: Exit, failures: Sequence[Exit], named: Mapping[int, int]) -> Exit | None:
+    """The failure that the first one is an echo of."""
+    other = named.get(first.process.index)
+    return next((each for each in failures if each.process.index == other and each is not first), None)
 
 
 def summary(

@@ -22,9 +22,13 @@ class Pace:
 
     def note(self, report: Mapping[str, Any], now: float) -> None:
         """Takes in a report."""
-        step, loss = report.get("step"), report.get("loss")
-        self._steps = report.get("steps")
-        if report.get("phase") != "training" or not step or (self._latest and step <= self._latest[1]):
+        step, loss = report.get("units_done" if report.get("units") else "step"), report.get("loss")
+        self._steps = report.get("units") or report.get("steps")
+        if (
+            report.get("phase") not in ("training", "extracting")
+            or not step
+            or (self._latest and step <= self._latest[1])
+        ):
             return
         # The first step is left out: it waits for the data and for the devices.
         self._first = self._first or (now, step)

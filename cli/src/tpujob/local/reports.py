@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import threading
 import urllib.request
@@ -50,8 +51,8 @@ class ReportReader:
             try:
                 with self._opener.open(self._url, timeout=TIMEOUT_SECONDS) as response:
                     report = json.load(response)
-            except (OSError, ValueError):
-                continue  # not up yet, or gone: the last one stands
+            except (OSError, ValueError, http.client.HTTPException):
+                continue  # not up yet, gone, or cut in the middle: the last one stands
             if isinstance(report, dict):
                 self._latest = report
 

@@ -14,35 +14,48 @@ from rich.console import Console
 from tpujob.code.unpacked import unpack_code, with_local_code
 from tpujob.errors import CommandError
 from tpujob.jobs import prerequisites
-from tpujob.jobs.job_file import read_job
 from tpujob.local import ports as report_ports
 from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
-from tpujob.local.outcome import Outcome, judge, summary
+from tpujob.local.outcome import Outcome, judge, named_in, summary
 from tpujob.local.plan import LocalProcess, plan_processes
-from tpujob.local.reports import LogFollower, Report, ReportReader, final_report, last_attempt
+from tpujob.local.program_output import ProgramOutput
+from tpujob.local.reports import Report, ReportReader, final_report, last_attempt, message_of
 from tpujob.local.supervisor import Supervisor
+from tpujob.output.words import counted
 from tpujob_contract import environment as names
 from tpujob_resource.jobset.build import materialize
+from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.warnings import job_warnings
 
 
 def run_job(
-    job_file: Path,
+    job: TpuTrainingJob,
     *,
+    again: str,
     directory: Path,
     text_to_stderr: bool,
     max_processes: int,
     code: Path | None = None,
     commit: str | None = None,
+    verbose: bool = False,
 ) -> tuple[int, dict[str, Any]]:
     """Runs a job on this machine to its end; returns the exit code, with the contract's meanings, and a summary.
+
+    Args:
+        job: What to run.
+        again: The command that runs it again, for people.
+        directory: Where logs go, and checkpoints unless the job names a place.
+        text_to_stderr: Whether stdout is for a program.
+        max_processes: More are refused.
+        code: Folder of code to pack.
+        commit: Of that folder.
+        verbose: Whether to show what the launcher prints about itself.
 
     Raises:
         CommandError: before anything was started.
     """
-    job = read_job(job_file)
     # A job on CPU devices is at home here; a TPU job is rehearsed for its pods.
     warnings = list(job_warnings(job)) if job.accelerator.is_tpu else []
     root = directory.absolute() / (job.metadata.namespace or "default") / job.metadata.name
@@ -61,10 +74,10 @@ def run_job(
     console = Console(stderr=text_to_stderr, highlight=False)
     display = make_display(console)
     reader = ReportReader(lead.report_port)
-    output = None if job.spec.trainer is not None else LogFollower(lead.log)
+    output = None if job.spec.trainer is not None else ProgramOutput(lead.log, verbose=verbose)
 
     def tick(last: Report | None = None) -> None:
-        for line in output.lines() if output else ():
+        for line in output.lines(time.monotonic()) if output else ():
             display.say(line)
         display.show(last or reader.latest)
 
@@ -83,23 +96,42 @@ def run_job(
             on_tick=tick,
             finish_together=job.spec.trainer is not None and job.spec.workers is None,
         )
+        what = _stopping(job)
         supervisor.on_interrupt = lambda count: display.say(
-            f"stopping: saving first, at most {grace_seconds} s; Ctrl-C again to leave at once"
+            f"stopping: {what}, at most {grace_seconds} s; Ctrl-C again to leave at once"
             if count == 1
             else "leaving at once"
+        )
+        supervisor.on_frozen = lambda process, pid: display.say(
+            f"warning: process {process.index} ({process.name}) is frozen: somebody stopped its launcher, pid {pid}; "
+            f"`kill -CONT {pid}` lets it go on"
         )
         supervisor.on_started = reader.start
         exits = supervisor.run()
         reader.close()
         ending = last_attempt(checkpoint_dir, attempt=reader.latest.get("attempt"))
         report = {**reader.latest, **final_report(lead.termination_log), **ending}
+        if report.get("units"):
+            # Each worker knows what was done when it last looked.
+            known = [final_report(process.termination_log).get("units_done") or 0 for process in processes]
+            report["units_done"] = max([report.get("units_done") or 0, *known])
         # A run may be over before it is asked for a report that says what it went on from.
         tick(report)
-    outcome = judge(exits)
-    closing = Closing(outcome, report, job_file=job_file, has_trainer=job.spec.trainer is not None)
+    named = {each.process.index: named_in("\n".join(message_of(each.process.termination_log))) for each in exits}
+    outcome = judge(exits, {process: other for process, other in named.items() if other is not None})
+    closing = Closing(outcome, report, again=again, has_trainer=job.spec.trainer is not None)
     for line in closing.lines():
         Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
     return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause, warnings=warnings)
+
+
+def _stopping(job: TpuTrainingJob) -> str:
+    """What the time after Ctrl-C is for."""
+    if job.spec.trainer is None:
+        return "the program may save and end"
+    if job.spec.trainer.get("task", "pretrain") == "pretrain":
+        return "saving first"
+    return "giving units back"
 
 
 def refusal(error: CommandError) -> dict[str, Any]:
@@ -151,7 +183,7 @@ def _free_ports(count: int) -> list[int]:
 def _opening(accelerator: str, processes: list[LocalProcess], checkpoint_dir: str) -> str:
     rehearsal = "" if accelerator.startswith("cpu:") else ", rehearsed on CPU devices"
     return (
-        f"{accelerator}: {len(processes)} processes on this machine{rehearsal}\n"
+        f"{accelerator}: {counted(len(processes), 'process', 'processes')} on this machine{rehearsal}\n"
         f"checkpoints  {short_path(checkpoint_dir)}\n"
         f"logs         {short_path(str(processes[0].log.parent))}"
     )

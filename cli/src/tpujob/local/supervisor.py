@@ -19,7 +19,7 @@ from types import FrameType
 
 from tpujob.local import dies_with_parent
 from tpujob.local.plan import LocalProcess
-from tpujob_launcher.child.processes import descendants, send
+from tpujob_launcher.child.processes import descendants, is_stopped, send
 
 PEER_FAILED_GRACE_SECONDS = 10
 """Time for the others once one process failed: they cannot finish a step any more, only leave."""
@@ -75,6 +75,9 @@ class Supervisor:
         self._deadline: float | None = None
         self.on_started: Callable[[], None] = lambda: None
         self.on_interrupt: Callable[[int], None] = lambda count: None
+        self.on_frozen: Callable[[LocalProcess, int], None] = lambda process, pid: None
+        """Called once for a process whose launcher somebody has stopped (SIGSTOP): it neither works nor ends."""
+        self._frozen: set[int] = set()
 
     def run(self) -> list[Exit]:
         """Starts all, returns how each ended, in the order of ending. No process is left when it returns."""
@@ -96,6 +99,7 @@ class Supervisor:
                             os.close(key.fd)
                             self._ended(key.data)
                     self._enforce_deadline()
+                    self._look_for_frozen()
                     self._on_tick()
             finally:
                 self._kill_all()
@@ -136,6 +140,13 @@ class Supervisor:
     def _enforce_deadline(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline:
             self._kill_all()
+
+    def _look_for_frozen(self) -> None:
+        frozen = {index for index, (_, child) in self._running.items() if is_stopped(child.pid)}
+        for index in frozen - self._frozen:
+            process, child = self._running[index]
+            self.on_frozen(process, child.pid)
+        self._frozen = frozen
 
     def _kill_all(self) -> None:
         """Kills the launchers and all below them; the kernel alone would end their programs, and no daemons."""

@@ -55,6 +55,14 @@ def descendants(pid: int, proc: Path = Path("/proc")) -> List[int]:
     return [p for p in found if p not in ended]
 
 
+def is_stopped(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Whether a signal (SIGSTOP, SIGTSTP) has stopped a process."""
+    try:
+        return (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    except (OSError, IndexError):
+        return False
+
+
 def reap() -> Dict[int, int]:
     """Every child that has ended, with its exit code as a shell counts it: 128 + n for death by signal n."""
     collected: Dict[int, int] = {}

@@ -1,0 +1,36 @@
+"""What your own program prints: without the lines of its wiring, and with a hint when it falls silent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tpujob.local.reports import LogFollower
+
+SILENT_SECONDS = 120.0
+"""Without a line after which a person is told: a hang looks like this, and so does a long step."""
+
+_WIRING = re.compile(r"\[Gloo\] Rank |tpujob launch: (process|worker) \d+ of |tpujob launch: no TPUJOB_ variables")
+"""Lines of JAX's network library and of the launcher that say only that all is well."""
+
+
+class ProgramOutput:
+    """The new lines of a log. `now` is in seconds, of any monotonic clock."""
+
+    def __init__(self, log: Path, *, verbose: bool) -> None:
+        self._follower = LogFollower(log)
+        self._verbose = verbose
+        self._heard_at: float | None = None
+        self._is_silence_said = False
+
+    def lines(self, now: float) -> Iterator[str]:
+        """What is new, and once for each silence that it lasts."""
+        lines = self._follower.lines()
+        if lines or self._heard_at is None:
+            self._heard_at, self._is_silence_said = now, False
+        yield from (line for line in lines if self._verbose or not _WIRING.match(line))
+        if now - self._heard_at >= SILENT_SECONDS and not self._is_silence_said:
+            self._is_silence_said = True
+            hint = "it works, or it hangs; the logs of the other processes may say more, and Ctrl-C ends all"
+            yield f"process 0 has printed nothing for {SILENT_SECONDS:.0f} s: {hint}"
