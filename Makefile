@@ -172,6 +172,7 @@ bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; rati
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/data_scale.py
 	$(BIN)/python benchmarks/data_memory.py
+	$(BIN)/python benchmarks/data_replaced.py
 
 bench-extract: .venv/dev .cache/reference/installed ## activations beside the bare forward pass and beside transformers with hooks; PyTorch as below
 	$(BIN)/python benchmarks/extract.py --torch .cache/reference/bin/python

@@ -9,7 +9,10 @@ import sys
 import pytest
 
 from tests.harness import processes
+from tests.trainer.data.data_files import WRITERS
 from tools.localcluster.waiting import wait_for
+from tpujob_trainer.data import DataChangedError, DataConfig, make_manifest
+from tpujob_trainer.data.manifest.reader import UnitReader
 
 pytestmark = pytest.mark.processes
 
@@ -147,3 +150,22 @@ def test_bucket_writes_conditionally(bucket):
     assert done.returncode == 0, done.stderr
     assert "gs://nowhere/a" in done.stdout
     assert bucket.read("conditional/a/b") == b"3"
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.jsonl.gz", "a.txt", "a.tar"])
+def test_replaced_data_is_refused_by_its_generation(bucket, tmp_path, monkeypatch, name):
+    for key, value in bucket.environment.items():
+        monkeypatch.setenv(key, value)
+    texts = [f"row {number} of the data " * 20 for number in range(60)]
+    WRITERS[name](tmp_path / name, texts)
+    bucket.write(f"{name}/{name}", (tmp_path / name).read_bytes())
+    manifest = make_manifest(DataConfig(path=f"gs://{bucket.name}/{name}", unit_bytes=4096))
+    reader = UnitReader(manifest)
+    reader.read(0)
+
+    WRITERS[name](tmp_path / name, [text.replace("row", "new") for text in texts])
+    bucket.write(f"{name}/{name}", (tmp_path / name).read_bytes())
+
+    for again in (UnitReader(manifest), reader):
+        with pytest.raises(DataChangedError, match=name):
+            again.read(manifest.num_units - 1 if name != "a.parquet" else len(texts) // 7)

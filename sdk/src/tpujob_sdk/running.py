@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import sys
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -16,6 +15,7 @@ from tpujob_sdk.place import place
 from tpujob_trainer.distributed.exit import process_exit
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.main import LOG_FORMAT
 from tpujob_trainer.tasks.session import Session
 
@@ -33,7 +33,7 @@ def run(train: Callable[[Job], None], options: Options = _DEFAULTS) -> NoReturn:
         options: See there.
     """
     # Orbax imports absl, whose handler stands at the root already.
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr, force=True)
+    log_to_stderr(logging.INFO, LOG_FORMAT, replace=True)
     logging.getLogger("absl").setLevel(logging.WARNING)
     process = read_environment(os.environ)
     process_exit.run_to_exit(

@@ -6,6 +6,7 @@ import pytest
 from tests.trainer.data.data_files import WRITERS
 from tests.trainer.storage.azurite import azurite, connection_string
 from tpujob_trainer.corpus.workers.listing import Directory
+from tpujob_trainer.data import DataChangedError
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.scan import make_manifest
@@ -77,3 +78,21 @@ def test_wrong_key_is_no_permission(container, port, monkeypatch):
     fsspec.get_filesystem_class("az").clear_instance_cache()
     with pytest.raises(NotFoundError, match="no permission to read"):
         list_files(f"{container}/a.txt")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.jsonl.gz", "a.txt", "a.tar"])
+def test_replaced_blob_is_refused(container, tmp_path, name):
+    filesystem = fsspec.filesystem("az")
+    WRITERS[name](tmp_path / name, TEXTS)
+    filesystem.put_file(str(tmp_path / name), f"{container}/data/{name}")
+    manifest = make_manifest(DataConfig(path=f"{container}/data/*", unit_bytes=4096))
+    reader = UnitReader(manifest)
+    reader.read(0)
+
+    WRITERS[name](tmp_path / name, [text.replace("row", "new") for text in TEXTS])
+    filesystem.put_file(str(tmp_path / name), f"{container}/data/{name}", overwrite=True)
+
+    with pytest.raises(DataChangedError, match=name):
+        UnitReader(manifest).read(0)
+    with pytest.raises(DataChangedError, match=name):
+        reader.read(manifest.num_units - 1 if name != "a.parquet" else len(TEXTS) // 7)

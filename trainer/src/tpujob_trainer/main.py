@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import sys
 from typing import NoReturn
 
 from tpujob_contract import (
@@ -20,13 +19,14 @@ from tpujob_trainer.config.schema import BLOCK, load_config
 from tpujob_trainer.distributed.exit import process_exit
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors.logs import log_to_stderr
 
 LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 
 
 def main() -> NoReturn:
     """Does the task that the environment says, and ends the process."""
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    log_to_stderr(logging.INFO, LOG_FORMAT)
     # Orbax tells each save in forty lines; what matters of it is in ours.
     logging.getLogger("absl").setLevel(logging.WARNING)
     message_file = termination_message.find(os.environ)

@@ -7,6 +7,8 @@ import sys
 from enum import StrEnum
 from typing import Any, TextIO
 
+from tpujob_contract.storage_address import redacted_values
+
 
 class OutputFormat(StrEnum):
     """How a command prints its result."""
@@ -17,8 +19,12 @@ class OutputFormat(StrEnum):
 
 
 def write(value: Any, output: OutputFormat, stream: TextIO | None = None) -> None:
-    """Prints a value of JSON as one document; text counts as YAML, for values that have no other form."""
+    """Prints a value of JSON as one document; text counts as YAML, for values that have no other form.
+
+    Addresses in it are printed without their queries, which may be signatures.
+    """
     stream = stream or sys.stdout
+    value = redacted_values(value)
     if output is OutputFormat.JSON:
         stream.write(json.dumps(value, ensure_ascii=False) + "\n")
     else:

@@ -17,6 +17,7 @@ from tpujob_contract.batch_rows import (
     rows_problem,
 )
 from tpujob_contract.block_rules import broken_rules
+from tpujob_contract.storage_address import credentials_problems
 from tpujob_resource.rules.trainer_schema import block_rules, presets
 
 type Block = Mapping[str, Any]
@@ -36,6 +37,7 @@ def trainer_contradictions(block: Block, *, devices: int | None, slices: int = 1
         devices: JAX devices of the whole job; None if they are not known, or if the workers do not train together.
         slices: Over which they lie.
     """
+    yield from credentials_problems(block, FIELD)
     yield from (f"{FIELD}.{sentence}" for sentence in broken_rules(block, block_rules()))
     yield from (problem for rule in _RULES for problem in rule(block))
     if devices is not None:

@@ -164,7 +164,7 @@ def edit_keeping_the_size(folder):
     ("change", "message"),
     [
         (edit, "'part-0001.parquet' has changed since this run began: its size was"),
-        (edit_keeping_the_size, "'part-0001.parquet' has changed since this run began: its footer is another one"),
+        (edit_keeping_the_size, "'part-0001.parquet' has changed since this run began: its content is another one"),
         (lambda folder: (folder / "part-0001.parquet").unlink(), "'part-0001.parquet' has changed .* it is gone"),
         (lambda folder: write_groups(folder / "x.parquet", [["new"]]), "'x.parquet' has changed .* it is new"),
     ],

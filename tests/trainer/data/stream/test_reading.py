@@ -193,7 +193,7 @@ def test_document_longer_than_many_windows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("now", "how"), [("much longer", "its size was"), ("eno", "its footer is another one")], ids=["size", "content"]
+    ("now", "how"), [("much longer", "its size was"), ("eno", "its content is another one")], ids=["size", "content"]
 )
 def test_file_changed_under_the_run_is_named(tmp_path, now, how):
     for number in range(2):

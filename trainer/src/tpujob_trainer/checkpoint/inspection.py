@@ -20,6 +20,7 @@ from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.checkpoint.prior_run import OWNER
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
 
 REACH_SECONDS = 5.0
@@ -112,7 +113,7 @@ def _size(folder: str) -> int:
 
 def main() -> int:
     """Inspects what the arguments say, and tells it on stdout; the exit code."""
-    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    log_to_stderr(logging.ERROR)
     directory, step = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
     try:
         found = inspect(directory)

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 
 from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS, DEFAULT_SEQUENCE_LENGTH, rows_problem
+from tpujob_contract.storage_address import redacted_values
 from tpujob_trainer.config.schema import (
     BLOCK,
     CheckpointConfig,
@@ -73,8 +74,8 @@ class ResolvedConfig:
         return self.batch_size * self.sequence_length
 
     def as_json(self) -> str:
-        """The run as one line of JSON, in the field's spelling."""
-        return json.dumps(_camel(dataclasses.asdict(self)), sort_keys=True)
+        """The run as one line of JSON, in the field's spelling; without secrets, since logs and checkpoints keep it."""
+        return json.dumps(redacted_values(_camel(dataclasses.asdict(self))), sort_keys=True)
 
 
 def resolve(

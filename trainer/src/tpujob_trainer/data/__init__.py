@@ -14,7 +14,7 @@ from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes
 from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.manifest.table import kept_manifest, read_manifest, write_manifest
 from tpujob_trainer.data.manifest.verification import verify_unchanged
-from tpujob_trainer.data.sources.footers import DataChangedError
+from tpujob_trainer.data.sources.changes import DataChangedError
 from tpujob_trainer.data.stream.eval_batches import evaluation_batches
 from tpujob_trainer.data.stream.lane import LanePosition
 from tpujob_trainer.data.stream.loader import BatchLoader, LocalBatch

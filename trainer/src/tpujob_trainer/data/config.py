@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from jinja2 import TemplateError
 
+from tpujob_contract import storage_address
 from tpujob_trainer.data.template import Template
 from tpujob_trainer.parsing.from_mapping import Range
 
@@ -127,6 +128,11 @@ class SourceConfig:
     def __post_init__(self) -> None:
         _require_one({key: getattr(self, key) for key in self.one_of})
         self._require_consistent()
+
+    @property
+    def query(self) -> str:
+        """The query of the address, which may be a signature; empty where there is none."""
+        return storage_address.without_query(self.path)[1] if self.path else ""
 
     def column(self, field: str = FIELD) -> Column:
         """What is read; `field` is where this source stands in the configuration."""

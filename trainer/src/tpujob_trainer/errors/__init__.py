@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tpujob_contract import ExitCode
+from tpujob_contract.storage_address import redacted
 
 ANOTHER_RUN = "start another run: another metadata.name, and another spec.checkpointDir where the job names one"
 """What to do when a run may not go on with other data or another model."""
@@ -13,12 +14,16 @@ ANOTHER_RUN = "start another run: another metadata.name, and another spec.checkp
 class TrainerError(Exception):
     """An ending with a cause; the message says what was found, what is allowed and what to do.
 
-    Raised as itself it is a crash: charged, and tried again.
+    Raised as itself it is a crash: charged, and tried again. The message goes into logs, reports, statuses and files:
+    the addresses in it have no user, password or query.
     """
 
     exit_code: ClassVar[int] = 1
     is_shared = False
     """Whether all processes end with this very error, so that none has to be told."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redacted(each) if isinstance(each, str) else each for each in args))
 
 
 class ConfigurationError(TrainerError):
@@ -59,7 +64,7 @@ _BY_NAME: dict[str, type[TrainerError]] = {
 
 def brief(error: BaseException) -> str:
     """One line of at most 300 characters about what a library raised, without TensorStore's dump of settings."""
-    text = " ".join(str(error).split(" [tensorstore_spec=")[0].split())
+    text = redacted(" ".join(str(error).split(" [tensorstore_spec=")[0].split()))
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tpujob_contract.spelling import nearest_name, number_meant
+from tpujob_contract.storage_address import credentials_problem, credentials_problems, redacted
 from tpujob_trainer.errors import ConfigurationError
 
 INT_OR_TEXT = int | str
@@ -117,10 +118,14 @@ def _value(hint: Any, given: Any, path: str) -> Any:
             raise ConfigurationError(f"{path}: {_show(given)} is not text; write it in quotes")
         if not given:
             raise ConfigurationError(f"{path}: empty; write a text, or leave the key out")
+        if problem := credentials_problem(given):
+            raise ConfigurationError(f"{path}: {problem}")
         return given
     if get_origin(bare) is Mapping:
         if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
             raise ConfigurationError(f"{path}: {_show(given)} is not a block of keys; write its fields below it")
+        for sentence in credentials_problems(given, path):
+            raise ConfigurationError(sentence)
         return dict(given)
     if bare == INT_OR_TEXT:
         if isinstance(given, str) and given:
@@ -161,7 +166,7 @@ def _not_one_of(given: Any, choices: list[str], path: str) -> str:
 
 
 def _show(value: Any) -> str:
-    text = json.dumps(value, default=str)
+    text = redacted(json.dumps(value, default=str))
     return text if len(text) <= 80 else text[:77] + "..."
 
 

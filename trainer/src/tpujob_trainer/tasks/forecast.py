@@ -26,6 +26,7 @@ from tpujob_trainer.data import inspection
 from tpujob_trainer.data.sources.remote import RETRYING
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import ConfigurationError, TrainerError
+from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.load import read_shape, with_shape_read
 from tpujob_trainer.tasks.over_corpus import DEFAULT_SEQUENCE_LENGTH, UNIT_BYTES
@@ -170,7 +171,7 @@ def _planned(config: TrainerConfig) -> dict[str, int]:
 
 def main() -> int:
     """Works out what the first argument says; the exit code."""
-    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    log_to_stderr(logging.ERROR)
     asked = json.loads(sys.argv[1])
     block, workers = asked.pop("trainer"), asked.pop("workers")
     RETRYING.limit_seconds = inspection.REACH_SECONDS

@@ -30,6 +30,7 @@ from tpujob_trainer.data.sources.retrying import StorageFailedError
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError
+from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.shape import TRAINING_ONLY
 from tpujob_trainer.storage import is_local
 from tpujob_trainer.telemetry.process import host_memory_bytes
@@ -198,7 +199,7 @@ class _Warnings(logging.Handler):
 
 def main() -> int:
     """Looks at what the first argument says, and writes what it found to stdout; the exit code."""
-    logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
+    log_to_stderr(logging.CRITICAL)
     asked = json.loads(sys.argv[1])
     RETRYING.limit_seconds = REACH_SECONDS
     try:

@@ -29,6 +29,7 @@ from tpujob_trainer.checkpoint.inspection import inspect, select
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
@@ -137,7 +138,7 @@ def _left_out(tree: Any) -> Any:
 
 def main() -> int:
     """Does what the arguments say, and tells it on stdout; the exit code."""
-    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    log_to_stderr(logging.ERROR)
     verb, directory, *rest = sys.argv[1:]
     step = int(rest[0]) if rest and rest[0] != "newest" else None
     try:

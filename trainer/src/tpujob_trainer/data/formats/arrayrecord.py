@@ -19,8 +19,8 @@ from tpujob_trainer.data.formats.content import read_range
 from tpujob_trainer.data.formats.examples import fields, value_of_record, varint
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values
+from tpujob_trainer.data.sources.changes import DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
-from tpujob_trainer.data.sources.footers import DataChangedError, changed
 from tpujob_trainer.errors import ConfigurationError
 
 _BLOCK = 1 << 16
@@ -80,7 +80,7 @@ class OpenedChunks:
         begin = int(np.searchsorted(index.first_records, first, side="right")) - 1
         end = int(np.searchsorted(index.first_records, first + count, side="left"))
         start, stop = int(index.offsets[begin]), int(index.offsets[end])
-        with self._root.open(self._file.path, self._file.size) as opened:
+        with self._root.open_file(self._file) as opened:
             data = memoryview(read_range(opened, start, stop))
         if len(data) != stop - start:
             raise DataChangedError(changed(self._file.path, f"it ends after {start + len(data)} bytes"))
@@ -97,7 +97,10 @@ class OpenedChunks:
 
 def _read_index(root: DataRoot, file: DataFile, *, is_listed: bool) -> _Index:
     name = root.locate(file.path)
-    with explained(name), root.open(file.path, file.size if is_listed else None) as opened:
+    with (
+        explained(name),
+        root.open_to_check(file, is_listed=is_listed) as opened,
+    ):
         length = opened.seek(0, 2)
         if length != file.size:
             raise DataChangedError(changed(file.path, f"its size was {file.size} bytes, now {length}"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from tpujob_trainer.data.sources.changes import DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
-from tpujob_trainer.data.sources.footers import DataChangedError, changed
 
 _ENDS_BYTES = 64 << 10
 _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10
@@ -15,7 +15,7 @@ _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10
 def content_digest(root: DataRoot, file: DataFile, *, is_listed: bool) -> str:
     """32 hexadecimal digits of a file's size, its first and its last 64 KiB: at most two reads.
 
-    An edit in place in between that keeps the size is not seen.
+    An edit in place in between that keeps the size is seen by the file's version alone.
 
     Args:
         root: of the data.
@@ -26,7 +26,10 @@ def content_digest(root: DataRoot, file: DataFile, *, is_listed: bool) -> str:
         DataChangedError: the file has another size.
         NotFoundError: it is not there, or may not be read.
     """
-    with explained(root.locate(file.path)), root.open(file.path, file.size if is_listed else None) as opened:
+    with (
+        explained(root.locate(file.path)),
+        root.open_to_check(file, is_listed=is_listed) as opened,
+    ):
         length = opened.seek(0, 2)
         if length != file.size:
             raise DataChangedError(changed(file.path, f"its size was {file.size} bytes, now {length}"))
@@ -67,7 +70,7 @@ def read_whole(root: DataRoot, file: DataFile) -> bytes:
     Raises:
         DataChangedError: it is shorter than it was.
     """
-    with root.open(file.path, file.size) as opened:
+    with root.open_file(file) as opened:
         data: bytes = opened.read(file.size)
     if len(data) != file.size:
         raise DataChangedError(changed(file.path, f"its size was {file.size} bytes, now {len(data)}"))

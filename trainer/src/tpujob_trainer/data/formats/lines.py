@@ -20,8 +20,8 @@ from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
+from tpujob_trainer.data.sources.changes import DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
-from tpujob_trainer.data.sources.footers import DataChangedError, changed
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 _QUICK_BYTES = 1 << 30
@@ -97,7 +97,7 @@ class OpenedLines:
         return self._lines.rows(text, self._column)
 
     def _lines_from(self, first: int, end: int) -> bytes:
-        with self._root.open(self._file.path, self._file.size) as opened:
+        with self._root.open_file(self._file) as opened:
             begin = max(0, first - 1)  # a line begins here if the byte before ends one
             stop = min(end, self._file.size)
             data = read_range(opened, begin, stop)

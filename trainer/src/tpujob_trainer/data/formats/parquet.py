@@ -41,7 +41,7 @@ class Parquet:
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
         """Row groups, from the footer: one read in most cases."""
-        footer = read_footer(root, file.path, file.size, is_listed=True)
+        footer = read_footer(root, file, is_listed=True)
         leaves = _leaves(footer, root.locate(file.path), column)
         counts, sizes = [], []
         for number in range(footer.metadata.num_row_groups):
@@ -62,7 +62,7 @@ class Parquet:
 
     def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedParquet:
         """The file by its footer, read again by each process: a file that changed under a run is noticed."""
-        footer = read_footer(root, file.path, file.size, is_listed=False)
+        footer = read_footer(root, file, is_listed=False)
         require_digest(file.path, footer.digest, digest)
         return OpenedParquet(root, file, footer, column)
 
@@ -85,7 +85,8 @@ class OpenedParquet:
             return RawRows(self._read_group(part))
         size = sum(group.column(leaf).total_uncompressed_size for leaf in self._leaves)
         if size <= _SHARED_GROUP_BYTES:
-            key = (self._digest, part, self._column.name)
+            self._root.require_unchanged(self._file)
+            key = (self._root.locate(self._file.path), self._file.version, self._digest, part, self._column.name)
             return RawRows(_SHARED.take(key, lambda: self._read_group(part)).slice(first, count))
         return RawRows(self._stream(part, first, count))
 
@@ -128,7 +129,7 @@ class OpenedParquet:
 
     def _use(self, use: Callable[[Any], Any], **options: Any) -> Any:
         with (
-            self._root.open(self._file.path, self._file.size) as source,
+            self._root.open_file(self._file) as source,
             pq.ParquetFile(source, metadata=self._metadata, **{"pre_buffer": False, **options}) as parquet,
         ):
             return use(parquet)
@@ -139,9 +140,9 @@ class _SharedGroups:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._groups: collections.OrderedDict[tuple[str, int, str], Any] = collections.OrderedDict()
+        self._groups: collections.OrderedDict[tuple[str | int, ...], Any] = collections.OrderedDict()
 
-    def take(self, key: tuple[str, int, str], read: Callable[[], Any]) -> Any:
+    def take(self, key: tuple[str | int, ...], read: Callable[[], Any]) -> Any:
         with self._lock:
             if key in self._groups:
                 self._groups.move_to_end(key)

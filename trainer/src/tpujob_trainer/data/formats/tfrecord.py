@@ -20,8 +20,8 @@ from tpujob_trainer.data.formats.content import beyond, content_digest, read_ran
 from tpujob_trainer.data.formats.examples import value_of_record
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values
+from tpujob_trainer.data.sources.changes import DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
-from tpujob_trainer.data.sources.footers import DataChangedError, changed
 
 _HEADER = 12
 _FOOTER = 4
@@ -60,7 +60,7 @@ class OpenedRecords:
 
     def read(self, part: int, first: int, count: int) -> RawRows:
         """The rows of the records that begin in a range of bytes."""
-        with self._root.open(self._file.path, self._file.size) as opened:
+        with self._root.open_file(self._file) as opened:
             window = _Window(opened, self._file, first, first + count)
             at = 0 if first == 0 else self._first_record(window, first, first + count)
             records = []

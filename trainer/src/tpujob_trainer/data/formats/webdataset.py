@@ -22,8 +22,8 @@ from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import content_digest, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
+from tpujob_trainer.data.sources.changes import DataChangedError
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
-from tpujob_trainer.data.sources.footers import DataChangedError
 
 _DECODED = ("txt", "text", "json", "jsonl")
 

@@ -12,17 +12,19 @@ import logging
 import sys
 
 from tpujob_contract import ExitCode
+from tpujob_contract.storage_address import redacted_values
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.inspection.facts import REACH_SECONDS, inspect
 from tpujob_trainer.data.sources.remote import RETRYING
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.parsing.from_mapping import parse
 
 
 def main() -> int:
     """Inspects what the first argument says, and tells it on stdout; the exit code."""
-    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    log_to_stderr(logging.ERROR)
     asked = json.loads(sys.argv[1])
     # Somebody waits at a terminal: what cannot be reached is told soon.
     RETRYING.limit_seconds = REACH_SECONDS
@@ -39,7 +41,7 @@ def main() -> int:
     except TrainerError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(json.dumps(redacted_values(found)) + "\n")
     return ExitCode.FINISHED
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class Source:
     """The name of their format."""
     column: Column
     """What is read of them."""
+    query: str = field(default="", repr=False)
+    """Of the address, as the configuration has it now; it is not written into the manifest."""
     rules_then: Mapping[str, str] | None = None
     """`Column.rules` of the run that wrote the manifest, until they are compared; None: those of the column."""
 

@@ -31,7 +31,9 @@ class UnitReader:
         self._roots = (
             list(roots)
             if roots is not None
-            else [open_root(source.root, limit_seconds=limit_seconds) for source in manifest.sources]
+            else [
+                open_root(source.root, limit_seconds=limit_seconds, query=source.query) for source in manifest.sources
+            ]
         )
         self._lock = threading.Lock()
         self._files: collections.OrderedDict[int, OpenedFile] = collections.OrderedDict()

@@ -13,8 +13,7 @@ import pyarrow as pa
 from tpujob_trainer.data.formats import RawRows
 from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.data.manifest.reader import UnitReader
-from tpujob_trainer.data.sources.files import PATH
-from tpujob_trainer.data.sources.footers import DataChangedError
+from tpujob_trainer.data.sources.changes import PATH, DataChangedError
 from tpujob_trainer.data.sources.retrying import Retrying, StorageFailedError
 from tpujob_trainer.errors import NotFoundError, TrainerError, brief
 

@@ -14,6 +14,8 @@ from tpujob_trainer.data.manifest.cutting import cut_units
 from tpujob_trainer.data.manifest.listing import Listing, list_source
 from tpujob_trainer.data.manifest.manifest import Manifest, Source
 from tpujob_trainer.data.manifest.row_limit import limited
+from tpujob_trainer.data.sources.files import is_on_disk
+from tpujob_trainer.data.sources.local_versions import sampled_version
 from tpujob_trainer.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -41,13 +43,14 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
     """
     minimum = UNITS_PER_LANE * (config.lanes or batch_size) if batch_size else 1
     listings = [list_source(source, field) for field, source in config.sources()]
-    sources, scans, units, num_files = [], [], [], 0
+    sources, scans, units, versions, num_files = [], [], [], [], 0
     for (field, source), listing in zip(config.sources(), listings, strict=True):
         column = source.column(field)
-        sources.append(Source(listing.root.url, listing.format.name, column))
+        sources.append(Source(listing.root.url, listing.format.name, column, source.query))
         listing, found = limited(listing, _scan(listing, column), column, unit_bytes=config.unit_bytes)
         listings[len(sources) - 1] = listing
         scans += found
+        versions += _versions(listing)
         least = _LEAST_BYTES if listing.format.elements == "bytes" else 1
         cut = cut_units(*_parts(found, num_files), unit_bytes=config.unit_bytes, minimum=minimum, least=least)
         if not len(cut[0]):
@@ -64,7 +67,7 @@ def make_manifest(config: DataConfig, *, batch_size: int | None = None) -> Manif
         np.repeat(np.arange(len(listings), dtype=np.int32), [len(listing.files) for listing in listings]),
         np.array([file.size for file in files], dtype=np.int64),
         tuple(scan.digest for scan in scans),
-        tuple(file.version for file in files),
+        tuple(versions),
         *(np.concatenate(column) for column in zip(*units, strict=True)),
     )
     logger.info(
@@ -87,6 +90,14 @@ def _scan(listing: Listing, column: Column) -> list[FileScan]:
                 told = time.monotonic()
                 logger.info("Files scanned: %d of %d", len(scans), len(listing.files))
     return scans
+
+
+def _versions(listing: Listing) -> list[str]:
+    """The version of each file, by which readers notice that it was replaced; of files on a disk with samples."""
+    if not is_on_disk(listing.root.filesystem):
+        return [file.version for file in listing.files]
+    with concurrent.futures.ThreadPoolExecutor(_THREADS, "sample") as pool:
+        return list(pool.map(lambda file: sampled_version(listing.root.locate(file.path)), listing.files))
 
 
 def _parts(scans: list[FileScan], first_file: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -124,7 +124,7 @@ def _facts(source: Source) -> dict[str, Any]:
 
 def _source(facts: dict[str, Any]) -> Source:
     column = Column(facts["kind"], facts["column"], FIELD)
-    return Source(facts["root"], facts["format"], column, facts.get("rules", {}))
+    return Source(facts["root"], facts["format"], column, rules_then=facts.get("rules", {}))
 
 
 def _from_table(table: pa.Table, sources: tuple[Source, ...]) -> Manifest:

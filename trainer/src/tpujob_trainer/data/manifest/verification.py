@@ -13,8 +13,9 @@ from tpujob_trainer.data.config import FIELD, Column, DataConfig, plain_rule
 from tpujob_trainer.data.manifest.listing import Listing, is_pinned, list_source, root_now
 from tpujob_trainer.data.manifest.manifest import Manifest, Source
 from tpujob_trainer.data.manifest.row_limit import up_to
-from tpujob_trainer.data.sources.files import DataFile
-from tpujob_trainer.data.sources.footers import DataChangedError, changed
+from tpujob_trainer.data.sources.changes import DataChangedError, changed
+from tpujob_trainer.data.sources.files import DataFile, is_on_disk
+from tpujob_trainer.data.sources.local_versions import is_of_status
 from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
 
 _THREADS = 32
@@ -69,7 +70,7 @@ def require_sources(manifest: Manifest, config: DataConfig, roots: Sequence[str]
             )
         _require_rules(field, column, known.rules)
         root = roots[number] if roots is not None else root_now(source, field, known.root)
-        sources.append(Source(root, known.format, column))
+        sources.append(Source(root, known.format, column, source.query))
     return dataclasses.replace(manifest, sources=tuple(sources))
 
 
@@ -86,6 +87,9 @@ def _require_rules(field: str, column: Column, known: Mapping[str, str]) -> None
 def _require_same(manifest: Manifest, listing: Listing, column: Column, file: DataFile, number: int) -> None:
     if file.size != manifest.sizes[number]:
         raise DataChangedError(changed(file.path, f"its size was {manifest.sizes[number]} bytes, now {file.size}"))
-    if file.version and file.version == manifest.versions[number]:
+    known = manifest.versions[number]
+    on_disk = is_on_disk(listing.root.filesystem)
+    if file.version and (is_of_status(known, file.version) if on_disk else file.version == known):
         return
-    listing.format.open(listing.root, file, manifest.digests[number], column)
+    expected = dataclasses.replace(file, version=known) if on_disk else file
+    listing.format.open(listing.root, expected, manifest.digests[number], column)

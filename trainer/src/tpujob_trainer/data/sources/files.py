@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,14 +13,16 @@ import fsspec
 import fsspec.core
 
 from tpujob_contract import storage_address
+from tpujob_trainer.data.sources.changes import PATH
 from tpujob_trainer.data.sources.hub import at_commit, is_hub
+from tpujob_trainer.data.sources.local_versions import FileStatus
 from tpujob_trainer.data.sources.remote import LocalFile, RemoteFile, reach, request
 from tpujob_trainer.data.sources.retrying import status_of
+from tpujob_trainer.data.sources.versioned_reads import version_of
 from tpujob_trainer.errors import NotFoundError, TrainerError
 
 logger = logging.getLogger(__name__)
 
-PATH = "spec.trainer.data.path"
 _PATTERN_CHARACTERS = "*?["
 
 
@@ -31,7 +33,8 @@ class DataFile:
     path: str
     size: int
     version: str
-    """Object generation, or another tag that changes with the content; empty where the storage has none."""
+    """Object generation, or another tag that changes with the content; empty where the storage has none. Of a file on a
+    disk its status, and in a manifest samples of its content as well: see `local_versions`."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class DataRoot:
     folder: str
     limit_seconds: float | None = None
     """How long a failed read of remote storage is repeated, where that is not as for all of this process."""
+    query: str = field(default="", repr=False)
+    """Of the address of the one file there is; may be a signature, so it is kept and printed nowhere."""
 
     @property
     def url(self) -> str:
@@ -52,7 +57,7 @@ class DataRoot:
         """The full path of a file, without protocol, as the file system wants it."""
         return f"{self.folder.rstrip('/')}/{path}"
 
-    def open(self, path: str, size: int | None = None) -> Any:
+    def open(self, path: str, size: int | None = None, version: str | None = None) -> Any:
         """The file, opened for reading bytes; remote reads ask for exactly what is wanted, one request each.
 
         Reads are counted (`read_meter`), and remote ones repeated where that may help (`retrying`).
@@ -60,23 +65,55 @@ class DataRoot:
         Args:
             path: below the root.
             size: bytes, where known: saves remote storage the question.
+            version: that of the manifest; None: whatever is there is read.
+
+        Raises:
+            DataChangedError: a file on a disk is not of the version; remote storage says so when it is read.
         """
         location = self.locate(path)
-        if _is_local(self.filesystem):
-            return LocalFile(location)
-        return RemoteFile(self.filesystem, location, size, limit_seconds=self.limit_seconds)
+        if is_on_disk(self.filesystem):
+            return LocalFile(location, version, path)
+        return RemoteFile(
+            self.filesystem,
+            location,
+            size,
+            version=version or "",
+            query=self.query,
+            name=path,
+            limit_seconds=self.limit_seconds,
+        )
+
+    def open_to_check(self, file: DataFile, *, is_listed: bool) -> Any:
+        """A file that was just listed, or else one of the manifest, whose size is asked for to be compared."""
+        return self.open(file.path, file.size) if is_listed else self.open(file.path, None, file.version)
+
+    def require_unchanged(self, file: DataFile) -> None:
+        """Check a file on a disk before something that was kept of it is used again; remote storage is not asked.
+
+        Raises:
+            DataChangedError: it is not of its version.
+        """
+        if is_on_disk(self.filesystem):
+            self.open_file(file).close()
+
+    def open_file(self, file: DataFile) -> Any:
+        """A file of the manifest, opened for reading bytes of its version alone; see `open`."""
+        return self.open(file.path, file.size, file.version)
 
 
-def open_root(url: str, *, limit_seconds: float | None = None) -> DataRoot:
+def open_root(url: str, *, limit_seconds: float | None = None, query: str = "") -> DataRoot:
     """The root at a URL or local path, taken as a folder."""
     filesystem, folder = fsspec.core.url_to_fs(url)
-    return DataRoot(filesystem, folder, limit_seconds)
+    return DataRoot(filesystem, folder, limit_seconds, query)
 
 
 def find_root(path: str, field: str = PATH) -> DataRoot:
     """The root of the files that a path means: the folder named, or the one before any pattern."""
     with explained(path, field):
         reach(path)
+        address, query = storage_address.without_query(path)
+        if query:
+            return _folder_of(address, query)
         return _root(*_located(path))
 
 
@@ -88,17 +125,32 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
     """
     with explained(path, field):
         reach(path)
+        address, query = storage_address.without_query(path)
+        if query:
+            return _one_file(path, _folder_of(address, query), address)
         filesystem, location = _located(path)
         root = _root(filesystem, location)
         read = filesystem.glob if set(location) & set(_PATTERN_CHARACTERS) else filesystem.find
         listing = request(path, lambda: read(location, detail=True))
-    found = [info for info in listing.values() if info["type"] == "file"]
+    found = [info for info in listing.values() if info.get("type") == "file"]
     files = sorted((describe(root, info) for info in found), key=lambda file: file.path)
     if not PurePosixPath(location).name.startswith((".", "_")):
         files = [file for file in files if not _is_hidden(file.path)]
     if not files:
         raise NotFoundError(f"{field}: {path!r} matches no file; give a file, a folder that has some, or a pattern")
     return root, files
+
+
+def _folder_of(address: str, query: str) -> DataRoot:
+    filesystem, location = fsspec.core.url_to_fs(address)
+    return DataRoot(filesystem, location.rpartition("/")[0], query=query)
+
+
+def _one_file(path: str, root: DataRoot, address: str) -> tuple[DataRoot, list[DataFile]]:
+    """The file at an address with a query: a query belongs to one file."""
+    name = address.rpartition("/")[2]
+    info = request(path, lambda: root.filesystem.info(root.locate(name) + root.query))
+    return root, [describe(root, {**info, "name": root.locate(name)})]
 
 
 def _located(path: str) -> tuple[Any, str]:
@@ -157,18 +209,19 @@ def _is_denied(error: Exception) -> bool:
 def describe(root: DataRoot, info: dict[str, Any]) -> DataFile:
     """A file as fsspec lists it."""
     relative = info["name"].removeprefix(root.folder).lstrip("/")
-    version = info.get("generation") or info.get("ETag") or info.get("etag") or info.get("blob_id") or ""
+    version = str(FileStatus.of(info["name"])) if is_on_disk(root.filesystem) else version_of(info)
     size = info["size"]
     if size is None:  # web servers list names alone
         size = request(info["name"], lambda: root.filesystem.info(info["name"]))["size"]
-    return DataFile(relative, int(size), str(version))
+    return DataFile(relative, int(size), version)
 
 
 def _is_hidden(path: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.split("/"))
 
 
-def _is_local(filesystem: Any) -> bool:
+def is_on_disk(filesystem: Any) -> bool:
+    """Whether a file system of fsspec is mounted on this host."""
     protocol = filesystem.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 

@@ -9,16 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tpujob_trainer.data.sources.files import PATH, DataRoot, explained
+from tpujob_trainer.data.sources.changes import PATH, DataChangedError, changed
+from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
 from tpujob_trainer.data.sources.remote import LocalFile, SizeChangedError
-from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
+from tpujob_trainer.errors import ConfigurationError
 
 _TAIL_BYTES = 64 << 10
 _MAGIC = b"PAR1"
-
-
-class DataChangedError(ConfigurationError):
-    """A file of the data set is not the one that this run began with."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +31,12 @@ class Footer:
     digest, but for an edit in place that changes none of these."""
 
 
-def read_footer(root: DataRoot, path: str, size: int, *, is_listed: bool) -> Footer:
-    """The footer of a file that is `size` bytes long, with one request in most cases.
+def read_footer(root: DataRoot, file: DataFile, *, is_listed: bool) -> Footer:
+    """The footer of a file, with one request in most cases.
 
     Args:
         root: of the data.
-        path: below the root.
-        size: bytes the file should have.
+        file: as it should be.
         is_listed: the size was just read from the storage; else it is what the run began with.
 
     Raises:
@@ -48,11 +44,12 @@ def read_footer(root: DataRoot, path: str, size: int, *, is_listed: bool) -> Foo
         DataChangedError: the file has another size.
         NotFoundError: it is not there, or may not be read.
     """
-    with explained(root.locate(path)), root.open(path, size) as file:
+    path, size = file.path, file.size
+    with explained(root.locate(path)), root.open(path, size) if is_listed else root.open_file(file) as opened:
         try:
-            _require_length(file, size)
+            _require_length(opened, size)
             # On a disk two reads cost nothing; elsewhere one that is mostly long enough is half the waiting.
-            tail = _read_at(file, max(0, size - (8 if isinstance(file, LocalFile) else _TAIL_BYTES)), size)
+            tail = _read_at(opened, max(0, size - (8 if isinstance(opened, LocalFile) else _TAIL_BYTES)), size)
             if size < 12 or tail[-4:] != _MAGIC:
                 if not is_listed:
                     raise DataChangedError(changed(path, "its footer is another one"))
@@ -63,7 +60,7 @@ def read_footer(root: DataRoot, path: str, size: int, *, is_listed: bool) -> Foo
             if wanted > size:
                 raise ConfigurationError(f"{PATH}: {root.locate(path)!r} is cut off; copy it again or leave it out")
             if wanted > len(tail):
-                tail = _read_at(file, size - wanted, size)
+                tail = _read_at(opened, size - wanted, size)
         except SizeChangedError as error:
             raise DataChangedError(changed(path, str(error))) from error
     footer = tail[-wanted:]
@@ -83,11 +80,6 @@ def require_digest(path: str, digest: str, expected: str) -> None:
     """
     if digest != expected:
         raise DataChangedError(changed(path, "its footer is another one"))
-
-
-def changed(path: str, how: str) -> str:
-    """The message about a file that is not the one the run began with."""
-    return f"{PATH}: {path!r} has changed since this run began: {how}; put the data back as it was, or {ANOTHER_RUN}"
 
 
 def _require_length(file: Any, size: int) -> None:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import io
 from collections.abc import Callable
 from typing import Any
 
-import fsspec.asyn
-
-from tpujob_trainer.data.sources.hub import is_at_commit, is_hub, url_of
+from tpujob_trainer.data.sources.changes import DataChangedError, changed
+from tpujob_trainer.data.sources.hub import is_at_commit
+from tpujob_trainer.data.sources.local_versions import AcceptedFiles, FileStatus
 from tpujob_trainer.data.sources.read_meter import METER, ReadMeter
 from tpujob_trainer.data.sources.retrying import IncompleteReadError, Retrying, status_of
+from tpujob_trainer.data.sources.versioned_reads import fetcher, version_of
 from tpujob_trainer.storage import reachability
 
-REQUEST_SECONDS = 60.0
-"""For one range to arrive; then it is asked for again."""
-
 _NO_SUCH_RANGE = 416
+_PRECONDITION_FAILED = 412
 
 RETRYING = Retrying()
 """Of this process: a Retry-After holds for all its threads."""
+ACCEPTED = AcceptedFiles()
+"""Of this process."""
 
 
 class SizeChangedError(OSError):
@@ -32,7 +32,44 @@ class SizeChangedError(OSError):
 
 
 class LocalFile(io.FileIO):
-    """A file on a disk of this host; its reads are counted."""
+    """A file on a disk of this host; its reads are counted.
+
+    With a version, it is compared when it is opened, and at the end of the `with` block that reads it: what was read
+    then is of one file that nobody wrote to.
+    """
+
+    def __init__(self, location: str, version: str | None = None, name: str = "") -> None:
+        """Opens a file.
+
+        Args:
+            location: Its path.
+            version: That of the manifest, as `local_versions` has it; None: it is not compared.
+            name: In messages; empty: its path.
+
+        Raises:
+            DataChangedError: it is another file.
+        """
+        super().__init__(location)
+        self._name = name or location
+        self._opened: FileStatus | None = None
+        self._closed: FileStatus | None = None
+        if version is not None:
+            try:
+                self._opened = ACCEPTED.require(location, self.fileno(), version, self._name)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Closes the file; a reader of parquet does that by itself."""
+        if not self.closed and self._opened is not None:
+            self._closed = FileStatus.of(self.fileno())
+        super().close()
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        self.close()
+        if kind is None and self._opened != self._closed:
+            raise DataChangedError(changed(self._name, "it was written to or replaced while it was read"))
 
     def read(self, size: int | None = -1) -> bytes:
         """Up to so many bytes; fewer only at the end of the file."""
@@ -83,6 +120,9 @@ class RemoteFile(io.RawIOBase):
         location: str,
         size: int | None = None,
         *,
+        version: str = "",
+        query: str = "",
+        name: str = "",
         limit_seconds: float | None = None,
         retrying: Retrying | None = None,
         meter: ReadMeter = METER,
@@ -93,16 +133,22 @@ class RemoteFile(io.RawIOBase):
             filesystem: of fsspec.
             location: path without protocol.
             size: bytes of the object, None to ask.
+            version: what the storage calls the version to read; empty: whatever is there.
+            query: of the address: it is sent, and stands in no message.
+            name: in the message about a changed file; empty: its location.
             limit_seconds: how long a failed read is repeated; None: as `retrying` has it.
             retrying: when a failed read is repeated; None: as all of this process are.
             meter: counts.
         """
         self._filesystem = filesystem
         self._location = location
+        self._address = location + query
+        self._version = version
+        self._name = name or location
         self._retrying = retrying or RETRYING
         self._limit_seconds = limit_seconds
         self._meter = meter
-        self._fetch = _fetcher(filesystem, location)
+        self._fetch = fetcher(filesystem, self._address, version)
         self._size = size if size is not None else self._retrying(location, self._size_now, limit_seconds=limit_seconds)
         self._at = 0
 
@@ -162,6 +208,8 @@ class RemoteFile(io.RawIOBase):
         except Exception as error:
             if status_of(error) == _NO_SUCH_RANGE:
                 self._require_size()
+            if self._version and (isinstance(error, FileNotFoundError) or status_of(error) == _PRECONDITION_FAILED):
+                self._require_version(error)
             raise
         self._meter.delivered(len(data))
         if len(data) != end - start:
@@ -177,53 +225,18 @@ class RemoteFile(io.RawIOBase):
         if now != self._size:
             raise SizeChangedError(self._size, now)
 
+    def _require_version(self, error: Exception) -> None:
+        """Whether the object has been replaced, or is gone."""
+        now = version_of(self._info_now())
+        if now != self._version:
+            how = f"its version was {self._version}, now {now or 'unknown'}"
+            raise DataChangedError(changed(self._name, how)) from error
+
     def _size_now(self) -> int:
+        return int(self._info_now()["size"])
+
+    def _info_now(self) -> dict[str, Any]:
         with self._meter.request(self._location):
             self._filesystem.invalidate_cache(self._location)
-            return int(self._filesystem.info(self._location)["size"])
-
-
-def _fetcher(filesystem: Any, location: str) -> Callable[[int, int], bytes]:
-    """A function that asks once for the bytes [start, end) of an object.
-
-    Asynchronous file systems (gs, s3, http) are asked with a limit; the hub without the repetitions of its own client,
-    which know nothing of other threads; any other one as it can.
-    """
-    if isinstance(filesystem, fsspec.asyn.AsyncFileSystem):
-
-        def fetch(start: int, end: int) -> bytes:
-            read = filesystem._cat_file  # noqa: SLF001 - its public form knows no limit
-            data: bytes = fsspec.asyn.sync(
-                filesystem.loop,
-                read,
-                location,
-                start=start,
-                end=end,
-                timeout=REQUEST_SECONDS,
-            )
-            return data
-
-        return fetch
-    if is_hub(filesystem):
-        return functools.partial(_fetch_from_hub, filesystem, location)
-
-    def read(start: int, end: int) -> bytes:
-        with filesystem.open(location, "rb", cache_type="none") as file:
-            file.seek(start)
-            data: bytes = file.read(end - start)
-            return data
-
-    return read
-
-
-def _fetch_from_hub(filesystem: Any, location: str, start: int, end: int) -> bytes:
-    hub: Any = importlib.import_module("huggingface_hub.utils")
-    headers = hub.build_hf_headers(token=filesystem.token) | {"Range": f"bytes={start}-{end - 1}"}
-    answer = hub.get_session().get(url_of(filesystem, location), headers=headers, timeout=REQUEST_SECONDS)
-    if answer.status_code == 404:
-        raise FileNotFoundError(location)
-    if answer.status_code in (401, 403):
-        raise PermissionError(f"{answer.status_code} {answer.reason_phrase}: {location}")
-    hub.hf_raise_for_status(answer)
-    data: bytes = answer.content
-    return data
+            info: dict[str, Any] = self._filesystem.info(self._address)
+            return info

@@ -8,6 +8,7 @@ from typing import Any
 import fsspec
 import fsspec.core
 
+from tpujob_contract import storage_address
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.sources.files import explained
 from tpujob_trainer.data.text.byte_tokenizer import ByteTokenizer
@@ -28,12 +29,13 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
     if path == "bytes":
         return ByteTokenizer()
     with explained(path, FIELD):
-        filesystem, location = fsspec.core.url_to_fs(path)
-        if filesystem.isdir(location):
+        address, query = storage_address.without_query(path)
+        filesystem, location = fsspec.core.url_to_fs(address)
+        if not query and filesystem.isdir(location):
             names = ("tokenizer.json", "tokenizer.model")
             folder = location.rstrip("/")
             location = next((f"{folder}/{name}" for name in names if filesystem.exists(f"{folder}/{name}")), location)
-        definition = filesystem.cat_file(location)
+        definition = filesystem.cat_file(location + query)
         folder = location.rsplit("/", 1)[0]
         settings = json.loads(_content(filesystem, f"{folder}/tokenizer_config.json") or b"{}")
         template = (_content(filesystem, f"{folder}/chat_template.jinja") or b"").decode() or _template(settings)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tpujob_contract import ContractError, DistributedProcess, ExitCode, Process, report, termination_message
+from tpujob_contract.storage_address import redacted
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import failure as failures
 from tpujob_trainer.distributed.exit import stack_traces
@@ -270,7 +271,7 @@ def _exited(error: SystemExit) -> tuple[int, str]:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return redacted(" ".join(str(error).split())) or type(error).__name__
 
 
 def _name(process: Process | None) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 from tpujob_contract import ExitCode
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.decoder import Model, soft_capped
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.weights.load import load_weights, read_shape
@@ -90,7 +91,7 @@ def _transformers(directory: str, ids: list[int], python: str) -> dict[str, Any]
 
 def main() -> int:
     """Verifies what the arguments name, and tells it on stdout; the exit code."""
-    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    log_to_stderr(logging.ERROR)
     directory, *python = sys.argv[1:]
     try:
         found = verify_export(directory, python[0] if python else sys.executable)

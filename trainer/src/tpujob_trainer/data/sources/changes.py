@@ -1,0 +1,16 @@
+"""How a file that is not the one that a run started with is refused."""
+
+from __future__ import annotations
+
+from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError
+
+PATH = "spec.trainer.data.path"
+
+
+class DataChangedError(ConfigurationError):
+    """A file of the data set is not the one that this run began with."""
+
+
+def changed(path: str, how: str) -> str:
+    """The message about a file that is not the one the run began with."""
+    return f"{PATH}: {path!r} has changed since this run began: {how}; put the data back as it was, or {ANOTHER_RUN}"
