@@ -28,9 +28,11 @@ import optax
 from tests.multiprocess.bucket import EMULATOR, Bucket
 from tools.localcluster import binaries
 from tools.localcluster.processes import Process, free_ports
-from tpujob_trainer.checkpoint import manager
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
+from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 
@@ -182,12 +184,12 @@ def train(
     return tree, seconds
 
 
-def opened(directory: str, blocking: list[float], commits: list[float]) -> manager.Checkpoints:
-    return manager.Checkpoints(
+def opened(directory: str, blocking: list[float], commits: list[float]) -> Checkpoints:
+    return Checkpoints(
         directory,
-        retention=Retention(last=2),
-        runtime=Runtime(0, 1, f"0.0-{time.monotonic_ns()}", "here", kv_store.alone()),
-        listener=manager.Listener(
+        Settings(retention=Retention(last=2)),
+        Runtime(0, 1, f"0.0-{time.monotonic_ns()}", "here", kv_store.alone()),
+        listener=Listener(
             saved=lambda step, seconds: blocking.append(seconds),
             committed=lambda commit, seconds: commits.append(seconds),
         ),

@@ -12,7 +12,7 @@ from tpujob_trainer.config.schema import PreflightConfig
 from tpujob_trainer.distributed import host_check, initialize
 from tpujob_trainer.distributed.exit import process_exit
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.tasks import preflight
+from tpujob_trainer.session import preflight
 
 DELAY_SECONDS = 30.0
 SLOW_SECONDS = 15.0

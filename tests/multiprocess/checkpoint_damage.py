@@ -16,8 +16,11 @@ import jax
 import jax.numpy as jnp
 
 from tests.multiprocess.bucket import Bucket
-from tpujob_trainer.checkpoint import layout, manager
+from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
+from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 
@@ -156,12 +159,12 @@ def tree(step: int) -> dict:
     }
 
 
-def new_checkpoints(directory: str, unusable: list[str]) -> manager.Checkpoints:
-    return manager.Checkpoints(
+def new_checkpoints(directory: str, unusable: list[str]) -> Checkpoints:
+    return Checkpoints(
         directory,
-        retention=Retention(last=10),
-        runtime=Runtime(0, 1, "0.0-x", "here", kv_store.alone()),
-        listener=manager.Listener(unusable=lambda step, why: unusable.append(f"{step}: {why}")),
+        Settings(retention=Retention(last=10)),
+        Runtime(0, 1, "0.0-x", "here", kv_store.alone()),
+        listener=Listener(unusable=lambda step, why: unusable.append(f"{step}: {why}")),
     )
 
 

@@ -20,8 +20,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tests.multiprocess.pacing import pause
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import ExitCode, read_environment, termination_message
-from tpujob_trainer.checkpoint import manager, ownership
+from tpujob_trainer.checkpoint import ownership
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
+from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import initialize
 from tpujob_trainer.distributed.exit import process_exit
 
@@ -58,15 +61,16 @@ def main(stop: process_exit.StopRequest) -> int:
         "sharded": NamedSharding(mesh, PartitionSpec("data")),
         "whole": NamedSharding(mesh, PartitionSpec()),
     }
-    checkpoints = manager.Checkpoints(
+    checkpoints = Checkpoints(
         directory,
-        retention=Retention(last=3),
-        runtime=runtime,
-        limit_seconds=config.get("limit_seconds", 60),
-        fail_after_seconds=config.get("fail_after_seconds", 3600),
-        verify_claim=claim.verify,
-        confirm_claim=claim.confirm,
-        listener=manager.Listener(
+        Settings(
+            retention=Retention(last=3),
+            limit_seconds=config.get("limit_seconds", 60),
+            fail_after_seconds=config.get("fail_after_seconds", 3600),
+        ),
+        runtime,
+        claim=claim,
+        listener=Listener(
             saved=lambda step, seconds: logger.info("saved %d blocking %.3f", step, seconds),
             committed=lambda commit, seconds: logger.info("committed %d", commit.step),
             failed=lambda step, why: logger.info("failed %d: %s", step, why),

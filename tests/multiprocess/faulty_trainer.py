@@ -121,7 +121,7 @@ def _arm(stage: str, strike: Callable[[], None]) -> None:
     elif stage in ("compile", "step", "evaluate", "sample"):
         _arm_computation(stage, strike)
     elif stage in ("save", "restore"):
-        from tpujob_trainer.checkpoint.manager import Checkpoints
+        from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 
         _before(Checkpoints, stage, strike)
     else:

@@ -13,9 +13,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_contract import ExitCode, read_environment, termination_message
-from tpujob_trainer.checkpoint import manager, ownership
+from tpujob_trainer.checkpoint import ownership
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import initialize
 from tpujob_trainer.distributed.exit import process_exit
 
@@ -42,8 +44,8 @@ def main(stop: process_exit.StopRequest) -> int:
     ownership.claim(directory, owner="test/job", adopt=None, runtime=runtime)
     sizes = (1, 1, *config["mesh"])[-3:]
     mesh = jax.make_mesh(sizes, ("slice", "a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 3)
-    checkpoints = manager.Checkpoints(
-        directory, retention=Retention(last=3), runtime=runtime, replica_axis="slice" if sizes[0] > 1 else None
+    checkpoints = Checkpoints(
+        directory, Settings(retention=Retention(last=3), replica_axis="slice" if sizes[0] > 1 else None), runtime
     )
     if config["save"]:
         found = tree(mesh)

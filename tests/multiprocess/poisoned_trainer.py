@@ -127,7 +127,7 @@ def wait_for_trackers() -> None:
 
 def save_at_steps_alone() -> None:
     """Tries no save again that was passed over: every step that is saved is evaluated, too."""
-    from tpujob_trainer.tasks import checkpointing
+    from tpujob_trainer.session import checkpointing
 
     checkpointing.PASSED_OVER_SECONDS = float("inf")
 

@@ -10,12 +10,14 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_sdk import Checkpoints, Job, Options, Place
-from tpujob_trainer.checkpoint import manager
+from tpujob_trainer.checkpoint import checkpoints
 from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 
 
@@ -23,9 +25,14 @@ class Storage:
     """Refuses what is written while `is_full`."""
 
     is_full = False
+    refusals = 0
+
+    def verify(self) -> None:
+        """No other run takes it over."""
 
     def confirm(self) -> None:
-        if self.is_full:
+        if self.is_full or self.refusals > 0:
+            self.refusals -= 1
             raise TrainerError("the disk is full")
 
 
@@ -34,15 +41,16 @@ def made(directory: Path | None) -> tuple[Job, Checkpoints, Storage]:
     report = Report()
     report.enter("training")
     storage = Storage()
-    saver = directory and manager.Checkpoints(
-        str(directory), retention=Retention(last=3), runtime=runtime, confirm_claim=storage.confirm
+    settings = Settings(retention=Retention(last=3), fail_after_seconds=1)
+    saver = directory and checkpoints.Checkpoints(str(directory), settings, runtime, claim=storage)
+    session: Any = SimpleNamespace(
+        stop=StopRequest(grace_seconds=5), runtime=runtime, report=report, metrics=Metrics(report)
     )
-    session: Any = SimpleNamespace(stop=StopRequest(grace_seconds=30), runtime=runtime, report=report)
     job = Job(session, Place(), Options())
-    checkpointing: Any = SimpleNamespace(checkpoints=saver, report=report)
-    checkpoints = Checkpoints(checkpointing, None)
-    job._checkpoints.append(checkpoints)
-    return job, checkpoints, storage
+    checkpointing: Any = SimpleNamespace(checkpoints=saver, report=report, stop=session.stop)
+    made = Checkpoints(checkpointing, None)
+    job._checkpoints.append(made)
+    return job, made, storage
 
 
 @pytest.fixture
@@ -66,14 +74,35 @@ def test_last_state_that_was_not_saved_fails_the_run(tmp_path: Path, state: jax.
     storage.is_full = True
     checkpoints.save(2, state)
     with pytest.raises(
-        TrainerError, match=r"step 2 was not saved \(.*disk is full.*\); the newest checkpoint is step 1"
+        TrainerError, match=r"nothing was committed for .*; the newest checkpoint is step 1; .*: the disk is full"
     ):
         job.close()
+
+
+def test_last_state_is_saved_again_once_storage_takes_it(tmp_path: Path, state: jax.Array) -> None:
+    job, checkpoints, storage = made(tmp_path)
+    storage.refusals = 1
+    checkpoints.save(2, state)
+    job.report(step=2)
+    job.close()
+    assert (checkpoints.committed_step, checkpoints.problem) == (2, "")
+
+
+def test_state_that_the_loop_has_left_behind_is_not_held(tmp_path: Path, state: jax.Array) -> None:
+    job, checkpoints, _ = made(tmp_path)
+    checkpoints.save(2, state)
+    job.report(step=2)
+    held = [checkpoints._unsettled]
+    job.report(step=3)
+    held.append(checkpoints._unsettled)
+    assert [each is None for each in held] == [False, True]
+    job.close()
 
 
 def test_run_that_was_asked_to_stop_ends_as_stopped_all_the_same(tmp_path: Path, state: jax.Array) -> None:
     job, checkpoints, storage = made(tmp_path)
     storage.is_full = True
+    job._session.stop.request()
     checkpoints.save(1, state)
     job.was_stopped = True
     job.close()

@@ -12,8 +12,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer import data
-from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.tasks.dataset import Dataset, training_data
+from tpujob_trainer.session.dataset import Dataset, training_data
+from tpujob_trainer.session.session import Session
 from tpujob_trainer.train.batches import Assembler, Position
 
 
@@ -41,9 +41,7 @@ class Loader(Protocol):
 class Batches[B, L: Loader](Iterator[B], ABC):
     """Endless batches B, each read by a loader L of the processes whose devices hold its rows."""
 
-    def __init__(
-        self, config: BatchesConfig, mesh: Mesh, rows: PartitionSpec, runtime: Runtime, directory: str | None
-    ) -> None:
+    def __init__(self, config: BatchesConfig, mesh: Mesh, rows: PartitionSpec, session: Session) -> None:
         """Makes, or reads, the list of what there is to read; reads nothing else yet.
 
         Raises:
@@ -51,7 +49,7 @@ class Batches[B, L: Loader](Iterator[B], ABC):
         """
         self.mesh = mesh
         self.tokenizer = data.load_tokenizer(config.data)
-        self._dataset: Dataset = training_data(config, self.tokenizer, directory=directory, runtime=runtime)
+        self._dataset: Dataset = training_data(config, self.tokenizer, session)
         self._assembler = Assembler(mesh, config.batch_size, self._dataset.plan.lanes, rows=rows)
         self._loader: L | None = None
 

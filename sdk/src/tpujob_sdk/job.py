@@ -18,8 +18,8 @@ from tpujob_sdk.samples import Samples
 from tpujob_sdk.saving import Checkpoints
 from tpujob_sdk.stopping import AgreedStop
 from tpujob_trainer.errors import TrainerError
-from tpujob_trainer.tasks.checkpointing import Checkpointing
-from tpujob_trainer.tasks.session import Session
+from tpujob_trainer.session.checkpointing import Checkpointing
+from tpujob_trainer.session.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Job:
         metrics.heartbeat()
         report.update(step=step, **({"steps": steps} if steps is not None else {}), **numbers)
         for checkpoints in self._checkpoints:
-            checkpoints.poll()
+            checkpoints.poll(step)
         if self.is_lead:
             for callback in self.on_report:
                 callback(step, numbers)
@@ -140,8 +140,7 @@ class Job:
             seed=seed,
             mesh=mesh,
             rows=rows,
-            runtime=self._session.runtime,
-            directory=self._session.directory,
+            session=self._session,
         )
         self._lanes.append(lanes)
         return lanes
@@ -174,8 +173,7 @@ class Job:
             seed=seed,
             mesh=mesh,
             rows=rows,
-            runtime=self._session.runtime,
-            directory=self._session.directory,
+            session=self._session,
         )
         self._lanes.append(samples)
         return samples
@@ -187,16 +185,8 @@ class Job:
 
     def checkpoints(self, lanes: Lanes | Samples | None = None) -> Checkpoints:
         """The checkpoints of the job's checkpoint directory; the position of lanes or samples goes with them."""
-        checkpointing = Checkpointing(
-            self._options,
-            lanes.described if lanes is not None else {},
-            directory=self._session.directory,
-            claim=self._session.claim,
-            runtime=self._session.runtime,
-            report=self._session.report,
-            metrics=self._session.metrics,
-            stop=self._session.stop,
-        )
+        described = lanes.described if lanes is not None else {}
+        checkpointing = Checkpointing(self._options, described, self._session)
         made = Checkpoints(checkpointing, lanes)
         self._checkpoints.append(made)
         return made

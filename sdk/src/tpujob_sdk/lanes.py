@@ -11,8 +11,8 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_sdk.batches import Batches, BatchesConfig
 from tpujob_trainer import data
-from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.parsing.from_mapping import parse
+from tpujob_trainer.session.session import Session
 
 
 class Batch(NamedTuple):
@@ -33,10 +33,8 @@ class Batch(NamedTuple):
 class Lanes(Batches[Batch, data.BatchLoader]):
     """Endless batches of token rows; the state goes into the checkpoint."""
 
-    def __init__(
-        self, config: BatchesConfig, mesh: Mesh, rows: PartitionSpec, runtime: Runtime, directory: str | None
-    ) -> None:
-        super().__init__(config, mesh, rows, runtime, directory)
+    def __init__(self, config: BatchesConfig, mesh: Mesh, rows: PartitionSpec, session: Session) -> None:
+        super().__init__(config, mesh, rows, session)
         self._sequence_length = config.sequence_length
 
     @classmethod
@@ -49,8 +47,7 @@ class Lanes(Batches[Batch, data.BatchLoader]):
         seed: int,
         mesh: Mesh,
         rows: PartitionSpec,
-        runtime: Runtime,
-        directory: str | None,
+        session: Session,
     ) -> Self:
         """The lanes of a path, or of a mapping as the `data` block of a trainer has it."""
         block = {"path": given} if isinstance(given, str) else given
@@ -60,7 +57,7 @@ class Lanes(Batches[Batch, data.BatchLoader]):
             sequence_length=sequence_length,
             seed=seed,
         )
-        return cls(config, mesh, rows, runtime, directory)
+        return cls(config, mesh, rows, session)
 
     def __next__(self) -> Batch:
         """The next batch; waits for storage where it is not read yet."""

@@ -8,6 +8,14 @@ from dataclasses import dataclass, field
 
 from tpujob_trainer.config.schema import CheckpointConfig, PreflightConfig
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
+from tpujob_trainer.errors import ConfigurationError
+
+_OF_THE_TRAINER = {
+    "every_steps": "call checkpoints.save at the steps you choose",
+    "every_seconds": "call checkpoints.save at the steps you choose",
+    "local": "save to spec.checkpointDir more often",
+}
+"""Fields of `checkpoint` that the trainer's own loop carries out, and what to do in their place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +25,8 @@ class Options:
     checkpoint_dir: str | None = None
     """For a process whose job names none, as on a laptop. Default: nothing is saved."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    """How many checkpoints stay, and how long a save may take. When to save is the loop's own decision."""
+    """How many checkpoints stay, and how long a save may take. When to save is the loop's own decision: `every_steps`,
+    `every_seconds` and `local` are refused."""
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
     """When a run that makes no progress is ended."""
     preflight: PreflightConfig = field(default_factory=PreflightConfig)
@@ -26,6 +35,21 @@ class Options:
     """Silence after which a process counts as lost, and all others end, naming it."""
     compile_cache: bool = True
     """Keep compiled programs in the checkpoint directory."""
+
+    def require_own_decisions(self) -> None:
+        """Returns if nothing is asked for that only the trainer's own loop does.
+
+        Raises:
+            ConfigurationError: a field of `checkpoint` says when to save or to copy.
+        """
+        default = CheckpointConfig()
+        for name, instead in _OF_THE_TRAINER.items():
+            value = getattr(self.checkpoint, name)
+            if value != getattr(default, name):
+                raise ConfigurationError(
+                    f"Options.checkpoint.{name}: {value} has no effect in a loop of your own; leave it out, "
+                    f"and {instead}"
+                )
 
     def as_json(self) -> str:
         """Kept with every checkpoint."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from collections.abc import Callable
 from typing import NoReturn
@@ -15,9 +14,8 @@ from tpujob_sdk.place import place
 from tpujob_trainer.distributed.exit import process_exit
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.errors.logs import log_to_stderr
-from tpujob_trainer.main import LOG_FORMAT
-from tpujob_trainer.tasks.session import Session
+from tpujob_trainer.session.session import Session
+from tpujob_trainer.telemetry.logs import start_logging
 
 _DEFAULTS = Options()
 
@@ -33,8 +31,7 @@ def run(train: Callable[[Job], None], options: Options = _DEFAULTS) -> NoReturn:
         options: See there.
     """
     # Orbax imports absl, whose handler stands at the root already.
-    log_to_stderr(logging.INFO, LOG_FORMAT, replace=True)
-    logging.getLogger("absl").setLevel(logging.WARNING)
+    start_logging(force=True)
     process = read_environment(os.environ)
     process_exit.run_to_exit(
         lambda stop: _run(train, options, stop),
@@ -51,6 +48,7 @@ def _run(train: Callable[[Job], None], options: Options, stop: StopRequest) -> i
             "spec.workers: tpujob_sdk.run is for processes that train together; independent workers find their number "
             f"in {environment.WORKER}"
         )
+    options.require_own_decisions()
     process = dataclasses.replace(process, checkpoint_dir=process.checkpoint_dir or options.checkpoint_dir)
     session = Session.start(process, options, stop, in_pod="KUBERNETES_SERVICE_HOST" in os.environ)
     job = Job(session, place(), options)

@@ -14,9 +14,9 @@ from tpujob_trainer import data
 from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.data.stream.position import identity_of
 from tpujob_trainer.data.stream.samples import SampleLoader
-from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.parsing.from_mapping import parse
+from tpujob_trainer.session.session import Session
 
 _FORMAT = "webdataset"
 
@@ -35,8 +35,7 @@ class Samples(Batches[list[Sample], SampleLoader]):
         seed: int,
         mesh: Mesh,
         rows: PartitionSpec,
-        runtime: Runtime,
-        directory: str | None,
+        session: Session,
     ) -> None:
         """Makes, or reads, the list of the tars; reads nothing else yet.
 
@@ -48,7 +47,7 @@ class Samples(Batches[list[Sample], SampleLoader]):
         config = BatchesConfig(
             data=parse(data.DataConfig, block, "data"), batch_size=batch_size, sequence_length=0, seed=seed
         )
-        super().__init__(config, mesh, rows, runtime, directory)
+        super().__init__(config, mesh, rows, session)
         (found,) = {source.format for source in self._dataset.manifest.sources}
         if found != _FORMAT:
             raise ConfigurationError(

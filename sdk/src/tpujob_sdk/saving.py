@@ -16,15 +16,11 @@ import numpy as np
 from tpujob_sdk.lanes import Lanes
 from tpujob_sdk.samples import Samples
 from tpujob_trainer import data
-from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.tasks.checkpointing import Checkpointing
+from tpujob_trainer.session.checkpointing import Checkpointing
 from tpujob_trainer.train.loop import BATCHES
 
 logger = logging.getLogger(__name__)
-
-FINISH_SECONDS = 600.0
-"""How long the end of a run waits for its last save."""
 
 
 class Checkpoints:
@@ -35,8 +31,11 @@ class Checkpoints:
         self._saver = checkpointing.checkpoints
         self._lanes = lanes
         self._report = checkpointing.report
+        self._stop = checkpointing.stop
         self._newest: int | None = None
         """Step that `save` was given last."""
+        self._unsettled: tuple[dict[str, Any], dict[str, Any]] | None = None
+        """Tree and metadata of that step, to save it again at the end; None once the loop has gone on."""
         self.problem = ""
         """What `finish` has found missing; empty while that is nothing."""
 
@@ -84,34 +83,51 @@ class Checkpoints:
         position = None if self._lanes is None else self._lanes.state()
         said = {} if position is None else {BATCHES: position.digest}
         tree = self._tree(state, lambda lanes: position.of_lanes if position is not None else None)
-        self._newest = step
+        self._newest, self._unsettled = step, (tree, said)
         # The save before is waited for: no step comes meanwhile, and none is due.
         with self._report.during("saving"):
             return self._saver.save(step, tree, metadata=said)
 
-    def poll(self) -> None:
-        """Notices commits and failures; `Job.report` does it at each step."""
-        if self._saver is not None:
-            self._saver.poll()
+    def poll(self, step: int | None = None) -> None:
+        """Notices commits and failures; `Job.report` does it at each step.
+
+        Args:
+            step: That the loop has reached. The state of an earlier one is not kept for another try.
+        """
+        if self._saver is None:
+            return
+        if step is not None and self._newest is not None and step > self._newest:
+            self._unsettled = None
+        self._saver.poll()
 
     def finish(self) -> bool:
         """Waits until what was saved is committed; whether the step that `save` was given last is a checkpoint.
 
-        True where nothing was to be saved.
+        A save that fails is tried again until `Options.checkpoint.fail_after_seconds` or the grace period is over,
+        unless its arrays were donated. True where nothing was to be saved.
 
         Raises:
             TrainerError: saves have failed for too long.
         """
         if self._saver is None:
             return True
-        with self._report.during("saving"):
-            self._saver.finish(FINISH_SECONDS)
-            self._saver.close()
-        # What is not this attempt's commit may be one of storage that came late, or of an earlier attempt.
-        newest, committed = self._newest, self._saver.committed_step
-        if newest is None or newest == committed or layout.is_committed(self._saver.directory, newest):
+        newest, saver = self._newest, self._saver
+        if newest is None:
+            saver.close()
             return True
-        why = f" ({self._saver.problem})" if self._saver.problem else ""
+        tree, said = self._unsettled or (None, {})
+        if tree is not None and any(leaf.is_deleted() for leaf in jax.tree.leaves(tree)):
+            tree = None
+        with self._report.during("saving"):
+            is_committed = saver.commit(
+                newest, tree, metadata=said, seconds_left=self._stop.seconds_left, tick=self._report.tick
+            )
+            saver.close()
+        self._unsettled = None
+        if is_committed:
+            return True
+        committed = saver.committed_step
+        why = f" ({saver.problem})" if saver.problem else ""
         self.problem = f"step {newest} was not saved{why}; the newest checkpoint is step {committed}"
         return False
 

@@ -8,9 +8,11 @@ import pytest
 
 from tools.localcluster.waiting import wait_for
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint import layout, manager
+from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.claimed_path import claimed_path
 from tpujob_trainer.checkpoint.retention import Deleter, Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 
@@ -38,12 +40,11 @@ class SlowClaim:
 
 def checkpoints(directory, claim, *, keep=3):
     runtime = Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=kv_store.alone())
-    return manager.Checkpoints(
+    return Checkpoints(
         str(directory),
-        retention=Retention(last=keep),
-        runtime=runtime,
-        verify_claim=claim.verify,
-        confirm_claim=claim.confirm,
+        Settings(retention=Retention(last=keep)),
+        runtime,
+        claim=claim,
     )
 
 
@@ -52,7 +53,6 @@ def test_loop_goes_on_while_the_claim_is_confirmed(tmp_path):
     saver = checkpoints(tmp_path, claim)
     assert saver.save(1, {"w": jnp.ones(4)})  # returned, and nothing has answered
     saver.poll()
-    assert saver.is_saving
     assert layout.leftovers(tmp_path) == []
     claim.answer.set()
     assert saver.finish(LIMIT_SECONDS)

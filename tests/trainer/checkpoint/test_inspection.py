@@ -6,8 +6,10 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from tpujob_trainer.checkpoint import inspection, manager, ownership
+from tpujob_trainer.checkpoint import inspection, ownership
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.errors import NotFoundError
@@ -21,11 +23,13 @@ def directory(tmp_path: Path) -> str:
     """A run with checkpoints of steps 2 and 4, the second with what was measured, and the remains of a save."""
     runtime = Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=kv_store.alone())
     claim = ownership.claim(str(tmp_path), owner="team/llama", adopt=None, runtime=runtime)
-    checkpoints = manager.Checkpoints(
+    checkpoints = Checkpoints(
         str(tmp_path),
-        retention=Retention(last=3),
-        runtime=runtime,
-        metadata={"configuration": RUN, "data": {"data": "abc"}, "processes": 1, "versions": {"jax": "1"}},
+        Settings(
+            retention=Retention(last=3),
+            metadata={"configuration": RUN, "data": {"data": "abc"}, "processes": 1, "versions": {"jax": "1"}},
+        ),
+        runtime,
     )
     for step in (2, 4):
         checkpoints.save(step, {"w": jnp.ones((256,))})

@@ -80,7 +80,25 @@ def test_holder_that_looks_knows_at_once(take):
         first.confirm()
 
 
-def test_removed_lease_is_a_lost_one(take, tmp_path):
+def test_removed_lease_is_taken_again(take, tmp_path):
     first = take("1.0-aa")
     (tmp_path / "lease.json").unlink()
-    wait_for("the holder to notice", lambda: first.taken_by is not None)
+    wait_for("the holder to write it again", (tmp_path / "lease.json").exists)
+    first.verify()
+    assert record(tmp_path)["run"] == "1.0-aa"
+
+
+def test_holder_that_looks_takes_a_removed_lease_again_at_once(take, tmp_path):
+    first = take("1.0-aa", renew_seconds=NEVER)
+    assert not first.confirm()
+    (tmp_path / "lease.json").unlink()
+    assert first.confirm()
+    assert record(tmp_path)["run"] == "1.0-aa"
+
+
+def test_removed_lease_that_another_run_took_first_is_lost(take, tmp_path):
+    first = take("1.0-aa", renew_seconds=NEVER)
+    (tmp_path / "lease.json").unlink()
+    take("1.0-bb")
+    with pytest.raises(errors.ConfigurationError, match=r"another run has taken over .*: attempt 1.0-bb"):
+        first.confirm()

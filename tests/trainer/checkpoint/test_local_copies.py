@@ -1,6 +1,7 @@
 """Copies of one process on its disk; several processes are in tests/multiprocess."""
 
 import resource
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +10,12 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint import local_file, manager
+from tpujob_trainer.checkpoint import local_file
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.local_copies import LocalCopies
 from tpujob_trainer.checkpoint.local_restore import Choice, choose
 from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 
@@ -80,8 +83,8 @@ def abstract():
 def attempt(tmp_path):
     """The checkpoints of a new attempt, and its copies."""
     copies = LocalCopies(str(tmp_path / "local"), run=str(tmp_path / "bucket"), runtime=runtime())
-    return manager.Checkpoints(
-        str(tmp_path / "bucket"), retention=Retention(last=3), runtime=runtime(), copies=copies
+    return Checkpoints(
+        str(tmp_path / "bucket"), Settings(retention=Retention(last=3)), runtime(), copies=copies
     ), copies
 
 
@@ -137,6 +140,29 @@ def flip_a_bit(path):
 def test_damaged_copy_is_never_restored(saved, damage):
     damage(files(saved)[-1])
     assert restored(saved) == 6
+
+
+def test_files_of_other_programs_harm_no_copy_and_stay(saved):
+    folder = files(saved)[0].parent
+    (folder / "notes.state").write_text("of another program")
+    (folder / "logs").mkdir()
+    saver, copies = attempt(saved)
+    assert saver.restore(abstract()) is not None
+    for step in (8, 9, 10):
+        saver.copy(step, tree(step))
+        copies.wait()
+    assert sorted(path.name for path in folder.iterdir()) == ["10.state", "9.state", "logs", "notes.state"]
+    assert restored(saved) == 10
+
+
+def test_folder_of_the_copies_that_was_deleted_is_made_again(saved):
+    shutil.rmtree(saved / "local")
+    saver, copies = attempt(saved)
+    shutil.rmtree(saved / "local")
+    assert saver.restore(abstract()) is not None
+    saver.copy(8, tree(8))
+    copies.wait()
+    assert [path.name for path in files(saved)] == ["8.state"]
 
 
 def test_copy_that_was_not_finished_is_none(saved):

@@ -1,5 +1,7 @@
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -75,8 +77,8 @@ def test_second_live_run_is_refused_by_pid(tmp_path, runtime):
 
 def test_lock_ends_with_its_process(tmp_path, runtime):
     script = (
-        "import os, sys; from pathlib import Path; from tpujob_trainer.checkpoint import ownership; "
-        "ownership._lock(Path(sys.argv[1])); print('held', flush=True); os.kill(os.getpid(), 9)"
+        "import os, sys; from tpujob_trainer.checkpoint import lock; "
+        "held = lock.Lock(sys.argv[1]); print('held', flush=True); os.kill(os.getpid(), 9)"
     )
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -113,3 +115,83 @@ def test_another_attempt_is_made_only_where_it_may_help(error, kind, said):
     found = ownership.unusable("gs://b/run", error)
     assert type(found) is kind
     assert f"spec.checkpointDir: gs://b/run {said}" in str(found)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT], ids=["full", "quota"])
+def test_full_disk_is_worth_another_attempt(number):
+    found = ownership.unusable("/mnt/run", OSError(number, os.strerror(number)))
+    assert type(found) is errors.TrainerError
+    assert "spec.checkpointDir: the disk of /mnt/run is full" in str(found)
+    assert "make room there, another attempt may succeed" in str(found)
+
+
+@pytest.mark.parametrize(("directory", "advice"), [("/mnt/run", "the user that"), ("gs://b/run", "service account")])
+def test_advice_for_a_refused_directory_fits_its_storage(directory, advice):
+    assert advice in str(ownership.unusable(directory, PermissionError(13, "Permission denied")))
+
+
+def test_folder_in_the_place_of_the_lock_is_named(tmp_path, runtime):
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(errors.ConfigurationError, match=r"spec.checkpointDir: .*/.lock is a folder, where .* move it"):
+        claim(tmp_path, runtime)
+
+
+def test_directory_that_was_deleted_is_claimed_again_with_all_its_files(tmp_path, runtime, caplog):
+    held = claim(tmp_path / "run", runtime)
+    held.keep("_data.parquet", (lambda: (tmp_path / "run" / "_data.parquet").write_text("units")))
+    (tmp_path / "run" / "_data.parquet").write_text("units")
+    held.confirm()
+    assert "are gone" not in caplog.text
+    shutil.rmtree(tmp_path / "run")
+    held.confirm()
+    held.verify()
+    assert f"Files of this run are gone from {tmp_path / 'run'}: they are written again" in caplog.text
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", "_data.parquet", "owner.json"]
+    with pytest.raises(errors.ConfigurationError, match=f"another run is writing to .*: pid {os.getpid()} on host"):
+        claim(tmp_path / "run", runtime)
+    held.close()
+    claim(tmp_path / "run", runtime).close()
+
+
+@pytest.mark.parametrize("name", [".lock", "owner.json", "_data.parquet"])
+def test_single_file_that_was_deleted_is_written_again(tmp_path, runtime, name):
+    held = claim(tmp_path, runtime)
+    held.keep("_data.parquet", lambda: (tmp_path / "_data.parquet").write_text("units"))
+    held.confirm()
+    (tmp_path / name).unlink()
+    held.confirm()
+    assert (tmp_path / name).exists()
+    held.close()
+
+
+def test_run_whose_directory_was_deleted_and_claimed_by_another_ends(tmp_path, runtime):
+    held = claim(tmp_path / "run", runtime)
+    shutil.rmtree(tmp_path / "run")
+    script = (
+        "import sys; from tpujob_trainer.checkpoint import lock; held = lock.Lock(sys.argv[1]); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "run")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        for look in (held.confirm, held.verify):
+            with pytest.raises(errors.ConfigurationError, match=f"another run is writing to .*: pid {other.pid} on"):
+                look()
+        other.stdin.close()
+
+
+def test_directory_that_was_replaced_by_another_jobs_ends_the_run(tmp_path, runtime):
+    held = claim(tmp_path, runtime)
+    (tmp_path / "owner.json").write_text('{"owner": "default/b"}')
+    with pytest.raises(errors.ConfigurationError, match="belongs to default/b, and this job is default/a"):
+        held.confirm()
+    with pytest.raises(errors.ConfigurationError, match="belongs to default/b"):
+        held.verify()

@@ -1,6 +1,7 @@
 """A checkpoint is verified and exported without its run; the one here was saved by two processes of four devices."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -42,6 +43,12 @@ def test_a_changed_fingerprint_is_found(directory: str) -> None:
     leaves[name] = leaves[name][:-1] + ("0" if leaves[name][-1] != "0" else "1")
     file.write_text(json.dumps(whole))
     assert verify(directory, 25)["problems"] == {25: [f"{name}: the fingerprint is not that of what was saved"]}
+
+
+def test_a_renamed_copy_of_a_step_is_found(directory: str) -> None:
+    steps = Path(directory) / "steps"
+    shutil.copytree(steps / "25", steps / "99999")
+    assert verify(directory, None)["problems"] == {99999: ["it holds step 25: the folder was renamed"], 25: []}
 
 
 @pytest.mark.processes

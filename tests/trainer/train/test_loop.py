@@ -16,8 +16,10 @@ import pytest
 
 from tests.trainer.train.test_step import LENGTH, ROWS, SHAPE
 from tpujob_trainer.checkpoint import layout
-from tpujob_trainer.checkpoint.manager import Checkpoints, Listener
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
+from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.config.schema import CheckpointConfig, NonFiniteConfig
 from tpujob_trainer.data import STATE_COLUMNS, LocalBatch
 from tpujob_trainer.distributed import kv_store
@@ -127,7 +129,7 @@ class Run:
     max_skips: int = 2
 
     def __post_init__(self) -> None:
-        self.saver: Checkpoints = Unhurried(str(self.directory), retention=Retention(last=10), runtime=new_runtime())
+        self.saver: Checkpoints = Unhurried(str(self.directory), Settings(retention=Retention(last=10)), new_runtime())
         self.losses: dict[int, float] = {}
         self.skipped: list[int] = []
 
@@ -238,7 +240,7 @@ def test_save_that_was_passed_over_is_tried_again(tmp_path: Path, monkeypatch: p
 
     run = Run(tmp_path, every_steps=4, clock=lambda: now[0])
     listener = Listener(passed_over=lambda step, why: run.policy.try_again(in_seconds=10))
-    run.saver = Checkpoints(str(tmp_path), retention=Retention(last=10), runtime=new_runtime(), listener=listener)
+    run.saver = Checkpoints(str(tmp_path), Settings(retention=Retention(last=10)), new_runtime(), listener=listener)
     run.train(12, Batches(before=tick))
     assert run.saved() == [4, 11, 12], (
         "8 came while 4 was being saved; asked with batch 10, read after step 11 was begun"
@@ -274,7 +276,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match=r"^step 1: the loss is not finite, and neither are the weights"):
         run.train(3, Batches(), TrainState(state.step, spoiled, state.optimizer))
     assert run.saver.committed_step is None
-    assert not run.saver.is_saving
+    assert not (tmp_path / "steps").exists()
 
 
 @dataclasses.dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 from typing import NoReturn
 
@@ -19,16 +18,12 @@ from tpujob_trainer.config.schema import BLOCK, load_config
 from tpujob_trainer.distributed.exit import process_exit
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.errors.logs import log_to_stderr
-
-LOG_FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+from tpujob_trainer.telemetry.logs import start_logging
 
 
 def main() -> NoReturn:
     """Does the task that the environment says, and ends the process."""
-    log_to_stderr(logging.INFO, LOG_FORMAT)
-    # Orbax tells each save in forty lines; what matters of it is in ours.
-    logging.getLogger("absl").setLevel(logging.WARNING)
+    start_logging()
     message_file = termination_message.find(os.environ)
     try:
         process = read_environment(os.environ)
@@ -62,14 +57,14 @@ def run(process: Process, stop: StopRequest, *, in_pod: bool = False) -> int:
 
         return probe.run(process)
     if config.task != "pretrain":
-        from tpujob_trainer.tasks import over_corpus
+        from tpujob_trainer.tasks.batch import job
 
         gc.freeze()
         gc.enable()
-        return over_corpus.run(process, config, stop, in_pod=in_pod)
+        return job.run(process, config, stop, in_pod=in_pod)
     if isinstance(process, IndependentWorker):
         raise ConfigurationError(f"{BLOCK}: pretraining needs one job of several hosts; leave out spec.workers")
-    # Here and not above: a wrong configuration is told in a moment, jax takes seconds to import.
+    # Here and not above: a wrong configuration is reported in a moment, jax takes seconds to import.
     from tpujob_trainer.tasks import pretrain
 
     # The modules are left out of collections, which are off until here: see `__main__`.

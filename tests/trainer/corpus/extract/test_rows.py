@@ -14,7 +14,7 @@ from tpujob_trainer.data import DataConfig, load_tokenizer, make_manifest
 from tpujob_trainer.data.config import MessageConfig, MixturePart
 from tpujob_trainer.data.text.documents import documents_of, kind_of
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.tasks import generate
+from tpujob_trainer.tasks.batch import generate
 
 TEXTS = ["the quick fox", "dog"]
 TALK = tuple(MessageConfig(role=role, content=text) for role, text in (("user", "{{ text }}"), ("assistant", "yes")))

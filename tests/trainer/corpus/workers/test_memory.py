@@ -14,7 +14,7 @@ import tpujob_trainer
 from tests.trainer.corpus.workers.test_engine import Numbers, engine  # noqa: F401 - a fixture
 from tpujob_trainer.corpus.workers import memory
 from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
-from tpujob_trainer.tasks.worker import _Figures
+from tpujob_trainer.tasks.batch.worker import _Figures
 from tpujob_trainer.telemetry.report import Report
 
 PIECE, PIECES = 64 << 10, 2048

@@ -40,6 +40,8 @@ UNUSABLE = "unusable"
 """Folder of the steps that were set aside, on file systems; on buckets the note in the step."""
 TRASH = "trash"
 """Folder of the steps that are being deleted, on file systems."""
+STEP = "step"
+"""Key of the metadata: the step that was saved, which a folder that was copied or renamed does not have."""
 UNFINISHED = ".orbax-checkpoint-tmp"
 """How the name of a step's folder ends until its commit, on file systems."""
 
@@ -148,6 +150,16 @@ def metadata_of(directory: epath.PathLike, step: int) -> dict[str, Any]:
     except (KeyError, TypeError) as error:
         raise ValueError(f"the file of metadata is not as it was written ({error!r})") from error
     return found
+
+
+def of_another_step(step: int, stored: Any) -> str | None:
+    """Why what lies in the place of a step is not that step; None: it is, or does not say.
+
+    Args:
+        step: By the name of the folder.
+        stored: By the metadata or the arrays; None: they do not say.
+    """
+    return None if stored is None or int(stored) == step else f"it holds step {int(stored)}: the folder was renamed"
 
 
 def write_metrics(directory: epath.PathLike, step: int, metrics: Mapping[str, float]) -> None:

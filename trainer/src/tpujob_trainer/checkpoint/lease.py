@@ -59,17 +59,17 @@ class Lease:
                 "this one ends, what it committed is there"
             )
 
-    def confirm(self) -> None:
-        """As `verify`, after a look at what is written there now; where storage does not answer, the save will tell.
+    def confirm(self) -> bool:
+        """As `verify`, after a look at what is written there now; whether it was gone and is written again.
 
         Raises:
             ConfigurationError: another run has taken over.
+            OSError: storage does not answer.
         """
-        try:
-            self._look()
-        except OSError as error:
-            logger.debug("Cannot read %s: %s", LEASE, storage_errors.brief(error))
+        is_gone = self._bucket.look(LEASE) is None
+        self._look()
         self.verify()
+        return is_gone
 
     def release(self) -> None:
         """Lets the next run write at once."""
@@ -93,16 +93,22 @@ class Lease:
 
     def _write(self, record: dict[str, Any]) -> None:
         version = self._bucket.replace(LEASE, json.dumps(record), version=self._version)
-        # None also after an earlier write of ours whose answer did not arrive.
+        # None also after an earlier write of ours whose answer did not arrive, and where the lease was gone.
         self._version = version or self._look() or self._version
 
     def _look(self) -> bytes | None:
-        """The version of what is written there if it is ours; else `taken_by` is set."""
+        """The version of what is written there if it is ours; else `taken_by` is set.
+
+        A lease that is gone belongs to nobody, and is taken again: of several runs that do so, one alone succeeds.
+        """
         found = self._bucket.look(LEASE)
+        if found is None:
+            self._bucket.create(LEASE, json.dumps(self._record))
+            found = self._bucket.look(LEASE)
         present = _parsed(found.data) if found else {}
         if found and present.get("run") == self._record["run"]:
             return found.version
-        self.taken_by = str(present.get("holder", "somebody who removed the lease"))
+        self.taken_by = str(present.get("holder", "a run that left no name"))
         return None
 
 

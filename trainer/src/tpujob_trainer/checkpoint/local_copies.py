@@ -130,9 +130,9 @@ class LocalCopies:
     def discard(self, *, but: int | None = None) -> None:
         """Removes all copies, `but` this step; waits for the one that is being written."""
         self.wait(None)
-        for path in self._folder.iterdir():
-            if path.name != f"{but}{_SUFFIX}":
-                path.unlink(missing_ok=True)
+        copies = [self._folder / f"{step}{_SUFFIX}" for step in self._steps() if step != but]
+        for path in [*copies, *self._folder.glob(f"*{_SUFFIX}{local_file.UNFINISHED}")]:
+            path.unlink(missing_ok=True)
 
     def wait(self, limit_seconds: float | None = CLOSE_SECONDS) -> None:
         """Waits for the copy that is being written."""
@@ -144,10 +144,16 @@ class LocalCopies:
         self.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _steps(self) -> list[int]:
+        """Of the files that have the name of a copy, ascending; files of other programs are left alone."""
+        names = [path.stem for path in self._folder.glob(f"*{_SUFFIX}")]
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
     def _write(self, header: Header, shards: list[tuple[str, tuple[int, ...], Index, np.ndarray]]) -> None:
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
             local_file.write(self._folder / f"{header.step}{_SUFFIX}", header, shards)
-            for step in sorted(int(p.stem) for p in self._folder.glob(f"*{_SUFFIX}"))[:-KEPT]:
+            for step in self._steps()[:-KEPT]:
                 (self._folder / f"{step}{_SUFFIX}").unlink(missing_ok=True)
         except OSError as error:
             # One line for a disk that is full, however many copies it has no room for.

@@ -8,11 +8,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import fcntl
 import json
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +17,8 @@ from pathlib import Path
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import lease
 from tpujob_trainer.checkpoint.lease import Lease
-from tpujob_trainer.checkpoint.prior_run import LOCK, OWNER, owner_in, owner_problem
+from tpujob_trainer.checkpoint.lock import Lock
+from tpujob_trainer.checkpoint.prior_run import OWNER, owner_in, owner_problem
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import Bucket, is_local, open_bucket, reachability
 from tpujob_trainer.storage import errors as storage_errors
@@ -32,13 +30,23 @@ SLOW_SECONDS = 3.0
 """Storage that takes longer to answer at start is told of."""
 
 
-@dataclasses.dataclass
 class Claim:
     """The right to write to a directory; it ends with the process, or with `close`."""
 
-    directory: str
-    lock_descriptor: int | None = None
-    lease: Lease | None = None
+    def __init__(self, directory: str, owner: str = "", hold: Lock | Lease | None = None) -> None:
+        """The claim of a job.
+
+        Args:
+            directory: Claimed.
+            owner: The job as namespace/name.
+            hold: What keeps other runs out; on process 0 alone.
+        """
+        self.directory = directory
+        self._owner = owner
+        self._hold = hold
+        self._kept: list[tuple[str, Callable[[], None]]] = []
+        self._lost: errors.ConfigurationError | None = None
+        self._looking = threading.Lock()
 
     def verify(self) -> None:
         """Returns while this run may write, as far as this process knows.
@@ -46,26 +54,54 @@ class Claim:
         Raises:
             ConfigurationError: another run has taken over.
         """
-        if self.lease is not None:
-            self.lease.verify()
+        if self._lost is not None:
+            raise self._lost
+        if self._hold is not None:
+            self._hold.verify()
 
     def confirm(self) -> None:
-        """As `verify`, after a look at the storage. On process 0, which has the lease.
+        """As `verify`, after a look at the storage; what is missing there is written again. On process 0.
 
         Raises:
             ConfigurationError: another run has taken over.
         """
-        if self.lease is not None:
-            self.lease.confirm()
+        if self._hold is None:
+            return
+        with self._looking:
+            try:
+                self._look(self._hold)
+            except errors.ConfigurationError as error:
+                self._lost = error
+            except OSError as error:  # storage does not answer; the save finds out
+                logger.debug("Cannot look at the claim to %s: %s", self.directory, storage_errors.brief(error))
+        self.verify()
+
+    def keep(self, name: str, write: Callable[[], None]) -> None:
+        """Has a file of the directory written again where it has gone with the directory.
+
+        Args:
+            name: In the directory.
+            write: Writes it.
+        """
+        self._kept.append((name, write))
 
     def close(self) -> None:
         """Lets another run write."""
-        if self.lease is not None:
-            self.lease.release()
-            self.lease = None
-        if self.lock_descriptor is not None:
-            os.close(self.lock_descriptor)
-            self.lock_descriptor = None
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None
+
+    def _look(self, hold: Lock | Lease) -> None:
+        bucket = open_bucket(self.directory)
+        is_retaken = hold.confirm()
+        is_gone = bucket.look(OWNER) is None
+        own(bucket, self._owner, None)
+        if is_retaken or is_gone:
+            logger.warning("Files of this run are gone from %s: they are written again", self.directory)
+        for name, write in self._kept:
+            if is_gone or (is_local(self.directory) and not (Path(self.directory) / name).exists()):
+                write()
+                logger.warning("Wrote %s/%s again", self.directory, name)
 
 
 def claim(
@@ -89,30 +125,33 @@ def claim(
         ConfigurationError: it belongs to another job, or another run is writing to it.
         NotFoundError: it cannot be read or written.
     """
-    held = Claim(directory)
+    hold: list[Lock | Lease] = []
 
     def decide() -> None:
         try:
             reachability.wait_until_reachable(directory, notice=notice)
             with _slowness(directory, notice):
-                _take(held, owner=owner, adopt=adopt, runtime=runtime)
+                hold.append(_take(directory, owner=owner, adopt=adopt, runtime=runtime))
         except errors.TrainerError:
             raise
         except Exception as error:  # the libraries have classes of their own for what a bucket answers
             raise unusable(directory, error) from error
 
     runtime.coordination.lead_decides("claim", decide, limit_seconds=LIMIT_SECONDS)
-    return held
+    return Claim(directory, owner, hold[0] if hold else None)
 
 
-def _take(held: Claim, *, owner: str, adopt: str | None, runtime: Runtime) -> None:
-    directory = held.directory
-    if is_local(directory):
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        held.lock_descriptor = _lock(Path(directory))
-    own(open_bucket(directory), owner, adopt)
+def _take(directory: str, *, owner: str, adopt: str | None, runtime: Runtime) -> Lock | Lease:
     if not is_local(directory):
-        held.lease = lease.take(directory, run=runtime.attempt_id, host=runtime.host)
+        own(open_bucket(directory), owner, adopt)
+        return lease.take(directory, run=runtime.attempt_id, host=runtime.host)
+    lock = Lock(directory)
+    try:
+        own(open_bucket(directory), owner, adopt)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
 
 
 @contextlib.contextmanager
@@ -141,9 +180,18 @@ def unusable(directory: str, error: Exception) -> errors.TrainerError:
         return errors.TrainerError(
             f"spec.checkpointDir: {directory} cannot be reached at present ({cause}); another attempt may succeed"
         )
+    if storage_errors.is_full(error):
+        return errors.TrainerError(
+            f"spec.checkpointDir: the disk of {directory} is full ({cause}); make room there, "
+            "another attempt may succeed"
+        )
     return errors.NotFoundError(
-        f"spec.checkpointDir: {directory} cannot be read and written ({cause}); create it, "
-        "or let the pods' service account read, create and delete objects there"
+        f"spec.checkpointDir: {directory} cannot be read and written ({cause}); create it, or "
+        + (
+            "make it writable for the user that the pods run as"
+            if is_local(directory)
+            else "let the pods' service account read, create and delete objects there"
+        )
     )
 
 
@@ -165,19 +213,3 @@ def own(bucket: Bucket, owner: str, adopt: str | None) -> None:
     if present != owner:
         bucket.write(OWNER, text)
         logger.warning("The checkpoint directory %s belonged to %s, and is adopted by %s", bucket.url, present, owner)
-
-
-def _lock(directory: Path) -> int:
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(descriptor, 256).decode(errors="replace").strip() or "a process that has not said its name"
-        os.close(descriptor)
-        raise errors.ConfigurationError(
-            f"spec.checkpointDir: another run is writing to {directory}: {holder}; end it first, "
-            "or use another directory"
-        ) from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"pid {os.getpid()} on host {os.uname().nodename}\n".encode(), 0)
-    return descriptor

@@ -118,7 +118,7 @@ def restore(
         began = time.monotonic()
         # A computation of all devices: only now, when every process has its part.
         vote = _verify(stored, tree, fingerprinter, is_reader=is_reader)
-        if vote.problem is None and check is not None and runtime.is_lead:
+        if vote.problem is None and runtime.is_lead:
             vote = _agrees(directory, step, tree, check)
         verify_seconds = time.monotonic() - began
         if refuse("verify", step, vote):
@@ -222,9 +222,11 @@ def _verify(stored: dict[str, str] | None, tree: Any, fingerprinter: Fingerprint
     return _Vote(f"{wrong[0]}{more}: the fingerprint is not that of what was saved")
 
 
-def _agrees(directory: str, step: int, tree: Any, check: Check) -> _Vote:
+def _agrees(directory: str, step: int, tree: Any, check: Check | None) -> _Vote:
     try:
-        return _Vote(check(step, tree, layout.metadata_of(directory, step)))
+        metadata = layout.metadata_of(directory, step)
+        wrong = layout.of_another_step(step, metadata.get(layout.STEP))
+        return _Vote(wrong or (check(step, tree, metadata) if check is not None else None))
     except (OSError, ValueError) as error:
         return _against(error)
 

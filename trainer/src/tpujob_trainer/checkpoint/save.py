@@ -217,7 +217,7 @@ def begin(
                 layout.FINGERPRINTS: fingerprint_handler.Save(fingerprints),
             }
         ),
-        custom_metadata=metadata,
+        custom_metadata={**metadata, layout.STEP: step},
     )
     return PendingSave(
         checkpointer, directory, step, name=name, limit_seconds=limit_seconds, runtime=runtime, begun=begun

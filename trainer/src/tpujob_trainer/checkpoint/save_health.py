@@ -51,17 +51,23 @@ class Alarm:
             self.since = self._clock() - elapsed_seconds
         self._why = why
 
-    def check(self, committed_step: int | None) -> None:
+    def check(self, committed_step: int | None, *, is_repeated: bool = False) -> None:
         """Returns while the run may go on.
 
         A save that fails is tried again once, however long ago the last commit was, unless the limit is 0: a run that
         saves seldom is not ended by one answer of 503.
 
+        Args:
+            committed_step: The newest checkpoint.
+            is_repeated: Whether it was tried again already, also where no save could start.
+
         Raises:
             NotFoundError: saves have failed for too long, and storage refuses them.
             TrainerError: saves have failed for too long.
         """
-        if self.since is None or self._safe_at is None or (self._limit_seconds and not self._is_repeated):
+        if self.since is None or self._safe_at is None:
+            return
+        if self._limit_seconds and not (self._is_repeated or is_repeated):
             return
         age = self._clock() - self._safe_at
         if age < self._limit_seconds:

@@ -49,6 +49,10 @@ class StepSlots:
         """It has become a checkpoint."""
         self._committed.add(step)
 
+    def gone(self, step: int) -> None:
+        """It is no checkpoint any more: its files were deleted."""
+        self._committed.discard(step)
+
     def given_up(self, save: PendingSave) -> None:
         """It has not, and may still write."""
         self._stuck.append(save)

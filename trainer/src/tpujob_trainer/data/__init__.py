@@ -12,6 +12,7 @@ from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.plan import LanePlan, plan_lanes
 from tpujob_trainer.data.manifest.scan import make_manifest
+from tpujob_trainer.data.manifest.table import FILE_NAME as MANIFEST_FILE
 from tpujob_trainer.data.manifest.table import kept_manifest, read_manifest, write_manifest
 from tpujob_trainer.data.manifest.verification import verify_unchanged
 from tpujob_trainer.data.sources.changes import DataChangedError
@@ -32,6 +33,7 @@ from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 
 __all__ = [
+    "MANIFEST_FILE",
     "STATE_COLUMNS",
     "BatchLoader",
     "DataChangedError",

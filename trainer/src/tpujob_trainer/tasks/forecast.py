@@ -29,7 +29,8 @@ from tpujob_trainer.errors import ConfigurationError, TrainerError
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.load import read_shape, with_shape_read
-from tpujob_trainer.tasks.over_corpus import DEFAULT_SEQUENCE_LENGTH, UNIT_BYTES
+from tpujob_trainer.tasks.batch.corpus_listing import UNIT_BYTES
+from tpujob_trainer.tasks.batch.parts import DEFAULT_SEQUENCE_LENGTH
 from tpujob_trainer.train.flops import forward_flops_per_token
 
 BYTES_PER_PARAMETER = 12

@@ -9,14 +9,13 @@ import optax
 
 from tpujob_trainer import data
 from tpujob_trainer.config.resolve import ResolvedConfig
-from tpujob_trainer.config.schema import BLOCK, EvaluationConfig, ProfileConfig
-from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.config.schema import BLOCK, EvaluationConfig, ProfileConfig, SampleConfig
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.tasks.compiler import Compiler
-from tpujob_trainer.tasks.dataset import EVALUATION, Dataset, shared_manifest
-from tpujob_trainer.tasks.exporting import ExportHook, averaged, current
+from tpujob_trainer.model.decoder import Weights
+from tpujob_trainer.session.dataset import EVALUATION, Dataset, shared_manifest
+from tpujob_trainer.session.session import Session
+from tpujob_trainer.tasks.exporting import Exporter, ExportHook, averaged, current
+from tpujob_trainer.tasks.parts import Parts
 from tpujob_trainer.telemetry.memory_profiles import MemoryProfiles
 from tpujob_trainer.train.batches import Assembler
 from tpujob_trainer.train.eval_step import make_evaluation_step
@@ -28,103 +27,90 @@ from tpujob_trainer.train.step import abstract_batch, abstract_state
 from tpujob_trainer.train.step_logger import Progress
 
 
-def make_hooks(
-    run: ResolvedConfig,
-    model: Model,
-    dataset: Dataset,
-    assembler: Assembler,
-    progress: Progress,
-    prompts: list[list[int]],
-    *,
-    compiler: Compiler,
-    directory: str | None,
-    runtime: Runtime,
-    stop: StopRequest,
-) -> list[Hook]:
-    """Those that are configured, compiled where they are needed before the end.
+def make_hooks(parts: Parts, assembler: Assembler, progress: Progress) -> list[Hook]:
+    """The hooks that are configured, compiled where they are needed before the end.
 
     Args:
-        run: the configuration.
-        model: whose weights are evaluated.
-        dataset: the training's.
-        assembler: of global batches.
-        progress: is told the results.
-        prompts: the samples', as tokens.
-        compiler: compiles them.
-        directory: the checkpoint directory, which keeps the manifest of the evaluation's data.
-        runtime: this process among the others.
-        stop: has the last of what hooks write waited for.
+        parts: Of the run.
+        assembler: Of global batches.
+        progress: Is given the results.
 
     Raises:
         ConfigurationError: there is no folder to write to.
     """
-    weights = abstract_state(model, optax.identity()).weights
+    run = parts.run
     made: list[Hook] = []
     if run.evaluation:
-        compiled = compiler.compile(
-            "evaluation",
-            make_evaluation_step(model, parts=run.gradient_accumulation, loss=run.loss),
-            weights,
-            abstract_batch(model, run.batch_size, run.sequence_length),
-        )
-        manifest = _manifest(run, run.evaluation, dataset, directory, runtime)
-        batches = _Batches(run, run.evaluation, dataset, assembler, manifest)
-        made.append(
-            Evaluation(
-                compiled,
-                batches.open,
-                assembler,
-                progress,
-                every_steps=run.evaluation.every_steps,
-                weights_of=averaged if run.evaluation.average else current,
-            )
-        )
+        made.append(_evaluation(run.evaluation, parts, assembler, progress))
     if run.sample:
-        config = run.sample
-
-        def sampler() -> Sampler:
-            longest = max(map(len, prompts))
-            jitted = make_sampler(model, longest=longest, config=config, seed=run.seed)
-            return compiler.compile("sample", jitted, weights, *padded([], longest))
-
-        made.append(
-            Samples(
-                sampler,
-                dataset.tokenizer,
-                progress,
-                prompts=list(zip(config.all_prompts, prompts, strict=True)),
-                stop=config.stop,
-                every_steps=config.every_steps,
-            )
-        )
+        made.append(_samples(run.sample, parts, progress))
     if run.profile:
-        made.append(_memory_profiles(run.profile, directory, runtime, stop))
+        made.append(_memory_profiles(run.profile, parts.session))
     if run.export:
-        made.append(ExportHook(run, run.export, model, progress, directory=directory, runtime=runtime))
+        made.append(ExportHook(Exporter(run, run.export, parts.model, parts.session), progress))
     return made
 
 
-def _memory_profiles(
-    config: ProfileConfig, directory: str | None, runtime: Runtime, stop: StopRequest
-) -> MemoryProfiles:
-    if directory is None:
+def _evaluation(config: EvaluationConfig, parts: Parts, assembler: Assembler, progress: Progress) -> Evaluation:
+    run, model = parts.run, parts.model
+    compiled = parts.compiler.compile(
+        "evaluation",
+        make_evaluation_step(model, parts=run.gradient_accumulation, loss=run.loss),
+        _abstract_weights(parts),
+        abstract_batch(model, run.batch_size, run.sequence_length),
+    )
+    batches = _Batches(run, config, parts.dataset, assembler, _manifest(config, parts))
+    return Evaluation(
+        compiled,
+        batches.open,
+        assembler,
+        progress,
+        every_steps=config.every_steps,
+        weights_of=averaged if config.average else current,
+    )
+
+
+def _samples(config: SampleConfig, parts: Parts, progress: Progress) -> Samples:
+    def sampler() -> Sampler:
+        longest = max(map(len, parts.prompts))
+        jitted = make_sampler(parts.model, longest=longest, config=config, seed=parts.run.seed)
+        compiled: Sampler = parts.compiler.compile("sample", jitted, _abstract_weights(parts), *padded([], longest))
+        return compiled
+
+    return Samples(
+        sampler,
+        parts.dataset.tokenizer,
+        progress,
+        prompts=list(zip(config.all_prompts, parts.prompts, strict=True)),
+        stop=config.stop,
+        every_steps=config.every_steps,
+    )
+
+
+def _abstract_weights(parts: Parts) -> Weights:
+    weights: Weights = abstract_state(parts.model, optax.identity()).weights
+    return weights
+
+
+def _memory_profiles(config: ProfileConfig, session: Session) -> MemoryProfiles:
+    if session.directory is None:
         raise ConfigurationError(
             f"{BLOCK}.profile: profiles are kept in spec.checkpointDir, which is not set; set it, or leave profile out"
         )
     profiles = MemoryProfiles(
-        directory, process_id=runtime.process_id, every_steps=config.memory_every_steps, keep=config.keep
+        session.directory,
+        process_id=session.runtime.process_id,
+        every_steps=config.memory_every_steps,
+        keep=config.keep,
     )
-    stop.at_exit(lambda code, message: profiles.close())
+    session.stop.at_exit(lambda code, message: profiles.close())
     return profiles
 
 
-def _manifest(
-    run: ResolvedConfig, config: EvaluationConfig, dataset: Dataset, directory: str | None, runtime: Runtime
-) -> data.Manifest:
+def _manifest(config: EvaluationConfig, parts: Parts) -> data.Manifest:
     if config.data is None:
-        return dataset.manifest
-    size = run.batch_size
-    return shared_manifest(config.data, batch_size=size, directory=directory, runtime=runtime, folder=EVALUATION)
+        return parts.dataset.manifest
+    return shared_manifest(config.data, parts.session, batch_size=parts.run.batch_size, folder=EVALUATION)
 
 
 class _Batches:

@@ -2,78 +2,103 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
-import optax
 from jax.sharding import NamedSharding
 
 from tpujob_trainer import data
-from tpujob_trainer.checkpoint.manager import Checkpoints
-from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.partitioning import REPLICATED
 from tpujob_trainer.model.weights.load import load_weights
-from tpujob_trainer.telemetry.report import Report
+from tpujob_trainer.tasks.parts import Parts
 from tpujob_trainer.train.loop import BATCHES, checkpoint_tree
 from tpujob_trainer.train.step import TrainState, abstract_state, init_state, state_from
 
 logger = logging.getLogger(__name__)
 
 
-def restore_or_init(
-    checkpoints: Checkpoints | None,
-    model: Model,
-    optimizer: optax.GradientTransformation,
-    plan: data.LanePlan,
-    seed: int,
-    *,
-    report: Report,
-    weights_from: str | None = None,
-    below: int | None = None,
-    reason: str = "",
-) -> tuple[TrainState, np.ndarray | None]:
-    """The state to train from, and the data position that belongs to it (None: the beginning).
+@dataclasses.dataclass(frozen=True)
+class StartingPoint:
+    """The state to train from, and where its data continues."""
 
-    The newest checkpoint that all processes can read; where there is none at all, the weights of a Hugging Face model
-    (`weights_from`) or fresh ones, made on the devices that keep them. With `below` only steps before that one; later
-    ones are set aside for the `reason`.
+    state: TrainState
+    position: np.ndarray | None = None
+    """Of the data, int32 [lanes, columns]; None: the beginning."""
+
+    @property
+    def step(self) -> int:
+        """Steps that the state is trained with."""
+        return int(np.asarray(self.state.step))
+
+    @property
+    def batches_taken(self) -> int:
+        """Batches used so far, whether trained on or left out."""
+        return 0 if self.position is None else int(self.position[0, data.STATE_COLUMNS.index("batches")])
+
+
+def restore_or_init(parts: Parts, *, below: int | None = None, reason: str = "") -> StartingPoint:
+    """The newest checkpoint that all processes can read, else the weights of `model.from`, else fresh weights.
+
+    Fresh weights are made on the devices that keep them. All processes call this and get the same.
+
+    Args:
+        parts: Of the run.
+        below: Use only checkpoints of earlier steps, and set the others aside.
+        reason: Why they are set aside.
     """
-    if checkpoints:
+    checkpoints = parts.checkpointing.checkpoints
+    if checkpoints and (restored := _restore(checkpoints, parts, below, reason)) is not None:
+        return restored
+    report, run, model = parts.session.report, parts.run, parts.model
+    if run.weights_from is not None:
         report.enter("restoring")
-        position = jax.ShapeDtypeStruct(
-            data.state_shape(plan), np.int32, sharding=NamedSharding(model.mesh, REPLICATED)
-        )
-        if below is not None:
-            checkpoints.set_aside_from(below, reason)
-        restored = checkpoints.restore(checkpoint_tree(abstract_state(model, optimizer), position), check=_same_batches)
-        if restored is not None:
-            step, tree = restored
-            report.update(
-                step=step,
-                restored_from=step,
-                committed_step=checkpoints.committed_step,
-                committed_time=checkpoints.committed_time,
-            )
-            logger.info("Restored the checkpoint of step %d", step)
-            state = TrainState(step=tree["step"], weights=tree["weights"], optimizer=tree["optimizer"])
-            return state, np.asarray(tree["data"])
-    if weights_from is not None:
-        report.enter("restoring")
-        weights = load_weights(weights_from, model.shape, model.abstract_weights, model.shardings)
+        weights = load_weights(run.weights_from, model.shape, model.abstract_weights, model.shardings)
         if isinstance(model, LoraModel):
-            weights[LORA] = model.placed_adapters(seed)
-        return state_from(model, optimizer, weights), None
+            weights[LORA] = model.placed_adapters(run.seed)
+        return StartingPoint(state_from(model, parts.optimizer, weights))
     report.enter("compiling")
-    return init_state(model, optimizer, seed), None
+    return StartingPoint(init_state(model, parts.optimizer, run.seed))
 
 
-def _same_batches(step: int, tree: Any, said: Mapping[str, Any]) -> str | None:
-    """Whether the data position goes on from the very batches that were trained on, by their hash chain."""
-    saved, found = said.get(BATCHES), data.batches_digest(np.asarray(tree["data"]))
+def _restore(checkpoints: Checkpoints, parts: Parts, below: int | None, reason: str) -> StartingPoint | None:
+    report, model = parts.session.report, parts.model
+    report.enter("restoring")
+    position = jax.ShapeDtypeStruct(
+        data.state_shape(parts.dataset.plan), np.int32, sharding=NamedSharding(model.mesh, REPLICATED)
+    )
+    if below is not None:
+        checkpoints.set_aside_from(below, reason)
+    abstract = checkpoint_tree(abstract_state(model, parts.optimizer), position)
+    restored = checkpoints.restore(abstract, check=_continues)
+    if restored is None:
+        return None
+    step, tree = restored
+    report.update(
+        step=step,
+        restored_from=step,
+        committed_step=checkpoints.committed_step,
+        committed_time=checkpoints.committed_time,
+    )
+    logger.info("Restored the checkpoint of step %d", step)
+    state = TrainState(step=tree["step"], weights=tree["weights"], optimizer=tree["optimizer"])
+    return StartingPoint(state, np.asarray(tree["data"]))
+
+
+def _continues(step: int, tree: Any, metadata: Mapping[str, Any]) -> str | None:
+    """Why the state cannot be continued; None: it can.
+
+    Its step is that of the folder, and the data position that of the batches it was trained on, by their hash chain.
+    """
+    if wrong := layout.of_another_step(step, np.asarray(tree["step"])):
+        return wrong
+    saved, found = metadata.get(BATCHES), data.batches_digest(np.asarray(tree["data"]))
     if saved != found:
         return f"the data position is that of batches {found}, it was saved after batches {saved}"
     logger.info("Step %d goes on from the batches it was saved after: digest=%s", step, found)

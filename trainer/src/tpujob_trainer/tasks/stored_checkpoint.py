@@ -111,9 +111,13 @@ def _keys(kind: type[Any]) -> dict[str, str]:
 def _problems(directory: str, step: int) -> list[str]:
     try:
         algorithm, stored = layout.fingerprints_of(directory, step)
-        found = Fingerprinter()(_read(directory, step))
+        tree = _read(directory, step)
+        found = Fingerprinter()(tree)
+        saved = layout.metadata_of(directory, step).get(layout.STEP)
     except Exception as error:  # noqa: BLE001 - whatever a damaged file makes a library raise
         return [f"cannot be read: {storage_errors.brief(error)}"]
+    if wrong := layout.of_another_step(step, tree.get("step") if saved is None else saved):
+        return [wrong]
     if algorithm != ALGORITHM:
         return [f"its fingerprints are of {algorithm}, which this version cannot compare; the arrays are readable"]
     return [f"{name}: the fingerprint is not that of what was saved" for name in unequal(stored, found.by_leaf)]

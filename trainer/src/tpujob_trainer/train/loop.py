@@ -15,6 +15,7 @@ found to be. What depends on a clock or a signal
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -35,7 +36,7 @@ from tpujob_trainer.train.step_logger import Progress, StepResult, read
 logger = logging.getLogger(__name__)
 
 BATCHES = "batches"
-"""Said with every checkpoint: the digest of all batches that made it."""
+"""Kept with every checkpoint: the digest of all batches that made it."""
 
 
 class Saver(Protocol):
@@ -48,7 +49,15 @@ class Saver(Protocol):
     def save(self, step: int, tree: Any, *, wait_seconds: float | None, metadata: Mapping[str, Any]) -> bool: ...
     def copy(self, step: int, tree: Any, *, metadata: Mapping[str, Any]) -> None: ...
     def poll(self) -> None: ...
-    def finish(self, limit_seconds: float) -> bool: ...
+    def commit(
+        self,
+        step: int,
+        tree: Any,
+        *,
+        metadata: Mapping[str, Any],
+        seconds_left: Callable[[], float],
+        tick: Callable[[], None],
+    ) -> bool: ...
 
 
 class Hook(Protocol):
@@ -73,6 +82,15 @@ class Ending:
     step: int
     has_finished: bool
     """All steps are done, and the last one is committed if there is a saver; else the run was asked to stop before."""
+
+
+@dataclass(frozen=True)
+class Savable:
+    """A state as the saver takes it."""
+
+    step: int
+    tree: dict[str, Any]
+    metadata: Mapping[str, Any]
 
 
 class Loop:
@@ -153,11 +171,10 @@ class Loop:
                 steps, pending = step + 1, pending if left else None
                 break
         self._record(pending, state)
-        self._save(steps, state, wait_seconds=self._policy.commit_seconds())
+        last = self._save(steps, state, wait_seconds=self._policy.commit_seconds())
         for hook in self._hooks:
             hook.run(steps, state, self._policy.stop_flags)
-        self._wait_to_finish(steps)
-        return Ending(state, steps, has_finished=True)
+        return Ending(state, steps, has_finished=self._commit_at_the_end(last))
 
     def _record(self, pending: Pending, state: TrainState) -> StepResult | None:
         """Reads and records the result of a step; `state` is the newest, after that step or the one that follows it."""
@@ -170,20 +187,21 @@ class Loop:
         self._progress.record(result, data_wait_seconds=self._feed.wait_seconds)
         return result
 
-    def _save(self, step: int, state: TrainState, *, wait_seconds: float) -> None:
-        """Starts to save; waits so long for the save before, and passes this one over if that still goes on."""
+    def _save(self, step: int, state: TrainState, *, wait_seconds: float) -> Savable | None:
+        """Starts to save; waits so long for the save before, and passes this one over if that still goes on.
+
+        Returns:
+            What was to be saved; None where there is no saver.
+        """
         if self._saver is None:
-            return
+            return None
         with self._progress.pause("saving"):
             position = self._feed.position()
-            is_begun = self._saver.save(
-                step,
-                checkpoint_tree(state, position.of_lanes),
-                wait_seconds=wait_seconds,
-                metadata={BATCHES: position.digest},
-            )
+            savable = Savable(step, checkpoint_tree(state, position.of_lanes), {BATCHES: position.digest})
+            is_begun = self._saver.save(step, savable.tree, wait_seconds=wait_seconds, metadata=savable.metadata)
         if is_begun:  # one that was passed over is asked for again
             self._policy.saved()
+        return savable
 
     def _copy(self, step: int, state: TrainState) -> None:
         """Starts to copy the state to the hosts' disks."""
@@ -206,21 +224,31 @@ class Loop:
                 self._saver.committed_step,
             )
             return False
-        self._save(step, state, wait_seconds=self._policy.commit_seconds())
-        return self._wait_for_commit(step)
+        return self._commit(self._save(step, state, wait_seconds=self._policy.commit_seconds()))
 
-    def _wait_to_finish(self, step: int) -> None:
-        if self._saver is not None and not self._wait_for_commit(step):
-            why = f" ({self._saver.problem})" if self._saver.problem else ""
-            raise TrainerError(
-                f"step {step} was not saved{why}; the newest checkpoint is step {self._saver.committed_step}"
-            )
+    def _commit_at_the_end(self, last: Savable | None) -> bool:
+        """Whether the last state is a checkpoint, or there is nowhere to save to; False: asked to stop meanwhile."""
+        if self._saver is None or last is None or self._commit(last):
+            return True
+        why = f" ({self._saver.problem})" if self._saver.problem else ""
+        message = f"step {last.step} was not saved{why}; the newest checkpoint is step {self._saver.committed_step}"
+        if math.isinf(self._policy.seconds_left()):
+            raise TrainerError(message)
+        logger.warning("Asked to stop: %s", message)
+        return False
 
-    def _wait_for_commit(self, step: int) -> bool:
-        assert self._saver is not None
+    def _commit(self, last: Savable | None) -> bool:
+        """Waits for the last save, and tries it again while there is time; whether nothing is lost."""
+        if self._saver is None or last is None:
+            return True
         with self._progress.pause("saving"):
-            self._saver.finish(self._policy.commit_seconds())
-        return self._saver.committed_step == step
+            return self._saver.commit(
+                last.step,
+                last.tree,
+                metadata=last.metadata,
+                seconds_left=self._policy.seconds_left,
+                tick=self._progress.tick,
+            )
 
 
 def checkpoint_tree(state: TrainState, position: Any) -> dict[str, Any]:

@@ -10,12 +10,10 @@ import math
 import time
 from collections.abc import Callable
 
+from tpujob_trainer.checkpoint.save import ANSWER_SECONDS
 from tpujob_trainer.config.schema import CheckpointConfig
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.train.step_flags import StepFlags
-
-COMMIT_LIMIT_SECONDS = 600.0
-"""How long a run that ends waits for its last save, if it may."""
 
 
 def is_due_by_steps(step: int, *, every: int | None, begun_at: int) -> bool:
@@ -83,8 +81,12 @@ class SavePolicy:
         return flags.seconds_left >= 2 * flags.save_seconds
 
     def commit_seconds(self) -> float:
-        """How long to wait for a commit that the run ends with."""
-        return min(self._stop.seconds_left(), COMMIT_LIMIT_SECONDS)
+        """How long to wait for a save that is under way when the run ends."""
+        return min(self._stop.seconds_left(), self._config.timeout_seconds + ANSWER_SECONDS)
+
+    def seconds_left(self) -> float:
+        """Time until this process is killed; infinite while it is not asked to stop."""
+        return self._stop.seconds_left()
 
     def saved(self) -> None:
         """A save was started, for whatever reason."""

@@ -7,18 +7,18 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.layout import Commit
+from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.local_copies import LocalCopies
-from tpujob_trainer.checkpoint.manager import Checkpoints, Listener
-from tpujob_trainer.checkpoint.ownership import Claim
 from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.config.schema import CheckpointConfig, LocalCopiesConfig
 from tpujob_trainer.distributed import versions
-from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.model.partitioning import SLICE
+from tpujob_trainer.session.session import Session
 from tpujob_trainer.telemetry.metrics import Metrics
-from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.save_policy import SavePolicy
 
 logger = logging.getLogger(__name__)
@@ -47,55 +47,33 @@ class Checkpointing:
         self,
         run: SavingConfig,
         described: Mapping[str, str | int],
-        *,
-        directory: str | None,
-        claim: Claim | None,
-        runtime: Runtime,
-        report: Report,
-        metrics: Metrics,
-        stop: StopRequest,
+        session: Session,
     ) -> None:
         """Nothing is read or written yet.
 
         Args:
             run: The configuration.
             described: All that the batches depend on; kept with every checkpoint.
-            directory: Where checkpoints go; None: nowhere.
-            claim: The right to write there.
-            runtime: This process among the others.
-            report: Is told what was committed and what failed.
-            metrics: Counts it.
-            stop: Whether this process is asked to stop.
+            session: Of this process; without a directory nothing is saved.
         """
+        runtime, metrics, directory = session.runtime, session.metrics, session.directory
         self.checkpoints: Checkpoints | None = None
         self.policy = SavePolicy(
             run.checkpoint,
-            stop,
+            session.stop,
             decides=runtime.is_lead and directory is not None,
             measured_seconds=lambda: self.checkpoints.save_seconds if self.checkpoints else 0.0,
         )
         self._runtime = runtime
-        self.report = report
+        self.report, self.stop = session.report, session.stop
         self._metrics = metrics
         if directory:
             metrics.checkpoint_interval_seconds.set(run.checkpoint.every_seconds)
             self.checkpoints = Checkpoints(
                 directory,
-                retention=Retention(
-                    last=run.checkpoint.keep,
-                    every_steps=run.checkpoint.keep_every_steps,
-                    best=run.checkpoint.keep_best,
-                    best_metric=run.checkpoint.best_metric,
-                ),
-                runtime=runtime,
-                limit_seconds=run.checkpoint.timeout_seconds,
-                fail_after_seconds=run.checkpoint.fail_after_seconds,
-                metadata={
-                    "configuration": json.loads(run.as_json()),
-                    "data": dict(described),
-                    "processes": runtime.num_processes,
-                    "versions": versions.versions(),
-                },
+                _settings(run, described, runtime),
+                runtime,
+                claim=session.claim,
                 listener=Listener(
                     saved=lambda step, seconds: metrics.checkpoint_blocking_seconds.observe(seconds),
                     committed=self._committed,
@@ -103,9 +81,6 @@ class Checkpointing:
                     passed_over=self._passed_over,
                     unusable=self._unusable,
                 ),
-                verify_claim=claim.verify if claim else lambda: None,
-                confirm_claim=claim.confirm if claim else lambda: None,
-                replica_axis=SLICE,
                 copies=_local_copies(run.checkpoint.local, directory, runtime, metrics),
             )
 
@@ -145,6 +120,27 @@ class Checkpointing:
     def _unusable(self, step: int, why: str) -> None:
         self._metrics.checkpoints_unusable.inc()
         self.report.update(checkpoint_message=f"the checkpoint of step {step} cannot be used: {why}")
+
+
+def _settings(run: SavingConfig, described: Mapping[str, str | int], runtime: Runtime) -> Settings:
+    config = run.checkpoint
+    return Settings(
+        retention=Retention(
+            last=config.keep,
+            every_steps=config.keep_every_steps,
+            best=config.keep_best,
+            best_metric=config.best_metric,
+        ),
+        limit_seconds=config.timeout_seconds,
+        fail_after_seconds=config.fail_after_seconds,
+        metadata={
+            "configuration": json.loads(run.as_json()),
+            "data": dict(described),
+            "processes": runtime.num_processes,
+            "versions": versions.versions(),
+        },
+        replica_axis=SLICE,
+    )
 
 
 def _local_copies(

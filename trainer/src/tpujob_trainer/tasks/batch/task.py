@@ -16,7 +16,7 @@ DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusTask:
+class BatchTask:
     """A task of independent workers."""
 
     name: str

@@ -28,8 +28,8 @@ from tpujob_trainer.corpus.workers.work import Work
 from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.session.reporting import serve_report
 from tpujob_trainer.storage import errors, open_bucket
-from tpujob_trainer.tasks.reporting import serve_report
 from tpujob_trainer.telemetry import compile_cache
 from tpujob_trainer.telemetry.report import Report
 

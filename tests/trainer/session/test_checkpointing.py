@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from tools.localcluster.waiting import wait_for
+from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.config.schema import CheckpointConfig, LocalCopiesConfig
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.tasks.checkpointing import Checkpointing
+from tpujob_trainer.session.checkpointing import Checkpointing
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 
@@ -27,14 +28,21 @@ NOISE = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp
 def session(tmp_path):
     report = Report()
     runtime = Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=kv_store.alone())
-    return SimpleNamespace(directory=str(tmp_path), runtime=runtime, report=report, metrics=Metrics(report), claim=None)
+    return SimpleNamespace(
+        directory=str(tmp_path),
+        runtime=runtime,
+        report=report,
+        metrics=Metrics(report),
+        claim=None,
+        stop=StopRequest(grace_seconds=30),
+    )
 
 
 @pytest.fixture
 def saves(session):
     config = CheckpointConfig(keep=1, keep_best=1, every_seconds=1000)
     run = SimpleNamespace(checkpoint=config, as_json=lambda: "{}")
-    return Checkpointing(run, {"fingerprint": "f"}, stop=StopRequest(grace_seconds=30), **vars(session))
+    return Checkpointing(run, {"fingerprint": "f"}, session)
 
 
 def save(saves, step):
@@ -78,9 +86,10 @@ def test_evaluation_of_a_step_belongs_to_its_checkpoint(session, saves, tmp_path
     assert json.loads((tmp_path / "metrics" / "1.json").read_text()) == {"evaluation_loss": 2.0}
 
 
-def test_run_that_made_a_checkpoint_is_described_in_it(saves):
+def test_run_that_made_a_checkpoint_is_described_in_it(saves, tmp_path):
     assert save(saves, 1)
-    stored = saves.checkpoints.stored_metadata()
+    stored = layout.metadata_of_newest(tmp_path)
+    assert stored is not None
     assert stored["data"] == {"fingerprint": "f"}
     assert stored["processes"] == 1
     assert "orbax-checkpoint" in stored["versions"]
@@ -94,7 +103,7 @@ def test_metrics_say_how_old_a_checkpoint_may_become(session, saves):
 def test_without_a_directory_there_is_no_interval(session):
     session.directory = None
     run = SimpleNamespace(checkpoint=CheckpointConfig(), as_json=lambda: "{}")
-    Checkpointing(run, {}, stop=StopRequest(grace_seconds=30), **vars(session))
+    Checkpointing(run, {}, session)
     assert value(session, "tpujob_checkpoint_interval_seconds") == 0
 
 
@@ -102,7 +111,7 @@ def test_local_copies_are_counted_and_dated(session, tmp_path):
     local = tmp_path / "local"
     config = CheckpointConfig(local=LocalCopiesConfig(dir=str(local), every_steps=1))
     run = SimpleNamespace(checkpoint=config, as_json=lambda: "{}")
-    saves = Checkpointing(run, {}, stop=StopRequest(grace_seconds=30), **vars(session))
+    saves = Checkpointing(run, {}, session)
     assert value(session, "tpujob_local_copy_timestamp_seconds") == 0
     began = time.time()
 

@@ -7,16 +7,16 @@ from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract.config import ScoreConfig
 from tpujob_trainer.corpus.extract.scores import scores_program
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.tasks.corpus_task import CorpusTask
+from tpujob_trainer.tasks.batch.task import BatchTask
 
 NUMBERS_BYTES = 12
 """Loss, perplexity and tokens of a row."""
 
 
-def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> CorpusTask:
+def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
     """What the block `score` asks for."""
     block = config.score or ScoreConfig()
-    return CorpusTask(
+    return BatchTask(
         name="score",
         units=block,
         described={"perToken": block.per_token},

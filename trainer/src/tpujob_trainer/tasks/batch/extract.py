@@ -8,10 +8,10 @@ from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import column_of, sites_of
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.tasks.corpus_task import DTYPE_BYTES, CorpusTask
+from tpujob_trainer.tasks.batch.task import DTYPE_BYTES, BatchTask
 
 
-def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> CorpusTask:
+def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
     """What the block `extract` asks for.
 
     Raises:
@@ -24,7 +24,7 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
     except ValueError as error:
         raise ConfigurationError(f"{BLOCK}.extract.{error}") from error
     vectors = len(sites) * (length if block.positions == "all" else 1)
-    return CorpusTask(
+    return BatchTask(
         name="extract",
         units=block,
         described={

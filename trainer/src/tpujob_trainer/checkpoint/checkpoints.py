@@ -11,22 +11,27 @@ Saved asynchronously by all processes.
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from tpujob_trainer.checkpoint import layout, local_restore, ownership
-from tpujob_trainer.checkpoint import restore as checkpoint_restore
+from tpujob_trainer import errors
+from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.checkpoint import save as checkpoint_save
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.layout import Commit
+from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.local_copies import LocalCopies
-from tpujob_trainer.checkpoint.one_slice import OneSlice, one_slice
-from tpujob_trainer.checkpoint.retention import Deleter, Retention
+from tpujob_trainer.checkpoint.restore import Check, Seconds
+from tpujob_trainer.checkpoint.restorer import Restorer
+from tpujob_trainer.checkpoint.retention import Deleter
 from tpujob_trainer.checkpoint.save import PendingSave
+from tpujob_trainer.checkpoint.save_decision import Decision, SavePlan, decide
 from tpujob_trainer.checkpoint.save_health import Alarm
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.checkpoint.step_slots import Answer, StepSlots
 from tpujob_trainer.distributed.initialize import Runtime
 
@@ -36,19 +41,38 @@ PLAN_SECONDS = 60.0
 """Limit for process 0 to say whether to save, and for deleting what lies in the place of a step."""
 CLOSE_SECONDS = 30.0
 """How long the end of a run waits for old checkpoints to be deleted."""
+FIRST_RETRY_SECONDS = 2.0
+RETRY_SECONDS = 60.0
+"""Between two tries of the last save, from the first pause to the longest; a request to stop ends a pause."""
+STOPPING_RETRY_SECONDS = 1.0
+"""The same while the process is asked to stop."""
+TICK_SECONDS = 5.0
+FOREVER_SECONDS = 1e9
+"""Stands for time that does not end, in JSON."""
 
-GO, ASK, LATER, PRESENT = "go", "ask", "later", "present"
+
+class Claim(Protocol):
+    """The right to write to the directory; `ownership.Claim` is one."""
+
+    def verify(self) -> None:
+        """Raises a TrainerError when another run has taken the directory over. Called at every step."""
+
+    def confirm(self) -> None:
+        """As `verify`, after a look at the storage.
+
+        Called on process 0 in the background, before anything of a save is written, before its commit and before
+        anything is deleted: where a run goes on after all that was given up, what the next one restores is left alone.
+        """
 
 
-@dataclasses.dataclass
-class Listener:
-    """Who is told about saves. Called in the thread that calls `save` and `poll`."""
+class Unclaimed:
+    """The claim to a directory that nothing else writes to."""
 
-    saved: Callable[[int, float], None] = lambda step, blocking_seconds: None
-    committed: Callable[[Commit, float], None] = lambda commit, seconds: None
-    failed: Callable[[int, str], None] = lambda step, why: None
-    passed_over: Callable[[int, str], None] = lambda step, why: None
-    unusable: Callable[[int, str], None] = lambda step, why: None
+    def verify(self) -> None:
+        """Always in order."""
+
+    def confirm(self) -> None:
+        """Always in order."""
 
 
 class Checkpoints:
@@ -57,56 +81,47 @@ class Checkpoints:
     def __init__(
         self,
         directory: str,
-        *,
-        retention: Retention,
+        settings: Settings,
         runtime: Runtime,
-        limit_seconds: float = 600.0,
-        fail_after_seconds: float = 3600.0,
-        metadata: Mapping[str, Any] | None = None,
+        *,
+        claim: Claim | None = None,
         listener: Listener | None = None,
-        verify_claim: Callable[[], None] = lambda: None,
-        confirm_claim: Callable[[], None] = lambda: None,
-        replica_axis: str | None = None,
         copies: LocalCopies | None = None,
     ) -> None:
         """Nothing is read or written yet.
 
         Args:
             directory: Claimed before, by `ownership.claim`.
-            retention: Which checkpoints stay.
+            settings: How checkpoints are kept.
             runtime: This process among the others.
-            limit_seconds: A save that is not committed by then has failed.
-            fail_after_seconds: While saves fail: the age of the last commit at which the run ends.
-            metadata: JSON values kept with every checkpoint (configuration, versions).
-            listener: Who is told.
-            verify_claim: Raises a TrainerError when another run has taken the directory over. Asked at every step.
-            confirm_claim: The same after a look at the storage. Asked on process 0 in the background, before anything
-                of a save is written, before its commit and before anything is deleted: where a run goes on after all
-                that was given up, what the next one restores is left alone.
-            replica_axis: The axis of the mesh whose parts hold the same arrays: one of them reads for all. None: every
-                process reads.
+            claim: To the directory; None: nothing else writes there.
+            listener: Its callbacks are called for each save and restore.
             copies: On the hosts, between two checkpoints; None: there are none.
         """
         self.directory = directory
-        self.restore_seconds = checkpoint_restore.Seconds()
+        self.restore_seconds = Seconds()
         """What the last restore took."""
-        self._retention = retention
+        self._settings = settings
         self._runtime = runtime
-        self._limit_seconds = limit_seconds
-        self._alarm = Alarm(directory, limit_seconds=fail_after_seconds)
-        self._metadata = dict(metadata or {})
+        self._claim = claim or Unclaimed()
         self._listener = listener or Listener()
-        self._verify_claim = verify_claim
-        self._confirm_claim = confirm_claim
-        self._replica_axis = replica_axis
         self._copies = copies
+        self._alarm = Alarm(directory, limit_seconds=settings.fail_after_seconds)
         self._fingerprinter = Fingerprinter()
+        self._restorer = Restorer(
+            directory,
+            runtime,
+            replica_axis=settings.replica_axis,
+            copies=copies,
+            fingerprinter=self._fingerprinter,
+            name=self._next,
+        )
         self._deleter: Deleter | None = None
         self._pending: PendingSave | None = None
         self._slots = StepSlots()
         self._last: Commit | None = None
         self._seconds = 0.0
-        self._told = ""
+        self._logged_reason = ""
         self._is_open = False
         self._count = 0
 
@@ -139,123 +154,45 @@ class Checkpoints:
         return max(self._seconds, self._pending.elapsed if self._pending else 0.0)
 
     @property
-    def is_saving(self) -> bool:
-        """Whether a save waits for its commit. Processes may differ for a moment: never decide by it alone."""
-        return self._pending is not None
+    def outcome_seconds(self) -> float:
+        """After so long all processes know what became of a save."""
+        return self._settings.limit_seconds + checkpoint_save.ANSWER_SECONDS
 
-    def restore(self, abstract_tree: Any, *, check: checkpoint_restore.Check | None = None) -> tuple[int, Any] | None:
+    def restore(self, abstract_tree: Any, *, check: Check | None = None) -> tuple[int, Any] | None:
         """Step and tree of the newest checkpoint that all processes can read, or None; the same step on all.
 
         Copies on the hosts that are newer, and whole, are taken before it.
 
         Its fingerprints are those it was saved with, and `check` has nothing against it (asked on process 0). What
-        cannot be used is set aside, and the listener told.
+        cannot be used is set aside, and the listener called for it.
 
         Raises:
             ConfigurationError: the checkpoint is of another model or optimizer.
             NotFoundError: storage refuses to be read.
             TrainerError: there are checkpoints, and none can be read, or storage is out of reach.
         """
-        self.finish(self._limit_seconds + checkpoint_save.ANSWER_SECONDS)
-        # Now, and not when the devices of all processes are to exchange something.
-        self._fingerprinter.compile(abstract_tree)
-        by_one = one_slice(abstract_tree, self._replica_axis, process_id=self._runtime.process_id)
-        if by_one is not None:
-            by_one.compile()
-        self._runtime.coordination.barrier(self._next("compiled"), limit_seconds=checkpoint_restore.VOTE_SECONDS)
-        if (copied := self._restore_copies(abstract_tree, by_one, check)) is not None:
-            return copied
-        restored = checkpoint_restore.restore(
-            self.directory,
-            abstract_tree,
-            self._runtime,
-            name=self._next("restore"),
-            fingerprinter=self._fingerprinter,
-            check=check,
-            one_slice=by_one,
-        )
+        self.finish(self.outcome_seconds)
+        found = self._restorer.restore(abstract_tree, check)
         self._open()
-        if self._copies is not None:
-            self._copies.discard()
-        if restored is None:
+        if found is None:
             return None
-        self.restore_seconds = restored.seconds
-        self._last = Commit(restored.step, layout.committed_at(self.directory, restored.step))
-        for step, why in restored.unusable.items():
+        self.restore_seconds = found.restored.seconds
+        self._last = found.newest
+        for step, why in found.restored.unusable.items():
             self._slots.set_aside([step])
             self._listener.unusable(step, why)
-        return restored.step, restored.tree
-
-    def _restore_copies(
-        self, abstract_tree: Any, by_one: OneSlice | None, check: checkpoint_restore.Check | None
-    ) -> tuple[int, Any] | None:
-        if self._copies is None:
-            return None
-        restored = local_restore.restore(
-            self._copies,
-            abstract_tree,
-            self._runtime,
-            name=self._next("copies"),
-            fingerprinter=self._fingerprinter,
-            newest=self._newest,
-            one_slice=by_one,
-            check=check,
-        )
-        if restored is None:
-            return None
-        self._copies.discard(but=restored.step)
-        self.restore_seconds = restored.seconds
-        self._last = Commit(
-            *self._runtime.coordination.lead_decides(
-                self._next("newest"), self._newest_commit, limit_seconds=checkpoint_restore.VOTE_SECONDS
-            )
-        )
-        self._open()
-        return restored.step, restored.tree
-
-    def _newest(self) -> int | None:
-        try:
-            return next(iter(layout.committed(self.directory)), None)
-        except Exception as error:
-            raise ownership.unusable(self.directory, error) from error
-
-    def _newest_commit(self) -> tuple[int, float]:
-        step = self._newest()
-        assert step is not None, "copies go on from a checkpoint"
-        return step, layout.committed_at(self.directory, step)
+        return found.restored.step, found.restored.tree
 
     def set_aside_from(self, step: int, reason: str) -> None:
         """Makes the checkpoints of this and later steps none any more, for all processes alike; `restore` comes next.
 
         Their numbers may be saved again.
         """
-        self.finish(self._limit_seconds + checkpoint_save.ANSWER_SECONDS)
-        if self._copies is not None:
-            # Before the checkpoints: an attempt that ends in between must not go on from what is to be left behind.
-            self._copies.discard()
-            self._runtime.coordination.barrier(self._next("discarded"), limit_seconds=checkpoint_restore.VOTE_SECONDS)
-
-        def decide() -> list[int]:
-            found = [at for at in layout.committed(self.directory) if at >= step]
-            for at in found:
-                logger.warning("Set aside as %s: %s", layout.set_aside(self.directory, at, reason), reason)
-            return found
-
-        aside = self._runtime.coordination.lead_decides(
-            self._next("aside"), decide, limit_seconds=checkpoint_restore.VOTE_SECONDS
-        )
+        self.finish(self.outcome_seconds)
+        aside = self._restorer.set_aside_from(step, reason)
         if self._last is not None and self._last.step >= step:
             self._last = None
         self._slots.set_aside(aside)
-
-    def stored_metadata(self) -> dict[str, Any] | None:
-        """What was given as `metadata` with the newest checkpoint, the same on all processes; None: there is none."""
-        found: dict[str, Any] | None = self._runtime.coordination.lead_decides(
-            self._next("metadata"),
-            lambda: layout.metadata_of_newest(self.directory),
-            limit_seconds=checkpoint_restore.VOTE_SECONDS,
-        )
-        return found
 
     def record_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Tells what was measured of a state that was saved, for `Retention.best_metric`; finite numbers."""
@@ -282,18 +219,13 @@ class Checkpoints:
         self._open()
         self.poll()
         name = self._next("save")
-        wait = self._limit_seconds + checkpoint_save.ANSWER_SECONDS if wait_seconds is None else wait_seconds
-        plan, why = self._agree(name, step, wait)
-        if self._pending is not None and plan != LATER:
-            # Process 0 knows what became of it, so it was said; this process has not looked yet.
+        plan = self._agree(name, step, self.outcome_seconds if wait_seconds is None else wait_seconds)
+        if self._pending is not None and plan.decision != Decision.POSTPONE:
+            # Process 0 knows what became of it, so all can; this process has not looked yet.
             self.finish(PLAN_SECONDS)
-        if plan == LATER:
-            # One line for each reason, however many steps it holds up.
-            is_news = self._runtime.is_lead and why != self._told
-            self._told = why
-            logger.log(logging.WARNING if is_news else logging.DEBUG, "Step %d is not saved: %s", step, why)
-            self._listener.passed_over(step, why)
-        if plan != GO:
+        if plan.decision == Decision.POSTPONE:
+            self._pass_over(step, plan.reason)
+        if plan.decision != Decision.START:
             return False
         self._alarm.begun()
         try:
@@ -302,11 +234,11 @@ class Checkpoints:
                 step,
                 tree,
                 fingerprints=self._fingerprinter.begin(tree),
-                metadata={**self._metadata, **(metadata or {})},
+                metadata={**self._settings.metadata, **(metadata or {})},
                 name=f"{self._runtime.attempt_id}/{name}",
-                limit_seconds=self._limit_seconds,
+                limit_seconds=self._settings.limit_seconds,
                 runtime=self._runtime,
-                confirm_claim=self._confirm_claim,
+                confirm_claim=self._claim.confirm,
             )
         except (OSError, ValueError) as error:
             raise ownership.unusable(self.directory, error) from error
@@ -340,9 +272,9 @@ class Checkpoints:
         Raises:
             TrainerError: saves have failed for too long, or another run has taken the directory over.
         """
-        self._verify_claim()
-        if self._pending is not None and self._pending.is_over:
-            self._settle(self._pending)
+        self._claim.verify()
+        if self._pending is not None and self._pending.is_over and not self._settle(self._pending):
+            self._alarm.check(self.committed_step)
 
     def finish(self, limit_seconds: float) -> bool:
         """Waits for the save that is under way; whether none is left and the last one was committed.
@@ -354,8 +286,52 @@ class Checkpoints:
             return True
         if not self._pending.wait(limit_seconds):
             return False
-        self._verify_claim()
-        return self._settle(self._pending)
+        self._claim.verify()
+        is_committed = self._settle(self._pending)
+        if not is_committed:
+            self._alarm.check(self.committed_step)
+        return is_committed
+
+    def commit(
+        self,
+        step: int,
+        tree: Any,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        seconds_left: Callable[[], float] = lambda: math.inf,
+        tick: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Waits until the step that `save` was given last is a checkpoint, and saves it again where that failed.
+
+        It is tried again until it is committed, `fail_after_seconds` have passed since the last commit, or too little
+        time is left. All processes call it alike.
+
+        Args:
+            step: Of the state.
+            tree: The state; None: it is not there any more, and nothing is tried again.
+            metadata: As `save` was given.
+            seconds_left: Until this process is killed.
+            tick: Called now and then while this waits.
+
+        Returns:
+            Whether the step is a checkpoint; False when too little time is left.
+
+        Raises:
+            TrainerError: saves have failed for too long, or another run has taken the directory over.
+        """
+        pause = FIRST_RETRY_SECONDS
+        for tries in itertools.count():
+            self._wait(seconds_left, tick)
+            if self._pending is not None:
+                return False  # the time is over
+            if self._is_kept(step):
+                return True
+            if tree is None or not self._may_retry(step, seconds_left(), is_repeated=tries > 0):
+                return False
+            _pause(pause, seconds_left, tick)
+            pause = min(2 * pause, RETRY_SECONDS)
+            self.save(step, tree, metadata=metadata)
+        raise AssertionError("unreachable")
 
     def close(self) -> None:
         """Ends the background work of a run that is complete; call `finish` before. Removes the copies on the hosts.
@@ -366,6 +342,49 @@ class Checkpoints:
             self._copies.remove()
         if self._deleter is not None and not self._deleter.wait(CLOSE_SECONDS):
             logger.warning("Old checkpoints in %s are not deleted yet; the next run does it", self.directory)
+
+    def _wait(self, seconds_left: Callable[[], float], tick: Callable[[], None]) -> None:
+        """Waits until there is an outcome of the save that is under way, or no time is left."""
+        while self._pending is not None and seconds_left() > 0:
+            if self._pending.wait(min(TICK_SECONDS, seconds_left())):
+                self._claim.verify()
+                self._settle(self._pending)
+            tick()
+
+    def _is_kept(self, step: int) -> bool:
+        """Whether the step is a checkpoint by what is in storage; the same on all processes."""
+
+        def look() -> bool:
+            try:
+                is_there = layout.is_committed(self.directory, step)
+            except Exception as error:  # noqa: BLE001 - libraries have classes of their own for what a bucket answers
+                logger.debug("Cannot look at step %d: %s", step, errors.brief(error))
+                return self._slots.is_committed(step)
+            if not is_there and self._slots.is_committed(step):
+                logger.warning("The checkpoint of step %d is gone from %s", step, self.directory)
+                self._slots.gone(step)
+            return is_there
+
+        kept: bool = self._runtime.coordination.lead_decides(self._next("kept"), look, limit_seconds=PLAN_SECONDS)
+        return kept
+
+    def _may_retry(self, step: int, seconds_left: float, *, is_repeated: bool) -> bool:
+        """Whether there is time for another try of the last save, on all processes."""
+        talk, name = self._runtime.coordination, self._next("retry")
+        left = talk.gather(name, min(seconds_left, FOREVER_SECONDS), limit_seconds=PLAN_SECONDS)
+
+        def decide_retry() -> bool:
+            is_stopping = min(left) < FOREVER_SECONDS
+            if is_stopping and min(left) < self.save_seconds + STOPPING_RETRY_SECONDS:
+                return False
+            if not is_stopping:  # the grace period is the limit otherwise
+                self._alarm.check(self.committed_step, is_repeated=is_repeated)
+            why = self.problem or self._logged_reason
+            logger.warning("Step %d, the last one, is not committed (%s); it is saved again", step, why)
+            return True
+
+        may: bool = talk.lead_decides(f"{name}/decision", decide_retry, limit_seconds=PLAN_SECONDS)
+        return may
 
     def _next(self, what: str) -> str:
         self._count += 1
@@ -382,38 +401,50 @@ class Checkpoints:
             interrupted = self._slots.look(self.directory)
         except Exception as error:
             raise ownership.unusable(self.directory, error) from error
-        self._deleter = Deleter(self.directory, self._retention, self._confirm_claim)
+        self._deleter = Deleter(self.directory, self._settings.retention, self._claim.confirm)
         for step in interrupted:
             self._deleter.discard(step)
 
-    def _agree(self, name: str, step: int, wait_seconds: float) -> tuple[str, str]:
-        """What process 0 decides about a save, and why; the same on all processes."""
+    def _pass_over(self, step: int, reason: str) -> None:
+        # One line for each reason, however many steps it holds up.
+        is_news = self._runtime.is_lead and reason != self._logged_reason
+        self._logged_reason = reason
+        logger.log(logging.WARNING if is_news else logging.DEBUG, "Step %d is not saved: %s", step, reason)
+        self._listener.passed_over(step, reason)
+
+    def _agree(self, name: str, step: int, wait_seconds: float) -> SavePlan:
+        """What process 0 decides about a save; the same on all processes."""
         talk = self._runtime.coordination
         limit = wait_seconds + PLAN_SECONDS
-        plan, why = talk.lead_decides(f"{name}/plan", lambda: self._plan(step, wait_seconds), limit_seconds=limit)
-        if plan == ASK:
+        decided = talk.lead_decides(
+            f"{name}/plan", lambda: self._plan(step, wait_seconds).to_json(), limit_seconds=limit
+        )
+        plan = SavePlan.from_json(decided)
+        if plan.decision == Decision.ASK_ALL:
             answers = talk.gather(f"{name}/stuck", self._slots.answer(step), limit_seconds=PLAN_SECONDS)
-            plan, why = talk.lead_decides(f"{name}/place", lambda: self._make_place(step, answers), limit_seconds=limit)
-        return plan, why
+            decided = talk.lead_decides(
+                f"{name}/place", lambda: self._make_place(step, answers).to_json(), limit_seconds=limit
+            )
+            plan = SavePlan.from_json(decided)
+        return plan
 
-    def _plan(self, step: int, wait_seconds: float) -> tuple[str, str]:
+    def _plan(self, step: int, wait_seconds: float) -> SavePlan:
         if self._pending is not None and wait_seconds:
             self.finish(wait_seconds)
-        if self._pending is not None:
-            return LATER, f"step {self._pending.step} is still being saved"
-        if self._slots.is_committed(step):
-            return PRESENT, ""
-        if self._alarm.since is not None or self._slots.is_taken(step):
-            return ASK, ""
-        return GO, ""
+        return decide(
+            under_way=self._pending.step if self._pending is not None else None,
+            is_committed=self._slots.is_committed(step),
+            is_failing=self._alarm.since is not None,
+            is_taken=self._slots.is_taken(step),
+        )
 
-    def _make_place(self, step: int, answers: Sequence[Answer]) -> tuple[str, str]:
+    def _make_place(self, step: int, answers: Sequence[Answer]) -> SavePlan:
         assert self._deleter is not None
         if why := self._slots.make(step, answers, self._deleter, limit_seconds=PLAN_SECONDS / 2):
             # No save is begun that could fail.
             self._alarm.check(self.committed_step)
-            return LATER, why
-        return GO, ""
+            return SavePlan(Decision.POSTPONE, why)
+        return SavePlan(Decision.START)
 
     def _settle(self, pending: PendingSave) -> bool:
         self._pending = None
@@ -435,5 +466,14 @@ class Checkpoints:
         if outcome.is_broken and self._deleter is not None:
             # Its remains would take the room of the next one.
             self._deleter.discard(pending.step)
-        self._alarm.check(self.committed_step)
         return False
+
+
+def _pause(seconds: float, seconds_left: Callable[[], float], tick: Callable[[], None]) -> None:
+    """Waits; not for long where the process is asked to stop."""
+    began, left = time.monotonic(), seconds
+    while left > 0:
+        time.sleep(min(left, 0.5))
+        tick()
+        is_stopping = not math.isinf(seconds_left())
+        left = began + (min(seconds, STOPPING_RETRY_SECONDS) if is_stopping else seconds) - time.monotonic()

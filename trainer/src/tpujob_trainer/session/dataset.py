@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Protocol
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.session.session import Session
 from tpujob_trainer.storage import is_local
 
 MANIFEST_LIMIT_SECONDS = 3600.0
@@ -52,14 +54,14 @@ class Dataset:
     """All that the batches depend on; kept with every checkpoint."""
 
 
-def training_data(run: BatchesConfig, tokenizer: data.Tokenizer, *, directory: str | None, runtime: Runtime) -> Dataset:
+def training_data(run: BatchesConfig, tokenizer: data.Tokenizer, session: Session) -> Dataset:
     """The run's data; where a checkpoint is there, exactly what it was trained on so far.
 
     Raises:
         ConfigurationError: the batches would not be those that the run began with; the field is named.
     """
-    manifest = shared_manifest(run.data, batch_size=run.batch_size, directory=directory, runtime=runtime)
-    begun = _begun_with(directory, runtime)
+    manifest = shared_manifest(run.data, session, batch_size=run.batch_size)
+    begun = _begun_with(session.directory, session.runtime)
     if begun:
         data.require_same_batch_size(begun, run.batch_size)
     lanes = int(begun["lanes"]) if begun else None
@@ -89,20 +91,20 @@ def _begun_with(directory: str | None, runtime: Runtime) -> Mapping[str, str | i
 
 
 def shared_manifest(
-    config: data.DataConfig, *, batch_size: int, directory: str | None, runtime: Runtime, folder: str | None = None
+    config: data.DataConfig, session: Session, *, batch_size: int, folder: str | None = None
 ) -> data.Manifest:
     """The data's units, for all processes and attempts.
 
     Args:
         config: which data.
+        session: of this process. Its checkpoint directory keeps the units; without one every process lists the data.
         batch_size: rows of a global batch.
-        directory: the checkpoint directory, which keeps them. Without one every process looks for itself.
-        runtime: this process among the others.
         folder: of the checkpoint directory; None: the directory itself.
 
     Raises:
         DataChangedError: the data is not what it was when the run began.
     """
+    directory = session.directory
     if directory is None:
         return data.make_manifest(config, batch_size=batch_size)
     if is_local(directory):
@@ -114,9 +116,12 @@ def shared_manifest(
         return json.dumps([manifest.fingerprint, [source.root for source in manifest.sources]])
 
     name = f"manifest/{folder}" if folder else "manifest"
-    decided = runtime.coordination.lead_decides(name, make, limit_seconds=MANIFEST_LIMIT_SECONDS)
+    decided = session.runtime.coordination.lead_decides(name, make, limit_seconds=MANIFEST_LIMIT_SECONDS)
     fingerprint, roots = json.loads(decided)
     kept = data.read_manifest(where, config, roots=roots)
     assert kept is not None
     assert kept.fingerprint == fingerprint
+    if session.claim is not None:
+        file = f"{folder}/{data.MANIFEST_FILE}" if folder else data.MANIFEST_FILE
+        session.claim.keep(file, functools.partial(data.write_manifest, kept, where))
     return kept

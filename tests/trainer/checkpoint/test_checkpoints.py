@@ -18,9 +18,12 @@ import optax
 import pytest
 
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint import layout, manager, restore
+from tpujob_trainer.checkpoint import layout, restore
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
+from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 
@@ -60,7 +63,7 @@ def abstract(width=4):
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree(0, width))
 
 
-class Told(manager.Listener):
+class Told(Listener):
     """What the listener heard, in order."""
 
     def __init__(self):
@@ -75,9 +78,7 @@ class Told(manager.Listener):
 
 def run(directory, *, steps=(), keep=3, width=4, told=None):
     """One attempt that saves at the given steps; what it restored before."""
-    checkpoints = manager.Checkpoints(
-        str(directory), retention=Retention(last=keep), runtime=new_runtime(), listener=told
-    )
+    checkpoints = Checkpoints(str(directory), Settings(retention=Retention(last=keep)), new_runtime(), listener=told)
     restored = checkpoints.restore(abstract(width))
     for step in steps:
         assert checkpoints.save(step, tree(step, width))
@@ -116,7 +117,7 @@ def test_newest_is_restored_and_old_ones_go(tmp_path):
 
 def test_commit_is_noticed_without_waiting(tmp_path, runtime):
     told = Told()
-    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told)
     begun = time.time()
     checkpoints.save(5, tree(5))
     deadline = time.monotonic() + LIMIT_SECONDS
@@ -139,7 +140,7 @@ def test_hint_names_the_newest_commit(tmp_path):
 def test_restored_commit_is_known_with_its_time(tmp_path, runtime):
     begun = time.time()
     run(tmp_path, steps=[3])
-    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime)
     checkpoints.restore(abstract())
     assert checkpoints.committed_step == 3
     assert begun - 1 <= (checkpoints.committed_time or 0) <= time.time()
@@ -148,7 +149,7 @@ def test_restored_commit_is_known_with_its_time(tmp_path, runtime):
 
 def test_step_that_is_saved_already_is_left_alone(tmp_path, runtime):
     run(tmp_path, steps=[3])
-    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime)
     checkpoints.restore(abstract())
     assert not checkpoints.save(3, tree(4))
     assert checkpoints.finish(0)
@@ -231,7 +232,7 @@ class FullDisk:
 
 def test_failed_save_is_noticed_and_tried_again(tmp_path, runtime, caplog):
     told = Told()
-    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told)
     noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
     checkpoints.save(1, noise)
     assert checkpoints.finish(LIMIT_SECONDS)
@@ -261,8 +262,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_full_disk_keeps_the_last_commit_and_none_of_the_remains(small_disk, runtime):
     heard = []
-    listener = manager.Listener(failed=lambda step, why: heard.append((step, why)))
-    checkpoints = manager.Checkpoints(str(small_disk), retention=Retention(last=5), runtime=runtime, listener=listener)
+    listener = Listener(failed=lambda step, why: heard.append((step, why)))
+    checkpoints = Checkpoints(str(small_disk), Settings(retention=Retention(last=5)), runtime, listener=listener)
     noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 800)), jnp.float32)}
     for step in (1, 2):
         checkpoints.save(step, noise)
@@ -289,12 +290,11 @@ def test_training_goes_on_while_saves_fail_and_ends_when_the_last_commit_is_too_
     heard = []
 
     def opened(fail_after_seconds):
-        return manager.Checkpoints(
+        return Checkpoints(
             str(tmp_path),
-            retention=Retention(last=3),
-            runtime=runtime,
-            fail_after_seconds=fail_after_seconds,
-            listener=manager.Listener(failed=lambda step, why: heard.append(step)),
+            Settings(retention=Retention(last=3), fail_after_seconds=fail_after_seconds),
+            runtime,
+            listener=Listener(failed=lambda step, why: heard.append(step)),
         )
 
     checkpoints = opened(3600)
@@ -320,10 +320,72 @@ def test_training_goes_on_while_saves_fail_and_ends_when_the_last_commit_is_too_
     checkpoints.close()
 
 
+def test_renamed_copy_of_a_step_is_set_aside(tmp_path, caplog):
+    run(tmp_path, steps=[3, 6])
+    shutil.copytree(tmp_path / "steps" / "6", tmp_path / "steps" / "99999")
+    restored = run(tmp_path)
+    assert restored is not None
+    assert (restored[0], int(restored[1]["step"])) == (6, 6)
+    assert "step 99999 cannot be used: process 0: it holds step 6: the folder was renamed" in caplog.text
+    assert layout.committed(tmp_path) == [6, 3]
+
+
+def test_last_save_is_tried_again_until_it_is_committed(tmp_path, runtime):
+    told = Told()
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+    disk = FullDisk()
+    disk.__enter__()
+
+    def make_room():
+        if ("failed", 7) in told.lines:
+            disk.__exit__()
+
+    checkpoints.save(7, noise)
+    assert checkpoints.commit(7, noise, tick=make_room)
+    assert told.lines[:2] == [("saved", 7), ("failed", 7)]
+    assert told.lines[-2:] == [("saved", 7), ("committed", 7)]
+    checkpoints.close()
+    assert layout.committed(tmp_path) == [7]
+
+
+def test_last_save_is_tried_again_until_saves_have_failed_for_too_long(tmp_path, runtime):
+    told = Told()
+    settings = Settings(retention=Retention(last=3), fail_after_seconds=1)
+    checkpoints = Checkpoints(str(tmp_path), settings, runtime, listener=told)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+    with FullDisk():
+        checkpoints.save(7, noise)
+        with pytest.raises(errors.TrainerError, match=r"saves to .* fail, and nothing was committed for \d+ s"):
+            checkpoints.commit(7, noise)
+    assert told.lines.count(("failed", 7)) >= 2
+
+
+def test_last_save_is_not_tried_again_without_the_time_for_it(tmp_path, runtime):
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+    left = iter([30.0] * 3)
+    with FullDisk():
+        checkpoints.save(7, noise)
+        assert not checkpoints.commit(7, noise, seconds_left=lambda: next(left, 0.0))
+    assert layout.committed(tmp_path) == []
+
+
+def test_last_checkpoint_that_was_deleted_is_saved_again(tmp_path, runtime, caplog):
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime)
+    checkpoints.save(7, tree(7))
+    assert checkpoints.finish(LIMIT_SECONDS)
+    shutil.rmtree(tmp_path / "steps")
+    assert checkpoints.commit(7, tree(7))
+    assert f"The checkpoint of step 7 is gone from {tmp_path}" in caplog.text
+    assert layout.committed(tmp_path) == [7]
+    checkpoints.close()
+
+
 def test_save_is_passed_over_while_one_is_under_way(tmp_path, runtime, monkeypatch):
     told, may_end, is_committed = Told(), threading.Event(), layout.is_committed
     monkeypatch.setattr(layout, "is_committed", lambda *of: may_end.wait() and is_committed(*of))
-    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime, listener=told)
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told)
     assert checkpoints.save(1, tree(1))
     assert not checkpoints.save(2, tree(2), wait_seconds=0)
     may_end.set()
@@ -344,11 +406,11 @@ def test_flipped_bit_is_seen_by_the_fingerprint(tmp_path):
     fingerprints["model/norm"] = f"{int(first, 16) ^ 1:016x}"
     stored.write_text(json.dumps(values))
     heard = []
-    checkpoints = manager.Checkpoints(
+    checkpoints = Checkpoints(
         str(tmp_path),
-        retention=Retention(last=3),
-        runtime=new_runtime(),
-        listener=manager.Listener(unusable=lambda step, why: heard.append((step, why))),
+        Settings(retention=Retention(last=3)),
+        new_runtime(),
+        listener=Listener(unusable=lambda step, why: heard.append((step, why))),
     )
     restored = checkpoints.restore(abstract())
     assert restored is not None
@@ -399,14 +461,14 @@ def test_type_that_differs_is_another_configuration(tmp_path):
     other = abstract()
     norm = other["model"]["norm"]
     other["model"]["norm"] = jax.ShapeDtypeStruct(norm.shape, jnp.float32, sharding=norm.sharding)
-    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=new_runtime())
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), new_runtime())
     with pytest.raises(errors.ConfigurationError, match="model/norm has type bfloat16 in it, float32 is configured"):
         checkpoints.restore(other)
 
 
 def test_best_and_round_steps_stay(tmp_path, runtime):
     rule = Retention(last=1, every_steps=20, best=1, best_metric="loss")
-    checkpoints = manager.Checkpoints(str(tmp_path), retention=rule, runtime=runtime)
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=rule), runtime)
     checkpoints.restore(abstract())
     for step, loss in ((10, 3.0), (15, 1.0), (20, 2.0), (25, 4.0), (30, 5.0)):
         checkpoints.save(step, tree(step))
@@ -415,7 +477,7 @@ def test_best_and_round_steps_stay(tmp_path, runtime):
     checkpoints.close()
     assert layout.committed(tmp_path) == [30, 20, 15]
     # What was measured is known to the next attempt.
-    again = manager.Checkpoints(str(tmp_path), retention=rule, runtime=new_runtime())
+    again = Checkpoints(str(tmp_path), Settings(retention=rule), new_runtime())
     again.restore(abstract())
     again.save(35, tree(35))
     assert again.finish(LIMIT_SECONDS)
@@ -423,21 +485,20 @@ def test_best_and_round_steps_stay(tmp_path, runtime):
     assert layout.committed(tmp_path) == [35, 20, 15]
 
 
-def test_metadata_is_that_of_the_newest(tmp_path, runtime):
-    assert manager.Checkpoints(str(tmp_path), retention=Retention(last=1), runtime=runtime).stored_metadata() is None
+def test_metadata_is_that_of_the_newest(tmp_path):
+    assert layout.metadata_of_newest(tmp_path) is None
     for step in (3, 6):
-        checkpoints = manager.Checkpoints(
-            str(tmp_path), retention=Retention(last=3), runtime=new_runtime(), metadata={"at": step}
-        )
+        settings = Settings(retention=Retention(last=3), metadata={"at": step})
+        checkpoints = Checkpoints(str(tmp_path), settings, new_runtime())
         checkpoints.save(step, tree(step))
         assert checkpoints.finish(LIMIT_SECONDS)
-        assert checkpoints.stored_metadata() == {"at": step}
+        assert layout.metadata_of_newest(tmp_path) == {"at": step, "step": step}
         checkpoints.close()
 
 
 def test_steps_that_are_set_aside_may_be_saved_again(tmp_path, runtime):
     run(tmp_path, steps=[3, 6, 9])
-    checkpoints = manager.Checkpoints(str(tmp_path), retention=Retention(last=3), runtime=runtime)
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime)
     checkpoints.restore(abstract())
     checkpoints.set_aside_from(6, "the loss was not finite")
     restored = checkpoints.restore(abstract())

@@ -9,10 +9,10 @@ from tpujob_trainer.corpus.extract.embeddings import embeddings_program
 from tpujob_trainer.corpus.extract.layers import column_of, sites_of
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.tasks.corpus_task import DTYPE_BYTES, CorpusTask
+from tpujob_trainer.tasks.batch.task import DTYPE_BYTES, BatchTask
 
 
-def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> CorpusTask:
+def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
     """What the block `embed` asks for.
 
     Raises:
@@ -25,7 +25,7 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
         raise ConfigurationError(f"{BLOCK}.embed.{str(error).replace('layers:', 'layer:', 1)}") from error
     if len(sites) > 1:
         raise ConfigurationError(f"{BLOCK}.embed.layer: {block.layer!r} are {len(sites)} layers; name one")
-    return CorpusTask(
+    return BatchTask(
         name="embed",
         units=block,
         described={

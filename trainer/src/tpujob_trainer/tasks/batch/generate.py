@@ -10,10 +10,10 @@ from tpujob_trainer.corpus.extract.completions import completions_program, reada
 from tpujob_trainer.corpus.extract.config import GenerateConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.tasks.corpus_task import CorpusTask
+from tpujob_trainer.tasks.batch.task import BatchTask
 
 
-def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> CorpusTask:
+def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
     """What the block `generate` asks for.
 
     Raises:
@@ -21,7 +21,7 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
     """
     block = config.generate or GenerateConfig()
     _require_prompts(config.data)
-    return CorpusTask(
+    return BatchTask(
         name="generate",
         units=block,
         described={

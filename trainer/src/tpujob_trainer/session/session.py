@@ -1,4 +1,4 @@
-"""What a task starts and ends with: the other processes, the report, the checkpoint directory, the attempt's file."""
+"""What a run starts and ends with: the other processes, the report, the checkpoint directory, the attempt's file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.distributed.peer_monitor import Peers
 from tpujob_trainer.model.mesh import require_devices
-from tpujob_trainer.tasks.preflight import check_hosts
-from tpujob_trainer.tasks.reporting import serve_report
+from tpujob_trainer.session.preflight import check_hosts
+from tpujob_trainer.session.reporting import serve_report
 from tpujob_trainer.telemetry import attempts, compile_cache
 from tpujob_trainer.telemetry.goodput import Goodput
 from tpujob_trainer.telemetry.metrics import Metrics
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class SessionConfig(Protocol):
-    """What a session is told; `config.schema.TrainerConfig` has it."""
+    """The part of a configuration that a session reads; `config.schema.TrainerConfig` has it."""
 
     @property
     def checkpoint(self) -> CheckpointConfig:
@@ -68,6 +68,7 @@ class Session:
     claim: ownership.Claim | None
     attempt: attempts.Attempt | None
     goodput: Goodput
+    profiler: Profiler
 
     @classmethod
     def start(
@@ -79,10 +80,10 @@ class Session:
         in_pod: bool,
         profiler: Profiler | None = None,
     ) -> Self:
-        """The session of this process; waits for the others. `profiler` is asked over HTTP, from the start.
+        """The session of this process; waits for the others. `profiler` answers requests over HTTP from the start.
 
         Raises:
-            PeersMissingError: somebody did not come.
+            PeersMissingError: a process did not come.
             ConfigurationError: the checkpoint directory is another job's.
             TrainerError: jax does not see the devices that were asked for.
         """
@@ -132,8 +133,18 @@ class Session:
             preflight_message="; ".join(preflight.warnings) or None if preflight else None,
         )
         slices = process.slices if isinstance(process, DistributedProcess) else 1
-        account = Goodput(directory, report, keeps_file=runtime.is_lead)
-        session = cls(runtime, directory, slices, stop, report, metrics, claim, attempt, account)
+        session = cls(
+            runtime=runtime,
+            directory=directory,
+            slices=slices,
+            stop=stop,
+            report=report,
+            metrics=metrics,
+            claim=claim,
+            attempt=attempt,
+            goodput=Goodput(directory, report, keeps_file=runtime.is_lead),
+            profiler=profiler or Profiler(None, process_id=runtime.process_id),
+        )
         stop.at_exit(session._at_exit)
         if runtime.is_lead:
             stop.final_report = report.snapshot

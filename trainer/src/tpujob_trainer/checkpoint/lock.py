@@ -1,0 +1,89 @@
+"""The right of one live run to write to a checkpoint directory on a mounted file system: a lock on a file in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from tpujob_trainer import errors
+from tpujob_trainer.checkpoint.prior_run import LOCK
+
+
+class Lock:
+    """Held from its creation until `release`, or until the process ends."""
+
+    def __init__(self, directory: str) -> None:
+        """Takes the lock; the directory is made if need be.
+
+        Raises:
+            ConfigurationError: another run holds it, or a folder is in its place.
+            OSError: the directory cannot be written.
+        """
+        self._directory = Path(directory)
+        self._descriptor = _acquire(self._directory)
+
+    def verify(self) -> None:
+        """Returns: a lock is lost with its file only, which `confirm` looks for."""
+
+    def confirm(self) -> bool:
+        """Takes the lock again where its file is gone; whether it was.
+
+        Raises:
+            ConfigurationError: another run has taken the lock meanwhile.
+            OSError: the directory cannot be written.
+        """
+        held = os.fstat(self._descriptor)
+        try:
+            found = (self._directory / LOCK).stat()
+        except FileNotFoundError:
+            pass
+        else:
+            if (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino):
+                return False
+        try:
+            descriptor = _acquire(self._directory)
+        except errors.ConfigurationError:
+            if _holder(self._directory) == _identity():  # a file system that gave our file another number
+                return False
+            raise
+        os.close(self._descriptor)
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Lets the next run write at once."""
+        os.close(self._descriptor)
+
+
+def _acquire(directory: Path) -> int:
+    """The descriptor of the locked file."""
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except IsADirectoryError as error:
+        raise errors.ConfigurationError(
+            f"spec.checkpointDir: {directory / LOCK} is a folder, where the run's lock file belongs; move it away, "
+            "or use another directory"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        holder = _holder(directory) or "a process that left no name"
+        raise errors.ConfigurationError(
+            f"spec.checkpointDir: another run is writing to {directory}: {holder}; end it first, "
+            "or use another directory"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{_identity()}\n".encode(), 0)
+    return descriptor
+
+
+def _holder(directory: Path) -> str:
+    with (directory / LOCK).open("rb") as file:
+        return file.read(256).decode(errors="replace").strip()
+
+
+def _identity() -> str:
+    return f"pid {os.getpid()} on host {os.uname().nodename}"

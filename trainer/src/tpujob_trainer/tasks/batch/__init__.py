@@ -1,0 +1,1 @@
+"""Batch jobs: independent workers over a corpus, and what their tasks share."""

@@ -1,0 +1,94 @@
+"""The list of work units of a corpus: made once by the first worker, and read by all others."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tpujob_contract import IndependentWorker, LocalProcess, Process
+from tpujob_trainer import data
+from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.corpus.extract import batches, units
+from tpujob_trainer.corpus.workers import setup
+from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.tasks.batch.task import BatchTask
+from tpujob_trainer.tasks.batch.worker import Worker
+
+LISTING_SECONDS = 900.0
+"""Workers that start so long after a listing, give or take what clocks differ, make one of their own."""
+UNIT_BYTES = (1 << 31) - 1
+"""For the first cut, by row groups."""
+
+
+def corpus_manifest(worker: Worker, process: Process, config: TrainerConfig, task: BatchTask) -> data.Manifest:
+    """The work units of the corpus, the same for all workers.
+
+    Raises:
+        DataChangedError: the corpus is not what it was when the job began.
+    """
+    workers = process.workers if isinstance(process, IndependentWorker) else 1
+    found = _listed_once(worker, process, task, config.data, lambda: _corpus(worker.directory, config, task, workers))
+    manifest = data.read_manifest(worker.directory, config.data, roots=found["roots"])
+    assert manifest is not None
+    return manifest
+
+
+def _listed_once(
+    worker: Worker,
+    process: Process,
+    task: BatchTask,
+    source: data.DataConfig,
+    list_corpus: Callable[[], dict[str, Any]],
+) -> dict[str, Any]:
+    """What `list_corpus` found, in this worker or in one that started lately with the same `data` block.
+
+    An older listing may be that of a job of the same name that was deleted: the corpus is listed again.
+    """
+    objects = open_bucket(worker.directory)
+    text = json.dumps(dataclasses.asdict(source), sort_keys=True, default=str)
+    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    started = secrets.token_hex(4)
+    if not isinstance(process, LocalProcess):
+        started = f"{process.incarnation}.{process.attempt}"
+    for number in itertools.count():
+        made = setup.once(
+            objects,
+            worker.name,
+            f"corpus-{started}-{digest}-{number}",
+            lambda: json.dumps({"time": time.time(), **list_corpus()}).encode(),
+            lapse_seconds=task.units.lease_seconds,
+            renew_seconds=task.units.lease_seconds / 4,
+        )
+        found: dict[str, Any] = json.loads(made)
+        if time.time() - found["time"] < LISTING_SECONDS:
+            return found
+    raise AssertionError("a listing of this worker's own is never old")
+
+
+def _corpus(directory: str, config: TrainerConfig, task: BatchTask, workers: int) -> dict[str, Any]:
+    """Makes the manifest, or finds that the corpus is what it was; what the other workers need to read it."""
+    manifest = data.read_manifest(directory, config.data)
+    if manifest is not None:
+        data.verify_unchanged(manifest, config.data)
+    else:
+        limit = task.units.rows
+        whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
+        total = whole.num_rows if whole.num_rows is None or limit is None else min(whole.num_rows, limit)
+        rows = task.units.unit_rows or batches.rows_per_unit(
+            row_bytes=task.row_bytes,
+            shard_bytes=task.units.shard_bytes,
+            batch=config.batch_size or 32,
+            total_rows=total,
+            workers=workers,
+        )
+        if whole.num_rows is None and limit is None:
+            whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=rows * units.BYTES_PER_ROW))
+        manifest = units.cut(whole, rows, limit, field=task.field)
+        data.write_manifest(manifest, directory)
+    return {"roots": [source.root for source in manifest.sources], "units": manifest.num_units}

@@ -1,0 +1,122 @@
+"""A batch job: independent workers over a corpus, whatever its task computes.
+
+- The first worker lists the corpus and cuts the work units; all others read what it wrote.
+- Nothing is computed before the directory is known to be this job's, with the same task, model, corpus and image.
+- A worker ends with 0 when every work unit is done, whichever worker has done it: then the job is complete.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tpujob_contract import DistributedProcess, Process
+from tpujob_trainer.checkpoint import ownership
+from tpujob_trainer.config.schema import BLOCK, TrainerConfig
+from tpujob_trainer.corpus.extract import batches, description, units
+from tpujob_trainer.corpus.extract.batch_size import automatic_rows
+from tpujob_trainer.corpus.extract.batched import BatchedWork
+from tpujob_trainer.corpus.extract.program import Program
+from tpujob_trainer.corpus.extract.rows import tokens_of
+from tpujob_trainer.distributed.exit.stop_request import StopRequest
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.storage import is_local, open_bucket
+from tpujob_trainer.tasks.batch.identity import identity_of
+from tpujob_trainer.tasks.batch.model import make_weights, weights_fingerprint
+from tpujob_trainer.tasks.batch.parts import BatchParts, assemble_batch
+from tpujob_trainer.tasks.batch.worker import Worker
+
+
+def run(
+    process: Process,
+    config: TrainerConfig,
+    stop: StopRequest,
+    *,
+    in_pod: bool = False,
+) -> int:
+    """Works until every work unit is done; the exit code of this process.
+
+    Raises:
+        TrainerError: of the class whose exit code says why.
+    """
+    directory = process.checkpoint_dir
+    if not directory:
+        raise ConfigurationError(f"spec.checkpointDir: required for task: {config.task}, which writes its files there")
+    if isinstance(process, DistributedProcess) and process.num_processes > 1:
+        raise ConfigurationError(
+            f"{BLOCK}.task: {config.task} is for independent workers, and this job has {process.num_processes} "
+            "processes of one runtime; set spec.workers, and an accelerator of one host"
+        )
+    if is_local(directory):
+        directory = str(Path(directory).absolute())
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    worker = Worker.start(process, config, stop, directory, in_pod=in_pod)
+    ownership.own(open_bucket(directory), worker.owner, config.checkpoint.adopt)
+    return _work(worker, process, config)
+
+
+def _work(worker: Worker, process: Process, config: TrainerConfig) -> int:
+    parts = assemble_batch(worker, process, config)
+    task, manifest = parts.task, parts.manifest
+    program = _load_program(parts)
+    worker.report.enter("compiling")
+    work = _batched(parts, program)
+    work.compile()
+    unit_rows = None if manifest.num_rows is None else manifest.unit_count
+    return worker.work(work, manifest.num_units, task.units, task.field, unit_rows)
+
+
+def _load_program(parts: BatchParts) -> Program:
+    """The task's function with its weights, once they are known to be those that the job began with."""
+    worker, config, task = parts.worker, parts.config, parts.task
+    objects = open_bucket(worker.directory)
+    accepted = task.units.accept_other_image
+    description.require_same(objects, identity_of(parts), field=task.field, accept_other_image=accepted)
+    worker.report.enter("restoring")
+    model = Model(parts.shape, build_mesh(slices=1))
+    weights = make_weights(parts.source, model)
+    origin = config.model.from_ or f"seed {config.seed}"
+    description.require_same_weights(objects, weights_fingerprint(weights), origin)
+    return task.make(model, weights)
+
+
+def _batched(parts: BatchParts, program: Program) -> BatchedWork:
+    """The program over rows of the corpus, in batches of a few lengths."""
+    config, task = parts.config, parts.task
+    first = units.first_samples(parts.manifest)
+    tokens = tokens_of(
+        parts.manifest,
+        parts.tokenizer,
+        vocab_size=parts.shape.vocab_size,
+        longest=parts.length,
+        is_cut=task.is_cut,
+        retry_seconds=config.data.retry_seconds,
+    )
+    return BatchedWork(
+        task.units,
+        tokens,
+        program,
+        buckets=batches.bucket_lengths(parts.length, task.units.buckets),
+        batch=_batch(config, program, parts.length),
+        first_sample=lambda unit: int(first[unit]),
+        arrange=task.arrange,
+        on_batch=parts.worker.report.tick,
+    )
+
+
+def _batch(config: TrainerConfig, program: Program, length: int) -> int:
+    if config.batch_size is None:
+        try:
+            return automatic_rows(program, length)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{BLOCK}.sequenceLength: {length} tokens do not fit: {error}; shorten the rows, or use more chips"
+            ) from error
+    if config.batch_size % program.devices:
+        near = -(-config.batch_size // program.devices) * program.devices
+        raise ConfigurationError(
+            f"{BLOCK}.batchSize: {config.batch_size} rows do not divide over {program.devices} devices of a worker; "
+            f"{near} do"
+        )
+    return config.batch_size

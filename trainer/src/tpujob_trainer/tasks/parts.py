@@ -1,0 +1,104 @@
+"""What a pretraining run is assembled from, before its state is restored or made."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import jax
+import optax
+
+from tpujob_trainer import data
+from tpujob_trainer.config.resolve import ResolvedConfig, resolve
+from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.own import make_model
+from tpujob_trainer.model.weights.load import with_shape_read
+from tpujob_trainer.session.checkpointing import Checkpointing
+from tpujob_trainer.session.dataset import Dataset, training_data
+from tpujob_trainer.session.session import Session
+from tpujob_trainer.tasks.compiler import Compiler, refuse_too_large_a_state
+from tpujob_trainer.tasks.exporting import folder_of
+from tpujob_trainer.tasks.rollback_log import Rollbacks
+from tpujob_trainer.train.flops import training_flops_per_token
+from tpujob_trainer.train.generate import prompt_tokens
+from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
+from tpujob_trainer.train.step import abstract_state
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parts:
+    """All that does not change between the attempt's restores."""
+
+    session: Session
+    run: ResolvedConfig
+    prompts: list[list[int]]
+    """The texts of `sample`, as tokens."""
+    model: Model
+    schedule: optax.Schedule
+    optimizer: optax.GradientTransformation
+    dataset: Dataset
+    checkpointing: Checkpointing
+    rollbacks: Rollbacks
+    compiler: Compiler
+
+
+def assemble(session: Session, config: TrainerConfig) -> Parts:
+    """The parts of a run; what cannot train is refused here, before anything is compiled.
+
+    Raises:
+        TrainerError: of the class whose exit code says why.
+    """
+    config = dataclasses.replace(config, model=with_shape_read(config.model))
+    tokenizer = data.load_tokenizer(config.data)
+    run = resolve(
+        config,
+        num_devices=jax.device_count(),
+        vocabulary=tokenizer.vocab_size,
+        platform=jax.default_backend(),
+        slices=session.slices,
+    )
+    mesh = build_mesh(slices=session.slices, shape=run.mesh)
+    prompts = prompt_tokens(run.sample, tokenizer, sequence_length=run.sequence_length) if run.sample else []
+    model = make_model(run.model, mesh, run.lora)
+    _log_run(session, run, model)
+    if run.export:
+        folder_of(run.export, session.directory)  # refused now, not after the training
+    compiler = Compiler(session.runtime, session.report)
+    dataset = training_data(run, tokenizer, session)
+    schedule = make_schedule(run.optimizer, steps=run.steps)
+    optimizer = make_optimizer(run.optimizer, schedule, has_adapters=run.lora is not None)
+    refuse_too_large_a_state(abstract_state(model, optimizer))
+    return Parts(
+        session=session,
+        run=run,
+        prompts=prompts,
+        model=model,
+        schedule=schedule,
+        optimizer=optimizer,
+        dataset=dataset,
+        checkpointing=Checkpointing(run, dataset.described, session),
+        rollbacks=Rollbacks(session.directory, session.runtime.coordination),
+        compiler=compiler,
+    )
+
+
+def _log_run(session: Session, run: ResolvedConfig, model: Model) -> None:
+    session.report.update(steps=run.steps)
+    if not session.runtime.is_lead:
+        return
+    logger.info("Configuration: %s", run.as_json())
+    logger.info(
+        "Model: %.2f M parameters, %.3g FLOPs for each token; mesh %s (%s); %d steps of %d tokens",
+        run.model.num_parameters / 1e6,
+        training_flops_per_token(run.model, run.sequence_length),
+        {axis: size for axis, size in model.mesh.shape.items() if size > 1},
+        run.mesh.reason,
+        run.steps,
+        run.tokens_per_step,
+    )
+    if session.directory is None:
+        logger.warning("spec.checkpointDir is not set: this run saves nothing, and cannot be resumed")

@@ -1,0 +1,98 @@
+"""One attempt's training, from a state to the last step: the loop, and going back where it diverges."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+
+from tpujob_trainer import data
+from tpujob_trainer.model.decoder import Weights
+from tpujob_trainer.tasks.parts import Parts
+from tpujob_trainer.tasks.restore_or_init import StartingPoint, restore_or_init
+from tpujob_trainer.telemetry.trackers import Trackers
+from tpujob_trainer.train.batches import Assembler, Feed
+from tpujob_trainer.train.loop import Ending, Hook, Loop
+from tpujob_trainer.train.nonfinite import NonFiniteError, SkipBatches, SkipBudget, batches_to_leave_out, go_back_below
+from tpujob_trainer.train.step import TrainStep
+from tpujob_trainer.train.step_logger import Progress
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """The parts of a run with everything compiled that the loop needs."""
+
+    parts: Parts
+    train_step: TrainStep
+    weights_are_finite: Callable[[Weights], jax.Array]
+    assembler: Assembler
+    progress: Progress
+    trackers: Trackers
+    hooks: Sequence[Hook]
+
+    def run(self, start: StartingPoint) -> Ending:
+        """Trains until all steps are done or a process is asked to stop.
+
+        Raises:
+            NonFiniteError: the loss is not finite, and the run went back as often as it may.
+        """
+        while True:
+            first, taken = start.step, start.batches_taken  # the first step donates the state
+            try:
+                return self._loop(start)
+            except NonFiniteError as error:
+                # Without the frames: they hold the state, which must make room for the one that is restored.
+                found = error.with_traceback(None)
+            start = self._go_back(found, first=first, taken=taken)
+
+    def _loop(self, start: StartingPoint) -> Ending:
+        parts, dataset, session = self.parts, self.parts.dataset, self.parts.session
+        with data.BatchLoader(
+            dataset.manifest,
+            dataset.tokenizer,
+            dataset.plan,
+            parts.run.sequence_length,
+            rows=self.assembler.rows,
+            state=start.position,
+        ) as loader:
+            batches = SkipBatches(loader, taken=start.batches_taken, left_out=parts.rollbacks.left_out)
+            loop = Loop(
+                train_step=self.train_step,
+                feed=Feed(batches, self.assembler, loader.state),
+                weights_are_finite=self.weights_are_finite,
+                skips=SkipBudget(parts.run.non_finite),
+                saver=parts.checkpointing.checkpoints,
+                policy=parts.checkpointing.policy,
+                progress=self.progress,
+                hooks=self.hooks,
+                profiler=session.profiler,
+            )
+            session.stop.entered_loop()
+            try:
+                return loop.run(start.state, first=start.step, steps=parts.run.steps)
+            finally:
+                session.profiler.close()
+                session.stop.left_loop()
+
+    def _go_back(self, error: NonFiniteError, *, first: int, taken: int) -> StartingPoint:
+        parts, session = self.parts, self.parts.session
+        batches = batches_to_leave_out(error.steps, first=first, taken=taken, left_out=parts.rollbacks.left_out)
+        attempt = session.runtime.attempt_id
+        parts.rollbacks.remember(error, batches, allowed=parts.run.non_finite.rollbacks, attempt=attempt)
+        checkpoints = parts.checkpointing.checkpoints
+        assert checkpoints is not None
+        start = restore_or_init(parts, below=go_back_below(error.steps), reason=str(error))
+        lost = session.report.snapshot()["lost_steps"]
+        session.report.update(lost_steps=lost + error.steps[-1] - start.step)
+        session.metrics.rollbacks.inc()
+        logger.warning(
+            "%s: went back to step %d; batches %s are left out from now on",
+            error,
+            start.step,
+            ", ".join(map(str, batches)),
+        )
+        return start
