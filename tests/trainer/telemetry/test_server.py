@@ -6,6 +6,7 @@ import urllib.request
 
 import pytest
 
+from tpujob_contract import http_server
 from tpujob_trainer.telemetry import server
 
 
@@ -47,7 +48,7 @@ def test_taken_port_is_a_warning(running, caplog):
 
 
 def test_idle_connections_do_not_keep_others_out(running):
-    idle = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(server.MAX_REQUESTS_AT_ONCE - 1)]
+    idle = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(500)]
     try:
         with get(running, "/report") as answer:
             assert answer.status == 200
@@ -57,7 +58,7 @@ def test_idle_connections_do_not_keep_others_out(running):
 
 
 def test_threads_do_not_keep_a_process_alive(running):
-    assert all(t.daemon for t in threading.enumerate() if t.name == "report-server")
+    assert all(t.daemon for t in threading.enumerate() if t.name == http_server.THREAD)
 
 
 @pytest.mark.parametrize(("in_pod", "address"), [(False, "127.0.0.1"), (True, "0.0.0.0")])

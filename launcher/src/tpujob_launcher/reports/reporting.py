@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import List, Mapping, Optional
 
 from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.http_server import HttpServer
 from tpujob_contract.report import Phase
 from tpujob_launcher.reports.progress import Progress
-from tpujob_launcher.reports.report_server import ReportServer, serve
+from tpujob_launcher.reports.report_server import serve
 
 
 class Reporting:
@@ -24,7 +25,7 @@ class Reporting:
         self._progress = progress
         self._environ = environ
         self._port = port
-        self._server: Optional[ReportServer] = None
+        self._server: Optional[HttpServer] = None
 
     def start(self) -> None:
         """Looks for progress, and serves it."""

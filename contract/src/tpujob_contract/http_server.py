@@ -1,0 +1,290 @@
+"""A small HTTP server for a process that must not notice its clients: /report and /metrics of launcher and trainer.
+
+- One thread for all connections, so that many clients cost no threads; a request is answered when it is whole.
+- A deadline for the whole request and its answer: a client that sends a byte now and then is dropped, too.
+- A cap on connections. One more drops the oldest that is not served yet: it is the slowest, and whoever is healthy has
+  been answered long before. Out of descriptors, the same happens.
+- What was dropped is one warning a minute, however many clients there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.parser
+import http
+import logging
+import selectors
+import socket
+import threading
+import time
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+
+logger = logging.getLogger(__name__)
+
+REQUEST_SECONDS = 5.0
+MOST_CONNECTIONS = 128
+MOST_HEAD_BYTES = 16 << 10
+MOST_BODY_BYTES = 4096
+WARNING_SECONDS = 60.0
+_TICK_SECONDS = 0.5
+_CHUNK = 16 << 10
+_BACKLOG = 512
+THREAD = "http-server"
+
+
+class Request(NamedTuple):
+    """What a client asks."""
+
+    method: str
+    path: str
+    """Without what follows a question mark."""
+    headers: Mapping[str, str]
+    """By names in lower case."""
+    body: bytes
+    client: str
+    """Its address."""
+
+
+class Response(NamedTuple):
+    """What it is answered."""
+
+    status: int
+    content_type: str
+    content: bytes
+    headers: Tuple[Tuple[str, str], ...] = ()
+    """Beside those of every answer."""
+
+
+Handler = Callable[[Request], Response]
+
+
+def plain(status: int, text: str) -> Response:
+    """An answer for people."""
+    return Response(status, "text/plain; charset=utf-8", f"{text}\n".encode())
+
+
+class HttpServer:
+    """Listens from its creation on, answers between `start` and `close`. The handler runs in the server's thread."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        host: str,
+        port: int,
+        request_seconds: float = REQUEST_SECONDS,
+        most_connections: int = MOST_CONNECTIONS,
+    ) -> None:
+        """Listens; connections wait until `start`.
+
+        Args:
+            handler: Answers a request, in a moment.
+            host: Address to listen on.
+            port: 0 takes a free one.
+            request_seconds: From the connection to the last byte of the answer.
+            most_connections: At once.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        self._handler = handler
+        self._request_seconds = request_seconds
+        self._most = most_connections
+        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._listener.bind((host, port))
+            self._listener.listen(_BACKLOG)
+        except OSError:
+            self._listener.close()
+            raise
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._wake, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._connections: Dict[int, _Connection] = {}
+        self._dropped = 0
+        self._next_warning = 0.0
+        self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
+
+    def start(self) -> None:
+        """Begins to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops, and closes all connections."""
+        self._wake.close()
+        if self._thread.is_alive():
+            self._thread.join()
+        for connection in list(self._connections.values()):
+            self._forget(connection)
+        self._selector.close()
+        for each in (self._listener, self._woken):
+            each.close()
+
+    def _run(self) -> None:
+        while True:
+            for key, events in self._selector.select(_TICK_SECONDS):
+                if key.fileobj is self._woken:
+                    return
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fd in self._connections:  # not dropped a moment ago
+                    self._advance(self._connections[key.fd], events)
+            self._drop_late(time.monotonic())
+
+    def _accept(self) -> None:
+        """Takes all that wait, so that nobody waits behind slow ones."""
+        while True:
+            try:
+                client, where = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # no descriptors, no memory, or it is gone already
+                if not self._connections:
+                    logger.debug("no connection: %s", error)
+                    return
+                self._drop(self._oldest())
+                continue
+            client.setblocking(False)
+            if len(self._connections) >= self._most:
+                self._drop(self._oldest())
+            connection = _Connection(client, str(where[0]), time.monotonic() + self._request_seconds)
+            self._connections[client.fileno()] = connection
+            self._selector.register(client, selectors.EVENT_READ)
+            # Most requests are there already.
+            self._advance(connection, selectors.EVENT_READ)
+
+    def _advance(self, connection: _Connection, events: int) -> None:
+        try:
+            if connection.answer is None and events & selectors.EVENT_READ:
+                request = connection.receive()
+                if request is None:
+                    return
+                connection.answer = memoryview(_encoded(request.method, self._answer(request)))
+            if connection.answer is not None and connection.send():
+                self._forget(connection)
+            elif connection.answer is not None:
+                self._selector.modify(connection.socket, selectors.EVENT_WRITE)
+        except _BadRequestError as error:
+            connection.answer = memoryview(_encoded("GET", plain(400, str(error))))
+            self._advance(connection, selectors.EVENT_WRITE)
+        except OSError as error:  # it left early
+            logger.debug("request from %s ended early: %s", connection.client, error)
+            self._forget(connection)
+
+    def _answer(self, request: Request) -> Response:
+        try:
+            return self._handler(request)
+        except Exception:
+            logger.exception("cannot answer %s %s", request.method, request.path)
+            return plain(500, "the answer failed; the log of this process has the cause")
+
+    def _drop_late(self, now: float) -> None:
+        for connection in [each for each in self._connections.values() if each.deadline < now]:
+            self._drop(connection)
+        if self._dropped and now >= self._next_warning:
+            logger.warning(
+                "%d clients of port %d were dropped: they took longer than %g s, or there were more than %d at once",
+                self._dropped,
+                self.port,
+                self._request_seconds,
+                self._most,
+            )
+            self._dropped, self._next_warning = 0, now + WARNING_SECONDS
+
+    def _oldest(self) -> _Connection:
+        return next(iter(self._connections.values()))
+
+    def _drop(self, connection: _Connection) -> None:
+        self._dropped += 1
+        self._forget(connection)
+
+    def _forget(self, connection: _Connection) -> None:
+        self._connections.pop(connection.socket.fileno(), None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(connection.socket)
+        connection.socket.close()
+
+
+class _BadRequestError(Exception):
+    """No request of HTTP, or too long a one."""
+
+
+class _Connection:
+    """One client: what it has sent, and what is left of its answer."""
+
+    def __init__(self, client_socket: socket.socket, client: str, deadline: float) -> None:
+        self.socket = client_socket
+        self.client = client
+        self.deadline = deadline
+        self.answer: Optional[memoryview] = None
+        self._received = b""
+
+    def receive(self) -> Optional[Request]:
+        """The request once it is whole.
+
+        Raises:
+            OSError: the client is gone.
+        """
+        while True:
+            try:
+                data = self.socket.recv(_CHUNK)
+            except BlockingIOError:
+                return None
+            if not data:
+                raise ConnectionResetError("closed before the request was whole")
+            self._received += data
+            request = self._parsed()
+            if request is not None:
+                return request
+
+    def send(self) -> bool:
+        """Sends what has room; whether all of it has been sent."""
+        while self.answer:
+            try:
+                self.answer = self.answer[self.socket.send(self.answer) :]
+            except BlockingIOError:
+                return False
+        # What was not read would make the kernel reset the connection, and the client lose the answer.
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+        return True
+
+    def _parsed(self) -> Optional[Request]:
+        head, end, body = self._received.partition(b"\r\n\r\n")
+        if len(head) > MOST_HEAD_BYTES:
+            raise _BadRequestError(f"the head of the request is longer than {MOST_HEAD_BYTES} bytes")
+        if not end:
+            return None
+        first, _, rest = head.decode("latin-1").partition("\r\n")
+        method, target, headers = _words(first, rest)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > MOST_BODY_BYTES:
+            raise _BadRequestError(f"Content-Length: {length[:20]} is not a number up to {MOST_BODY_BYTES}")
+        if len(body) < int(length):
+            return None
+        return Request(method, target.partition("?")[0], headers, body[: int(length)], self.client)
+
+
+def _words(first: str, rest: str) -> Tuple[str, str, Dict[str, str]]:
+    words = first.split()
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise _BadRequestError("not a request of HTTP/1")
+    parsed: Any = email.parser.Parser().parsestr(rest, headersonly=True)
+    return words[0], words[1], {name.lower(): value.strip() for name, value in parsed.items()}
+
+
+def _encoded(method: str, response: Response) -> bytes:
+    try:
+        phrase = http.HTTPStatus(response.status).phrase
+    except ValueError:
+        phrase = ""
+    head = (
+        f"HTTP/1.1 {response.status} {phrase}\r\nContent-Type: {response.content_type}\r\n"
+        f"Content-Length: {len(response.content)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
+    )
+    head += "".join(f"{name}: {value}\r\n" for name, value in response.headers) + "\r\n"
+    return head.encode("latin-1") + (b"" if method == "HEAD" else response.content)
