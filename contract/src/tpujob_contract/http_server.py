@@ -2,22 +2,22 @@
 
 - One thread for all connections, so that many clients cost no threads; a request is answered when it is whole.
 - A deadline for the whole request and its answer: a client that sends a byte now and then is dropped, too.
-- A cap on connections. One more drops the oldest that is not served yet: it is the slowest, and whoever is healthy has
-  been answered long before. Out of descriptors, the same happens.
+- A cap on connections, a quarter of the process's descriptors at most. One more drops the oldest that is not served
+  yet: it is the slowest, and whoever is healthy has been answered long before.
 - What was dropped is one warning a minute, however many clients there are.
 """
 
 from __future__ import annotations
 
 import contextlib
-import email.parser
 import http
 import logging
+import resource
 import selectors
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,10 @@ MOST_HEAD_BYTES = 16 << 10
 MOST_BODY_BYTES = 4096
 WARNING_SECONDS = 60.0
 _TICK_SECONDS = 0.5
+_YOUNG_SECONDS = 0.02
+"""A connection is not dropped for a newer one before this: its request may be on its way."""
+_PAUSE_SECONDS = 0.005
+"""While all connections are young, and more wait."""
 _CHUNK = 16 << 10
 _BACKLOG = 512
 THREAD = "http-server"
@@ -89,7 +93,7 @@ class HttpServer:
         """
         self._handler = handler
         self._request_seconds = request_seconds
-        self._most = most_connections
+        self._most = min(most_connections, _affordable())
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -137,7 +141,7 @@ class HttpServer:
 
     def _accept(self) -> None:
         """Takes all that wait, so that nobody waits behind slow ones."""
-        while True:
+        while len(self._connections) < self._most or self._make_room():
             try:
                 client, where = self._listener.accept()
             except BlockingIOError:
@@ -146,11 +150,10 @@ class HttpServer:
                 if not self._connections:
                     logger.debug("no connection: %s", error)
                     return
-                self._drop(self._oldest())
+                if not self._make_room():
+                    return
                 continue
             client.setblocking(False)
-            if len(self._connections) >= self._most:
-                self._drop(self._oldest())
             connection = _Connection(client, str(where[0]), time.monotonic() + self._request_seconds)
             self._connections[client.fileno()] = connection
             self._selector.register(client, selectors.EVENT_READ)
@@ -195,8 +198,17 @@ class HttpServer:
             )
             self._dropped, self._next_warning = 0, now + WARNING_SECONDS
 
-    def _oldest(self) -> _Connection:
-        return next(iter(self._connections.values()))
+    def _make_room(self) -> bool:
+        """Serves or drops the oldest connection; False while it is young, and the newer ones can wait."""
+        oldest = next(iter(self._connections.values()))
+        self._advance(oldest, selectors.EVENT_READ)
+        if self._connections.get(oldest.socket.fileno()) is not oldest:
+            return True
+        if time.monotonic() < oldest.deadline - self._request_seconds + _YOUNG_SECONDS:
+            time.sleep(_PAUSE_SECONDS)
+            return False
+        self._drop(oldest)
+        return True
 
     def _drop(self, connection: _Connection) -> None:
         self._dropped += 1
@@ -207,6 +219,12 @@ class HttpServer:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(connection.socket)
         connection.socket.close()
+
+
+def _affordable() -> int:
+    """Connections that leave most descriptors to the program: its own files, and the handler's."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_CONNECTIONS if limit == resource.RLIM_INFINITY else max(8, limit // 4)
 
 
 class _BadRequestError(Exception):
@@ -273,8 +291,8 @@ def _words(first: str, rest: str) -> Tuple[str, str, Dict[str, str]]:
     words = first.split()
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         raise _BadRequestError("not a request of HTTP/1")
-    parsed: Any = email.parser.Parser().parsestr(rest, headersonly=True)
-    return words[0], words[1], {name.lower(): value.strip() for name, value in parsed.items()}
+    lines = [line.partition(":") for line in rest.split("\r\n") if line]
+    return words[0], words[1], {name.strip().lower(): value.strip() for name, _, value in lines}
 
 
 def _encoded(method: str, response: Response) -> bytes:
