@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tpujob_resource.messages.conditions import SENTENCES, Reason
+from tpujob_resource.messages.conditions import Reason
 
 ROOT = Path(__file__).parents[2]
 VISIT = """<!doctype html><body><script>
@@ -94,7 +94,7 @@ def test_the_site_shows_each_reason_sentence_whole(site: Path) -> None:
     """An extension of Markdown may take `{detail}` at the end of a cell for its own."""
     page = (site / "reference" / "conditions.html").read_text()
     shown = html.unescape(re.sub(r"<[^>]+>", "", page))
-    assert [reason for reason in Reason if SENTENCES[reason].replace("`", "") not in shown] == []
+    assert [reason for reason in Reason if reason.template.replace("`", "") not in shown] == []
 
 
 @pytest.mark.timeout(360)

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from tpujob_contract.report import PHASES as PROCESS_PHASES
 from tpujob_operator import metrics as operator_metrics
 from tpujob_operator.controller.job_gauges import JobGauges
+from tpujob_resource.models.restart_causes import RESTARTS, Cause
 from tpujob_resource.models.status import Phase as JobPhase
 from tpujob_trainer.data.sources.read_meter import CAUSES
 from tpujob_trainer.telemetry.goodput import CATEGORIES
@@ -90,8 +91,7 @@ def label_values(family: Family, label: str) -> tuple[str, ...] | str:
     if label == "phase":
         return tuple(JobPhase) if family.name.startswith(operator_metrics.PREFIX) else PROCESS_PHASES
     if label == "cause" and family.name.startswith(operator_metrics.PREFIX):
-        causes = ("Crash", "Disruption", "Unexplained", "Capacity")
-        return causes if "job_name" in family.labels else (*causes, "Suspension")
+        return RESTARTS if "job_name" in family.labels else tuple(Cause)
     if family.name == UNIT_FAILURES:
         return "`storage`, `data`, `configuration`, `scratch_full`, `out_of_memory`, or the name of an error"
     return LABEL_VALUES[label]

@@ -10,10 +10,10 @@ import typer
 
 from tools.reference import advice
 from tools.reference.text import HEADER, commented_values, fields, table
-from tpujob_contract.exit_codes import MEANINGS, ExitCode
+from tpujob_contract.exit_codes import ExitCode
 from tpujob_resource.crd.build import custom_resource_definition
-from tpujob_resource.messages.conditions import ADVICE, SENTENCES, Reason, Type
-from tpujob_resource.messages.remedies import IN_THE_REFERENCE
+from tpujob_resource.messages.conditions import Reason, Type
+from tpujob_resource.messages.remedies import REMEDIES
 from tpujob_resource.models.status import Phase
 from tpujob_resource.rules.trainer_schema import trainer_schema
 from tpujob_trainer.model.presets import PRESETS
@@ -63,7 +63,7 @@ def presets() -> str:
 def exit_codes() -> str:
     """Every exit code."""
     ours: list[tuple[str, ...]] = [
-        (str(int(code)), MEANINGS[code], *IN_THE_REFERENCE[code]) for code in sorted(ExitCode)
+        (str(int(code)), code.meaning, REMEDIES[code].outcome, REMEDIES[code].advice) for code in sorted(ExitCode)
     ]
     others = [(code, *words) for code, words in advice.OTHER_CODES.items()]
     rows = sorted([*ours, *others], key=lambda row: int(row[0]))
@@ -76,10 +76,12 @@ def exit_codes() -> str:
 
 def conditions() -> str:
     """Every phase, condition type and reason."""
-    rows = [(f"`{reason}`", SENTENCES[reason], ADVICE[reason]) for reason in Reason]
+    phases = [(f"`{phase}`", phase.meaning, phase.continues) for phase in Phase]
+    rows = [(f"`{reason}`", reason.template, reason.advice) for reason in Reason]
     return (
         f"{HEADER}# Phases, conditions, reasons\n\n"
-        f"Phases: {', '.join(f'`{phase}`' for phase in Phase)}. Condition types: "
+        f"{table(('phase', 'meaning', 'continues'), phases)}\n"
+        "Condition types: "
         f"{', '.join(f'`{kind}`' for kind in Type)}. [Status](../status.md) explains how they follow each other.\n\n"
         "Reasons are part of the interface: scripts may match them. In the sentences, `{braces}` stand for names and "
         f"numbers.\n\n{table(('reason', 'message', 'what to do'), rows)}"

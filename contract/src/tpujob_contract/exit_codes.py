@@ -6,53 +6,58 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a process ended, for programs that decide what happens next."""
+    """How a process ended, for programs that decide what happens next. One row each: number, words, whether final.
 
-    FINISHED = 0
-    TPU_HELD = 69
+    What happens next and what to do is in `tpujob_resource.messages.remedies`, which has a row for each too.
+    """
+
+    meaning: str
+    is_fatal: bool
+    """Whether another try would end the same way."""
+
+    def __new__(cls, number: int, meaning: str, is_fatal: bool) -> ExitCode:
+        """Makes the member of a row."""
+        code = int.__new__(cls, number)
+        code._value_ = number
+        code.meaning = meaning
+        code.is_fatal = is_fatal
+        return code
+
+    FINISHED = (0, "finished", False)
+    TPU_HELD = (69, "another process holds the TPU", False)
     """Another live process holds the TPU; the launcher names it.
 
     Not 78, for a retry may find it free; not 75, for on a machine with a stray process that would go round for ever: it
     is charged. The number is EX_UNAVAILABLE of sysexits.h.
     """
-    STOPPED = 75
+    STOPPED = (75, "asked to stop; state saved", False)
     """Asked to stop; what could be saved is saved. Restarted without charge."""
-    DIVERGED = 76
+    DIVERGED = (76, "diverged: non-finite loss", True)
     """The loss or the gradient stopped being finite. Never retried."""
-    NOT_FOUND = 77
+    NOT_FOUND = (77, "no permission or not found", True)
     """No permission, or not there: bucket, data set, tokenizer, token. Never retried."""
-    CONFIGURATION = 78
+    CONFIGURATION = (78, "configuration wrong", True)
     """The configuration is wrong. Never retried."""
-    STALLED = 79
+    STALLED = (79, "stalled: no step for the limit", False)
     """No step within the limit; all stacks were dumped. Charged as a crash."""
-    PEERS_MISSING = 80
+    PEERS_MISSING = (80, "peers missing at start", False)
     """Not every process arrived at start; each missing one is named."""
 
 
 KILLED = 137
 """What Kubernetes and shells report for SIGKILL (128 + 9): out of memory, or the grace period was over."""
 
-FATAL = (ExitCode.DIVERGED, ExitCode.NOT_FOUND, ExitCode.CONFIGURATION)
+FATAL = tuple(code for code in ExitCode if code.is_fatal)
 """Codes after which another try would end the same way."""
-
-MEANINGS = {
-    ExitCode.FINISHED: "finished",
-    ExitCode.TPU_HELD: "another process holds the TPU",
-    ExitCode.STOPPED: "asked to stop; state saved",
-    ExitCode.DIVERGED: "diverged: non-finite loss",
-    ExitCode.NOT_FOUND: "no permission or not found",
-    ExitCode.CONFIGURATION: "configuration wrong",
-    ExitCode.STALLED: "stalled: no step for the limit",
-    ExitCode.PEERS_MISSING: "peers missing at start",
-}
 
 
 def describe(code: int) -> str:
     """What an exit code says, in words; signals by name, as in "137, killed by SIGKILL"."""
     import signal
 
-    if code in MEANINGS:
-        return f"{code}, {MEANINGS[ExitCode(code)]}"
+    known = {int(each): each.meaning for each in ExitCode}
+    if code in known:
+        return f"{code}, {known[code]}"
     number = code - 128 if code > 128 else -code
     if number > 0:
         try:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW, ended, host, job, jobset, observed, recorded
-from tpujob_operator.decide.attempt_cause import Cause, of_attempt
+from tpujob_operator.decide.attempt_cause import of_attempt
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Leaving, LostNode, Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.models.restart_causes import Cause
 
 DELETED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
 EVICTED = {**DELETED, "is_disrupted": True}

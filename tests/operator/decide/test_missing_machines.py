@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW, ended, job, jobset, observed, recorded
-from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.restart_accounting import booked_between
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Host, Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False, restart_pause_seconds=10)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded, stored
-from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.restart_accounting import (
@@ -21,6 +20,7 @@ from tpujob_operator.decide.restart_accounting import (
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, LostNode, Observed
 from tpujob_operator.settings import Settings
+from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Status
 from tpujob_resource.models.stored import read_status
 

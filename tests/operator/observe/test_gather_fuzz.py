@@ -22,8 +22,7 @@ from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Evidence
 from tpujob_operator.settings import Settings
-from tpujob_resource.messages.conditions import TERMINAL
-from tpujob_resource.models.status import Phase, Status
+from tpujob_resource.models.status import TERMINAL, Phase, Status
 from tpujob_resource.models.times import format_time
 
 KEY = ("team", "llama")

@@ -5,7 +5,7 @@ from typing import Any
 from tests.operator.simulation.api import Object, Server
 from tpujob_contract import kubernetes_names
 from tpujob_resource.jobset.build import spec_hash
-from tpujob_resource.messages.conditions import TERMINAL
+from tpujob_resource.models.status import TERMINAL
 from tpujob_resource.rules.load import load_job, without_status
 
 JOBS = "tputrainingjobs"

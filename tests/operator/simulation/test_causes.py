@@ -11,9 +11,9 @@ from tests.operator.simulation.api import Object, Server
 from tests.operator.simulation.cluster import Cluster, is_of_attempt, is_ready
 from tests.operator.simulation.promises import JOBS
 from tests.operator.simulation.world import NAME, World
-from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.restart_accounting import booked_between
 from tpujob_operator.settings import Settings
+from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.stored import read_status
 
 GANGS = (1, 2, 4)

@@ -1,9 +1,11 @@
 """The queue, the capacity, and the operator."""
 
 from tools.monitoring.grafana import RATE, Dashboard, Panel, Query, Row
+from tpujob_resource.models.status import Traits, phases_with
 
 OPERATOR_POD = "{{pod}}"
 JOB = "job_namespace, job_name"
+WAITING = "|".join(phases_with(Traits.WAITING))
 WAITS = f"rate(tpujob_operator_queue_seconds_bucket{RATE})"
 RECONCILES = f"rate(tpujob_operator_reconcile_seconds_bucket{RATE})"
 DASHBOARD = Dashboard(
@@ -29,7 +31,7 @@ DASHBOARD = Dashboard(
                     "Jobs that wait",
                     [
                         Query(
-                            'max by (phase) (tpujob_operator_jobs{phase=~"Queued|WaitingForCapacity|Stalled"})',
+                            f'max by (phase) (tpujob_operator_jobs{{phase=~"{WAITING}"}})',
                             "{{phase}}",
                         ),
                     ],

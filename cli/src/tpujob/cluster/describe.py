@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from tpujob.cluster.table import age
 from tpujob_contract.exit_codes import describe as describe_code
+from tpujob_resource.models.restart_causes import RESTARTS
 
 ALARMS = ("Blocked", "Stalled")
 """Conditions that are bad when true."""
@@ -104,12 +107,7 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[str]:
     restarts = status.get("restarts") or 0
     if not restarts:
         return
-    kinds = {
-        "since the last progress, crashes": status.get("crashes"),
-        "disruptions": status.get("disruptions"),
-        "unexplained": status.get("unexplainedRestarts"),
-        "for want of machines": status.get("capacityRestarts"),
-    }
+    kinds = {cause.label: status.get(to_camel(cause.status_field)) for cause in RESTARTS}
     known = ", ".join(f"{kind} {count}" for kind, count in kinds.items() if count)
     yield f"  restarts: {restarts}" + (f" ({known})" if known else "")
 

@@ -16,13 +16,14 @@ from prometheus_client.registry import Collector
 from tpujob_operator import metrics
 from tpujob_operator.observe.terminations import Key
 from tpujob_resource.errors import InvalidField
-from tpujob_resource.models.status import Phase, Status
+from tpujob_resource.models.restart_causes import RESTARTS
+from tpujob_resource.models.status import Phase, Status, Traits, phases_with
 from tpujob_resource.models.stored import StoredSpec
 from tpujob_resource.topology.parse import COUNT_LABEL, parse_accelerator
 
 JOB_LABELS = ("job_namespace", "job_name")
 """Not `namespace`: that one names the scraped pod's."""
-HOLDS_MACHINES = (Phase.STARTING, Phase.RUNNING, Phase.STALLED, Phase.RESTARTING, Phase.STOPPING)
+HOLDS_MACHINES = phases_with(Traits.HOLDS_MACHINES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +45,8 @@ class JobFacts:
     @classmethod
     def of(cls, spec: StoredSpec, status: Status) -> JobFacts:
         """Those of a job with this spec, valid or not, and this status."""
-        disruptions, unexplained = status.disruptions or 0, status.unexplained_restarts or 0
-        capacity = status.capacity_restarts or 0
-        crashes = (status.restarts or 0) - disruptions - unexplained - capacity
+        free = {cause: getattr(status, cause.status_field) or 0 for cause in RESTARTS if not cause.is_charged}
+        charged = max(0, (status.restarts or 0) - sum(free.values()))
         hosts = status.hosts or 0
         return cls(
             phase=status.phase or "",
@@ -55,12 +55,7 @@ class JobFacts:
             hosts=hosts,
             hosts_ready=status.hosts_ready or 0,
             chips=hosts * _chips_per_host(spec),
-            restarts=(
-                ("Crash", max(crashes, 0)),
-                ("Disruption", disruptions),
-                ("Unexplained", unexplained),
-                ("Capacity", capacity),
-            ),
+            restarts=tuple((str(cause), free.get(cause, charged)) for cause in RESTARTS),
         )
 
 

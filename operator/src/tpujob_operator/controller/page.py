@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tpujob_operator.controller.job_gauges import JobFacts
 from tpujob_operator.observe.terminations import Key
-from tpujob_resource.models.status import Phase
+from tpujob_resource.models.status import Phase, Traits, phases_with
 
 SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 REFRESH_SECONDS = 10
@@ -26,7 +26,7 @@ td, th { padding: .15em 1em .15em 0; border-bottom: 1px solid #eee; vertical-ali
 .warn { color: #b00020; }
 """
 COLUMNS = ("job", "phase", "accelerator", "hosts ready", "TPU chips", "crashes", "other restarts")
-WARNS = (Phase.INVALID, Phase.STALLED, Phase.FAILED)
+WARNS = phases_with(Traits.WARNING)
 """Phases that somebody should look at."""
 
 

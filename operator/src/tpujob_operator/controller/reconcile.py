@@ -22,8 +22,7 @@ from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import Key
 from tpujob_operator.settings import Settings
-from tpujob_resource.messages.conditions import TERMINAL
-from tpujob_resource.models.status import Phase
+from tpujob_resource.models.status import TERMINAL, Traits
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +34,6 @@ LONGEST_REFUSED_SECONDS = 60.0
 """Between attempts at what was refused: somebody may have granted a right or a quota, and is waiting."""
 LONGEST_UNAVAILABLE_SECONDS = 30.0
 """Between attempts while the API server is away: soon after it is back, everything should be well."""
-
-
-AT_REST = (Phase.SUSPENDED, Phase.QUEUED, Phase.INVALID)
 
 
 class Reconciler:
@@ -151,8 +147,8 @@ class Reconciler:
         phase = decision.status.phase
         if phase in TERMINAL:
             self._gatherer.forget(key)
-        elif phase in AT_REST:
-            # What ends was told, and is written down; it says nothing about the start that may follow.
+        elif phase is not None and phase.traits & Traits.NO_PODS:
+            # How pods ended is recorded in status; it says nothing about the start that may follow.
             self._gatherer.forget_evidence(key)
 
     def _later(self, key: Key, *, longest: float) -> float:

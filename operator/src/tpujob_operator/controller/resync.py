@@ -22,7 +22,7 @@ from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.terminations import Evidence, Key
 from tpujob_operator.settings import Settings
-from tpujob_resource.messages.conditions import TERMINAL
+from tpujob_resource.models.status import TERMINAL
 from tpujob_resource.models.stored import StoredJob
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from tpujob_contract.exit_codes import FATAL, ExitCode, describe
 from tpujob_operator.decide.disruption_record import recorded_disruption, recorded_lost_node
@@ -16,23 +15,9 @@ from tpujob_operator.decide.first_failure import recorded_end
 from tpujob_operator.decide.missing_machines import recorded_missing
 from tpujob_operator.observe.state import Ended, Leaving, Observed
 from tpujob_resource.messages.conditions import ended
+from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Unschedulable
 from tpujob_resource.models.times import format_time
-
-
-class Cause(StrEnum):
-    """What a restart is put down to."""
-
-    CRASH = "Crash"
-    """Something failed by itself: it is charged."""
-    DISRUPTION = "Disruption"
-    """Something was taken away or asked to stop, and the rest followed: it is free."""
-    UNEXPLAINED = "Unexplained"
-    """Nobody saw how it ended; never counted as a crash."""
-    CAPACITY = "Capacity"
-    """Machines for some hosts did not come, and the others had waited long enough: it is free."""
-    SUSPENSION = "Suspension"
-    """The job was being suspended: no restart of the job, though JobSet counts it."""
 
 
 @dataclass(frozen=True, kw_only=True)

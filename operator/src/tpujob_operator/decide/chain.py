@@ -29,8 +29,8 @@ from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.network_policy import network_policy
-from tpujob_resource.messages.conditions import TERMINAL, Reason, Type, condition
-from tpujob_resource.models.status import Phase, Status
+from tpujob_resource.messages.conditions import Reason, Type, condition
+from tpujob_resource.models.status import TERMINAL, Phase, Status, Traits, phases_with
 from tpujob_resource.rules.load import load_job, without_status
 
 CHAIN: tuple[Check, ...] = (
@@ -114,7 +114,7 @@ class Decision:
 
 NEEDS_NO_POLICY = (*TERMINAL, Phase.INVALID)
 """Phases in which no pod of the job runs."""
-NEEDS_A_LOOK = (Phase.INVALID, Phase.FAILED, Phase.STALLED, Phase.RESTARTING)
+WARNING_PHASES = phases_with(Traits.WARNING)
 """Phases whose Events are warnings."""
 
 
@@ -207,5 +207,5 @@ def _note(observed: Observed, verdict: Verdict) -> Note | None:
     is_same_reason = before is not None and before.reason == says.reason
     if says.phase == observed.status.phase and (says.phase in (*TERMINAL, Phase.INVALID) or is_same_reason):
         return None
-    is_warning = says.blocked is not None or says.phase in NEEDS_A_LOOK
+    is_warning = says.blocked is not None or says.phase in WARNING_PHASES
     return Note(warning=is_warning, reason=str(says.reason), message=says.message)

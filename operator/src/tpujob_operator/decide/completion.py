@@ -15,8 +15,8 @@ from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, Action, Record, Sta
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages import remedies
-from tpujob_resource.messages.conditions import TERMINAL, Reason, sentence
-from tpujob_resource.models.status import Failure, Phase
+from tpujob_resource.messages.conditions import Reason, sentence
+from tpujob_resource.models.status import TERMINAL, Failure, Phase
 from tpujob_resource.models.times import format_time
 
 

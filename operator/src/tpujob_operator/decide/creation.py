@@ -16,8 +16,8 @@ from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import materialize, spec_hash
-from tpujob_resource.messages.conditions import TERMINAL, Reason, sentence
-from tpujob_resource.models.status import Phase
+from tpujob_resource.messages.conditions import Reason, sentence
+from tpujob_resource.models.status import TERMINAL, Phase
 from tpujob_resource.rules.load import TpuTrainingJob, load_job, without_status
 from tpujob_resource.rules.warnings import job_warnings
 

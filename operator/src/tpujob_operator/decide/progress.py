@@ -6,14 +6,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.restart_accounting import booked_between
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.report import Progress, UnitCounts
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
-from tpujob_resource.messages.conditions import TERMINAL
-from tpujob_resource.models.status import Phase, Status, Units
+from tpujob_resource.models.restart_causes import Cause
+from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL, Status, Units
 
 LOSS_DIGITS = 6
 
@@ -61,7 +60,7 @@ def after(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     """
     ended = at_next_attempt(status) if are_processes_gone(status, observed, verdict) else {}
     fields = {**ended, **_known(status.model_copy(update=ended), observed, verdict)}
-    if verdict.says.phase not in (Phase.RUNNING, Phase.STALLED):
+    if verdict.says.phase not in RUNNING_PHASES:
         # Said of the processes that run, and of no others.
         return {**fields, **dict.fromkeys(OF_THE_ATTEMPT)}
     return {**fields, **_of_hosts(observed)}
@@ -101,7 +100,7 @@ def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     if progress is None:
         return {}
     fields = _reported(replace(progress, step=reported_step(status, progress)))
-    if not progress.is_final or verdict.says.phase in (Phase.RUNNING, Phase.STALLED, *TERMINAL):
+    if not progress.is_final or verdict.says.phase in (*RUNNING_PHASES, *TERMINAL):
         return fields
     # Another process will go on from what this one has saved, however far it was.
     step = progress.committed_step if progress.units is None else fields.get("step")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
-from tpujob_resource.messages.conditions import TERMINAL, Reason, sentence
+from tpujob_resource.messages.conditions import Reason, sentence
+from tpujob_resource.models.status import TERMINAL
 from tpujob_resource.rules.load import load_job, without_status
 
 

@@ -20,8 +20,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tpujob_operator.decide import attempt_cause, node_failures
-from tpujob_operator.decide.attempt_cause import Cause, Finding
+from tpujob_operator.decide.attempt_cause import Finding
 from tpujob_operator.observe.state import JobSetState, Observed
+from tpujob_resource.models.restart_causes import FREE, Cause
 from tpujob_resource.models.status import Phase, Status
 
 MOST_UNEXPLAINED = 10
@@ -32,13 +33,6 @@ MOST_JUDGED = 64
 """New restarts that are judged one by one, the last ones; of earlier attempts no evidence is kept."""
 LASTED_SECONDS = 3600.0
 """Between two restarts: a program that reports no checkpoints has got somewhere in an hour."""
-FREE = {
-    Cause.DISRUPTION: "disruptions",
-    Cause.UNEXPLAINED: "unexplained_restarts",
-    Cause.CAPACITY: "capacity_restarts",
-    Cause.SUSPENSION: "suspension_restarts",
-}
-"""The fields of the status that count what is not charged."""
 
 
 def booked(observed: Observed) -> Status:
@@ -59,7 +53,7 @@ def account(observed: Observed) -> dict[str, Any]:
     found = Counter(finding.cause for finding in judged)
     found[Cause.UNEXPLAINED] += first - booked
     books: dict[str, Any] = {"booked_restarts": jobset.restarts}
-    books |= {field: _count(status, field) + found[cause] for cause, field in FREE.items() if found[cause]}
+    books |= {each.status_field: _count(status, each) + found[each] for each in FREE if found[each]}
     books |= _in_a_row(observed, found)
     crashes = found[Cause.CRASH]
     if crashes:
@@ -71,8 +65,8 @@ def account(observed: Observed) -> dict[str, Any]:
     return books if nodes is None else books | {"node_failures": nodes}
 
 
-def _count(status: Status, field: str) -> int:
-    count: int | None = getattr(status, field)
+def _count(status: Status, cause: Cause) -> int:
+    count: int | None = getattr(status, cause.status_field)
     return count or 0
 
 
@@ -133,8 +127,8 @@ def booked_between(before: Status, after: Status) -> Counter[Cause]:
     new: Counter[Cause] = Counter()
     total = (after.booked_restarts or 0) - (before.booked_restarts or 0)
     if total > 0:
-        for cause, field in FREE.items():
-            new[cause] = _count(after, field) - _count(before, field)
+        for cause in FREE:
+            new[cause] = _count(after, cause) - _count(before, cause)
         new[Cause.CRASH] = total - sum(new.values())
     return new
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tpujob_operator.decide import attempt_cause, capacity, resize, restart_accounting, stall
-from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.queue import is_to_rest_without_jobset, leaving_queue, waiting, why_taken_back
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.state import Host, JobSetState, Observed
@@ -180,7 +179,7 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
     message = sentence(
         Reason.RESTARTING,
         number=last + 1,
-        cause=_WORDS[finding.cause].format(finding.message),
+        cause=finding.cause.template.format(finding.message),
         ready=_hosts_ready(observed),
         hosts=jobset.hosts,
     )
@@ -192,15 +191,6 @@ def _is_resuming(observed: Observed, jobset: JobSetState) -> bool:
     """Whether it starts after a rest: JobSet counts restarts for ever, and this is none of them."""
     was_at_it = observed.status.phase in (Phase.RUNNING, Phase.STALLED, Phase.RESTARTING)
     return not was_at_it and jobset.restarts <= (observed.status.booked_restarts or 0)
-
-
-_WORDS = {
-    Cause.CRASH: "after a crash: {}",
-    Cause.DISRUPTION: "after a disruption, which is free: {}",
-    Cause.CAPACITY: "because machines are missing, which is free: {}",
-    Cause.UNEXPLAINED: "after an end without a known cause: {}",
-    Cause.SUSPENSION: "after a suspension: {}",
-}
 
 
 def starting(observed: Observed, _: Settings) -> Verdict | None:

@@ -9,7 +9,7 @@ from tpujob_operator.decide.progress import reported_step
 from tpujob_operator.observe.state import Host, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, ended, sentence
-from tpujob_resource.models.status import Phase
+from tpujob_resource.models.status import RUNNING_PHASES
 from tpujob_resource.models.times import format_time
 
 PEERS_SECONDS = 120.0
@@ -41,7 +41,7 @@ def _finished_alone(observed: Observed) -> tuple[Reason, str] | None:
 
 
 def _makes_no_step(observed: Observed, settings: Settings) -> tuple[Reason, str] | None:
-    if observed.status.phase not in (Phase.RUNNING, Phase.STALLED):
+    if observed.status.phase not in RUNNING_PHASES:
         return None  # the hosts have just come up, and the time counts from now: see `status`
     if restart_accounting.account(observed):
         return None  # so they have here: nobody saw the restart while it was made

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob_operator.decide import attempt_cause, progress, restart_accounting, slice_count
-from tpujob_operator.decide.attempt_cause import Cause
 from tpujob_operator.decide.disruption_record import disruption_to_record
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.missing_machines import missing_to_record
@@ -15,8 +14,10 @@ from tpujob_operator.decide.status_conditions import conditions_after
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
-from tpujob_resource.messages.conditions import TERMINAL, Reason
-from tpujob_resource.models.status import Phase, Status
+from tpujob_resource.messages.conditions import Reason
+from tpujob_resource.models import restart_causes
+from tpujob_resource.models.restart_causes import Cause
+from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL, Phase, Status
 
 WARNING_LENGTH = 1024
 """Of one of `Status.warnings`."""
@@ -75,9 +76,7 @@ ALSO_OVER_A_REST = ("start_time", "crashes", "crashed_at_step", "node_failures")
 
 ALSO_OVER_A_RESTART = (
     "restarts",
-    "disruptions",
-    "unexplained_restarts",
-    "capacity_restarts",
+    *(cause.status_field for cause in restart_causes.RESTARTS if not cause.is_charged),
     "restarts_without_progress",
     "unexplained_without_progress",
     "restarted_at_step",
@@ -172,7 +171,7 @@ def _times(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     if verdict.says.phase is Phase.RUNNING:
         before = observed.status
         fields["start_time"] = status.start_time or observed.now
-        was_running = before.phase in (Phase.RUNNING, Phase.STALLED)
+        was_running = before.phase in RUNNING_PHASES
         have_come_up = not was_running or progress.are_processes_gone(status, observed, verdict)
         if have_come_up or status.step != before.step:
             fields["step_time"] = observed.now

@@ -8,8 +8,8 @@ from tpujob_contract import kubernetes_names
 from tpujob_operator.decide.slice_count import is_watched
 from tpujob_operator.decide.verdict import Statement, Verdict
 from tpujob_operator.observe.state import JobSetState, Observed
-from tpujob_resource.messages.conditions import TERMINAL, Reason, Type, ended, sentence, set_condition
-from tpujob_resource.models.status import Condition, Phase
+from tpujob_resource.messages.conditions import Reason, Type, ended, sentence, set_condition
+from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL, Condition, Phase
 from tpujob_resource.models.times import format_time
 
 type Fact = tuple[Type, bool, Reason, str]
@@ -48,7 +48,7 @@ def _of_statement(says: Statement, known: set[str]) -> Iterator[Fact]:
         if says.stalled is not None:
             # The hosts do run; what is wrong has a condition of its own.
             message = says.stalled[1]
-        yield Type.RUNNING, says.phase in (Phase.RUNNING, Phase.STALLED), reason, message
+        yield Type.RUNNING, says.phase in RUNNING_PHASES, reason, message
     for kind, finding, otherwise in (
         (Type.BLOCKED, says.blocked, Reason.UNBLOCKED),
         (Type.STALLED, says.stalled, Reason.PROGRESSING),

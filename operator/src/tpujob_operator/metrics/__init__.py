@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from tpujob_resource.models import restart_causes
+
 PREFIX = "tpujob_operator_"
 
 RECONCILES = Counter(
@@ -34,7 +36,7 @@ JOB_HOSTS_READY_HELP = "Hosts of a job that are ready or have finished."
 JOB_CHIPS = PREFIX + "job_chips"
 JOB_CHIPS_HELP = "TPU chips that a job holds now; 0 while it holds no machines, and for `cpu` accelerators."
 JOB_RESTARTS = PREFIX + "job_restarts"
-JOB_RESTARTS_HELP = "Restarts of a job so far by cause: Crash, Disruption, Unexplained, Capacity."
+JOB_RESTARTS_HELP = f"Restarts of a job so far by cause: {', '.join(restart_causes.RESTARTS)}."
 PHASE_SECONDS = Histogram(
     PREFIX + "phase_seconds",
     "Time that jobs spent in a phase before they left it: Queued is the wait in a queue.",
@@ -43,7 +45,7 @@ PHASE_SECONDS = Histogram(
 )
 RESTARTS = Counter(
     PREFIX + "restarts_total",
-    "Restarts of jobs by cause: Crash, Disruption, Unexplained, Capacity, Suspension.",
+    f"Restarts of jobs by cause: {', '.join(restart_causes.Cause)}.",
     ["cause"],
 )
 JOBSETS_CREATED = Counter(PREFIX + "jobsets_created_total", "JobSets created.")

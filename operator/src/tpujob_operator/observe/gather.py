@@ -23,9 +23,8 @@ from tpujob_operator.observe.state import Host, JobSetState, Observed, PolicySta
 from tpujob_operator.observe.terminations import Evidence, Key
 from tpujob_operator.observe.workloads import WorkloadReader
 from tpujob_operator.settings import Settings
-from tpujob_resource.messages.conditions import TERMINAL
 from tpujob_resource.models.shared_units import is_elastic, shares_units
-from tpujob_resource.models.status import Phase
+from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL
 from tpujob_resource.models.stored import StoredJob
 
 OVERDUE_SECONDS = 2.0
@@ -276,7 +275,7 @@ class Gatherer:
         """The Service that JobSet would take for its own."""
         if job.spec.workers or (jobset.suspended and job.spec.suspend):
             return None
-        is_running = job.status.phase in (Phase.RUNNING, Phase.STALLED)
+        is_running = job.status.phase in RUNNING_PHASES
         return await self._services.foreign(key, jobset, is_running=is_running)
 
     async def _queue(self, key: Key, job: StoredJob, jobset: JobSetState) -> QueueState | None:

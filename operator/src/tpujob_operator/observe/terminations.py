@@ -20,8 +20,7 @@ from tpujob_operator.observe.from_objects import (
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, Leaving
-from tpujob_resource.messages.conditions import TERMINAL
-from tpujob_resource.models.status import Status
+from tpujob_resource.models.status import TERMINAL, Status
 
 type Key = tuple[str, str]
 """Namespace and name of a TpuTrainingJob."""

@@ -4,56 +4,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tpujob_contract.exit_codes import KILLED, ExitCode
 
 THEN = "then raise spec.retry, edit the job's spec, or delete this job and apply it again; its checkpoints are kept."
 
-BY_CODE: Mapping[int, str] = {
-    ExitCode.TPU_HELD: f"End the process that holds the TPU, or use another node pool, {THEN}",
-    ExitCode.DIVERGED: f"Lower the learning rate, lengthen the warm-up or look at the data of these steps, {THEN}",
-    ExitCode.NOT_FOUND: f"Correct the path, or grant the pods' service account the right, {THEN}",
-    ExitCode.CONFIGURATION: f"Correct what it names, {THEN}",
-    ExitCode.STALLED: f"The stacks in its log say where it stood; fix that, {THEN}",
-    ExitCode.PEERS_MISSING: f"Look at why the hosts that it names did not come, {THEN}",
-    KILLED: (
-        "Somebody or the kernel killed it: if it says OOMKilled, raise spec.resources or make the batch smaller, "
-        f"{THEN}"
-    ),
-}
 
-IN_THE_REFERENCE: Mapping[int, tuple[str, str]] = {
-    ExitCode.FINISHED: ("Succeeded, once all processes say so.", "Nothing."),
-    ExitCode.TPU_HELD: (
+@dataclass(frozen=True)
+class Remedy:
+    """What follows from an exit code: for the documentation, and in the message of a job that failed with it."""
+
+    outcome: str
+    """What the operator does next."""
+    advice: str
+    """What to do, in the documentation."""
+    fix: str = "Fix it"
+    """What to do, in the message; `THEN` follows it."""
+
+
+REMEDIES: Mapping[int, Remedy] = {
+    ExitCode.FINISHED: Remedy("Succeeded, once all processes say so.", "Nothing."),
+    ExitCode.TPU_HELD: Remedy(
         "Restarted, charged as a crash.",
         "End the process that the message names, or use another host.",
+        "End the process that holds the TPU, or use another node pool",
     ),
-    ExitCode.STOPPED: (
+    ExitCode.STOPPED: Remedy(
         "Restarted without charge, or Suspended if that was asked for.",
         "Nothing; the next attempt resumes.",
     ),
-    ExitCode.DIVERGED: (
+    ExitCode.DIVERGED: Remedy(
         "Failed, never retried.",
         "Lower `optimizer.learningRate` or `clipNorm`, or look at the data of the steps that the message names.",
+        "Lower the learning rate, lengthen the warm-up or look at the data of these steps",
     ),
-    ExitCode.NOT_FOUND: (
+    ExitCode.NOT_FOUND: Remedy(
         "Failed, never retried.",
         "Check the spelling of the path, and let the pods' service account read it (and write, for `checkpointDir`).",
+        "Correct the path, or grant the pods' service account the right",
     ),
-    ExitCode.CONFIGURATION: (
+    ExitCode.CONFIGURATION: Remedy(
         "Failed, never retried.",
         "Fix the field that the message names and submit the job again.",
+        "Correct what it names",
     ),
-    ExitCode.STALLED: (
+    ExitCode.STALLED: Remedy(
         "Restarted, charged as a crash.",
         "Read the stacks of the process that the message names: is it a read that hangs, or a step that needs a larger `watchdog.stepSeconds`?",
+        "The stacks in its log say where it stood; fix that",
     ),
-    ExitCode.PEERS_MISSING: (
+    ExitCode.PEERS_MISSING: Remedy(
         "Restarted; free when the node of a missing process is gone, or when there was no machine for it.",
         "See why the pods of the named processes did not start: `tpujob describe NAME`.",
+        "Look at why the hosts that it names did not come",
+    ),
+    KILLED: Remedy(
+        "Restarted, charged by cause.",
+        "With reason OOMKilled, raise `spec.resources.limits.memory` or lower `data.bufferBytes`; else see the node's events.",
+        "Somebody or the kernel killed it: if it says OOMKilled, raise spec.resources or make the batch smaller",
     ),
 }
-"""Code to what happens next, and what to do; a table of the documentation is made of it."""
+"""One row for each exit code that has advice of its own; the documentation's table is generated from them."""
 
 BAD_IMAGE = "Check the image's name and tag (spec.image), and the registry's secret in spec.imagePullSecrets."
 BY_WAITING_REASON: Mapping[str, str] = {
@@ -69,7 +81,8 @@ BY_WAITING_REASON: Mapping[str, str] = {
 
 def after_exit(code: int | None) -> str:
     """What to do about a job that a host's end has ended."""
-    return BY_CODE.get(code or 0, f"Fix it, {THEN}")
+    remedy = REMEDIES.get(code or 0)
+    return f"{'Fix it' if remedy is None else remedy.fix}, {THEN}"
 
 
 def for_waiting(reason: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any, Literal
+from enum import Flag, StrEnum, auto
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -11,29 +11,122 @@ from pydantic.alias_generators import to_camel
 from tpujob_resource.models.times import EARLIEST, LATEST, format_time
 
 
+class Traits(Flag):
+    """What holds of a job while it is in a phase."""
+
+    NONE = 0
+    TERMINAL = auto()
+    """Nothing leaves the phase but an explicit retry or edit."""
+    EDITABLE = auto()
+    """Every field of the spec may change; the change makes a new incarnation."""
+    RUNNING = auto()
+    """All hosts run."""
+    HOLDS_MACHINES = auto()
+    """Pods have machines, or are getting them."""
+    NO_PODS = auto()
+    """No pod runs, and the next start is a new one: how earlier pods ended does not matter for it."""
+    WARNING = auto()
+    """Somebody should look at the job: its Events are warnings."""
+    WAITING = auto()
+    """The job waits, and dashboards count how many do."""
+
+
 class Phase(StrEnum):
-    """Where a job stands, in one word."""
+    """Where a job stands, in one word. One row each: the word, what it means, how it goes on, its traits.
 
-    INVALID = "Invalid"
-    QUEUED = "Queued"
-    WAITING_FOR_CAPACITY = "WaitingForCapacity"
-    STARTING = "Starting"
-    RUNNING = "Running"
-    STALLED = "Stalled"
-    RESTARTING = "Restarting"
-    STOPPING = "Stopping"
-    SUSPENDED = "Suspended"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
+    The documentation's table of phases is generated from these rows.
+    """
 
-    @property
-    def is_terminal(self) -> bool:
-        """Whether nothing but an explicit retry revives the job."""
-        return self in (Phase.SUCCEEDED, Phase.FAILED)
+    meaning: str
+    continues: str
+    """When the job leaves the phase."""
+    traits: Traits
+
+    def __new__(cls, word: str, meaning: str, continues: str, traits: Traits) -> Self:
+        """Makes the member of a row."""
+        phase = str.__new__(cls, word)
+        phase._value_ = word
+        phase.meaning = meaning
+        phase.continues = continues
+        phase.traits = traits
+        return phase
+
+    INVALID = (
+        "Invalid",
+        "the spec cannot work; the message names each field",
+        "when it is edited",
+        Traits.EDITABLE | Traits.NO_PODS | Traits.WARNING,
+    )
+    QUEUED = (
+        "Queued",
+        "its JobSet is being created, or waits for a Kueue queue",
+        "by itself",
+        Traits.NO_PODS | Traits.WAITING,
+    )
+    WAITING_FOR_CAPACITY = (
+        "WaitingForCapacity",
+        "a pod has no node",
+        "by itself, unless the condition Blocked is true",
+        Traits.WAITING,
+    )
+    STARTING = (
+        "Starting",
+        "not every host is ready yet",
+        "by itself",
+        Traits.HOLDS_MACHINES,
+    )
+    RUNNING = (
+        "Running",
+        "all hosts are ready",
+        "",
+        Traits.RUNNING | Traits.HOLDS_MACHINES,
+    )
+    STALLED = (
+        "Stalled",
+        "all hosts are ready, and no step is made (an alarm; the trainer's watchdog ends what hangs)",
+        "with the next step",
+        Traits.RUNNING | Traits.HOLDS_MACHINES | Traits.WARNING | Traits.WAITING,
+    )
+    RESTARTING = (
+        "Restarting",
+        "a host has failed; all start again from the last checkpoint. The message names the cause",
+        "by itself",
+        Traits.HOLDS_MACHINES | Traits.WARNING,
+    )
+    STOPPING = (
+        "Stopping",
+        "pods use their grace period to save and end",
+        "when they are gone",
+        Traits.HOLDS_MACHINES,
+    )
+    SUSPENDED = (
+        "Suspended",
+        "`spec.suspend` is set; no pod is left, and with a queue no JobSet",
+        "with `suspend: false`",
+        Traits.EDITABLE | Traits.NO_PODS,
+    )
+    SUCCEEDED = (
+        "Succeeded",
+        "every host exited with 0",
+        "when `spec.retry` is raised",
+        Traits.TERMINAL,
+    )
+    FAILED = (
+        "Failed",
+        "see `status.failure` and the message",
+        "when `spec.retry` is raised or the spec is edited",
+        Traits.TERMINAL | Traits.EDITABLE | Traits.WARNING,
+    )
 
 
-EDITABLE_PHASES = (Phase.INVALID, Phase.SUSPENDED, Phase.FAILED)
-"""Phases in which every field of the spec may change; the change makes a new incarnation."""
+def phases_with(traits: Traits) -> tuple[Phase, ...]:
+    """The phases that have one of these traits, in the order of the table."""
+    return tuple(phase for phase in Phase if phase.traits & traits)
+
+
+TERMINAL = phases_with(Traits.TERMINAL)
+RUNNING_PHASES = phases_with(Traits.RUNNING)
+EDITABLE_PHASES = phases_with(Traits.EDITABLE)
 
 
 Time = Annotated[

@@ -1,0 +1,60 @@
+"""What a restart is put down to: one row for each cause.
+
+Status, metrics, dashboards and `tpujob describe` derive from these rows. Which cause a restart has is decided by the
+operator (`tpujob_operator.decide.attempt_cause`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+
+class Cause(StrEnum):
+    """The cause of a restart. One row each: word, field of the status that counts it, words in messages, label."""
+
+    status_field: str
+    """Field of `Status` with the number of such restarts."""
+    template: str
+    """How a message continues after "Restart 3, "; the braces are the sentence about what happened."""
+    label: str
+    """How `tpujob describe` names the number; empty where the cause is no restart of the job."""
+
+    def __new__(cls, word: str, status_field: str, template: str, label: str) -> Self:
+        """Makes the member of a row."""
+        cause = str.__new__(cls, word)
+        cause._value_ = word
+        cause.status_field = status_field
+        cause.template = template
+        cause.label = label
+        return cause
+
+    CRASH = ("Crash", "crashes", "after a crash: {}", "since the last progress, crashes")
+    """Something failed by itself: the restart is charged."""
+    DISRUPTION = ("Disruption", "disruptions", "after a disruption, which is free: {}", "disruptions")
+    """Something was taken away or asked to stop, and the rest followed: the restart is free."""
+    UNEXPLAINED = ("Unexplained", "unexplained_restarts", "after an end without a known cause: {}", "unexplained")
+    """The operator did not see how it ended; never counted as a crash."""
+    CAPACITY = (
+        "Capacity",
+        "capacity_restarts",
+        "because machines are missing, which is free: {}",
+        "for want of machines",
+    )
+    """Machines for some hosts did not come, and the others had waited long enough: the restart is free."""
+    SUSPENSION = ("Suspension", "suspension_restarts", "after a suspension: {}", "")
+    """The job was being suspended: no restart of the job, although JobSet counts it."""
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether it counts against `spec.restarts.crashes`."""
+        return self is Cause.CRASH
+
+    @property
+    def is_restart(self) -> bool:
+        """Whether it counts as a restart of the job."""
+        return bool(self.label)
+
+
+FREE = tuple(cause for cause in Cause if not cause.is_charged)
+RESTARTS = tuple(cause for cause in Cause if cause.is_restart)
