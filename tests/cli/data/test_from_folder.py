@@ -32,11 +32,21 @@ def test_every_text_becomes_a_row_in_order_of_path(tmp_path):
 def test_what_is_no_text_is_counted_by_reason(tmp_path):
     source = write(
         tmp_path / "in",
-        {"a": "text", "b": b"\xff\xfe", "c": "", "d": " \n", "e": b"a\0b", ".hidden": "x", ".git/f": "x"},
+        {
+            "a": "text",
+            "b": b"\xff",
+            "f.txt": "%PDF-1.4\n1 0 obj",
+            "c": "",
+            "d": " \n",
+            "e": b"a\0b",
+            ".hidden": "x",
+            ".git/f": "x",
+        },
     )
     made = folder_to_parquet(source, tmp_path / "out")
     assert rows(tmp_path / "out") == [("a", "text")]
-    assert made.skipped == {"not UTF-8": 1, "empty": 2, "binary": 1}
+    assert made.skipped == {"not UTF-8": 1, "empty": 2, "binary": 1, "PDF": 1}
+    assert made.first_skipped == {"not UTF-8": ["b"], "empty": ["c", "d"], "binary": ["e"], "PDF": ["f.txt"]}
 
 
 @pytest.mark.parametrize(

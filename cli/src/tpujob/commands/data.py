@@ -36,10 +36,12 @@ def from_folder(
     if output is not OutputFormat.TEXT:
         write({"directory": str(out), **asdict(made)}, output)
         return
-    left_out = "".join(f", {count} left out ({why})" for why, count in sorted(made.skipped.items()))
     texts = f"{made.rows:,} text{'s' if made.rows != 1 else ''}"
     files = f"{made.files} parquet file{'s' if made.files != 1 else ''}"
-    typer.echo(f"{out}: {texts}, {made.text_bytes / 1e6:.1f} MB, in {files}{left_out}")
+    typer.echo(f"{out}: {texts}, {made.text_bytes / 1e6:.1f} MB, in {files}")
+    for why, count in sorted(made.skipped.items()):
+        more = f" and {count - len(made.first_skipped[why])} more" if count > len(made.first_skipped[why]) else ""
+        typer.echo(f"left out: {count} ({why}): {', '.join(made.first_skipped[why])}{more}")
 
 
 @app.command("inspect")

@@ -18,11 +18,14 @@ import pyarrow.parquet as pq
 
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
+from tpujob_contract.text_files import SAMPLE_BYTES, why_not_text
 
 ROW_GROUP_BYTES = 1 << 20
 """Text in a row group: small enough that a data set of a few megabytes still divides among many readers."""
 FILE_BYTES = 8 << 20
 """Text in a parquet file."""
+SHOWN_FILES = 3
+"""Left out for the same reason, that are named."""
 LARGEST_TEXT_BYTES = 4 << 20
 """A longer text file is skipped: it is data, not text that somebody wrote."""
 
@@ -37,7 +40,9 @@ class FolderSummary:
     text_bytes: int
     files: int
     skipped: dict[str, int]
-    """Text files left out, by reason."""
+    """Files left out, by reason."""
+    first_skipped: dict[str, list[str]]
+    """The first of them, by reason."""
 
 
 def folder_to_parquet(
@@ -64,9 +69,9 @@ def folder_to_parquet(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        skipped: dict[str, int] = {}
+        left: dict[str, list[str]] = {}
         rows = text_bytes = files = 0
-        for part in _parts(_texts(source, include, exclude, skipped)):
+        for part in _parts(_texts(source, include, exclude, left)):
             with pq.ParquetWriter(partial / f"part-{files:05d}.parquet", SCHEMA, compression="zstd") as writer:
                 for group in part:
                     writer.write_table(pa.table({"text": [t for _, t in group], "path": [p for p, _ in group]}, SCHEMA))
@@ -74,7 +79,7 @@ def folder_to_parquet(
                     text_bytes += sum(len(t.encode()) for _, t in group)
             files += 1
         if rows == 0:
-            reasons = ", ".join(f"{n} {why}" for why, n in sorted(skipped.items())) or "no file matches"
+            reasons = ", ".join(f"{len(names)} {why}" for why, names in sorted(left.items())) or "no file matches"
             raise CommandError(
                 f"FOLDER: no text in {str(source)!r} ({reasons}); {_kinds(source)}", exit_code=ExitCode.NOT_FOUND
             )
@@ -86,7 +91,13 @@ def folder_to_parquet(
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return FolderSummary(rows=rows, text_bytes=text_bytes, files=files, skipped=skipped)
+    return FolderSummary(
+        rows=rows,
+        text_bytes=text_bytes,
+        files=files,
+        skipped={why: len(names) for why, names in left.items()},
+        first_skipped={why: names[:SHOWN_FILES] for why, names in left.items()},
+    )
 
 
 def _kinds(source: Path) -> str:
@@ -100,13 +111,9 @@ def _kinds(source: Path) -> str:
 
 
 def _texts(
-    source: Path, include: tuple[str, ...], exclude: tuple[str, ...], skipped: dict[str, int]
+    source: Path, include: tuple[str, ...], exclude: tuple[str, ...], left: dict[str, list[str]]
 ) -> Iterator[tuple[str, str]]:
-    """(path, text) of every usable file, in order of path; counts in `skipped` what is not."""
-
-    def skip(why: str) -> None:
-        skipped[why] = skipped.get(why, 0) + 1
-
+    """(path, text) of every usable file, in order of path; what is not stands in `left`, by reason."""
     for file in sorted(source.rglob("*")):
         relative = file.relative_to(source)
         path = relative.as_posix()
@@ -116,21 +123,23 @@ def _texts(
             continue
         try:
             if file.stat().st_size > LARGEST_TEXT_BYTES:
-                skip(f"larger than {LARGEST_TEXT_BYTES >> 20} MiB")
+                left.setdefault(f"larger than {LARGEST_TEXT_BYTES >> 20} MiB", []).append(path)
                 continue
-            text = file.read_bytes().decode("utf-8")
+            content = file.read_bytes()
+            why = why_not_text(path, content[:SAMPLE_BYTES])
+            text = "" if why else content.decode("utf-8")
         except UnicodeDecodeError:
-            skip("not UTF-8")
-            continue
+            why = "not UTF-8"
         except OSError:
-            skip("unreadable")
-            continue
-        if not text.strip():
-            skip("empty")
-        elif "\0" in text:
-            skip("binary")
-        else:
+            why = "unreadable"
+        if why is None and not text.strip():
+            why = "empty"
+        elif why is None and "\0" in text:
+            why = "binary"
+        if why is None:
             yield path, text
+        else:
+            left.setdefault(why, []).append(path)
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:

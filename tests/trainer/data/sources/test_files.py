@@ -61,13 +61,14 @@ def test_url_means_the_same_as_path(folder):
     [
         ("x/*.parquet", "'x/*.parquet' matches no file"),
         ("missing", "'missing' matches no file"),
-        ("readme.md", "'readme.md' matches 1 files, 'readme.md' for one, but none ends with .parquet, .array_record"),
+        ("scan.pdf", "'scan.pdf' matches 1 file, 'scan.pdf' for one, but none is text or ends with .parquet"),
         ("strange://x", "'strange://x' is on a storage that is not supported"),
     ],
     ids=["pattern", "folder", "not parquet", "protocol"],
 )
 def test_path_without_data_is_refused(folder, monkeypatch, path, message):
     monkeypatch.chdir(folder)
+    (folder / "scan.pdf").write_bytes(b"%PDF-1.7")
 
     with pytest.raises(NotFoundError) as refused:
         find_files(path)

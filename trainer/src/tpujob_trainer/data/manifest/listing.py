@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from tpujob_contract import storage_address
 from tpujob_trainer.data.config import SourceConfig
 from tpujob_trainer.data.formats import FORMATS, Format, format_named, is_of
+from tpujob_trainer.data.manifest import left_out
+from tpujob_trainer.data.manifest.left_out import texts_among
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, find_root, list_files
 from tpujob_trainer.data.sources.hugging_face import dataset_files
 from tpujob_trainer.data.sources.tfds import find_tfds_version
@@ -79,13 +81,28 @@ def _of_one_format(config: SourceConfig, root: DataRoot, files: list[DataFile], 
         if config.format and not fitting and len(files) == 1:
             fitting = files  # one file that was named, whatever its name
         if fitting:
-            if len(fitting) < len(files):
-                logger.info(
-                    "Files that are not %s are left out: count=%d path=%s", known.name, len(files) - len(fitting), what
-                )
-            return Listing(root, known, fitting)
+            return _listing(root, known, files, fitting, what)
+    if not config.format:
+        found, _ = texts_among(root, files)
+        if found:
+            return _listing(root, format_named("text"), files, found, what)
     suffixes = ", ".join(known.suffixes[0] for known in wanted)
+    count = f"{len(files)} file{'s' if len(files) != 1 else ''}"
+    none = "none ends with" if config.format else "none is text or ends with"
     raise NotFoundError(
-        f"{where}: {what!r} matches {len(files)} files, {files[0].path!r} for one, but none ends with {suffixes}; "
+        f"{where}: {what!r} matches {count}, {files[0].path!r} for one, but {none} {suffixes}; "
         "give such files, or make some with `tpujob data from-folder`"
     )
+
+
+def _listing(root: DataRoot, known: Format, files: list[DataFile], fitting: list[DataFile], what: str) -> Listing:
+    """The files of a format; of texts also those that are text by their content. What is left out is told."""
+    named = {file.path for file in fitting}
+    others = [file for file in files if file.path not in named]
+    if known.name == "text":
+        taken, left = texts_among(root, others)
+        fitting = sorted([*fitting, *taken], key=lambda file: file.path)
+    else:
+        left = [(file.path, f"not {known.name}") for file in others if not left_out.describes(file.path)]
+    left_out.tell(what, len(files), left)
+    return Listing(root, known, fitting)

@@ -1,0 +1,62 @@
+"""Which files of a folder are text, by name and first bytes. Pure."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+SAMPLE_BYTES = 8192
+"""Of a file that are looked at."""
+
+_KINDS = {
+    "PDF": (".pdf",),
+    "an image": (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ico", ".heic"),
+    "sound or video": (".mp3", ".wav", ".flac", ".ogg", ".mp4", ".mov", ".mkv", ".avi", ".webm"),
+    "an archive": (".zip", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst", ".tar", ".tgz", ".jar", ".whl"),
+    "an office document": (".doc", ".docx", ".xls", ".xlsx", ".ppt", ".pptx", ".odt", ".ods", ".epub"),
+    "a program or a library": (".exe", ".dll", ".so", ".dylib", ".o", ".a", ".pyc", ".class", ".wasm"),
+    "a font": (".ttf", ".otf", ".woff", ".woff2"),
+    "arrays or weights": (".npy", ".npz", ".safetensors", ".pt", ".pth", ".ckpt", ".h5", ".pkl", ".parquet", ".arrow"),
+}
+_MAGIC = (
+    (b"%PDF-", "PDF"),
+    (b"{\\rtf", "an office document"),
+    (b"%!PS", "PostScript"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+"""First bytes of what is no text to train on though its bytes may be characters."""
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b")) + b"\x7f"
+_MOST_CONTROL_FRACTION = 0.01
+
+
+def kind_by_name(name: str) -> Optional[str]:
+    """What a file is that is no text for its name alone; None if the name does not tell."""
+    lower = name.lower()
+    return next((kind for kind, endings in _KINDS.items() if lower.endswith(endings)), None)
+
+
+def why_not_text(name: str, sample: bytes) -> Optional[str]:
+    """Why a file is not read as text; None if it is.
+
+    Args:
+        name: Of the file.
+        sample: Its first `SAMPLE_BYTES` bytes, or all of a shorter one.
+    """
+    kind = kind_by_name(name)
+    if kind is not None:
+        return kind
+    for magic, what in _MAGIC:
+        if sample.startswith(magic):
+            return what
+    if len(sample) < SAMPLE_BYTES and not sample.strip():
+        return "empty"
+    if b"\0" in sample:
+        return "binary"
+    try:
+        sample.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # The sample may end inside of a character.
+        if len(sample) < SAMPLE_BYTES or error.start < len(sample) - 3:
+            return "not UTF-8"
+    control = len(sample) - len(sample.translate(None, _CONTROL))
+    return "binary" if control > _MOST_CONTROL_FRACTION * len(sample) else None
