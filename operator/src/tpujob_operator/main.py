@@ -23,7 +23,7 @@ from prometheus_client import REGISTRY
 from tpujob_operator.controller.http import serving
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_operator.controller.job_watch import JobWatch
-from tpujob_operator.controller.json_logs import JsonFormatter
+from tpujob_operator.controller.json_logs import JsonFormatter, without_traceback
 from tpujob_operator.controller.leader_election import Leadership
 from tpujob_operator.controller.page import Overview
 from tpujob_operator.controller.reconcile import Reconciler
@@ -106,6 +106,8 @@ def set_up_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonFormatter() if in_pod() else text)
+    if level != "DEBUG":
+        handler.addFilter(lambda record: not record.name.startswith("kopf") or without_traceback(record))
     logging.basicConfig(level=level, handlers=[handler])
     if level != "DEBUG":
         # A line for every event of every job, and a warning at each start that it is not in the main thread.

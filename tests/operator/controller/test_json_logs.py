@@ -6,7 +6,7 @@ import logging
 import sys
 from typing import Any
 
-from tpujob_operator.controller.json_logs import JsonFormatter, current_job
+from tpujob_operator.controller.json_logs import JsonFormatter, current_job, without_traceback
 
 
 def line(message: str, *args: object, error: bool = False) -> dict[str, Any]:
@@ -38,3 +38,14 @@ def test_error_brings_its_traceback() -> None:
         int("a defect")
     except ValueError:
         assert "ValueError: invalid literal" in line("Handling failed", error=True)["traceback"]
+
+
+def test_error_of_a_library_is_one_line() -> None:
+    try:
+        int("a cut watch")
+    except ValueError:
+        record = logging.LogRecord("kopf._cogs", logging.ERROR, __file__, 1, "Watching %s", ("jobs",), sys.exc_info())
+    assert without_traceback(record)
+    found = json.loads(JsonFormatter().format(record))
+    assert "traceback" not in found
+    assert found["message"] == "Watching jobs: ValueError: invalid literal for int() with base 10: 'a cut watch'"

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from tpujob_operator.controller import leader_election
-from tpujob_operator.controller.leader_election import SURE_SECONDS, Leadership
+from tpujob_operator.controller.leader_election import OFFER_SECONDS, SURE_SECONDS, Leadership
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.settings import Settings
@@ -91,3 +91,30 @@ async def test_leader_whose_renewal_took_long_is_elected_again(lease: Lease) -> 
         lease.on_write = answer_late
 
     assert await elections(lease, delay_the_next_answer) == 2
+
+
+async def test_process_that_was_killed_and_started_again_offers_the_lease_first(lease: Lease) -> None:
+    """Another one has watched all the time, and knows how pods ended that are gone."""
+
+    def candidate(identity: str) -> Leadership:
+        return Leadership(cast("Storage", lease), Settings(identity=identity), clock=lambda: lease.now)
+
+    first, standby, again = candidate("one"), candidate("two"), candidate("one")
+    for each in (first, standby, again, again):
+        await each.step()
+    assert [each.is_leader for each in (first, standby, again)] == [True, False, False]
+    await standby.step()
+    await again.step()
+    assert (standby.is_leader, again.is_leader) == (True, False)
+
+
+async def test_process_that_was_killed_and_started_again_goes_on_where_it_is_alone(lease: Lease) -> None:
+    first, again = (
+        Leadership(cast("Storage", lease), Settings(identity="one"), clock=lambda: lease.now) for _ in range(2)
+    )
+    await first.step()
+    await again.step()
+    assert not again.is_leader
+    lease.now += OFFER_SECONDS
+    await again.step()
+    assert again.is_leader

@@ -209,3 +209,13 @@ def test_containers_before_the_others_count_by_the_largest() -> None:
 
     spec = {"containers": [container("1"), container("500m")], "initContainers": [container("2"), container("1")]}
     assert pod_amounts(spec) == {"cpu": 2}
+
+
+def test_sidecars_run_beside_the_containers_and_later_init_containers() -> None:
+    def asks(cpu: int, **fields: str) -> dict[str, Any]:
+        return {"resources": {"requests": {"cpu": str(cpu)}}, **fields}
+
+    sidecars = [asks(1, restartPolicy="Always"), asks(2, restartPolicy="Always")]
+    assert pod_amounts({"containers": [asks(4)], "initContainers": sidecars}) == {"cpu": 7}
+    assert pod_amounts({"containers": [asks(4)], "initContainers": [sidecars[0], asks(9), sidecars[1]]}) == {"cpu": 10}
+    assert pod_amounts({"containers": [asks(4)], "initContainers": [asks(9), *sidecars]}) == {"cpu": 9}

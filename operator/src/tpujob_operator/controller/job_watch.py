@@ -42,6 +42,8 @@ LONGEST_RESTART_SECONDS = 15.0
 """Between starts of the watching: it costs a few lists, and until then only resyncs tell what happens."""
 KOPF_END_SECONDS = 3.0
 """Given to kopf for tidying up after one of its tasks has ended."""
+STOPPED_SECONDS = 0.2
+"""The same where the process ends: kopf only reads here, so that there is nothing to put in order."""
 STOP_SECONDS = 6.0
 
 
@@ -154,7 +156,8 @@ class JobWatch:
         self._loop.call_soon_threadsafe(self._note_started)
         # None of them ends by itself; the first that does has failed, or was asked to stop.
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait([asyncio.create_task(kopf.run_tasks(tasks))], timeout=KOPF_END_SECONDS)
+        seconds = STOPPED_SECONDS if self._stopping.is_set() else KOPF_END_SECONDS
+        await asyncio.wait([asyncio.create_task(kopf.run_tasks(tasks))], timeout=seconds)
         for task in done:
             task.result()
 

@@ -13,6 +13,15 @@ current_job: ContextVar[Key | None] = ContextVar("current_job", default=None)
 """Namespace and name of the job that is being looked at; a task's own."""
 
 
+def without_traceback(record: logging.LogRecord) -> bool:
+    """A filter for loggers of libraries: an error becomes a part of the line, since its traceback is not about us."""
+    if record.exc_info and record.exc_info[1] is not None:
+        error = record.exc_info[1]
+        record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {error}", ()
+        record.exc_info = record.exc_text = None
+    return True
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, and where they apply job and traceback."""
 

@@ -4,6 +4,8 @@
   renewal that worked. Others take over `LEASE_SECONDS` after they last saw the Lease change. Each measures spans of its
   own steady clock, and none compares times with another machine.
 - Every write asks `is_leader` first, so a process that was paused writes nothing when it wakes up.
+- A process that finds its own name in the Lease was killed and started again: it offers the Lease to the others first,
+  since a process that watched all the time knows more than one that has just started.
 - Told to stop, it gives the Lease back, and another has it within `RETRY_SECONDS`.
 - Those that wait watch all the same, so the evidence of pods that are gone is not lost with the holder.
 
@@ -33,6 +35,8 @@ LEASE_SECONDS = 10.0
 SURE_SECONDS = 7.0
 RETRY_SECONDS = 2.0
 REQUEST_SECONDS = 4.0
+OFFER_SECONDS = 3.0
+"""Another process that waits tries within `RETRY_SECONDS`."""
 
 
 class Leadership:
@@ -53,6 +57,8 @@ class Leadership:
         self._sure_until = float("-inf")
         self._seen: tuple[str, float] = ("", float("-inf"))
         self._led = False
+        self._is_new = True
+        self._offered_until = float("-inf")
 
     @property
     def is_leader(self) -> bool:
@@ -94,7 +100,14 @@ class Leadership:
             if holder and holder != self._identity and began - last_changed_at < LEASE_SECONDS:
                 self._sure_until = float("-inf")
                 return
+            if holder == self._identity and self._is_new:
+                await self._storage.replace_lease(_given_back(lease))
+                self._is_new, self._offered_until = False, began + OFFER_SECONDS
+                return
+            if not holder and began < self._offered_until:
+                return
             await self._storage.replace_lease(self._lease(lease))
+        self._is_new = False
         # It was not sure for a while, and passed over what it was asked to do: this is another election.
         self._led = self._led and self.is_leader
         self._sure_until = began + SURE_SECONDS
@@ -108,7 +121,7 @@ class Leadership:
                 lease = await self._storage.get_lease(self._namespace, LEASE)
                 if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
                     self._sure_until = float("-inf")
-                    await self._storage.replace_lease({**lease, "spec": {**lease["spec"], "holderIdentity": None}})
+                    await self._storage.replace_lease(_given_back(lease))
         except (errors.ApiError, TimeoutError) as error:
             logger.warning("Lease %s/%s not given back: %s", self._namespace, LEASE, error or "no answer")
 
@@ -129,3 +142,7 @@ class Leadership:
                 "leaseTransitions": (spec.get("leaseTransitions") or 0) + (0 if is_ours else 1),
             },
         }
+
+
+def _given_back(lease: Object) -> Object:
+    return {**lease, "spec": {**lease["spec"], "holderIdentity": None}}

@@ -21,6 +21,8 @@ from tpujob_operator.kube.requests import Object, Resource
 logger = logging.getLogger(__name__)
 
 LONGEST_RETRY_SECONDS = 15.0
+SHORT_SECONDS = 1.0
+"""A stream that ends sooner, without an event, was not followed; the API server ends one after minutes."""
 QUIET_RETRIES = 3
 """So many failures in a row are no news: an API server that is replaced ends every connection."""
 
@@ -71,6 +73,8 @@ class ListWatch:
         """Whether the sink has been told of everything, and a watch is open that tells it of what follows."""
         self.failures = 0
         """Errors in a row."""
+        self._short = 0
+        """Streams in a row that ended at once and without an event."""
 
     async def run(self) -> None:
         """Goes on until cancelled."""
@@ -80,8 +84,15 @@ class ListWatch:
                     self._version = await list_all(
                         self._storage, self._resource, self._namespace, self._selector, self._sink
                     )
+                opened = asyncio.get_running_loop().time()
                 if await self._watch():
-                    self.failures = 0
+                    self.failures = self._short = 0
+                elif asyncio.get_running_loop().time() - opened < SHORT_SECONDS:
+                    # A proxy may end each stream at once, without an error: that must not become a busy loop.
+                    self._short += 1
+                    await asyncio.sleep(backoff_seconds(self._short, longest=LONGEST_RETRY_SECONDS))
+                else:
+                    self._short = 0
             except errors.ApiError as error:
                 self.is_live = False
                 if isinstance(error, errors.Gone):

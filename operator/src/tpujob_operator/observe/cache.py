@@ -22,6 +22,8 @@ from tpujob_operator.observe.state import JobSetState
 from tpujob_operator.observe.terminations import Evidence, Key
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+MOST_DELETIONS = 10_000
+"""Remembered in each cache; a list is read within seconds or minutes."""
 NEEDLESS_METADATA = ("managedFields", "selfLink")
 
 type Name = tuple[str, str]
@@ -47,6 +49,24 @@ class KeptJobSet:
         return {"metadata": {**metadata, "resourceVersion": str(self.version)}}
 
 
+class Deletions:
+    """Which versions of objects are known to be deleted: a list may be older than a deletion, and be read later."""
+
+    def __init__(self) -> None:
+        self._versions: dict[Name, int] = {}
+
+    def note(self, name: Name, version: int) -> None:
+        """The object of this name was deleted in this version."""
+        self._versions.pop(name, None)
+        self._versions[name] = version
+        if len(self._versions) > MOST_DELETIONS:
+            del self._versions[next(iter(self._versions))]
+
+    def covers(self, name: Name, version: int) -> bool:
+        """Whether this version of the object is one from before its deletion."""
+        return version <= self._versions.get(name, -1)
+
+
 class JobCache:
     """TpuTrainingJobs, each kept as its JSON: a tenth of what it takes decoded."""
 
@@ -54,6 +74,7 @@ class JobCache:
         """`news`: told of every change that is not a write of ours."""
         self._news = news
         self._kept: dict[Key, tuple[int, bytes]] = {}
+        self._deletions = Deletions()
 
     def get(self, key: Key) -> Object | None:
         """The job, a copy for the caller; None when there is none."""
@@ -72,6 +93,8 @@ class JobCache:
         key, version = name_of(manifest), version_of(manifest)
         if (kept := self._kept.get(key)) is not None and kept[0] >= version:
             return False
+        if self._deletions.covers(key, version):
+            return False
         self._kept[key] = (version, _trimmed(manifest))
         return True
 
@@ -79,6 +102,7 @@ class JobCache:
         """See `Sink`."""
         key = name_of(manifest)
         if deleted:
+            self._deletions.note(key, version_of(manifest))
             if (kept := self._kept.get(key)) is not None and kept[0] <= version_of(manifest):
                 del self._kept[key]
             self._news(key)
@@ -89,6 +113,7 @@ class JobCache:
         """See `Sink`."""
         for key in _missing(((key, kept[0]) for key, kept in self._kept.items()), namespace, present, version):
             del self._kept[key]
+            self._deletions.note(key, version)
             self._news(key)
 
 
@@ -99,6 +124,7 @@ class JobSetCache:
         """`news`: told of a job whose JobSet has become another as far as decisions go."""
         self._news = news
         self._kept: dict[Name, KeptJobSet] = {}
+        self._deletions = Deletions()
 
     def get(self, namespace: str, name: str) -> KeptJobSet | None:
         """The JobSet of this name; None when there is none that was made for a job."""
@@ -108,7 +134,7 @@ class JobSetCache:
         """Keeps this version, unless a newer one is there; whether it was news."""
         found, name = kept_jobset(manifest), name_of(manifest)
         kept = self._kept.get(name)
-        if kept is not None and kept.version >= found.version:
+        if (kept is not None and kept.version >= found.version) or self._deletions.covers(name, found.version):
             return False
         self._kept[name] = found
         return kept is None or kept.state != found.state
@@ -117,6 +143,7 @@ class JobSetCache:
         """See `Sink`."""
         name = name_of(manifest)
         if deleted:
+            self._deletions.note(name, version_of(manifest))
             kept = self._kept.get(name)
             if kept is not None and kept.version <= version_of(manifest):
                 del self._kept[name]
@@ -127,6 +154,7 @@ class JobSetCache:
     def listed(self, namespace: str | None, present: Collection[Name], version: int) -> None:
         """See `Sink`."""
         for name in _missing(((n, kept.version) for n, kept in self._kept.items()), namespace, present, version):
+            self._deletions.note(name, version)
             self._news((name[0], self._kept.pop(name).job))
 
 
@@ -143,6 +171,7 @@ class PodCache:
         self._news = news
         self._evidence = evidence
         self._kept: dict[Key, dict[str, PodState]] = {}
+        self._deletions = Deletions()
 
     def of(self, key: Key) -> list[PodState]:
         """The pods of a job, of every incarnation and attempt that still has some."""
@@ -160,6 +189,10 @@ class PodCache:
 
     def _keep(self, key: Key, manifest: Object, *, deleted: bool) -> bool:
         name, found = manifest["metadata"]["name"], None if deleted else pod_state(manifest)
+        if deleted:
+            self._deletions.note((key[0], name), version_of(manifest))
+        elif self._deletions.covers((key[0], name), version_of(manifest)):
+            return False
         pods = self._kept.setdefault(key, {})
         before = pods.get(name)
         if before is not None and before.version > version_of(manifest):
@@ -180,6 +213,7 @@ class PodCache:
             for (key, name), pod in kept
             if namespace in (None, key[0]) and (key[0], name) not in present and pod.version <= version
         ]:
+            self._deletions.note((key[0], name), version)
             del self._kept[key][name]
             if not self._kept[key]:
                 del self._kept[key]

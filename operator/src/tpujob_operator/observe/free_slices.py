@@ -174,15 +174,25 @@ def pods_that_fit(node: Object, pods: Iterable[Object], need: Need) -> int:
 
 
 def pod_amounts(pod: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What a pod asks for in all; its containers run together, those before them one by one."""
+    """What a pod asks for in all, as kube-scheduler counts it (kubernetes.io, "Sidecar Containers").
+
+    Containers and sidecars (init containers with `restartPolicy: Always`) run together; the other init containers run
+    one by one, each beside the sidecars that were started before it.
+    """
     total: dict[str, Decimal] = defaultdict(Decimal)
+    sidecars: dict[str, Decimal] = defaultdict(Decimal)
+    most: dict[str, Decimal] = defaultdict(Decimal)
     for container in pod.get("containers") or []:
         for name, amount in _requests(container).items():
             total[name] += amount
     for container in pod.get("initContainers") or []:
+        is_sidecar = container.get("restartPolicy") == "Always"
         for name, amount in _requests(container).items():
-            total[name] = max(total[name], amount)
-    return dict(total)
+            most[name] = max(most[name], sidecars[name] + amount)
+            if is_sidecar:
+                sidecars[name] += amount
+                total[name] += amount
+    return {name: max(total[name], most[name]) for name in {**total, **most}}
 
 
 def _requests(container: Mapping[str, Any]) -> dict[str, Decimal]:

@@ -1,0 +1,46 @@
+"""What the cache keeps, whichever way and in whatever order it is told."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.operator.building import job, pod
+from tpujob_operator.observe.cache import Cache
+from tpujob_operator.observe.terminations import Evidence
+
+KEY = ("team", "llama")
+JOBSET = {
+    "metadata": {"name": "llama", "namespace": "team", "uid": "u", "labels": {"tpujob.dev/job-name": "llama"}},
+    "spec": {"replicatedJobs": []},
+}
+
+
+def at(manifest: dict[str, Any], version: int) -> dict[str, Any]:
+    """The object in a version."""
+    return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": str(version)}}
+
+
+KINDS: dict[str, tuple[Callable[[Cache], Any], dict[str, Any], Callable[[Cache], Any]]] = {
+    "job": (lambda cache: cache.jobs, job(), lambda cache: cache.jobs.get(KEY)),
+    "JobSet": (lambda cache: cache.jobsets, JOBSET, lambda cache: cache.jobsets.get(*KEY)),
+    "pod": (lambda cache: cache.pods, pod(), lambda cache: cache.pods.of(KEY)),
+}
+
+
+@pytest.mark.parametrize(("sink", "manifest", "kept"), KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("by_list", [False, True], ids=["a watch says so", "a list has it no more"])
+def test_list_that_is_older_than_a_deletion_brings_nothing_back(
+    sink: Callable[[Cache], Any], manifest: dict[str, Any], kept: Callable[[Cache], Any], by_list: bool
+) -> None:
+    cache = Cache(Evidence(), lambda key: None)
+    sink(cache).changed(at(manifest, 5), deleted=False)
+    assert kept(cache)
+    if by_list:
+        sink(cache).listed(None, set(), 9)
+    else:
+        sink(cache).changed(at(manifest, 9), deleted=True)
+    sink(cache).changed(at(manifest, 7), deleted=False)
+    assert not kept(cache)
+    sink(cache).changed(at(manifest, 11), deleted=False)
+    assert kept(cache)
