@@ -12,7 +12,7 @@ import shutil
 import tarfile
 import zlib
 from pathlib import Path
-from typing import IO, Set
+from typing import IO, Any, Set, Type, Union
 
 from tpujob_contract.code import MAX_FILES, MAX_NAME_BYTES, MAX_UNPACKED_BYTES, STAMP
 from tpujob_contract.exit_codes import ExitCode
@@ -21,6 +21,15 @@ _READ_ONLY = 0o444
 _READ_ONLY_PROGRAM = 0o555
 _HEADERS_BYTES = 4096
 """Of one entry: its header, a long name and padding."""
+_MOST_HEADER_BYTES = 64 << 10
+"""Of a header before an entry, which is read whole into memory: long names and PAX records."""
+_HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 
 
 class CodeRefused(Exception):  # noqa: N818 - an answer, not a fault
@@ -45,12 +54,45 @@ def unpack(archive: Path, folder: Path, *, field: str = "spec.code.archive") -> 
     """
     entries = _Entries(folder, field)
     try:
-        with archive.open("rb") as file, tarfile.open(fileobj=_Limited(file, field), mode="r|") as tar:
+        with (
+            archive.open("rb") as file,
+            tarfile.open(fileobj=_Limited(file, field), mode="r|", tarinfo=_checked_entries(field)) as tar,
+        ):
             for member in tar:
                 entries.add(tar, member)
     except (tarfile.TarError, zlib.error, EOFError, UnicodeDecodeError) as error:
         raise CodeRefused(f"{field}: not a .tar.gz file ({error}); `tpujob submit --code` makes one") from error
     return len(entries.files)
+
+
+def _checked_entries(field: str) -> Type[tarfile.TarInfo]:
+    """Entries that are refused while their header is read: later, tarfile has taken the memory or made the room."""
+
+    class Entry(tarfile.TarInfo):
+        @classmethod
+        def frombuf(cls, buf: Union[bytes, bytearray], encoding: str, errors: str) -> Entry:
+            found = super().frombuf(buf, encoding, errors)
+            if found.type in _HEADERS and found.size > _MOST_HEADER_BYTES:
+                raise CodeRefused(
+                    f"{field}: a header of {found.size:,} bytes, more than {_MOST_HEADER_BYTES:,}; pack it with "
+                    "`tpujob submit --code`"
+                )
+            if found.type == tarfile.GNUTYPE_SPARSE:
+                raise _sparse(field, found.name)
+            return found
+
+        def _proc_gnusparse_00(self, entry: tarfile.TarInfo, *_: Any) -> None:
+            raise _sparse(field, entry.name)
+
+        _proc_gnusparse_01 = _proc_gnusparse_10 = _proc_gnusparse_00
+
+    return Entry
+
+
+def _sparse(field: str, name: str) -> CodeRefused:
+    return CodeRefused(
+        f"{field}: {name[:80]!r} is a sparse file, a few bytes that become many; pack it without --sparse"
+    )
 
 
 class _Entries:
@@ -67,6 +109,8 @@ class _Entries:
         self._count += 1
         if self._count > MAX_FILES:
             raise CodeRefused(f"{self._field}: more than {MAX_FILES} entries; leave out what is not code")
+        if member.issparse():
+            raise _sparse(self._field, member.name)
         name = self._checked_name(member)
         path = self._folder / name
         if name in self.files or name in self._links:

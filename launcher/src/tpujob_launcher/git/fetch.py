@@ -25,6 +25,7 @@ from tpujob_contract import ExitCode
 from tpujob_contract.code import MAX_ARCHIVE_BYTES
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.git.answers import Answers
+from tpujob_launcher.git.pack_limits import check_pack
 
 ATTEMPTS = 5
 TIMEOUT_SECONDS = 30.0
@@ -97,6 +98,7 @@ def _ask(repository: str, commit: str, store: DiskObjectStore, answers: Answers)
             ref_prefix=[_NO_REFERENCE],
         )
         _check(file)
+        check_pack(file, repository)
     except BaseException:
         abort()
         raise
@@ -105,10 +107,16 @@ def _ask(repository: str, commit: str, store: DiskObjectStore, answers: Answers)
 
 def _check(pack: BinaryIO) -> None:
     """A pack ends with the SHA-1 of what stands before (git-scm.com/docs/gitformat-pack); dulwich does not look."""
+    left = pack.seek(0, 2) - _DIGEST_BYTES
+    if left < 0:
+        return
     pack.seek(0)
-    content = memoryview(pack.read())
-    digest = hashlib.sha1(content[:-_DIGEST_BYTES], usedforsecurity=False).digest()
-    if content and digest != content[-_DIGEST_BYTES:]:
+    digest = hashlib.sha1(usedforsecurity=False)
+    while left:
+        data = pack.read(min(left, 1 << 20))
+        digest.update(data)
+        left -= len(data)
+    if digest.digest() != pack.read(_DIGEST_BYTES):
         raise GitProtocolError("the pack that was sent is damaged")
 
 
