@@ -1,5 +1,6 @@
 """Restarts that bring no progress are put off, and those without a known cause are limited."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,11 +9,18 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, job, jobset, observed, recorded
 from tpujob_operator.decide.chain import decide
-from tpujob_operator.decide.restart_accounting import LONGEST_PAUSE_SECONDS, MOST_UNEXPLAINED, account, pause_seconds
+from tpujob_operator.decide.restart_accounting import (
+    LONGEST_PAUSE_SECONDS,
+    MOST_UNEXPLAINED,
+    _in_a_row,
+    account,
+    pause_seconds,
+)
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type, condition
+from tpujob_resource.models.restart_causes import RESTARTS, Cause
 from tpujob_resource.models.times import format_time
 from tpujob_resource.rules.load import Status
 
@@ -25,6 +33,11 @@ ASKED: dict[str, Any] = {"was_asked": True, "asked_at": NOW}
 )
 def test_pause_doubles_up_to_five_minutes(restarts: int, seconds: float) -> None:
     assert pause_seconds(restarts, 10) == seconds <= LONGEST_PAUSE_SECONDS
+
+
+@pytest.mark.parametrize("cause", RESTARTS)
+def test_restarts_of_every_cause_are_counted_in_a_row(cause: Cause) -> None:
+    assert _in_a_row(observed(job(), jobset=jobset()), Counter({cause: 1}))["restarts_without_progress"] == 1
 
 
 def restarted(number: int, *ends: Ended, now: datetime = NOW, status: dict[str, Any] | None = None) -> Observed:

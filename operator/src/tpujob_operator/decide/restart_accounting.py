@@ -22,7 +22,7 @@ from typing import Any
 from tpujob_operator.decide import attempt_cause, node_failures
 from tpujob_operator.decide.attempt_cause import Finding
 from tpujob_operator.observe.state import JobSetState, Observed
-from tpujob_resource.models.restart_causes import FREE, Cause
+from tpujob_resource.models.restart_causes import FREE, RESTARTS, Cause
 from tpujob_resource.models.status import Phase, Status
 
 MOST_UNEXPLAINED = 10
@@ -79,7 +79,7 @@ def _in_a_row(observed: Observed, found: Counter[Cause]) -> dict[str, Any]:
     status = observed.status
     # Several that nobody saw between two looks: the operator was away, for which the job is not to blame.
     unseen = min(1, found[Cause.UNEXPLAINED])
-    number = found[Cause.CRASH] + found[Cause.DISRUPTION] + found[Cause.CAPACITY] + unseen
+    number = unseen + sum(found[cause] for cause in RESTARTS if cause is not Cause.UNEXPLAINED)
     if not number:
         return {}
     committed, last = committed_step(observed), status.restart_time
