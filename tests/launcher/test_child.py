@@ -207,12 +207,13 @@ def test_second_stop_does_not_extend_the_grace_period(launch: Launch):
 
     def has_asked_for_long() -> bool:
         launched.send(signal.SIGINT)
-        return time.monotonic() - started > 5
+        return time.monotonic() - started > 7
 
-    wait_for("some seconds of the grace period to pass", has_asked_for_long)
+    wait_for("most of the grace period to pass", has_asked_for_long)
+    last = time.monotonic()
     assert launched.wait() == 137
-    # Eight seconds from the first one; from one of the later ones, thirteen.
-    assert time.monotonic() - started < 13
+    # Eight seconds from the first one, which is soon after the last: only one of those would have moved it this far.
+    assert time.monotonic() - last < 8
     assert launched.message[1].startswith("still running 8 s after SIGTERM: killed")
 
 
