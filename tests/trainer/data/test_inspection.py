@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import tarfile
@@ -91,14 +92,23 @@ def zipped(folder):
         (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
 
 
+def tars(folder):
+    for name in "abcdefghijklmnop":
+        with tarfile.open(folder / f"{name}.tgz", "w:gz") as tar:
+            member = tarfile.TarInfo("0.txt")
+            member.size = 100
+            tar.addfile(member, io.BytesIO(b"a" * 100))
+
+
 @pytest.mark.parametrize(
     ("make", "warning"),
     [
         (few_row_groups, "2 lanes want 16 units and there are 1 row groups of up to 10 MB: they are cut"),
         (useless_rows, r"\d+ of \d+ sampled rows cannot be used: \d+ \(\d+\.\d%\) empty; \d+ \(\d+\.\d%\) null"),
         (zipped, "16 files, 'a.jsonl.gz' for one, cannot be read from their middle"),
+        (tars, "16 files, 'a.tgz' for one, cannot be read from their middle"),
     ],
-    ids=["few row groups", "useless rows", "gzip"],
+    ids=["few row groups", "useless rows", "gzip", "tgz"],
 )
 def test_what_would_hurt_is_said(tmp_path, make, warning):
     make(tmp_path)

@@ -154,11 +154,12 @@ def warnings_about(manifest: Manifest, plan: LanePlan, sample: Sample) -> Iterat
             f"row groups of up to {part_bytes.max() / 1e6:.0f} MB are read again for each of their parts; "
             "write row groups of 8 MB or so"
         )
-    whole = [source for source in manifest.sources if format_named(source.format).elements == "files"]
-    closed = [path for path in manifest.paths if path.endswith((".gz", ".zst", ".tar"))]
-    if whole or closed:
+    whole = [format_named(source.format).elements == "files" for source in manifest.sources]
+    of_source = zip(manifest.paths, manifest.file_source.tolist(), strict=True)
+    closed = [path for path, source in of_source if whole[source] or path.endswith((".gz", ".zst"))]
+    if closed:
         yield (
-            f"{len(closed)} files, {closed[0] if closed else manifest.paths[0]!r} for one, cannot be read from their "
+            f"{len(closed)} files, {closed[0]!r} for one, cannot be read from their "
             "middle: a lane reads a whole file at a time, and a restart reads it again; parquet, or plain jsonl, can be"
         )
     of_no_use = sum(sample.skipped.values())
