@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from tpujob.commands import (
     bundle,
@@ -30,8 +31,38 @@ from tpujob.commands import (
 # Pydantic would read the metadata of every installed package in search of plugins, which nothing here uses.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
+OTHER_WORDS = {
+    "train": "run",
+    "start": "run",
+    "apply": "submit",
+    "create": "submit",
+    "status": "describe",
+    "why": "describe",
+    "list": "get",
+    "ls": "get",
+    "ps": "top",
+    "log": "logs",
+    "delete": "stop",
+    "cancel": "stop",
+    "restart": "retry",
+    "validate": "check",
+}
+"""What people type for a verb that is called otherwise."""
+
+
+class Verbs(typer.core.TyperGroup):
+    """The verbs; one that is called otherwise is answered with the right word."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As typer's own."""
+        if args and args[0] in OTHER_WORDS and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {OTHER_WORDS[args[0]]!r}?")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="tpujob",
+    cls=Verbs,
     help="Train on Cloud TPUs with Kubernetes: on this machine with `run`, on a cluster with `submit`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from kubernetes.config import ConfigException, list_kube_config_contexts, new_client_from_config
+from kubernetes.config import ConfigException, kube_config, list_kube_config_contexts, new_client_from_config
 from urllib3 import Timeout
 from urllib3.exceptions import HTTPError
 from yaml import YAMLError  # comes with kubernetes
@@ -45,9 +46,11 @@ class UnreachableError(CommandError):
 class Cluster:
     """Requests to one API server, in one namespace."""
 
-    def __init__(self, client: Any, namespace: str) -> None:
+    def __init__(self, client: Any, namespace: str, *, context: str = "") -> None:
         self._client = client
         self.namespace = namespace
+        self.context = context
+        """Its name in the kubeconfig."""
 
     @classmethod
     def connect(cls, *, context: str | None = None, namespace: str | None = None) -> Cluster:
@@ -61,7 +64,7 @@ class Cluster:
             CommandError: there is no kubeconfig, it cannot be read, or there is no such context in it.
         """
         try:
-            contexts, active = list_kube_config_contexts()
+            contexts, active = _contexts(context)
             chosen = next((c for c in contexts if c["name"] == context), None) if context else active
             if chosen is None:
                 names = ", ".join(c["name"] for c in contexts)
@@ -70,9 +73,9 @@ class Cluster:
         except (ConfigException, YAMLError) as error:
             raise CommandError(
                 f"no cluster: {error}; set KUBECONFIG, or make ~/.kube/config, for instance with "
-                "`gcloud container clusters get-credentials CLUSTER`. `tpujob run` needs no cluster"
+                f"`gcloud container clusters get-credentials CLUSTER`. {_here()}"
             ) from error
-        return cls(client, namespace or chosen["context"].get("namespace") or "default")
+        return cls(client, namespace or chosen["context"].get("namespace") or "default", context=chosen["name"])
 
     def job(self, name: str) -> Object:
         """A TpuTrainingJob.
@@ -225,6 +228,28 @@ class Cluster:
         if response.status >= 400:
             raise ApiError(what, response.status, _message(response.data))
         return response
+
+
+def _contexts(wanted: str | None) -> tuple[list[Any], Any]:
+    """All contexts of the kubeconfig, and its current one; where one is named, none need be current."""
+    try:
+        contexts, active = list_kube_config_contexts()
+    except ConfigException:
+        if wanted is None:
+            raise
+        # The library's public function asks for a current context; its loader takes another one in its place.
+        file = kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+        loader = kube_config._get_kube_config_loader(filename=file, active_context=wanted)  # noqa: SLF001
+        contexts, active = loader.list_contexts(), None
+    return contexts, active
+
+
+def _here() -> str:
+    """Where the runs of this machine are, whose logs somebody may look for with a command for a cluster."""
+    runs = sorted(Path(".tpujob").glob("*/*/logs"))
+    if not runs:
+        return "`tpujob run` needs no cluster"
+    return f"Runs on this machine leave their logs in {', '.join(map(str, runs[:3]))}"
 
 
 def _message(body: bytes) -> str:

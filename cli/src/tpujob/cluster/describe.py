@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from tpujob.cluster.table import age
 from tpujob_contract.exit_codes import describe as describe_code
-from tpujob_resource.models.restart_causes import RESTARTS
+from tpujob_resource.models.restart_causes import RESTARTS, Cause
 
 ALARMS = ("Blocked", "Stalled")
 """Conditions that are bad when true."""
@@ -39,6 +39,7 @@ def describe(
     yield from _progress(status, now)
     yield from _troubles(status)
     yield from _restarts(status)
+    yield from _at_the_end(job["spec"], status)
     yield from _avoided_nodes(status)
     yield from _failure(status, now)
     yield from _waiting_pods(pods)
@@ -112,6 +113,21 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[str]:
     yield f"  restarts: {restarts}" + (f" ({known})" if known else "")
 
 
+def _at_the_end(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
+    """Of a failed job: crashes used of those allowed, and what a retry would lose."""
+    if status.get("phase") != "Failed":
+        return
+    used, allowed = status.get(to_camel(Cause.CRASH.status_field)), (spec.get("restarts") or {}).get("crashes")
+    if used is not None and allowed is not None:
+        yield f"  crashes since the last progress: {used} of {allowed} allowed"
+    step, saved = status.get("step"), status.get("lastCheckpointStep")
+    if step is not None and saved is not None:
+        lost = f"steps {saved + 1} to {step} are done again" if step > saved else "nothing is lost"
+        yield f"  a retry goes on from step {saved}: {lost}"
+    elif step is not None:
+        yield "  a retry starts from step 0: no checkpoint was committed"
+
+
 def _avoided_nodes(status: Mapping[str, Any]) -> Iterator[str]:
     for entry in status.get("nodeFailures") or ():
         if entry.get("avoidedLabel"):
@@ -165,7 +181,8 @@ def _advice(job: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
         case "Suspended":
             yield f"To go on: tpujob resume {name}"
         case "Failed":
-            yield f"All about it: tpujob logs {name}. To try again from the last checkpoint: tpujob retry {name}"
+            yield f"Its logs: tpujob logs {name}. How each attempt ended: tpujob logs {name} --attempts"
+            yield f"To try again from the last checkpoint: tpujob retry {name}"
         case "Stalled" | "Restarting":
             yield f"The logs, first failure first: tpujob logs {name}"
         case None:

@@ -15,6 +15,8 @@ OUTAGE_SECONDS = 600.0
 """An upgrade of a control plane takes minutes, in which the job goes on."""
 ENDED = ("Succeeded", "Failed")
 
+SEEN_INTERVAL_SECONDS = 0.25
+
 
 def follow(
     look: Callable[[], Object],
@@ -58,6 +60,29 @@ def follow(
         if until(status):
             return
         wait(INTERVAL_SECONDS)
+
+
+def is_seen_within(
+    look: Callable[[], Object],
+    *,
+    seconds: float,
+    wait: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Whether the operator writes a status within so many seconds.
+
+    Args:
+        look: Reads the job.
+        seconds: How long to wait.
+        wait: Waits for so many seconds.
+        clock: Seconds, monotonic.
+    """
+    limit = clock() + seconds
+    while not (look().get("status") or {}).get("phase"):
+        if clock() >= limit:
+            return False
+        wait(SEEN_INTERVAL_SECONDS)
+    return True
 
 
 def has_ended(status: Mapping[str, Any]) -> bool:

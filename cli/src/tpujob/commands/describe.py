@@ -9,6 +9,8 @@ import typer
 from tpujob.commands.options import Context, JobName, Namespace, Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
+FORBIDDEN = 403
+
 
 def describe(
     name: JobName, namespace: Namespace = None, context: Context = None, output: Output = OutputFormat.TEXT
@@ -17,7 +19,7 @@ def describe(
 
     As JSON or YAML: the job, its pods, the warnings about them, and the sentences.
     """
-    from tpujob.cluster.client import Cluster
+    from tpujob.cluster.client import ApiError, Cluster
     from tpujob.cluster.describe import describe as sentences
 
     with problems_on_stderr():
@@ -25,8 +27,15 @@ def describe(
         job, pods = cluster.job(name), cluster.pods(name)
         path = f"/api/v1/namespaces/{cluster.namespace}/events?fieldSelector=type=Warning"
         related = {name, *(pod["metadata"]["name"] for pod in pods), (job.get("status") or {}).get("jobSet")}
-        events = [event for event in cluster.items(path) if event["involvedObject"].get("name") in related]
+        refused = ""
+        try:
+            events = [event for event in cluster.items(path) if event["involvedObject"].get("name") in related]
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            events, refused = [], f"  warnings: not shown; your account may not list Events in {cluster.namespace}"
     lines = list(sentences(job, pods, events, datetime.now(UTC)))
+    lines[1:1] = [refused] if refused else []
     if output is not OutputFormat.TEXT:
         write({"job": job, "pods": pods, "warnings": events, "sentences": lines}, output)
         return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -19,19 +20,26 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
     merged: Annotated[bool, typer.Option("--merged", help="By time, instead of one host after the other.")] = False,
     tail: Annotated[int | None, typer.Option(help="Last lines of each host; else all.", min=1)] = None,
+    attempts: Annotated[
+        bool, typer.Option("--attempts", help="How each attempt ended, from checkpointDir; also when pods are gone.")
+    ] = False,
 ) -> None:
     """Print the logs of all hosts, or of some, the host that failed first at the front."""
     from tpujob.cluster import logs as cluster_logs
     from tpujob.cluster.client import Cluster
+    from tpujob.cluster.log_collector import gcloud_command
 
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
-        cluster.job(name)
+        job = cluster.job(name)
+        if attempts:
+            _attempts(job)
+            return
         pods = cluster_logs.chosen(cluster.pods(name), slice_index=slice_index, host=host)
         if not pods:
             raise CommandError(
-                f"{name}: no pods, and so no logs; `tpujob describe {name}` says why. Logs of pods that are gone are "
-                "in your log collector (on GKE: Cloud Logging), the end of each attempt in attempts/ of checkpointDir",
+                f"{name}: has no pods now. How each attempt ended: tpujob logs {name} --attempts",
+                f"the logs of pods that are gone, on GKE: {gcloud_command(job, cluster.namespace, cluster.context)}",
                 exit_code=1,
             )
         begin = cluster_logs.prefix if len(pods) > 1 else lambda pod: ""
@@ -42,3 +50,14 @@ def logs(
             lines = cluster_logs.merge(read) if merged else cluster_logs.one_by_one(read)
         for line in lines:
             typer.echo(line)
+
+
+def _attempts(job: Mapping[str, Any]) -> None:
+    """Prints how the attempts of a job ended."""
+    from tpujob.checkpoints.attempts import read_attempts, sentences
+
+    directory = job["spec"].get("checkpointDir")
+    if directory is None:
+        raise CommandError("spec.checkpointDir: the job has none, so its attempts have left nothing", exit_code=1)
+    for line in sentences(read_attempts(directory)):
+        typer.echo(line)

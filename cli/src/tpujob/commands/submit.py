@@ -19,6 +19,9 @@ from tpujob.commands.options import (
 )
 from tpujob.output import OutputFormat, write
 
+SEEN_SECONDS = 5.0
+"""For the operator to write the first status of a job; it takes less than one."""
+
 
 def submit(
     job_file: JobFile,
@@ -68,9 +71,14 @@ def submit(
             typer.echo(f"{cluster.namespace}/{name}: the cluster would accept it")
         else:
             typer.echo(f"{cluster.namespace}/{name}: created; `tpujob describe {name}` says how it stands")
-        if dry_run or not follow or output is not OutputFormat.TEXT:
+        if dry_run:
             return
         try:
+            if not watch.is_seen_within(lambda: cluster.job(name), seconds=SEEN_SECONDS):
+                question = "does the operator run? `tpujob doctor` says"
+                warn([f"no operator has looked at the job within {SEEN_SECONDS:.0f} s: {question}"])
+            if not follow or output is not OutputFormat.TEXT:
+                return
             for line in watch.follow(lambda: cluster.job(name), until=watch.has_ended):
                 typer.echo(line)
         except KeyboardInterrupt:

@@ -1,6 +1,6 @@
 """What lies in a checkpoint directory, for people: steps, sizes, what was measured, who made them.
 
-    python -m tpujob_trainer.checkpoint.inspection DIRECTORY [STEP]
+    python -m tpujob_trainer.checkpoint.inspection DIRECTORY [STEP|newest|attempts]
 
 Writes one JSON object to stdout; `tpujob checkpoint` starts it and makes text of that. Reads small files alone.
 """
@@ -88,6 +88,12 @@ def select(found: dict[str, Any], step: int | None) -> dict[str, Any]:
     return {**chosen, "directory": found["directory"], "owner": found["owner"]}
 
 
+def attempts(bucket: Bucket) -> list[dict[str, Any]]:
+    """The file of each attempt, in order of time: how far it came, and how it ended."""
+    names = sorted(name for name in bucket.names(f"{ATTEMPTS}/") if name.endswith(".json"))
+    return [{"file": name, **_values(bucket.read(name))} for name in names]
+
+
 def _losses(bucket: Bucket) -> dict[int, float]:
     """The training loss at the steps with which attempts have ended; of others none is kept."""
     reports = [_values(bucket.read(name)) for name in bucket.names(f"{ATTEMPTS}/") if name.endswith(".json")]
@@ -117,7 +123,9 @@ def main() -> int:
     directory, step = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
     try:
         found = inspect(directory)
-        if step is not None:
+        if step == ATTEMPTS:
+            found = {"directory": directory, "owner": found["owner"], "attempts": attempts(open_bucket(directory))}
+        elif step is not None:
             found = select(found, None if step == "newest" else int(step))
     except TrainerError as error:
         sys.stderr.write(f"{error}\n")

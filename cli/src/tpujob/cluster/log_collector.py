@@ -1,0 +1,34 @@
+"""Where the logs of pods are that are gone: the command for Cloud Logging, ready to be typed. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+_GKE_CONTEXT = re.compile(r"gke_(?P<project>[^_]+)_(?P<location>[^_]+)_(?P<cluster>.+)")
+"""As `gcloud container clusters get-credentials` names a context."""
+
+
+def gcloud_command(job: Mapping[str, Any], namespace: str, context: str) -> str:
+    """The `gcloud logging read` line for all pods that a job ever had.
+
+    Args:
+        job: The TpuTrainingJob.
+        namespace: Its namespace.
+        context: Of the kubeconfig; one of GKE names project and cluster.
+    """
+    metadata = job["metadata"]
+    wanted = [
+        'resource.type="k8s_container"',
+        f'resource.labels.namespace_name="{namespace}"',
+        f'resource.labels.pod_name=~"^{metadata["name"]}-"',
+    ]
+    if created := metadata.get("creationTimestamp"):
+        wanted.append(f'timestamp>="{created}"')
+    options = ["--order=asc", "--format=value(timestamp, resource.labels.pod_name, textPayload)"]
+    if (gke := _GKE_CONTEXT.fullmatch(context)) is not None:
+        wanted.append(f'resource.labels.cluster_name="{gke["cluster"]}"')
+        options.append(f"--project={gke['project']}")
+    return shlex.join(["gcloud", "logging", "read", " AND ".join(wanted), *options])
