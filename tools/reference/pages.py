@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from tools.reference import advice
+from tools.reference import advice, rules
 from tools.reference.text import HEADER, commented_values, fields, table
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_resource.crd.build import custom_resource_definition
@@ -30,6 +30,7 @@ def resource() -> str:
         "`kubectl explain ttj.spec` shows the same. The `trainer` block has [a page of its own](trainer.md).\n\n"
         f"## spec\n\n{table(('field', 'type', 'meaning'), list(fields(spec, 'spec')))}\n"
         "`spec.trainer` is the block of the trainer.\n\n"
+        f"{rules.changing()}\n"
         f"## status\n\nWritten by the operator.\n\n"
         f"{table(('field', 'type', 'meaning'), list(fields(schema['status'], 'status')))}"
     )
@@ -146,6 +147,7 @@ def _default(value: Any) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "resource": resource,
     "trainer": trainer,
+    "rules": rules.page,
     "presets": presets,
     "exit-codes": exit_codes,
     "conditions": conditions,

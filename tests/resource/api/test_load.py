@@ -81,36 +81,6 @@ def _env(*variables: dict[str, Any]) -> dict[str, Any]:
 
 BAD = {
     "empty": ({}, ["apiVersion: is missing", "kind: is missing", "metadata: is missing", "spec: is missing"]),
-    "another kind": ({**manifest(), "kind": "Pod"}, ["kind: \"Pod\" is not allowed; one of 'TpuTrainingJob'"]),
-    "no spec": ({**manifest(), "spec": None}, ["spec: null is not a mapping"]),
-    "misspelt": (manifest(acelerator="v4-8"), ["spec.acelerator: there is no such field; did you mean accelerator?"]),
-    "snake case": (
-        manifest(checkpoint_dir="/x"),
-        ["spec.checkpoint_dir: there is no such field; did you mean checkpointDir?"],
-    ),
-    "misspelt deep inside": (
-        _env({"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "keys": "k"}}}),
-        [
-            "spec.env[0].valueFrom.secretKeyRef.key: is missing",
-            "spec.env[0].valueFrom.secretKeyRef.keys: there is no such field; did you mean key?",
-        ],
-    ),
-    "misspelt amount": (
-        manifest(resources={"requests": {"ephemeral_storage": "1Gi"}}),
-        ["spec.resources.requests.ephemeral_storage: there is no such field; did you mean ephemeral-storage?"],
-    ),
-    "a number in quotes": (manifest(slices="2"), ['spec.slices: "2" is not a whole number; write 2, without quotes']),
-    "too few": (manifest(slices=0), ["spec.slices: 0 is too small; at least 1"]),
-    "too many": (manifest(slices=257), ["spec.slices: 257 is too large; at most 256"]),
-    "a value that is no string": (
-        _env({"name": "A", "value": 1}),
-        ["spec.env[0].value: 1 is not a string; put it in quotes"],
-    ),
-    "yes is not true": (manifest(suspend="yes"), ['spec.suspend: "yes" is neither true nor false']),
-    "lower-case policy": (
-        manifest(imagePullPolicy="always"),
-        ["spec.imagePullPolicy: \"always\" is not allowed; one of 'Always', 'IfNotPresent' or 'Never'"],
-    ),
     "keys that are no words": (
         manifest("llama", **{"a\nb": 1, "nodeSelector": {"c\nd": "x"}}),
         [
@@ -121,130 +91,6 @@ BAD = {
             'spec["a\\nb"]: there is no such field; known: ' + ", ".join(KNOWN),
         ],
     ),
-    "two things at once": (
-        manifest(slices=0, queue="A!"),
-        [
-            "spec.slices: 0 is too small; at least 1",
-            (
-                'spec.queue: "A!" is not a name in Kubernetes; allowed: lower-case letters, digits and -, '
-                "beginning and ending with a letter or digit, and dots within"
-            ),
-        ],
-    ),
-    "a wrong amount": (
-        manifest(resources={"limits": {"memory": "64 GB"}}),
-        ['spec.resources.limits.memory: "64 GB" is not an amount such as 8, "500m" or "64Gi"'],
-    ),
-    "an amount that is a list": (
-        manifest(resources={"limits": {"cpu": [8]}}),
-        ['spec.resources.limits.cpu: [8] is not an amount such as 8, "500m" or "64Gi"'],
-    ),
-    "slices and workers": (
-        manifest(slices=2, workers=2, accelerator="cpu:1x1"),
-        ["spec.workers: excludes slices; slices train together, workers are independent: keep one of them"],
-    ),
-    "workers of several hosts": (
-        manifest(workers=2, accelerator="v6e-16"),
-        ["spec.workers: a worker is one host, and v6e-16 has 4; ask for v6e-1 or v6e-4 or v6e-8"],
-    ),
-    "workers of several CPU hosts": (
-        manifest(workers=2),
-        ["spec.workers: a worker is one host, and cpu:2x4 has 2; ask for cpu:1x4"],
-    ),
-    "slices of one host": (
-        manifest(slices=4, accelerator="v6e-4"),
-        [
-            (
-                "spec.slices: 4 slices of v6e-4, and GKE joins only multi-host slices; "
-                "ask for one larger slice, or for workers: 4 if they need not talk"
-            )
-        ],
-    ),
-    "neither trainer nor image": (
-        manifest(trainer=None),
-        ["spec.trainer: is missing; describe a training run here, or give image and command"],
-    ),
-    "trainer and image": (
-        manifest(image="x", command=["y"]),
-        [
-            "spec.command: excludes trainer, which brings its own; keep one of them",
-        ],
-    ),
-    "image without command": (
-        container_manifest(command=None),
-        ["spec.command: is missing; the image's own entry point cannot be seen from outside, so name the command"],
-    ),
-    "command without image": (
-        container_manifest(image=None),
-        ["spec.image: is missing; command says what to run, image in what"],
-    ),
-    "a name too long": (
-        manifest("a" * 50),
-        [f'metadata.name: "{"a" * 50}" has 50 characters; at most 49, as pods add to it'],
-    ),
-    "a name too long for so many hosts": (
-        manifest("a" * 49, accelerator="v5p-17920"),
-        [f'metadata.name: "{"a" * 49}" has 49 characters; at most 48 for 2240 hosts, as pod names hold slice and host'],
-    ),
-    "a name with a dot": (
-        manifest("llama.3"),
-        [
-            (
-                'metadata.name: "llama.3" is not a DNS label; begin with a lower-case letter, '
-                "go on with lower-case letters, digits and -, and do not end with -"
-            )
-        ],
-    ),
-    "reserved variables": (
-        _env({"name": "TPUJOB_SLICE", "value": "0"}, {"name": "TPU_WORKER_ID"}),
-        [
-            "spec.env[0].name: TPUJOB_SLICE belongs to the operator, which sets what is right for each process",
-            "spec.env[1].name: TPU_WORKER_ID belongs to the operator, which sets what is right for each process",
-        ],
-    ),
-    "a variable that the accelerator sets": (
-        _env({"name": "JAX_PLATFORMS", "value": "tpu"}),
-        ["spec.env[0].name: JAX_PLATFORMS is set by accelerator cpu:2x4; leave it out"],
-    ),
-    "a variable twice": (_env(ENV, ENV), ["spec.env[1].name: A is there twice; keep one"]),
-    "a token in plain text": (
-        _env({"name": "HF_TOKEN", "value": "hf_canary"}),
-        ["spec.env[0].value: HF_TOKEN does not belong in a manifest; use valueFrom.secretKeyRef"],
-    ),
-    "two sources": (
-        _env({"name": "A", "valueFrom": {}}),
-        ["spec.env[0].valueFrom: give one of secretKeyRef and configMapKeyRef"],
-    ),
-    "capacities that exclude each other": (
-        manifest(capacity={"spot": True, "reservation": {"name": "r"}}),
-        ["spec.capacity: spot and reservation exclude each other; keep one"],
-    ),
-    "flex-start on v4": (
-        manifest(accelerator="v4-16", capacity={"flexStart": True}),
-        ["spec.capacity.flexStart: v4 is not offered with flex-start; leave it out"],
-    ),
-    "a selector that another field owns": (
-        manifest(nodeSelector={"cloud.google.com/gke-spot": "true"}),
-        ['spec.nodeSelector["cloud.google.com/gke-spot"]: is set by spec.capacity.spot; leave it out'],
-    ),
-    "a count that no machine has": (
-        manifest(accelerator="v6e-8", nodeSelector={"cloud.google.com/gke-accelerator-count": "two"}),
-        [
-            (
-                'spec.nodeSelector["cloud.google.com/gke-accelerator-count"]: "two" is not a number of chips '
-                "that a machine has: 1, 4 or 8"
-            )
-        ],
-    ),
-    "tolerating the end of a machine": (
-        manifest(tolerations=[{"key": "cloud.google.com/impending-node-termination", "operator": "Exists"}]),
-        [
-            (
-                "spec.tolerations[0].key: cloud.google.com/impending-node-termination announces the end of a machine; "
-                "never tolerate it"
-            )
-        ],
-    ),
     "a block that JSON cannot carry": (
         manifest(trainer={**TRAINER, "seed": float("nan")}),
         [
@@ -253,10 +99,6 @@ BAD = {
                 "JSON compliant: nan); use strings, numbers, lists, mappings"
             )
         ],
-    ),
-    "a mistake in the trainer block": (
-        manifest(trainer={**TRAINER, "sequenceLenght": 8}),
-        ["spec.trainer.sequenceLenght: there is no such field; did you mean sequenceLength?"],
     ),
 }
 
@@ -309,7 +151,7 @@ def test_hosts_are_counted_over_all_slices(spec: dict[str, Any], hosts: int) -> 
 def test_variables_of_devices_are_the_job_s_own_on_tpus() -> None:
     variables = [{"name": "JAX_NUM_CPU_DEVICES", "value": "4"}]
     load_job(manifest(accelerator="v6e-8", env=variables))
-    with pytest.raises(InvalidJob, match="JAX_NUM_CPU_DEVICES is set by accelerator cpu:2x4"):
+    with pytest.raises(InvalidJob, match='"JAX_NUM_CPU_DEVICES" is set by accelerator cpu:'):
         load_job(manifest(env=variables))
 
 

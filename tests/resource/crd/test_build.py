@@ -6,7 +6,7 @@ import pytest
 
 from tpujob_resource.crd import build
 from tpujob_resource.crd.structural_schema import structural
-from tpujob_resource.jobset.build import IN_PLACE
+from tpujob_resource.models.changes import Change, changes, changing_in_place
 from tpujob_resource.models.spec import Spec
 
 ROOT = Path(__file__).parents[3]
@@ -79,8 +79,21 @@ def test_every_other_field_is_frozen_while_a_job_runs() -> None:
     rules = [rule for rule in _schema()["x-kubernetes-validations"] if "oldSelf.status.phase" in rule["rule"]]
     frozen = {rule["fieldPath"] for rule in rules}
     names = {field.alias or name for name, field in Spec.model_fields.items()}
-    assert frozen == {f".spec.{name}" for name in names - set(IN_PLACE)}
-    assert set(IN_PLACE) <= names
+    assert frozen == {f".spec.{name}" for name in names - changing_in_place(Spec, is_elastic=False)}
+
+
+def test_fields_that_change_in_a_running_job_are_these() -> None:
+    assert {name: change for name, change in changes(Spec).items() if change is not Change.STOPPED} == {
+        "suspend": Change.RUNNING,
+        "ttlSecondsAfterFinished": Change.RUNNING,
+        "activeDeadlineSeconds": Change.RUNNING,
+        "restarts": Change.RUNNING,
+        "minSlices": Change.RUNNING,
+        "shrinkAfterSeconds": Change.RUNNING,
+        "growAfterSeconds": Change.RUNNING,
+        "retry": Change.RAISED,
+        "workers": Change.ELASTIC,
+    }
 
 
 def test_a_reference_beside_a_description_keeps_the_description() -> None:

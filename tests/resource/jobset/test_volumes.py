@@ -50,9 +50,13 @@ def test_volumes_of_every_kind_reach_the_pod() -> None:
         ("/ckpt", {"gcs": {"bucket": "bucket"}}, None),
         ("gs://bucket/x", {"emptyDir": {}}, None),
         ("/ckpts", {"persistentVolumeClaim": "c"}, "is on no volume"),
-        ("/ckpt/llama", {"emptyDir": {}}, "is on volume v, which does not outlive the pod"),
-        ("/ckpt/llama", {"secret": "s"}, "which does not outlive the pod"),
-        ("/ckpt/llama", {"persistentVolumeClaim": "c", "readOnly": True}, "which is readOnly; drop readOnly"),
+        ("/ckpt/llama", {"emptyDir": {}}, "is on a volume that does not outlive the pod"),
+        ("/ckpt/llama", {"secret": "s"}, "is on a volume that does not outlive the pod"),
+        (
+            "/ckpt/llama",
+            {"persistentVolumeClaim": "c", "readOnly": True},
+            "is on a volume that is readOnly; drop readOnly",
+        ),
     ],
     ids=str,
 )

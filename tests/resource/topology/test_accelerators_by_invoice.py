@@ -67,7 +67,7 @@ def test_a_name_is_the_machines_that_it_stands_for(name: str, slices: int) -> No
         ({"accelerator": "v2-8"}, "v2 has no GKE node pools"),
         (
             {"accelerator": "v6e-8", "slices": 2, "nodeSelector": {COUNT_LABEL: "8"}},
-            "spec.slices: 2 slices of v6e-8, and GKE joins only multi-host slices",
+            "spec.slices: GKE joins only slices of several hosts",
         ),
     ],
     ids=str,

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from tpujob_contract import kubernetes_names
+from tpujob_contract.quantity import quantity
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
@@ -21,7 +22,6 @@ from tpujob_operator.observe.from_objects import hosts_job
 from tpujob_operator.observe.missing_rights import MissingRights
 from tpujob_operator.observe.nodes import node_trouble
 from tpujob_operator.observe.terminations import Key
-from tpujob_resource.rules.container_rules import quantity
 
 INTERVAL_SECONDS = 30.0
 """Between two looks for one job."""

@@ -10,12 +10,14 @@ from typing import Any
 import yaml  # comes with kopf
 
 from tpujob_contract import kubernetes_names
-from tpujob_resource.crd import accelerator_rules, change_rules, pod_rules, spec_rules
-from tpujob_resource.crd.structural_schema import PRESERVE, Schema, structural
-from tpujob_resource.jobset.build import IN_PLACE
+from tpujob_resource.crd import accelerator_rules, change_rules
+from tpujob_resource.crd.rule_cel import attach, attach_unique
+from tpujob_resource.crd.size_rule import size_rule
+from tpujob_resource.crd.structural_schema import Schema, structural
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import Status
-from tpujob_resource.rules.trainer_schema import trainer_schema
+from tpujob_resource.rules import table
+from tpujob_resource.rules.trainer_schema import block_rules, trainer_schema
 
 FILE = Path("charts/tpujob-operator/crd/tputrainingjobs.yaml")
 SHORT_NAME = "ttj"
@@ -58,12 +60,11 @@ def custom_resource_definition() -> dict[str, Any]:
 
 def _build_schema() -> Schema:
     spec = _build_spec()
-    frozen = [field for field in spec["properties"] if field not in IN_PLACE]
-    return {
+    schema: Schema = {
         "type": "object",
         "description": "A training run, or any container, on the hosts of one or more TPU slices.",
         "required": ["spec"],
-        "x-kubernetes-validations": change_rules.root_rules(frozen),
+        "x-kubernetes-validations": change_rules.root_rules(),
         "properties": {
             "apiVersion": {"type": "string", "description": kubernetes_names.API_VERSION},
             "kind": {"type": "string", "description": kubernetes_names.KIND},
@@ -72,45 +73,45 @@ def _build_schema() -> Schema:
             "status": _build_status(),
         },
     }
+    attach(schema, table.RULES)
+    for at, field in table.UNIQUE:
+        attach_unique(schema, at, field, table.TWICE)
+    return schema
 
 
 def _build_spec() -> Schema:
     spec = structural(Spec.model_json_schema(by_alias=True))
-    spec["x-kubernetes-validations"] = spec_rules.spec_rules()
+    spec["x-kubernetes-validations"] = [size_rule()]
     properties = spec["properties"]
     properties["accelerator"]["x-kubernetes-validations"] = accelerator_rules.accelerator_rules()
-    properties["code"]["x-kubernetes-validations"] = spec_rules.code_rules()
-    properties["checkpointDir"]["x-kubernetes-validations"] = spec_rules.checkpoint_dir_rules()
-    properties["capacity"]["x-kubernetes-validations"] = spec_rules.capacity_rules()
-    properties["nodeSelector"]["x-kubernetes-validations"] = pod_rules.node_selector_rules()
-    properties["tolerations"]["items"]["x-kubernetes-validations"] = pod_rules.toleration_rules()
-    variable = properties["env"]["items"]
-    variable["x-kubernetes-validations"] = pod_rules.variable_rules()
-    variable["properties"]["valueFrom"]["x-kubernetes-validations"] = pod_rules.source_rules()
-    properties["env"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     properties["imagePullSecrets"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     for name in ("command", "args", "tolerations"):
         properties[name]["x-kubernetes-list-type"] = "atomic"
-    properties["nodeSelector"]["x-kubernetes-map-type"] = "atomic"
-    properties["trainer"] = _build_trainer(properties["trainer"])
-    properties["volumes"]["items"]["x-kubernetes-validations"] = pod_rules.volume_rules()
-    properties["volumes"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-    for name in ("podLabels", "podAnnotations"):
-        properties[name]["x-kubernetes-validations"] = pod_rules.pod_metadata_rules()
+    for name in ("nodeSelector", "podLabels", "podAnnotations"):
         properties[name]["x-kubernetes-map-type"] = "atomic"
-    properties["resources"]["x-kubernetes-validations"] = pod_rules.resource_rules()
-    properties["priorityClassName"]["x-kubernetes-validations"] = pod_rules.priority_class_rules()
+    properties["trainer"] = _build_trainer(properties["trainer"])
     return spec
 
 
+WITH_EXPONENTS = ("steps", "tokens", "optimizer.warmupSteps")
+"""Whole numbers that people write as 20e9. The API server reads a float there, which an integer's schema allows and its
+CEL does not: a rule that looks at the field would refuse the resource. A number without a fraction is fine for both."""
+
+
 def _build_trainer(plain: Schema) -> Schema:
-    """The trainer's own schema; unknown keys are kept, so that the operator can name the key that was meant."""
+    """The trainer's own schema, whole: the API server refuses a field that is not in it."""
     published = trainer_schema()
     if published is None:
         return plain
-    return {**structural(published, keep_unknown=True), "description": plain["description"], PRESERVE: True} | {
-        "x-kubernetes-validations": spec_rules.trainer_rules()
-    }
+    schema = {**structural(published), "description": plain["description"]}
+    for path in WITH_EXPONENTS:
+        node = schema
+        for key in path.split("."):
+            node = node["properties"][key]
+        node |= {"type": "number", "multipleOf": 1}
+        del node["format"]
+    attach(schema, block_rules())
+    return schema
 
 
 def _build_status() -> Schema:

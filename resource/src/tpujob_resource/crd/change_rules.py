@@ -1,31 +1,19 @@
-"""What the API server refuses of a whole resource: its name, and what cannot change while a job runs."""
+"""What the API server refuses of a change: fields of a job that runs, and a number that is lowered."""
 
 from __future__ import annotations
 
-from tpujob_resource.crd.cel import Rule, rule, text, texts
+from collections.abc import Callable, Mapping
+
+from tpujob_resource.crd.cel import Rule, rule, texts
+from tpujob_resource.models.changes import Change, changes
 from tpujob_resource.models.shared_units import UNIT_TASKS
+from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import EDITABLE_PHASES
-from tpujob_resource.rules.validation import MAX_NAME, NAME_PATTERN
 
 
-def root_rules(frozen_fields: list[str]) -> list[Rule]:
-    """For the whole object: its name, and what cannot change while a job runs."""
-    return [
-        rule(
-            f"size(self.metadata.name) <= {MAX_NAME}",
-            f"metadata.name has more than {MAX_NAME} characters; pods add theirs to it",
-        ),
-        rule(
-            f"self.metadata.name.matches({text(NAME_PATTERN)})",
-            "metadata.name begins with a lower-case letter and goes on with lower-case letters, digits and -",
-        ),
-        *(_frozen_rule(field, unless=_is_elastic() if field == "workers" else None) for field in frozen_fields),
-        rule(
-            "!has(oldSelf.spec.retry) || (has(self.spec.retry) && self.spec.retry >= oldSelf.spec.retry)",
-            "is a number to raise: it cannot become smaller",
-            field=".spec.retry",
-        ),
-    ]
+def root_rules() -> list[Rule]:
+    """For the whole object: what cannot change while a job runs."""
+    return [_CEL[change](field) for field, change in changes(Spec).items() if change in _CEL]
 
 
 def _is_elastic() -> str:
@@ -34,6 +22,15 @@ def _is_elastic() -> str:
         "oldSelf.status.phase != 'Succeeded' && has(self.spec.workers) && has(oldSelf.spec.workers) "
         "&& !has(self.spec.queue) && has(self.spec.trainer) && has(self.spec.trainer.task) "
         f"&& self.spec.trainer.task in {texts(list(UNIT_TASKS))}"
+    )
+
+
+def _raised_rule(field: str) -> Rule:
+    now, before = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    return rule(
+        f"!has({before}) || (has({now}) && {now} >= {before})",
+        "is a number to raise: it cannot become smaller",
+        field=f".spec.{field}",
     )
 
 
@@ -52,3 +49,10 @@ def _frozen_rule(field: str, *, unless: str | None = None) -> Rule:
         ),
         field=f".spec.{field}",
     )
+
+
+_CEL: Mapping[Change, Callable[[str], Rule]] = {
+    Change.STOPPED: _frozen_rule,
+    Change.ELASTIC: lambda field: _frozen_rule(field, unless=_is_elastic()),
+    Change.RAISED: _raised_rule,
+}

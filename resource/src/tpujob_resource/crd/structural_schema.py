@@ -35,17 +35,16 @@ _KEPT = (
 )
 
 
-def structural(schema: Mapping[str, Any], *, keep_unknown: bool = False) -> Schema:
+def structural(schema: Mapping[str, Any]) -> Schema:
     """A structural schema that accepts what this JSON Schema accepts, null aside.
 
     Args:
         schema: JSON Schema, definitions under `$defs`.
-        keep_unknown: whether fields that are not listed are kept in objects, for somebody else to object to.
     """
-    return _convert(schema, schema.get("$defs", {}), keep_unknown=keep_unknown)
+    return _convert(schema, schema.get("$defs", {}))
 
 
-def _convert(schema: Mapping[str, Any], definitions: Mapping[str, Any], *, keep_unknown: bool) -> Schema:
+def _convert(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
     schema = _resolved(schema, definitions)
     if schema.get(INT_OR_STRING):
         return {k: schema[k] for k in ("description", INT_OR_STRING, "pattern", "maxLength") if k in schema}
@@ -54,32 +53,26 @@ def _convert(schema: Mapping[str, Any], definitions: Mapping[str, Any], *, keep_
         result["enum"] = [schema["const"]]
     match result.get("type"):
         case "object":
-            _convert_object(schema, result, definitions, keep_unknown=keep_unknown)
+            _convert_object(schema, result, definitions)
         case "array":
-            result["items"] = _convert(schema["items"], definitions, keep_unknown=keep_unknown)
+            result["items"] = _convert(schema["items"], definitions)
             result.setdefault("maxItems", MAX_ITEMS)
         case "string" if "enum" not in result and "format" not in result:
             result.setdefault("maxLength", MAX_LENGTH)
         case "integer":
             result["format"] = "int64"
         case None:
-            # Anything: only somebody else knows.
+            # Anything: the schema does not know.
             result[PRESERVE] = True
     return result
 
 
-def _convert_object(
-    schema: Mapping[str, Any], result: Schema, definitions: Mapping[str, Any], *, keep_unknown: bool
-) -> None:
+def _convert_object(schema: Mapping[str, Any], result: Schema, definitions: Mapping[str, Any]) -> None:
     properties = schema.get("properties")
     if properties is not None:
-        result["properties"] = {
-            name: _convert(inner, definitions, keep_unknown=keep_unknown) for name, inner in properties.items()
-        }
-        if keep_unknown:
-            result[PRESERVE] = True
+        result["properties"] = {name: _convert(inner, definitions) for name, inner in properties.items()}
     elif isinstance(values := _values(schema), Mapping):
-        result["additionalProperties"] = _convert(values, definitions, keep_unknown=keep_unknown)
+        result["additionalProperties"] = _convert(values, definitions)
     else:
         result[PRESERVE] = True
 

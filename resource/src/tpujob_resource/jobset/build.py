@@ -18,21 +18,11 @@ from tpujob_resource.jobset import scheduling
 from tpujob_resource.jobset.failure_policy import failure_policy, pod_failure_policy
 from tpujob_resource.jobset.pod import pod_template
 from tpujob_resource.jobset.volumes import volume_annotations
+from tpujob_resource.models.changes import changing_in_place
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.shared_units import is_elastic, shares_units
-
-IN_PLACE = (
-    "suspend",
-    "ttlSecondsAfterFinished",
-    "activeDeadlineSeconds",
-    "restarts",
-    "retry",
-    "minSlices",
-    "shrinkAfterSeconds",
-    "growAfterSeconds",
-)
-"""Fields of the spec that change in a running job, and make no new JobSet."""
+from tpujob_resource.models.spec import Spec
 
 type Object = dict[str, Any]
 
@@ -69,7 +59,7 @@ def spec_hash(job: TpuTrainingJob) -> str:
     JobSettings do not count: a new release of the operator, with new images, must not end running jobs.
     """
     spec = job.spec.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
-    in_place = (*IN_PLACE, "workers") if is_elastic(job.spec) else IN_PLACE
+    in_place = changing_in_place(Spec, is_elastic=is_elastic(job.spec))
     made_from = {key: value for key, value in spec.items() if key not in in_place}
     text = json.dumps(made_from, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

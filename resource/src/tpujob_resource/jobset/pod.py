@@ -10,11 +10,10 @@ from tpujob_contract.code import DIRECTORY, EMULATOR
 from tpujob_resource.jobset.environment import build_environment, build_user_environment, grace_seconds
 from tpujob_resource.jobset.multislice_network import pod_network, resource_claims
 from tpujob_resource.jobset.scheduling import Avoided, node_affinity, node_selector, tolerations
-from tpujob_resource.jobset.volumes import CODE, LAUNCHER, build_mounts, build_volumes
+from tpujob_resource.jobset.volumes import CODE, LAUNCHER, build_mounts, build_volumes, code_volume
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import Code, ResourceAmounts, Resources
-from tpujob_resource.rules.volume_rules import code_volume
 from tpujob_resource.topology import machines
 
 type Object = dict[str, Any]

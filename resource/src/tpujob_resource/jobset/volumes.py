@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Any
 
 from tpujob_contract import code, commands
@@ -71,5 +72,14 @@ def _source(volume: Volume) -> Object:
         return {"secret": {"secretName": volume.secret}}
     if volume.config_map is not None:
         return {"configMap": {"name": volume.config_map}}
-    assert volume.empty_dir is not None  # one of the kinds, by volume_rules
+    assert volume.empty_dir is not None  # one of the kinds, by the rules
     return {"emptyDir": volume.empty_dir.model_dump(by_alias=True, exclude_none=True)}
+
+
+def code_volume(job: TpuTrainingJob) -> Volume | None:
+    """The volume that holds the job's code; None when it comes over the network, or the job has none."""
+    path = job.spec.code.path if job.spec.code is not None else None
+    if path is None:
+        return None
+    around = [volume for volume in job.spec.volumes or () if PurePosixPath(path).is_relative_to(volume.mount_path)]
+    return max(around, key=lambda volume: len(volume.mount_path), default=None)

@@ -18,6 +18,8 @@ from tpujob_resource.messages import patterns
 
 MAX_SHOWN = 60
 """Characters of a value that a message repeats."""
+AMOUNT = ("constrained-str", "constrained-int")
+"""What pydantic appends to the path of a quantity, a text or a number."""
 SHELL_WORDS = ("command", "args")
 """Fields that people write as one line."""
 
@@ -85,11 +87,12 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     if detail["type"] == "missing":
         return f"{path}: is missing"
     context = detail.get("ctx", {})
-    is_amount = detail["loc"][-1:] in (("str",), ("int",))
+    is_amount = detail["loc"][-1:] and detail["loc"][-1] in AMOUNT
     say = (lambda c: 'is not an amount such as 8, "500m" or "64Gi"') if is_amount else _SENTENCES.get(detail["type"])
     wanted = say(context) if say else detail["msg"][0].lower() + detail["msg"][1:]
     given = "the key" if detail["loc"][-1:] == ("[key]",) else shown(detail["input"])
-    meant = number_meant(detail["input"]) if detail["type"] in ("int_type", "float_type") else ""
+    is_number = detail["type"] in ("int_type", "float_type") and not is_amount
+    meant = number_meant(detail["input"]) if is_number else ""
     if detail["type"] == "list_type" and location[-1] == "env" and isinstance(detail["input"], dict):
         meant = '; write [{name: NAME, value: "VALUE"}], an entry for each'
     if detail["type"] == "list_type" and location[-1] in SHELL_WORDS and isinstance(detail["input"], str):
@@ -121,7 +124,7 @@ _SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 def _without_union_members(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     # A quantity is a string or a number, and pydantic appends which of them it tried.
-    return location[:-1] if location and location[-1] in ("str", "int") else location
+    return location[:-1] if location and location[-1] in AMOUNT else location
 
 
 def _known_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
+from tpujob_contract import quantity
 from tpujob_contract.storage_address import BUCKET_NAME, CHECKPOINT_BUCKET
 
 ObjectName = Annotated[
@@ -25,13 +26,13 @@ LabelKey = Annotated[
 DataKey = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 """Key within a Secret or a ConfigMap."""
 
-QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+QUANTITY_PATTERN = quantity.PATTERN
 QueueName = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 Quantity = Annotated[
-    str | int,
+    Annotated[str, StringConstraints(max_length=32, pattern=QUANTITY_PATTERN)] | Annotated[int, Field(ge=0)],
     Field(json_schema_extra={"x-kubernetes-int-or-string": True, "maxLength": 32, "pattern": QUANTITY_PATTERN}),
 ]
-"""Amount of a Kubernetes resource, such as 8, "500m" or "64Gi"; checked in resource_rules."""
+"""Amount of a Kubernetes resource, such as 8, "500m" or "64Gi"."""
 
 
 NO_NUL_PATTERN = r"^[^\x00]*$"

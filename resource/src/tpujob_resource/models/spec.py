@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from tpujob_resource.models.changes import Change
 from tpujob_resource.models.fields import (
     CODE_ARCHIVE_PATTERN,
     CODE_REPOSITORY_PATTERN,
@@ -150,16 +151,16 @@ class Spec(Part):
     """One slice: a size (v5e-256, v4-8), a shape in chips (v6e:16x16) or cpu:HOSTSxDEVICES."""
     slices: Annotated[int, Field(ge=1, le=256)] | None = None
     """Equal slices that train together, as one JAX runtime. Default 1. Excludes workers."""
-    min_slices: Annotated[int, Field(ge=1, le=256)] | None = None
+    min_slices: Annotated[int | None, Field(ge=1, le=256), Change.RUNNING] = None
     """Slices that the job goes on with, from its last checkpoint, while machines for the others are missing. Default:
     slices, so that it waits for all. Needs checkpointDir; excludes queue."""
-    shrink_after_seconds: Annotated[int, Field(ge=5, le=86400)] | None = None
+    shrink_after_seconds: Annotated[int | None, Field(ge=5, le=86400), Change.RUNNING] = None
     """Seconds that machines for a slice are waited for, before the job goes on with fewer; the least time, too, until
     it grows again. Less than startupSeconds. Default 300. Needs minSlices."""
-    grow_after_seconds: Annotated[int, Field(ge=60, le=2_592_000)] | None = None
+    grow_after_seconds: Annotated[int | None, Field(ge=60, le=2_592_000), Change.RUNNING] = None
     """Seconds with fewer slices, after which all are tried again though no free machines are seen: for node pools that
     an autoscaler makes. Default: never. Needs minSlices."""
-    workers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    workers: Annotated[int | None, Field(ge=1, le=4096), Change.ELASTIC] = None
     """Independent single-host processes that never talk to each other. Excludes slices. With a trainer.task
     of independent workers and no queue, the number changes in a running job."""
     trainer: Annotated[dict[str, Any], Field(min_length=1)] | None = None
@@ -186,15 +187,15 @@ class Spec(Part):
     """More annotations of the pods, with the same exceptions."""
     checkpoint_dir: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
     """Where checkpoints live: gs://BUCKET/PATH, or an absolute path on a volume that all hosts share."""
-    suspend: bool = False
+    suspend: Annotated[bool, Change.RUNNING] = False
     """Whether the job gives its machines, and its place in a queue, back until this is false again. Default false."""
-    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
+    ttl_seconds_after_finished: Annotated[int | None, Field(ge=0, le=31_536_000), Change.RUNNING] = None
     """Seconds after the end until the JobSet and its pods are deleted. Default: never. The job and its status stay."""
-    active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
+    active_deadline_seconds: Annotated[int | None, Field(ge=1, le=31_536_000), Change.RUNNING] = None
     """Seconds from the first start, suspension included, after which the job is ended as Failed. Default: none."""
-    restarts: Restarts = Restarts()
+    restarts: Annotated[Restarts, Change.RUNNING] = Restarts()
     """Budget of restarts."""
-    retry: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    retry: Annotated[int, Field(ge=0, le=1_000_000), Change.RAISED] = 0
     """A number to raise: a job that has ended then starts anew, from its last checkpoint. Default 0."""
     queue: QueueName | None = None
     """Kueue LocalQueue that admits the job. Default: none, pods are created at once."""

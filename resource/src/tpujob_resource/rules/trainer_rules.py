@@ -7,7 +7,7 @@ refuse, and are passed over here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob_contract.batch_rows import (
@@ -16,7 +16,7 @@ from tpujob_contract.batch_rows import (
     divide_slice,
     rows_problem,
 )
-from tpujob_contract.block_rules import broken_rules
+from tpujob_contract.field_rules import broken_rules
 from tpujob_contract.storage_address import credentials_problems
 from tpujob_resource.rules.trainer_schema import block_rules, presets
 
@@ -24,7 +24,6 @@ type Block = Mapping[str, Any]
 type Problems = Iterator[str]
 
 FIELD = "spec.trainer"
-SOURCES = ("path", "dataset", "mixture")
 LONGEST_ROWS = 2**31 - 1
 """Tokens of a global batch: positions are 32-bit integers."""
 
@@ -39,41 +38,9 @@ def trainer_contradictions(block: Block, *, devices: int | None, slices: int = 1
     """
     yield from credentials_problems(block, FIELD)
     yield from (f"{FIELD}.{sentence}" for sentence in broken_rules(block, block_rules()))
-    yield from (problem for rule in _RULES for problem in rule(block))
+    yield from _batch_tokens(block)
     if devices is not None:
         yield from _rows(block, devices, slices)
-
-
-def _sources(block: Block) -> Problems:
-    for path, data in ((f"{FIELD}.data", block.get("data")), (f"{FIELD}.evaluation.data", _inner(block, "evaluation"))):
-        given = [source for source in SOURCES if isinstance(data, Mapping) and source in data]
-        if len(given) > 1:
-            yield f"{path}: {' and '.join(given)} exclude each other; keep one source, or list them in mixture"
-
-
-def _inner(block: Block, key: str) -> Any:
-    part = block.get(key)
-    return part.get("data") if isinstance(part, Mapping) else None
-
-
-def _warmup(block: Block) -> Problems:
-    steps, warmup = _number(block, "steps"), _number(block, "optimizer", "warmupSteps")
-    if steps is not None and warmup is not None and warmup >= steps:
-        yield (
-            f"{FIELD}.optimizer.warmupSteps: {warmup} leaves nothing of the run's {steps} steps; it must be less, "
-            f"{steps // 10} for instance"
-        )
-
-
-def _heads(block: Block) -> Problems:
-    preset = _preset(block)
-    heads = _number(block, "model", "heads") or preset.get("heads")
-    kv_heads = _number(block, "model", "kvHeads")
-    if heads and kv_heads and heads % kv_heads:
-        yield f"{FIELD}.model.kvHeads: {kv_heads} does not divide heads ({heads})"
-    width = _number(block, "model", "embedDim")
-    if width and heads and width % heads and _number(block, "model", "headDim") is None:
-        yield f"{FIELD}.model.heads: {heads} does not divide embedDim ({width}); change one, or give headDim"
 
 
 def _batch_tokens(block: Block) -> Problems:
@@ -127,17 +94,6 @@ def _trains_without_preset(block: Block) -> bool:
     return block.get("task", "pretrain") == "pretrain" and isinstance(model, Mapping) and "preset" not in model
 
 
-def _tokenizer(block: Block) -> Problems:
-    data, model = block.get("data"), block.get("model")
-    if not isinstance(data, Mapping) or not isinstance(model, Mapping) or data.get("tokenizer") is not None:
-        return
-    if model.get("from") is None and (words := _preset(block).get("vocabSize")):
-        yield (
-            f"{FIELD}.data.tokenizer: required with model.preset {model['preset']}, whose vocabulary has {words} ids; "
-            "name its tokenizer.json or its folder, or write bytes to train on bytes"
-        )
-
-
 def _preset(block: Block) -> Mapping[str, Any]:
     model = block.get("model")
     name = model.get("preset") if isinstance(model, Mapping) else None
@@ -149,12 +105,3 @@ def _number(block: Block, *path: str) -> int | None:
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-_RULES: tuple[Callable[[Block], Problems], ...] = (
-    _sources,
-    _tokenizer,
-    _warmup,
-    _heads,
-    _batch_tokens,
-)

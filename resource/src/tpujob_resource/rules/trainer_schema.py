@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from tpujob_contract.block_rules import BlockRule, from_rows
+from tpujob_contract.field_rules import Rule, from_rows
 from tpujob_resource.rules.schema_fit import fits
 
 FILE = "trainer_schema.json"
@@ -42,7 +42,7 @@ RULES = "x-tpujob-rules"
 
 
 @cache
-def block_rules() -> tuple[BlockRule, ...]:
+def block_rules() -> tuple[Rule, ...]:
     """The trainer's rules between fields of its block; none when it does not publish them."""
     return from_rows((trainer_schema() or {}).get(RULES, ()))
 

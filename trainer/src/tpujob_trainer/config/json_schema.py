@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from tpujob_contract.block_rules import as_rows
+from tpujob_contract.field_rules import as_rows
 from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.model.presets import PRESETS
@@ -53,12 +53,11 @@ def schema(kind: type = TrainerConfig) -> dict[str, Any]:
 
 def document() -> str:
     """The text of trainer_schema.json."""
-    return (
-        json.dumps(
-            schema() | {"x-tpujob-presets": _presets(), "x-tpujob-rules": as_rows(RULES)}, indent=2, ensure_ascii=False
-        )
-        + "\n"
-    )
+    whole = schema() | {"x-tpujob-presets": _presets(), "x-tpujob-rules": []}
+    # A rule on a line.
+    rows = ",\n".join(f"    {json.dumps(row, ensure_ascii=False)}" for row in as_rows(RULES))
+    text = json.dumps(whole, indent=2, ensure_ascii=False)
+    return text.replace('"x-tpujob-rules": []', f'"x-tpujob-rules": [\n{rows}\n  ]') + "\n"
 
 
 def _presets() -> dict[str, dict[str, int]]:

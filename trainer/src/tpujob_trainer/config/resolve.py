@@ -193,8 +193,8 @@ def _resolve_optimizer(config: TrainerConfig, steps: int, learning_rate: float) 
         warmup = min(2000, steps // 10)
     elif warmup >= steps:
         raise ConfigurationError(
-            f"{BLOCK}.optimizer.warmupSteps: {warmup} leaves nothing of the run's {steps} steps; "
-            f"it must be less, {steps // 10} for instance"
+            f"{BLOCK}.optimizer.warmupSteps: {warmup} leaves nothing of the run's steps; "
+            "it must be less, a tenth of them for instance"
         )
     return dataclasses.replace(optimizer, learning_rate=optimizer.learning_rate or learning_rate, warmup_steps=warmup)
 

@@ -2,99 +2,288 @@
 
 from __future__ import annotations
 
-from tpujob_contract.block_rules import BlockRule
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+from tpujob_contract.field_rules import (
+    TASK,
+    Condition,
+    Rule,
+    absent,
+    at_least,
+    differs,
+    given,
+    indivisible,
+    less,
+    none_of,
+    of_tasks,
+    one_of,
+    several,
+    there,
+)
+from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.model.shape import FIELDS_BESIDE_CUSTOM, FIELDS_BESIDE_FROM, ModelConfig
+from tpujob_trainer.parsing.from_mapping import camel_case
 
 CORPUS_TASKS = ("extract", "score", "embed", "generate")
 """Tasks of independent workers, each with a block of its name."""
-TASKS = ("pretrain", "probe", *CORPUS_TASKS)
-_TRAINING = ("pretrain",)
+TASKS = (TASK, "probe", *CORPUS_TASKS)
+_TRAINS = of_tasks(TASK)
+_READS_ONCE = of_tasks(*CORPUS_TASKS)
 
 
-def _of_training(field: str) -> BlockRule:
-    return BlockRule(
+def _rule(field: str, message: str, *when: tuple[Condition, ...], at: str = "", shows: bool = False) -> Rule:
+    return Rule(field, message, tuple(condition for part in when for condition in part), at, shows)
+
+
+def _of_training(field: str) -> Rule:
+    return _rule(
         field,
         "is for training, and this task reads the data once; leave it out, or leave task out",
-        given=(field,),
-        tasks=CORPUS_TASKS,
+        given(field),
+        _READS_ONCE,
     )
 
 
-def _of_task(task: str) -> BlockRule:
-    return BlockRule(
-        task,
-        f"goes with task: {task}; change one of them",
-        given=(task,),
-        tasks=tuple(other for other in TASKS if other != task),
+def _of_task(task: str) -> Rule:
+    others = of_tasks(*(other for other in TASKS if other != task))
+    return _rule(task, f"goes with task: {task}; change one of them", given(task), others)
+
+
+def _sources() -> Iterator[Rule]:
+    """Which rows are read, and which of their columns."""
+    for at in ("data", "evaluation.data"):
+        yield _rule(
+            "",
+            "path, dataset and mixture exclude each other; keep one source, or list them in mixture",
+            several("path", "dataset", "mixture"),
+            at=at,
+        )
+        yield _rule(
+            "epochs",
+            "not for a mixture, whose sources have epochs of their own; use steps or tokens",
+            given("epochs", "mixture"),
+            at=at,
+        )
+    for at in ("data", "evaluation.data", "data.mixture[]"):
+        for one, other in itertools.combinations(("messagesColumn", "tokensColumn", "template", "messages"), 2):
+            yield _rule(other, f"excludes {one}; keep one of the two", given(one, other), at=at)
+        yield _rule(
+            "specialTokens",
+            "goes with texts, and tokensColumn has none",
+            given("specialTokens", "tokensColumn"),
+            at=at,
+        )
+        for key in ("datasetConfig", "revision"):
+            yield _rule(key, "goes with dataset, and there is none", given(key), absent("dataset"), at=at)
+        yield _rule(
+            "lossOn",
+            "assistant goes with conversations, or a template with a generation block",
+            one_of("lossOn", ("assistant",)),
+            absent("messagesColumn", "messages", "template"),
+            at=at,
+        )
+
+
+def _heads() -> Iterator[Rule]:
+    """Heads against key-value heads and width; a preset says what the block leaves out."""
+    kv_message = "does not divide heads; change one of them"
+    width_message = "does not divide embedDim; change one, or give headDim"
+    yield _rule("model.kvHeads", kv_message, indivisible("model.heads", "model.kvHeads"), shows=True)
+    yield _rule(
+        "model.heads", width_message, indivisible("model.embedDim", "model.heads"), absent("model.headDim"), shows=True
     )
+    for heads in sorted({preset.heads for preset in PRESETS.values()}):
+        of_preset = one_of("model.preset", [name for name, preset in PRESETS.items() if preset.heads == heads])
+        divisors = [n for n in range(1, heads + 1) if heads % n == 0]
+        yield _rule(
+            "model.kvHeads",
+            kv_message,
+            of_preset,
+            absent("model.heads"),
+            none_of("model.kvHeads", divisors),
+            shows=True,
+        )
+        yield _rule(
+            "model.heads",
+            width_message,
+            of_preset,
+            absent("model.heads", "model.headDim"),
+            indivisible("model.embedDim", heads),
+        )
+    for width in sorted({preset.embed_dim for preset in PRESETS.values()}):
+        of_preset = one_of("model.preset", [name for name, preset in PRESETS.items() if preset.embed_dim == width])
+        divisors = [n for n in range(1, width + 1) if width % n == 0]
+        yield _rule(
+            "model.heads",
+            width_message,
+            of_preset,
+            absent("model.embedDim", "model.headDim"),
+            none_of("model.heads", divisors),
+            shows=True,
+        )
+
+
+def _model() -> Iterator[Rule]:
+    """What goes together in a model."""
+    keys = {camel_case(field.name): field.name for field in dataclasses.fields(ModelConfig)}
+    for whole, why, beside in (
+        ("from", "whose config.json says it", FIELDS_BESIDE_FROM),
+        ("custom", "whose module says it by its arguments", FIELDS_BESIDE_CUSTOM),
+    ):
+        for key, name in keys.items():
+            # `custom` beside `from` is refused once.
+            if name not in beside and (whole, key) != ("custom", "from"):
+                unless = absent("from") if whole == "custom" else ()
+                yield _rule(key, f"excludes {whole}, {why}; leave it out", given(whole), there(key), unless, at="model")
+    for key in ("layers", "embedDim", "heads"):
+        yield _rule(
+            key,
+            "required where there is no preset; name one, or give layers, embedDim and heads",
+            absent(key, "preset", "from", "custom"),
+            at="model",
+        )
+    yield _rule(
+        "arguments",
+        "are those of custom, which is missing; name a module there, or leave them out",
+        given("arguments"),
+        absent("custom", "from"),
+        at="model",
+    )
+    yield _rule(
+        "ignoreConfigKeys",
+        "are those of the config.json of from, which is missing; leave it out",
+        given("ignoreConfigKeys"),
+        absent("from", "custom"),
+        at="model",
+    )
+    yield _rule(
+        "headDim",
+        "is odd; rotary positions turn pairs, so it must be even",
+        indivisible("headDim", 2),
+        at="model",
+        shows=True,
+    )
+    yield _rule(
+        "expertsPerToken", "is more than experts; lower it", less("experts", "expertsPerToken"), at="model", shows=True
+    )
+    yield _rule(
+        "quantization",
+        "is for single blocks, and most products of a model with experts are in these; leave it out",
+        given("quantization", "experts"),
+        at="model",
+    )
+    for key in ("rematSave", "rematOffload"):
+        yield _rule(
+            key,
+            f"stands beside remat: full only, and remat is another; set it, or leave {key} out",
+            given(key),
+            none_of("remat", ("full",)),
+            at="model",
+        )
 
 
 RULES = (
     *(_of_task(task) for task in CORPUS_TASKS),
-    BlockRule(
+    _rule(
         "tokens",
         "excludes steps, as each gives the length of the run; keep one of them",
-        given=("tokens", "steps"),
-        tasks=_TRAINING,
+        given("tokens", "steps"),
+        _TRAINS,
     ),
-    BlockRule(
-        "steps",
-        "is missing; give steps or tokens, the length of the run",
-        absent=("tokens", "steps"),
-        tasks=_TRAINING,
-    ),
-    BlockRule(
+    _rule("steps", "is missing; give steps or tokens, the length of the run", absent("tokens", "steps"), _TRAINS),
+    _rule(
         "zLoss",
         "excludes loss, which can have such a term itself; leave one of them out",
-        given=("zLoss", "loss"),
-        tasks=_TRAINING,
+        given("zLoss", "loss"),
+        _TRAINS,
     ),
-    BlockRule(
+    _rule(
         "export",
         "transformers knows no model.custom; leave it out, and read the checkpoint",
-        given=("export", "model.custom"),
-        tasks=_TRAINING,
+        given("export", "model.custom"),
+        _TRAINS,
     ),
-    BlockRule(
+    _rule(
         "lora",
         "excludes optimizer.emaDecay, which averages all weights; leave one of them out",
-        given=("lora", "optimizer.emaDecay"),
-        tasks=_TRAINING,
+        given("lora", "optimizer.emaDecay"),
+        _TRAINS,
     ),
-    BlockRule(
+    _rule(
         "lora",
         "requires model.from, whose weights stay as they are; name its folder",
-        given=("lora",),
-        absent=("model.from",),
-        tasks=_TRAINING,
+        given("lora"),
+        absent("model.from"),
+        _TRAINS,
     ),
     *(
-        BlockRule(
+        _rule(
             f"{key}.average",
             "requires optimizer.emaDecay, which keeps the average; set it, 0.999 say",
-            given=(f"{key}.average",),
-            absent=("optimizer.emaDecay",),
-            tasks=_TRAINING,
+            given(f"{key}.average"),
+            absent("optimizer.emaDecay"),
+            _TRAINS,
         )
         for key in ("evaluation", "export")
     ),
-    BlockRule(
+    _rule(
+        "optimizer.warmupSteps",
+        "leaves nothing of the run's steps; it must be less, a tenth of them for instance",
+        at_least("optimizer.warmupSteps", "steps"),
+        _TRAINS,
+        shows=True,
+    ),
+    _rule(
         "data.tokenizer",
         "required with model.from, whose weights know the ids of one tokenizer; name its folder",
-        given=("model.from",),
-        absent=("data.tokenizer",),
+        given("model.from"),
+        absent("data.tokenizer"),
     ),
-    BlockRule(
+    _rule(
+        "data.tokenizer",
+        "required with this model.preset, whose vocabulary is fixed; name its tokenizer.json or its folder, or write "
+        "bytes to train on bytes",
+        one_of("model.preset", [name for name, preset in PRESETS.items() if preset.vocab_size]),
+        absent("model.from", "data.tokenizer"),
+    ),
+    _rule(
         "model.custom",
         "this task knows the layers of presets and of model.from; take one of these",
-        given=("model.custom",),
-        tasks=CORPUS_TASKS,
+        given("model.custom"),
+        _READS_ONCE,
     ),
-    BlockRule(
+    _rule(
         "extract",
         "required for task: extract, and missing; name the layers to keep below it",
-        absent=("extract",),
-        tasks=("extract",),
+        absent("extract"),
+        of_tasks("extract"),
     ),
     *(_of_training(key) for key in ("tokens", "steps", "evaluation", "sample", "lora", "loss", "export", "profile")),
+    _rule(
+        "optimizer.arguments",
+        "are those of custom, which is missing; name a function there, or leave them out",
+        given("optimizer.arguments"),
+        absent("optimizer.custom"),
+    ),
+    _rule(
+        "sample.prompt", "required, and missing; or prompts", given("sample"), absent("sample.prompt", "sample.prompts")
+    ),
+    _rule("sample.prompts", "excludes prompt; keep one of them", given("sample.prompt", "sample.prompts")),
+    _rule(
+        "generate.format",
+        "safetensors holds no text; write parquet or arrow",
+        one_of("generate.format", ("safetensors",)),
+    ),
+    _rule(
+        "checkpoint.local.dir",
+        "is not an absolute path; write one that begins with /, on a volume that outlives the pods",
+        differs("checkpoint.local.dir", "^/"),
+        shows=True,
+    ),
+    *_model(),
+    *_sources(),
+    *_heads(),
 )
 """Of those that a block breaks, the trainer names the first."""

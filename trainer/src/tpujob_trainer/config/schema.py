@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from tpujob_contract.block_rules import broken_rules
+from tpujob_contract.field_rules import broken_rules
 from tpujob_trainer.config.rules import RULES
 from tpujob_trainer.corpus.extract.config import EmbedConfig, ExtractConfig, GenerateConfig, ScoreConfig
 from tpujob_trainer.data.config import DataConfig
@@ -19,7 +19,6 @@ from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh_choice import MeshConfig
-from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelConfig
 from tpujob_trainer.parsing.from_mapping import Range, parse
 from tpujob_trainer.parsing.references import require_reference
@@ -318,12 +317,6 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         if self.task == "pretrain" and self.loss is not None:
             require_reference(self.loss, "loss")
-        preset = PRESETS[self.model.preset] if self.model.preset else None
-        if preset and preset.vocab_size and self.data.tokenizer is None:
-            raise ValueError(
-                f"data.tokenizer: required with model.preset {self.model.preset}, whose vocabulary has "
-                f"{preset.vocab_size} ids; name its tokenizer.json or its folder, or write bytes to train on bytes"
-            )
 
 
 def parse_config(block: Mapping[str, Any]) -> TrainerConfig:
@@ -332,9 +325,18 @@ def parse_config(block: Mapping[str, Any]) -> TrainerConfig:
     Raises:
         ConfigurationError: one line about the first field at fault.
     """
-    config = parse(TrainerConfig, block, BLOCK)
-    for sentence in broken_rules(block, RULES):
-        raise ConfigurationError(f"{BLOCK}.{sentence}")
+    sentences = [f"{BLOCK}.{sentence}" for sentence in broken_rules(block, RULES)]
+    try:
+        config = parse(TrainerConfig, block, BLOCK)
+    except ConfigurationError as error:
+        # Of fields that contradict each other, all readers of the block give the same sentence.
+        if not sentences or error.__cause__ is None:
+            raise
+        field = str(error).partition(": ")[0]
+        same = (sentence for sentence in sentences if sentence.partition(": ")[0] == field)
+        raise ConfigurationError(next(same, sentences[0])) from error
+    if sentences:
+        raise ConfigurationError(sentences[0])
     return config
 
 

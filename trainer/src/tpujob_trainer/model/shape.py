@@ -40,6 +40,8 @@ _LATER_FIELDS = (
 _FIRST_ROPE_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_length", "linear")
 
 FIELDS_BESIDE_FROM = ("from_", "ignore_config_keys", "remat", *TRAINING_ONLY, "compute_dtype")
+FIELDS_BESIDE_CUSTOM = ("custom", "arguments", "vocab_size", "compute_dtype")
+"""Fields of a model that may be given beside `from`, and beside `custom`."""
 
 VOCABULARY_MULTIPLE = 128
 """A derived vocabulary is rounded up to this: the lanes of a TPU register, and a size that divides over devices."""
@@ -119,8 +121,7 @@ class ModelConfig:
             raise ValueError("ignoreConfigKeys: are those of the config.json of from, which is missing; leave it out")
         if self.custom is not None:
             require_reference(self.custom, "custom")
-            beside = ("custom", "arguments", "vocab_size", "compute_dtype")
-            self._refuse_beside("custom", "whose module says it by its arguments", beside)
+            self._refuse_beside("custom", "whose module says it by its arguments", FIELDS_BESIDE_CUSTOM)
             return
         if self.arguments is not None:
             raise ValueError("arguments: are those of custom, which is missing; name a module there, or leave them out")

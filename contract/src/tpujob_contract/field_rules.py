@@ -1,0 +1,335 @@
+"""Rules between fields, as rows that every reader of a job evaluates.
+
+A row names the field at fault, the conditions that together are refused, and the sentence. The rows of `spec` are in
+`tpujob_resource.rules.table`; those of the `trainer` block are declared by the trainer and published with its schema.
+Python evaluates them here; `tpujob_resource.crd.rule_cel` makes CEL of the same rows for the API server.
+
+Paths are keys with dots between them, below the place where a rule stands; a path that begins with `/` starts at the
+root of the document instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Pattern, Tuple, Union
+
+from tpujob_contract.quantity import quantity
+
+TASK = "pretrain"
+"""The task of a block that names none."""
+
+Path = Tuple[Union[int, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """Something that may hold of a document. The functions below make them."""
+
+    kind: str
+    path: str = ""
+    values: Tuple[Any, ...] = ()
+    default: Any = None
+    """What counts where the field is absent."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A combination of fields that is refused."""
+
+    field: str
+    """The field at fault, below the place; empty for the place itself."""
+    message: str
+    """The rest of the sentence: what is wrong, and what to do."""
+    when: Tuple[Condition, ...]
+    """It is refused where all of these hold."""
+    at: str = ""
+    """The place where it stands: a path, with [] after a list for each of its items, {} after a map for each key."""
+    shows: bool = False
+    """Whether the sentence repeats the field's value."""
+
+    def paths(self) -> Iterator[str]:
+        """Of the fields that it looks at."""
+        for each in self.when:
+            yield each.path
+            if each.kind in ("at least", "less", "larger amount", "indivisible", "several"):
+                yield from (value for value in each.values if isinstance(value, str))
+
+
+@dataclasses.dataclass(frozen=True)
+class Broken:
+    """A rule that a document breaks."""
+
+    path: Path
+    """Of the field at fault."""
+    value: Any
+    """Of that field; None if it is absent."""
+    rule: Rule
+
+
+def given(*paths: str) -> Tuple[Condition, ...]:
+    """Each of these asks for something: it is there, and neither null, false nor 0."""
+    return tuple(Condition("given", path) for path in paths)
+
+
+def there(path: str) -> Tuple[Condition, ...]:
+    """The field has any value but null."""
+    return (Condition("there", path),)
+
+
+def absent(*paths: str) -> Tuple[Condition, ...]:
+    """None of these asks for anything."""
+    return tuple(Condition("absent", path) for path in paths)
+
+
+def one_of(path: str, values: Iterable[Any], default: Any = None) -> Tuple[Condition, ...]:
+    """The field has one of these values."""
+    return (Condition("one of", path, tuple(values), default),)
+
+
+def none_of(path: str, values: Iterable[Any], default: Any = None) -> Tuple[Condition, ...]:
+    """The field has another value than these; nothing where it is absent and has no default."""
+    return (Condition("none of", path, tuple(values), default),)
+
+
+def matches(path: str, pattern: str) -> Tuple[Condition, ...]:
+    """The field has a text in which the pattern occurs."""
+    return (Condition("matches", path, (pattern,)),)
+
+
+def differs(path: str, pattern: str) -> Tuple[Condition, ...]:
+    """The field has a text in which the pattern does not occur."""
+    return (Condition("differs", path, (pattern,)),)
+
+
+def longer(path: str, characters: int) -> Tuple[Condition, ...]:
+    """The field has a text of more characters."""
+    return (Condition("longer", path, (characters,)),)
+
+
+def at_least(
+    path: str, other: Union[str, float], default: Any = None, other_default: Any = None
+) -> Tuple[Condition, ...]:
+    """The field is a number that is not less than another, or than that of another field."""
+    return (Condition("at least", path, (other, other_default), default),)
+
+
+def less(path: str, other: Union[str, float], default: Any = None, other_default: Any = None) -> Tuple[Condition, ...]:
+    """The field is a number that is less than another, or than that of another field."""
+    return (Condition("less", path, (other, other_default), default),)
+
+
+def larger_amount(path: str, other: str) -> Tuple[Condition, ...]:
+    """The field is an amount of a resource, larger than that of another field."""
+    return (Condition("larger amount", path, (other,)),)
+
+
+def indivisible(path: str, by: Union[str, int]) -> Tuple[Condition, ...]:
+    """The field is a number that another, or that of another field, does not divide."""
+    return (Condition("indivisible", path, (by,)),)
+
+
+def several(*paths: str) -> Tuple[Condition, ...]:
+    """More than one of these is given."""
+    return (Condition("several", "", paths),)
+
+
+def on_volume(path: str, kind: str) -> Tuple[Condition, ...]:
+    """The field is an absolute path, or a file:// address, on no volume of the job, or on such a one.
+
+    Args:
+        path: Of the field.
+        kind: none, lost (with the pod) or readOnly.
+    """
+    return (Condition("on volume", path, (kind,)),)
+
+
+def of_tasks(*tasks: str) -> Tuple[Condition, ...]:
+    """The task of the `trainer` block is one of these."""
+    return one_of("/task", tasks, TASK)
+
+
+def broken(document: Mapping[str, Any], rules: Iterable[Rule]) -> Iterator[Broken]:
+    """The rules that a document breaks, in their order."""
+    for rule in rules:
+        for path, place in places(document, rule.at):
+            if not isinstance(place, Mapping) and any(each.path[:1] not in ("", "/") for each in rule.when):
+                continue  # of a wrong type, which the schema refuses
+            if all(_HOLDS[each.kind](Scope(document, place), each) for each in rule.when):
+                yield Broken(path + keys(rule.field), value_at(place, rule.field), rule)
+
+
+def broken_rules(block: Mapping[str, Any], rules: Iterable[Rule]) -> Iterator[str]:
+    """A sentence for each rule that a block breaks, which begins with the path of the field below the block."""
+    for each in broken(block, rules):
+        value = f"{json.dumps(each.value)} " if each.rule.shows and each.value is not None else ""
+        yield f"{path_text(each.path)}: {value}{each.rule.message}"
+
+
+def path_text(path: Path) -> str:
+    """`data.mixture[2].path` for ("data", "mixture", 2, "path")."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+
+
+def places(document: Any, at: str) -> Iterator[Tuple[Path, Any]]:
+    """Each place of a document that a path stands for, with what is there."""
+    found = [((), document)]  # type: list[Tuple[Path, Any]]
+    for part in at.split(".") if at else ():
+        key, each = part.rstrip("[]{}"), part[-2:]
+        inner = [((*path, key), value_at(value, key)) for path, value in found]
+        if each == "[]":
+            inner = [((*p, i), item) for p, items in inner if isinstance(items, list) for i, item in enumerate(items)]
+        elif each == "{}":
+            inner = [((*path, name), name) for path, names in inner if isinstance(names, Mapping) for name in names]
+        found = inner
+    return ((path, value) for path, value in found if value is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """A place in a document, from which conditions look at fields."""
+
+    document: Any
+    place: Any
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """The value of a field; the default where there is none."""
+        value = value_at(self.document, path[1:]) if path.startswith("/") else value_at(self.place, path)
+        return default if value is None else value
+
+
+def value_at(value: Any, path: str) -> Any:
+    """What is at a path below a value; None where there is nothing."""
+    for key in keys(path):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
+def keys(path: str) -> Tuple[str, ...]:
+    """The keys of a path, of which one with dots stands in quotes."""
+    return tuple(key.strip('"') for key in re.findall(r'"[^"]*"|[^.]+', path))
+
+
+def is_given(value: Any) -> bool:
+    """Whether a value asks for something: neither null, false nor 0."""
+    return value is not None and not (isinstance(value, (bool, int, float)) and not value)
+
+
+def _is_one_of(scope: Scope, row: Condition) -> bool:
+    value = scope.get(row.path, row.default)
+    return value is not None and any(type(value) is type(each) and value == each for each in row.values)
+
+
+def _is_none_of(scope: Scope, row: Condition) -> bool:
+    return scope.get(row.path, row.default) is not None and not _is_one_of(scope, row)
+
+
+def _matches(scope: Scope, row: Condition) -> bool:
+    value = scope.get(row.path)
+    return isinstance(value, str) and _compiled(row.values[0]).search(value) is not None
+
+
+def _differs(scope: Scope, row: Condition) -> bool:
+    return isinstance(scope.get(row.path), str) and not _matches(scope, row)
+
+
+def _compiled(pattern: str) -> Pattern[str]:
+    # As in the API server's RE2, $ is the very end, and \s and \w are ASCII.
+    return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+
+
+def _numbers(scope: Scope, row: Condition) -> Tuple[Any, Any]:
+    other = row.values[0]
+    if isinstance(other, str):
+        other = scope.get(other, row.values[1] if len(row.values) > 1 else None)
+    return scope.get(row.path, row.default), other
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_at_least(scope: Scope, row: Condition) -> bool:
+    value, other = _numbers(scope, row)
+    return _is_number(value) and _is_number(other) and value >= other
+
+
+def _is_less(scope: Scope, row: Condition) -> bool:
+    value, other = _numbers(scope, row)
+    return _is_number(value) and _is_number(other) and value < other
+
+
+def _is_indivisible(scope: Scope, row: Condition) -> bool:
+    value, other = _numbers(scope, row)
+    return _is_number(value) and _is_number(other) and other > 0 and value % other != 0
+
+
+def _is_larger_amount(scope: Scope, row: Condition) -> bool:
+    value, other = scope.get(row.path), scope.get(row.values[0])
+    amounts = [quantity(each) if isinstance(each, (str, int)) else None for each in (value, other)]
+    return amounts[0] is not None and amounts[1] is not None and amounts[0] > amounts[1]
+
+
+FILE = "file://"
+VOLUMES = "/spec.volumes"
+LASTING = ("persistentVolumeClaim", "gcs")
+"""Kinds of volume that outlive a pod and can be the same for all hosts."""
+
+
+def _is_on_volume(scope: Scope, row: Condition) -> bool:
+    value = scope.get(row.path)
+    if not isinstance(value, str) or not value.startswith(("/", FILE)):
+        return False
+    path = value[len(FILE) :] if value.startswith(FILE) else value
+    around = [v for v in scope.get(VOLUMES, []) if (path + "/").startswith(v.get("mountPath", "").rstrip("/") + "/")]
+    inner = max(around, key=lambda volume: len(volume["mountPath"]), default=None)
+    if inner is None:
+        return bool(row.values[0] == "none")
+    is_lost = all(inner.get(kind) is None for kind in LASTING)
+    return bool({"lost": is_lost, "readOnly": not is_lost and inner.get("readOnly", False)}.get(row.values[0], False))
+
+
+_HOLDS: Dict[str, Callable[[Scope, Condition], bool]] = {
+    "given": lambda scope, row: is_given(scope.get(row.path)),
+    "there": lambda scope, row: scope.get(row.path) is not None,
+    "absent": lambda scope, row: not is_given(scope.get(row.path)),
+    "one of": _is_one_of,
+    "none of": _is_none_of,
+    "matches": _matches,
+    "differs": _differs,
+    "longer": lambda scope, row: isinstance(scope.get(row.path), str) and len(scope.get(row.path)) > row.values[0],
+    "at least": _is_at_least,
+    "less": _is_less,
+    "larger amount": _is_larger_amount,
+    "indivisible": _is_indivisible,
+    "several": lambda scope, row: sum(is_given(scope.get(path)) for path in row.values) > 1,
+    "on volume": _is_on_volume,
+}
+
+
+def as_rows(rules: Iterable[Rule]) -> list[dict[str, Any]]:
+    """The rules as JSON."""
+    return [
+        {
+            **{key: value for key, value in vars(rule).items() if value and key != "when"},
+            "when": [{k: list(v) if isinstance(v, tuple) else v for k, v in vars(c).items() if v} for c in rule.when],
+        }
+        for rule in rules
+    ]
+
+
+def from_rows(rows: Iterable[Mapping[str, Any]]) -> Tuple[Rule, ...]:
+    """The rules of published rows."""
+    return tuple(
+        Rule(
+            row.get("field", ""),
+            row["message"],
+            tuple(Condition(**{**each, "values": tuple(each.get("values", ()))}) for each in row["when"]),
+            row.get("at", ""),
+            row.get("shows", False),
+        )
+        for row in rows
+    )

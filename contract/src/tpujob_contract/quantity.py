@@ -1,0 +1,24 @@
+"""Amounts of Kubernetes resources, such as 8, 500m or 64Gi, as numbers."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Optional, Union
+
+PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+_UNITS = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{unit: Decimal(1000) ** (i + 1) for i, unit in enumerate("kMGTP")},
+    **{f"{unit}i": Decimal(1024) ** (i + 1) for i, unit in enumerate("KMGTP")},
+}
+
+
+def quantity(value: Union[str, int]) -> Optional[Decimal]:
+    """A Kubernetes quantity as a number, or None if it is none."""
+    match = re.fullmatch(PATTERN, str(value))
+    if match is None:
+        return None
+    unit = match[2] or ""
+    return Decimal(str(value)[: len(str(value)) - len(unit)]) * _UNITS[unit]

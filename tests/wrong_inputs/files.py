@@ -1,0 +1,58 @@
+"""Files that are no job, with words of the refusal by the command line; none of them reaches an API server."""
+
+from __future__ import annotations
+
+import json
+
+HEAD = "apiVersion: tpujob.dev/v1alpha1\nkind: TpuTrainingJob\nmetadata: {name: job}\n"
+RIGHT = (
+    HEAD
+    + "spec: "
+    + json.dumps(
+        {
+            "accelerator": "cpu:2x1",
+            "trainer": {"model": {"preset": "tiny"}, "data": {"path": "data/*.parquet"}, "steps": 10},
+        }
+    )
+)
+
+
+def _named(metadata: str) -> str:
+    return RIGHT.replace("metadata: {name: job}", f"metadata: {metadata}")
+
+
+FILES: dict[str, tuple[str, str]] = {
+    "a field beside spec": (f"{HEAD}accelerator: v5e-16\n", "did you mean spec.accelerator?"),
+    "an empty file": ("", "is empty"),
+    "comments alone": ("# nothing\n", "is empty"),
+    "two jobs": (f"{RIGHT}\n---\n{RIGHT}", "has 2 documents (TpuTrainingJob, TpuTrainingJob)"),
+    "a namespace beside the job": (f"kind: Namespace\n---\n{RIGHT}", "has 2 documents (Namespace, TpuTrainingJob)"),
+    "a list": ("- a\n- b\n", "not a mapping"),
+    "a word": ("job\n", "not a mapping"),
+    "wrong indentation": (f"{HEAD}spec:\n  accelerator: v5e-16\n   slices: 2\n", "indented more or less"),
+    "a tab": (f"{HEAD}spec:\n\taccelerator: v5e-16\n", "indent with spaces"),
+    "no space after a colon": (f"{HEAD}spec:\n  accelerator:v5e-16\n  slices: 2\n", "no space after a colon"),
+    "an open bracket": (f"{HEAD}spec: {{accelerator: v5e-16\n", "not YAML"),
+    "an open quote": (f'{HEAD}spec: {{accelerator: "v5e-16}}\n', "not YAML"),
+    "a key twice": (f"{HEAD}spec:\n  slices: 1\n  slices: 2\n", "not YAML"),
+    "an alias of itself": (_named("{name: job, &a annotations: &b {c: *b}}"), "an alias (*name) stands inside"),
+    "a date that is none": (
+        _named("{name: job, annotations: {since: 2024-13-45}}"),
+        "put values that are text in quot",
+    ),
+    "another kind": ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n", "kind: Job is not TpuTrainingJob"),
+    "no kind": (RIGHT.replace("kind: TpuTrainingJob\n", ""), "kind: is missing"),
+    "another version": (RIGHT.replace("v1alpha1", "v9"), "apiVersion"),
+    "no spec": (HEAD, "spec: is missing"),
+    "a spec of words": (f"{HEAD}spec: train\n", "spec: "),
+    "no metadata": (RIGHT.replace("metadata: {name: job}\n", ""), "metadata: is missing"),
+    "no name": (_named("{}"), "metadata.name: is missing"),
+    "an empty name": (_named('{name: ""}'), "metadata.name"),
+    "capitals": (_named("{name: MyJob}"), "metadata.name: "),
+    "an underscore": (_named("{name: my_job}"), "metadata.name: "),
+    "a dash at the end": (_named("{name: job-}"), "metadata.name: "),
+    "a digit first": (_named("{name: 1job}"), "metadata.name: "),
+    "a dot": (_named("{name: my.job}"), "metadata.name: "),
+    "a name too long": (_named(f"{{name: {'a' * 50}}}"), "at most 49"),
+    "a number": (_named("{name: 7}"), "metadata.name: 7"),
+}
