@@ -22,9 +22,9 @@ from tpujob_operator.kube.client import Storage
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
-from tpujob_operator.observe.terminations import Evidence, Key
+from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.settings import Settings
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.rules.load import load_job
 
@@ -69,7 +69,7 @@ def manifest(index: int, *, hosts: int, suspend: bool) -> dict[str, Any]:
 
 def jobset_of(job: dict[str, Any], index: int) -> dict[str, Any]:
     """Its JobSet."""
-    made = materialize(load_job({key: value for key, value in job.items() if key != "status"}), SETTINGS)
+    made = build_jobset(load_job({key: value for key, value in job.items() if key != "status"}), SETTINGS)
     made["metadata"] |= {"uid": f"jobset-{index}", "resourceVersion": "1", "namespace": NAMESPACE}
     made["spec"]["suspend"] = job["spec"]["suspend"]
     return made
@@ -108,7 +108,7 @@ class Fed:
     """A cache, what fed it, and what that cost."""
 
     def __init__(self) -> None:
-        self.evidence = Evidence()
+        self.evidence = TerminationCache()
         self.cache = Cache(self.evidence, lambda _: None)
         self.seconds = 0.0
         self.events = 0

@@ -26,7 +26,7 @@ from tpujob_operator.kube.requests import Requests
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
-from tpujob_operator.observe.terminations import Evidence
+from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
 
 pytestmark = pytest.mark.control_plane
@@ -50,7 +50,7 @@ async def store(installed: ControlPlane, operator_directory: Path) -> AsyncItera
 @pytest.fixture
 async def gatherer(store: Storage) -> AsyncIterator[Gatherer]:
     async with aiohttp.ClientSession() as session:
-        evidence = Evidence()
+        evidence = TerminationCache()
         cache = Cache(evidence, lambda _: None)
         yield Gatherer(store, cache, evidence, ReportPoller(session, news=lambda _: None), SETTINGS)
 

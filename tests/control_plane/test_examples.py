@@ -7,7 +7,7 @@ from ruamel.yaml import YAML
 
 from tests.harness.jobs import Jobs
 from tpujob_operator.settings import Settings
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.rules.load import load_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -26,6 +26,6 @@ def test_jobset_takes_what_becomes_of_every_example(jobs: Jobs, tmp_path: Path) 
     for file in FILES:
         document = YAML(typ="safe", pure=True).load(file.read_text())
         document["metadata"]["namespace"] = jobs.namespace
-        YAML().dump(materialize(load_job(document), Settings()), tmp_path / f"{file.parent.name}-{file.name}")
+        YAML().dump(build_jobset(load_job(document), Settings()), tmp_path / f"{file.parent.name}-{file.name}")
     said = jobs.plane.kubectl("create", "-n", jobs.namespace, "--dry-run=server", f"--filename={tmp_path}")
     assert len(said.splitlines()) == len(FILES)

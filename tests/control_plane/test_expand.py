@@ -10,7 +10,7 @@ from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.pods import wait_for_pods
 from tpujob_contract import kubernetes_names
 from tpujob_operator.settings import Settings
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.rules.load import load_job
 
@@ -40,7 +40,7 @@ def restricted(control_plane: ControlPlane) -> Iterator[str]:
 )
 def test_the_pods_are_as_foretold(control_plane: ControlPlane, restricted: str, given: dict[str, Any]) -> None:
     given["metadata"]["namespace"] = restricted
-    jobset = materialize(load_job(given), Settings())
+    jobset = build_jobset(load_job(given), Settings())
     foretold = expand_pods(jobset)
     control_plane.api.create(f"/apis/{kubernetes_names.JOBSET_API_VERSION}/namespaces/{restricted}/jobsets", jobset)
 

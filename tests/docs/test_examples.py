@@ -7,7 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tpujob_operator.settings import Settings
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.rules.load import load_job
 from tpujob_trainer.config.schema import parse_config
 
@@ -23,7 +23,7 @@ def name(file: Path) -> str:
 @pytest.mark.parametrize("file", FILES, ids=name)
 def test_the_job_is_accepted_here_and_by_the_trainer(file: Path) -> None:
     job = load_job(YAML(typ="safe", pure=True).load(file.read_text()))
-    assert materialize(job, Settings())["kind"] == "JobSet"
+    assert build_jobset(job, Settings())["kind"] == "JobSet"
     if job.spec.trainer is not None:
         parse_config(job.spec.trainer)
 

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 from tests.cli.extraction.test_progress import LINES
 from tpujob.jobs.job_file import read_job
 from tpujob_operator.settings import Settings
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.rules.trainer_schema import trainer_problems
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.corpus.extract.layers import column_of, sites_of
@@ -27,7 +27,7 @@ def test_example_is_accepted():
     sites = sites_of(config.extract.layers, config.extract.keep, 28)
     assert [column_of(site, 28) for site in sites] == [f"layer_{number}_residual" for number in range(15, 19)]
     assert config.extract.rows == 100_000
-    replicated = materialize(job, Settings())["spec"]["replicatedJobs"][0]["template"]["spec"]
+    replicated = build_jobset(job, Settings())["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert (replicated["parallelism"], replicated["completions"]) == (32, 32)
 
 

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tpujob_operator.settings import Settings
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.rules.load import load_job
 
@@ -35,7 +35,7 @@ def test_the_page_shows_the_example(example: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("fields", "hosts"), [({}, 2), ({"accelerator": "v5e-16", "slices": 2}, 8)])
 def test_every_host_is_given_the_line_as_it_stands(example: dict[str, Any], fields: dict[str, Any], hosts: int) -> None:
     job = load_job({**example, "spec": example["spec"] | fields})
-    pods = expand_pods(materialize(job, Settings()))
+    pods = expand_pods(build_jobset(job, Settings()))
     assert len(pods) == hosts
     # The kubelet would replace $(NAME) and $$.
     assert {tuple(pod.argv[-3:]) for pod in pods} == {tuple(example["spec"]["command"])}

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tpujob_operator.settings import Settings
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.rules.load import load_job
 
 ROOT = Path(__file__).parents[2]
@@ -26,11 +26,11 @@ def manifests() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in manifests()])
 def test_every_job_shown_is_accepted(text):
     job = load_job(YAML(typ="safe", pure=True).load(text))
-    assert materialize(job, Settings())["kind"] == "JobSet"
+    assert build_jobset(job, Settings())["kind"] == "JobSet"
 
 
 def test_the_first_example_is_256_chips_in_two_slices():
-    jobset = materialize(load_job(YAML(typ="safe", pure=True).load(manifests()[0][1])), Settings())
+    jobset = build_jobset(load_job(YAML(typ="safe", pure=True).load(manifests()[0][1])), Settings())
     (workers,) = jobset["spec"]["replicatedJobs"]
     assert (workers["replicas"], workers["template"]["spec"]["parallelism"]) == (2, 64)
 

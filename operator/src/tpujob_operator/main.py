@@ -35,7 +35,7 @@ from tpujob_operator.kube.client import Storage, in_pod
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
-from tpujob_operator.observe.terminations import Evidence, Key
+from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.settings import InvalidSetting
 
@@ -53,7 +53,7 @@ async def run(settings: Settings) -> None:
         aiohttp.ClientSession(trust_env=False) as session,
         asyncio.TaskGroup() as tasks,
     ):
-        staleness, evidence, jobs = WatchStaleness(), Evidence(), JobGauges(lambda: storage.may_write())
+        staleness, evidence, jobs = WatchStaleness(), TerminationCache(), JobGauges(lambda: storage.may_write())
         # They tell the queue of what they see, and it asks them: so they find it by name.
         reports = ReportPoller(session, news=lambda key: queue.add(key))
         cache = Cache(evidence, lambda key: queue.add(key))

@@ -8,7 +8,7 @@ from tpujob_operator.controller.resync import Resync
 from tpujob_operator.controller.watch_staleness import WatchStaleness
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
-from tpujob_operator.observe.terminations import Evidence, Key
+from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.settings import Settings
 
 
@@ -38,7 +38,7 @@ async def test_other_namespaces_are_listed() -> None:
         add=lambda key, _: added.append(key),
         staleness=staleness,
         jobs=JobGauges(),
-        evidence=Evidence(),
+        evidence=TerminationCache(),
     )
     assert await resync.once(namespaces) == ("closed",)
     assert added == [("team", "llama")]

@@ -12,7 +12,7 @@ from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import PODS, Storage
 from tpujob_operator.kube.requests import Resource
 from tpujob_operator.observe.cache import Cache
-from tpujob_operator.observe.terminations import Evidence
+from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
 
 DEADLINE = 120
@@ -58,7 +58,7 @@ class ListedJobs:
 @pytest.mark.parametrize("namespaces", [(), ("team", "other")], ids=["all", "two"])
 async def test_passes_wait_for_the_lists(namespaces: tuple[str, ...], refused: bool) -> None:
     """All of them: until the last is read, or is refused and would keep the others waiting for ever."""
-    storage, evidence = Lists(refuse_pods=refused), Evidence()
+    storage, evidence = Lists(refuse_pods=refused), TerminationCache()
     watches = Watches(
         storage,
         Settings(watch_namespaces=namespaces),
@@ -82,7 +82,7 @@ async def test_passes_wait_for_the_lists(namespaces: tuple[str, ...], refused: b
 
 
 async def test_one_namespace_that_cannot_be_listed_holds_up_no_other() -> None:
-    storage, evidence, staleness = Lists(), Evidence(), WatchStaleness()
+    storage, evidence, staleness = Lists(), TerminationCache(), WatchStaleness()
     watches = Watches(
         storage,
         Settings(),

@@ -293,7 +293,7 @@ def test_time_to_live_counts_from_the_end(age: float, step: Step | None, again: 
     status = recorded("Succeeded", completionTime=format_time(NOW - timedelta(seconds=age)))
     seen = observed(job(status=status, ttlSecondsAfterFinished=60), jobset=jobset(**COMPLETED))
     decision = decide(seen, SETTINGS)
-    assert (decision.step, decision.again_seconds) == (step, again)
+    assert (decision.step, decision.requeue_after_seconds) == (step, again)
 
 
 def test_created_jobset_is_inert() -> None:
@@ -321,7 +321,7 @@ def test_invalid_names_every_problem_once() -> None:
     assert condition(decision.status.as_stored(), Type.VALID) == ("False", "Rejected")
     assert decision.status.as_stored()["message"].count("spec.accelerator") == 1
     assert "spec.workers" in decision.status.as_stored()["message"]
-    assert decision.again_seconds is None
+    assert decision.requeue_after_seconds is None
     assert decision.note is not None
 
 

@@ -63,7 +63,7 @@ class JobLife(RuleBasedStateMachine):
     def carry_out(self, decision: Decision, version: int, jobset_version: int, *, crash: int = 9) -> None:
         """With the preconditions of real writes; `crash`: after how many writes."""
         if decision.step in (Step.CREATE, Step.RESUME, Step.SUSPEND):
-            assert decision.again_seconds is not None, "no watch tells us of what we wrote ourselves"
+            assert decision.requeue_after_seconds is not None, "no watch tells us of what we wrote ourselves"
         if version != self.version and decision.patch:
             return  # Conflict: nothing after it is done
         if decision.patch:

@@ -144,7 +144,7 @@ def test_suspending_a_job_of_a_queue_keeps_what_is_the_job_s() -> None:
     )
     seen = observed(job(status=status, generation=2, queue="team", suspend=True), jobset=jobset(restarts=3))
     decision = decide(seen, SETTINGS)
-    assert (decision.step, decision.again_seconds) == (None, 0)
+    assert (decision.step, decision.requeue_after_seconds) == (None, 0)
     left = {key: value for key, value in decision.status.as_stored().items() if key != "message"}
     assert left == {
         "phase": "Stopping",

@@ -8,7 +8,7 @@ import pytest
 
 from tests.operator.building import NOW, ended, job, jobset, observed, recorded
 from tpujob_operator.decide.chain import decide
-from tpujob_operator.decide.restart_accounting import booked_between
+from tpujob_operator.decide.restart_accounting import recorded_between
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Host, Observed
 from tpujob_operator.settings import Settings
@@ -89,7 +89,7 @@ def test_hosts_that_waited_are_no_crash() -> None:
     assert (status.crashes, status.capacity_restarts, status.booked_restarts) == (None, 1, 1)
     assert status.node_failures is None
     before = given_up().status
-    assert booked_between(before, status) == {Cause.CAPACITY: 1, Cause.CRASH: 0, **dict.fromkeys(_OTHERS, 0)}
+    assert recorded_between(before, status) == {Cause.CAPACITY: 1, Cause.CRASH: 0, **dict.fromkeys(_OTHERS, 0)}
 
 
 _OTHERS = (Cause.DISRUPTION, Cause.UNEXPLAINED, Cause.SUSPENSION)

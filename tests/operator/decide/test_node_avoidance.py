@@ -9,7 +9,7 @@ import pytest
 from tests.operator.building import BOTH, NOW, condition, ended, host, job, jobset, observed, recorded, stored
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.node_avoidance import LIFTED_AFTER_SECONDS
-from tpujob_operator.decide.node_failures import MOST_AVOIDED, MOST_NODES, avoided, booked
+from tpujob_operator.decide.node_failures import MOST_AVOIDED, MOST_NODES, avoided, with_crashes
 from tpujob_operator.decide.restart_accounting import account
 from tpujob_operator.decide.verdict import Step
 from tpujob_operator.observe.state import Ended, Notice, Observed
@@ -57,7 +57,7 @@ def test_only_a_first_crash_is_held_against_its_node(name: str) -> None:
 
 def test_failures_add_up_over_checkpoints() -> None:
     status = Status(node_failures=[NodeFailures(node="a", failures=1), NodeFailures(node="b", failures=1)])
-    after = booked(status, [ended(0, 139, node="a"), ended(0, 1, node=None)], NOW)
+    after = with_crashes(status, [ended(0, 139, node="a"), ended(0, 1, node=None)], NOW)
     assert after is not None
     assert [(e.node, e.failures, e.exit_code) for e in after] == [("b", 1, None), ("a", 2, 139)]
 
@@ -67,7 +67,7 @@ def test_status_keeps_the_nodes_that_matter() -> None:
     known = [NodeFailures(node=f"n{index}", failures=1) for index in range(MOST_NODES)]
     known[0] = known[0].model_copy(update={"avoided_label": HOSTNAME, "avoided_value": "n0"})
     known[1] = known[1].model_copy(update={"failures": 2})
-    after = booked(Status(node_failures=known), [ended(0, 1, node="new")], NOW)
+    after = with_crashes(Status(node_failures=known), [ended(0, 1, node="new")], NOW)
     assert after is not None
     assert [e.node for e in after] == ["n0", "n1", *(f"n{index}" for index in range(3, MOST_NODES)), "new"]
 
@@ -162,7 +162,7 @@ def test_the_pause_goes_on_in_the_new_incarnation() -> None:
     status = decide(restarting(status=books), SETTINGS).status.as_stored()
     made = jobset(uid="new", suspended=True, incarnation=2)
     paused = decide(observed(job(status=status), jobset=made), SETTINGS)
-    assert (paused.status.phase, paused.step, paused.again_seconds) == ("Restarting", None, 10)
+    assert (paused.status.phase, paused.step, paused.requeue_after_seconds) == ("Restarting", None, 10)
     assert "a crash on node bad" in (paused.status.message or "")
     later = observed(job(status=paused.status.as_stored()), jobset=made, now=NOW + timedelta(seconds=10))
     assert decide(later, SETTINGS).step is Step.RESUME

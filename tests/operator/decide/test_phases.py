@@ -317,7 +317,7 @@ def test_deadline_ends_the_job_after_its_grace(
 ) -> None:
     seen = observed(job(status=status, activeDeadlineSeconds=100, **spec), **{"jobset": jobset(), **fields})
     decision = decide(seen, SETTINGS)
-    assert (decision.status.phase, decision.step, decision.again_seconds) == (phase, step, again)
+    assert (decision.status.phase, decision.step, decision.requeue_after_seconds) == (phase, step, again)
     if phase == "Failed":
         assert condition(decision.status.as_stored(), Type.FAILED) == ("True", Reason.DEADLINE_EXCEEDED)
 

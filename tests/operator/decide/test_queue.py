@@ -100,16 +100,18 @@ def test_wait_is_told_in_kueue_s_words(name: str) -> None:
     state, reason, end = STATES[name]
     seen = observed(job(status=recorded("Queued"), queue="team-a"), jobset=jobset(suspended=True), queue=state)
     verdict = judge(seen, Settings())
-    assert (verdict.says.phase, verdict.says.reason) == ("Queued", reason)
-    assert verdict.says.message.endswith(end)
-    assert verdict.says.blocked == ((reason, verdict.says.message) if reason is Reason.QUEUE_UNUSABLE else None)
-    assert verdict.again_seconds == 15.0
+    assert (verdict.condition_update.phase, verdict.condition_update.reason) == ("Queued", reason)
+    assert verdict.condition_update.message.endswith(end)
+    assert verdict.condition_update.blocked == (
+        (reason, verdict.condition_update.message) if reason is Reason.QUEUE_UNUSABLE else None
+    )
+    assert verdict.requeue_after_seconds == 15.0
 
 
 def test_job_that_lost_its_place_says_to_whom() -> None:
     state = QueueState(eviction=MADE_ROOM, is_preempted=True, preempted_by="JobSet b/big")
     seen = observed(job(status=recorded(), queue="team-a"), jobset=jobset(suspended=True), pods_left=2, queue=state)
-    message = judge(seen, Settings()).says.message
+    message = judge(seen, Settings()).condition_update.message
     assert message.startswith("Queue team-a has taken its machines back for JobSet b/big; 2 pods")
 
 
@@ -117,18 +119,18 @@ def test_job_that_leaves_its_queue_is_looked_at_until_it_has_left() -> None:
     old = jobset(suspended=True, incarnation=1)
     left = observed(job(status={"incarnation": 2}, queue="team-a", suspend=True), jobset=old)
     leaves = observed(job(status=recorded(), queue="team-a", suspend=True), jobset=jobset())
-    assert (judge(left, Settings()).does.step, judge(left, Settings()).again_seconds) == (Step.DELETE, 2.0)
-    assert (judge(leaves, Settings()).does.step, judge(leaves, Settings()).again_seconds) == (None, 0)
+    assert (judge(left, Settings()).action.step, judge(left, Settings()).requeue_after_seconds) == (Step.DELETE, 2.0)
+    assert (judge(leaves, Settings()).action.step, judge(leaves, Settings()).requeue_after_seconds) == (None, 0)
 
 
 def test_eviction_by_nobody_in_particular_gives_its_reason() -> None:
     state = QueueState(eviction="Exceeded the PodsReady timeout.")
     seen = observed(job(status=recorded(), queue="team-a"), jobset=jobset(suspended=True), pods_left=2, queue=state)
-    message = judge(seen, Settings()).says.message
+    message = judge(seen, Settings()).condition_update.message
     assert message.startswith("Queue team-a has taken its machines back (Exceeded the PodsReady timeout); 2 pods")
 
 
 def test_eviction_that_is_the_message_is_said_once() -> None:
     state, _, _ = STATES["said twice"]
     seen = observed(job(status=recorded("Queued"), queue="team-a"), jobset=jobset(suspended=True), queue=state)
-    assert judge(seen, Settings()).says.message.count(MADE_ROOM) == 1
+    assert judge(seen, Settings()).condition_update.message.count(MADE_ROOM) == 1

@@ -10,12 +10,12 @@ from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.restart_accounting import (
     account,
-    booked,
-    booked_between,
     crashes,
     next_restart,
+    recorded_between,
     restarts_in_a_row,
     unexplained_in_a_row,
+    with_recorded_restarts,
 )
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, LostNode, Observed
@@ -119,13 +119,13 @@ def seen(
     ],
 )
 def test_restarts_are_booked_by_cause(found: Observed, expected: dict[str, Any]) -> None:
-    books = stored(account(found))
-    assert {field: books[field] for field in books if field not in IN_A_ROW} == expected
+    fields = stored(account(found))
+    assert {field: fields[field] for field in fields if field not in IN_A_ROW} == expected
 
 
 def test_any_number_of_restarts_is_booked_at_once() -> None:
-    books = stored(account(seen(2**31 - 1, ended(0, 1, attempt=2**31 - 2))))
-    assert (books["bookedRestarts"], books["crashes"], books["unexplainedRestarts"]) == (2**31 - 1, 1, 2**31 - 2)
+    fields = stored(account(seen(2**31 - 1, ended(0, 1, attempt=2**31 - 2))))
+    assert (fields["bookedRestarts"], fields["crashes"], fields["unexplainedRestarts"]) == (2**31 - 1, 1, 2**31 - 2)
 
 
 def test_counting_twice_changes_nothing() -> None:
@@ -133,7 +133,7 @@ def test_counting_twice_changes_nothing() -> None:
     again = seen(1, ended(0, 1), status=stored(account(first)))
     assert account(again) == {}
     assert crashes(first) == crashes(again) == 1
-    assert booked(again) == again.status
+    assert with_recorded_restarts(again) == again.status
 
 
 def test_restarts_for_a_suspension_do_not_show() -> None:
@@ -158,9 +158,9 @@ def test_restarts_are_told_apart_for_the_metrics() -> None:
     free = {"disruptions": 2, "unexplainedRestarts": 1, "capacityRestarts": 1, "suspensionRestarts": 1}
     after = {"bookedRestarts": 7, "crashes": 2, **free}
     earlier, later = read_status(before), read_status(after)
-    assert +booked_between(earlier, later) == dict.fromkeys(Cause, 1)
-    assert +booked_between(later, later) == {}
-    assert +booked_between(later, read_status({"incarnation": 2})) == {}
+    assert +recorded_between(earlier, later) == dict.fromkeys(Cause, 1)
+    assert +recorded_between(later, later) == {}
+    assert +recorded_between(later, read_status({"incarnation": 2})) == {}
 
 
 BETWEEN: dict[str, Any] = {**AFTER_TWO, "bookedRestarts": 3, "crashes": 3}
@@ -204,9 +204,9 @@ def test_second_restart_in_a_row_is_put_off() -> None:
 
 
 def test_first_restart_of_a_job_is_one_more() -> None:
-    assert booked_between(Status(), Status()) == {}
-    assert booked_between(Status(), Status(booked_restarts=1, crashes=1))[Cause.CRASH] == 1
-    assert booked_between(Status(booked_restarts=1), Status()) == {}
+    assert recorded_between(Status(), Status()) == {}
+    assert recorded_between(Status(), Status(booked_restarts=1, crashes=1))[Cause.CRASH] == 1
+    assert recorded_between(Status(booked_restarts=1), Status()) == {}
 
 
 def test_job_that_has_failed_has_no_ready_hosts() -> None:

@@ -96,7 +96,7 @@ def test_second_restart_is_put_off_whatever_its_cause(end: Ended) -> None:
     Status.model_validate(decision.status.as_stored())
     assert (decision.status.phase, decision.step) == ("Restarting", Step.SUSPEND)
     assert decision.status.as_stored()["nextRestartTime"] == format_time(NOW + timedelta(seconds=10))
-    assert decision.again_seconds == 10
+    assert decision.requeue_after_seconds == 10
     found = condition(decision.status, Type.RUNNING)
     assert found is not None
     assert found.reason == Reason.RESTART_PAUSED

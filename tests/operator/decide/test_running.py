@@ -53,31 +53,31 @@ NOT_READY = {
 @pytest.mark.parametrize(("look", "reason"), NOT_READY.values(), ids=NOT_READY.keys())
 def test_hosts_of_a_job_that_does_not_run_are_not_ready(look: Observed, reason: Reason) -> None:
     verdict = judge(look, SETTINGS)
-    assert (verdict.says.reason, verdict.records.hosts_ready) == (reason, 0)
+    assert (verdict.condition_update.reason, verdict.status_update.hosts_ready) == (reason, 0)
 
 
 def test_job_that_is_resumed_awaits_all_its_hosts() -> None:
     verdict = judge(seen(recorded("Suspended"), jobset=jobset(suspended=True)), SETTINGS)
-    assert "0 of 2 hosts" in verdict.says.message
+    assert "0 of 2 hosts" in verdict.condition_update.message
 
 
 def test_pause_quotes_the_last_attempt() -> None:
     before = recorded("Running", bookedRestarts=1, restartsWithoutProgress=1, restartedAtStep=0)
     crashes = (ended(0, 1, attempt=0), ended(1, 3, attempt=1))
     verdict = judge(seen(before, jobset=jobset(restarts=2), ended=crashes, hosts=UNREADY), SETTINGS)
-    assert verdict.says.reason is Reason.RESTART_PAUSED
-    assert "slice 0 host 1" in verdict.says.message
+    assert verdict.condition_update.reason is Reason.RESTART_PAUSED
+    assert "slice 0 host 1" in verdict.condition_update.message
 
 
 def test_pause_keeps_its_message_where_there_is_one() -> None:
-    assert judge(paused(), SETTINGS).says.message == "as before"
-    assert "slice 0 host 1" in judge(paused(message=None), SETTINGS).says.message
+    assert judge(paused(), SETTINGS).condition_update.message == "as before"
+    assert "slice 0 host 1" in judge(paused(message=None), SETTINGS).condition_update.message
 
 
 def test_pause_ends_for_hosts_that_run_and_not_for_those_that_stop() -> None:
-    assert judge(paused(hosts=BOTH), SETTINGS).says.reason is Reason.RESTART_PAUSED
-    assert judge(paused(hosts=BOTH, suspended=False), SETTINGS).says.reason is Reason.ALL_HOSTS_READY
-    assert judge(paused(hosts=UNREADY, suspended=False), SETTINGS).says.reason is Reason.RESTART_PAUSED
+    assert judge(paused(hosts=BOTH), SETTINGS).condition_update.reason is Reason.RESTART_PAUSED
+    assert judge(paused(hosts=BOTH, suspended=False), SETTINGS).condition_update.reason is Reason.ALL_HOSTS_READY
+    assert judge(paused(hosts=UNREADY, suspended=False), SETTINGS).condition_update.reason is Reason.RESTART_PAUSED
 
 
 ARRIVED = {
@@ -93,8 +93,8 @@ ARRIVED = {
 def test_host_has_arrived_that(other: Host, count: int) -> None:
     waiting = host(1, ready=False, unschedulable="no node")
     verdict = judge(seen(recorded("Starting"), hosts=(other, waiting)), SETTINGS)
-    assert verdict.says.phase == "WaitingForCapacity"
-    assert f"{count} of 2 hosts have arrived" in verdict.says.message
+    assert verdict.condition_update.phase == "WaitingForCapacity"
+    assert f"{count} of 2 hosts have arrived" in verdict.condition_update.message
 
 
 RESTARTS = {
@@ -112,7 +112,9 @@ RESTARTS = {
 @pytest.mark.parametrize(("before", "booked", "restarts", "after"), RESTARTS.values(), ids=RESTARTS.keys())
 def test_start_after_a_rest_is_no_restart(before: str, booked: int | None, restarts: int, after: str) -> None:
     status = recorded(before) if booked is None else recorded(before, bookedRestarts=booked)
-    assert judge(seen(status, jobset=jobset(restarts=restarts), hosts=UNREADY), SETTINGS).says.phase == after
+    assert (
+        judge(seen(status, jobset=jobset(restarts=restarts), hosts=UNREADY), SETTINGS).condition_update.phase == after
+    )
 
 
 WORKERS = {
@@ -131,12 +133,12 @@ def test_workers_that_are_there_make_progress(ready: int, has_run: bool, phase: 
     started = {"startTime": format_time(NOW - timedelta(hours=1))} if has_run else {}
     hosts = tuple(host(index, ready=index < ready) for index in range(2))
     look = seen(recorded("Starting", **started), spec={**spec, "checkpointDir": "gs://bucket/features"}, hosts=hosts)
-    assert judge(look, SETTINGS).says.phase == phase
+    assert judge(look, SETTINGS).condition_update.phase == phase
 
 
 @pytest.mark.parametrize(("hosts", "seconds"), [((host(0, ready=False),), 2.0), (UNREADY, 15.0)], ids=["one", "both"])
 def test_pods_that_are_not_made_are_looked_for_more_often(hosts: tuple[Host, ...], seconds: float) -> None:
-    assert judge(seen(recorded("Starting"), hosts=hosts), SETTINGS).again_seconds == seconds
+    assert judge(seen(recorded("Starting"), hosts=hosts), SETTINGS).requeue_after_seconds == seconds
 
 
 REPORT_DUE = {
@@ -151,7 +153,7 @@ REPORT_DUE = {
 def test_first_step_is_asked_for_more_often(spec: dict[str, Any], step: int | None, seconds: float) -> None:
     status = recorded() if step is None else recorded(step=step)
     look = seen({**status, "stepTime": format_time(NOW)}, spec=spec)
-    assert decide(look, SETTINGS).again_seconds == seconds
+    assert decide(look, SETTINGS).requeue_after_seconds == seconds
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_first_step_is_asked_for_more_often(spec: dict[str, Any], step: int | No
 )
 def test_host_that_cannot_start_is_quoted(message: str, detail: str) -> None:
     stuck = host(1, ready=False, waiting_reason="ImagePullBackOff", waiting_message=message)
-    blocked = judge(seen(recorded("Starting"), hosts=(host(0), stuck)), SETTINGS).says.blocked
+    blocked = judge(seen(recorded("Starting"), hosts=(host(0), stuck)), SETTINGS).condition_update.blocked
     assert blocked is not None
     assert blocked[0] is Reason.CANNOT_START
     assert detail in blocked[1]
@@ -168,26 +170,26 @@ def test_host_that_cannot_start_is_quoted(message: str, detail: str) -> None:
 def test_hosts_that_have_all_finished_wait_for_nobody() -> None:
     long_ago = NOW - timedelta(hours=1)
     done = tuple(host(index, ready=False, succeeded=True, finished_at=long_ago) for index in range(2))
-    assert judge(seen(hosts=done), SETTINGS).says.phase == "Running"
-    assert judge(seen(hosts=(done[0], host(1))), SETTINGS).says.reason is not Reason.RESTARTING
-    assert judge(seen(hosts=(done[0], host(1))), SETTINGS).says.phase == "Stalled"
+    assert judge(seen(hosts=done), SETTINGS).condition_update.phase == "Running"
+    assert judge(seen(hosts=(done[0], host(1))), SETTINGS).condition_update.reason is not Reason.RESTARTING
+    assert judge(seen(hosts=(done[0], host(1))), SETTINGS).condition_update.phase == "Stalled"
 
 
 @pytest.mark.parametrize("code", [1, 78], ids=["nothing to do", "something to do"])
 @pytest.mark.parametrize("lines", ["", "the cause"], ids=["no lines", "lines"])
 def test_last_lines_are_announced_where_advice_stands_before_them(code: int, lines: str) -> None:
     failing = seen(jobset=jobset(outcome="Failed"), ended=(ended(0, code, message=lines),))
-    message = judge(failing, SETTINGS).says.message
+    message = judge(failing, SETTINGS).condition_update.message
     assert message.endswith(lines)
     assert ("Its last lines:" in message) == (bool(lines) and bool(remedies.after_exit(code)))
 
 
 def test_job_that_has_ended_says_what_it_said() -> None:
-    assert judge(seen(recorded("Failed")), SETTINGS).says.message == "as before"
+    assert judge(seen(recorded("Failed")), SETTINGS).condition_update.message == "as before"
 
 
 def test_lines_without_advice_stand_alone() -> None:
     before = recorded(bookedRestarts=3, crashes=4, crashedAtStep=0)
-    message = judge(seen(before, ended=(ended(0, 1, message="the cause"),)), SETTINGS).says.message
+    message = judge(seen(before, ended=(ended(0, 1, message="the cause"),)), SETTINGS).condition_update.message
     assert "the cause" in message
     assert "Its last lines:" not in message

@@ -184,7 +184,7 @@ def test_crash_whose_host_ended_with_the_first_is_told_once() -> None:
 def test_ended_job_without_a_time_of_its_end_keeps_its_jobset() -> None:
     seen = observed(job(status=recorded("Succeeded"), ttlSecondsAfterFinished=0), jobset=jobset(outcome="Completed"))
     decision = decide(seen, SETTINGS)
-    assert (decision.step, decision.again_seconds) == (None, None)
+    assert (decision.step, decision.requeue_after_seconds) == (None, None)
 
 
 def test_job_whose_hosts_are_not_known_shows_none() -> None:

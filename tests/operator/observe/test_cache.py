@@ -7,7 +7,7 @@ import pytest
 
 from tests.operator.building import job, pod
 from tpujob_operator.observe.cache import Cache
-from tpujob_operator.observe.terminations import Evidence
+from tpujob_operator.observe.terminations import TerminationCache
 
 KEY = ("team", "llama")
 JOBSET = {
@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[Callable[[Cache], Any], dict[str, Any], Callable[[Cache],
 def test_list_that_is_older_than_a_deletion_brings_nothing_back(
     sink: Callable[[Cache], Any], manifest: dict[str, Any], kept: Callable[[Cache], Any], by_list: bool
 ) -> None:
-    cache = Cache(Evidence(), lambda key: None)
+    cache = Cache(TerminationCache(), lambda key: None)
     sink(cache).changed(at(manifest, 5), deleted=False)
     assert kept(cache)
     if by_list:

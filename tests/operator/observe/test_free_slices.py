@@ -11,7 +11,7 @@ from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.observe.free_slices import FreeSliceReader, may_run, need_of, pod_amounts
 from tpujob_operator.settings import Settings
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.rules.load import load_job
 
 KEY = ("team", "llama")
@@ -22,7 +22,7 @@ type Object = dict[str, Any]
 
 def jobset(*, avoided: tuple[tuple[str, str], ...] = (), **spec: Any) -> Object:
     fields = {"accelerator": "v5e-16", "slices": 4, "minSlices": 2, "checkpointDir": "gs://bucket/llama", **spec}
-    return materialize(load_job(manifest(**fields)), Settings(), avoided=avoided, slices=2)
+    return build_jobset(load_job(manifest(**fields)), Settings(), avoided=avoided, slices=2)
 
 
 CPU: Object = {"accelerator": "cpu:2x1", "resources": {"requests": {"cpu": "500m"}}}

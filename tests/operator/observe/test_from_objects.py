@@ -14,7 +14,7 @@ from tpujob_operator.observe.from_objects import (
     hosts_of,
     jobset_state,
 )
-from tpujob_operator.observe.terminations import MOST_ATTEMPTS, MOST_PER_ATTEMPT, WHOLE_MESSAGES, Evidence
+from tpujob_operator.observe.terminations import MOST_ATTEMPTS, MOST_PER_ATTEMPT, WHOLE_MESSAGES, TerminationCache
 from tpujob_resource.models.stored import read_status
 from tpujob_resource.models.times import format_time
 
@@ -189,7 +189,7 @@ def test_other_owners_do_not_count() -> None:
 
 
 def test_evidence_outlives_the_pod_and_knows_its_jobset() -> None:
-    evidence = Evidence()
+    evidence = TerminationCache()
     assert evidence.note(KEY, pod(0, state=terminated(1)))
     assert not evidence.note(KEY, pod(1))
     evidence.note(KEY, pod(1, state=terminated(77), jobset_uid="earlier"))
@@ -200,7 +200,7 @@ def test_evidence_outlives_the_pod_and_knows_its_jobset() -> None:
 
 
 def test_first_word_about_an_end_counts() -> None:
-    evidence = Evidence()
+    evidence = TerminationCache()
     assert evidence.note(KEY, pod(0, state=terminated(1)))
     assert not evidence.note(KEY, pod(0, state=terminated(1), deleted_after=-1))
     (end,) = evidence.of(KEY, JOBSET_UID)
@@ -210,7 +210,7 @@ def test_first_word_about_an_end_counts() -> None:
 @pytest.mark.parametrize("leads", [True, False], ids=["it resumes", "it reads that another has resumed"])
 def test_pods_that_a_pause_has_stopped_say_nothing_about_the_next_start(leads: bool) -> None:
     """JobSet goes on with the attempt that it suspended, so both starts have its number."""
-    evidence, paused = Evidence(), {"jobSetUid": JOBSET_UID, "bookedRestarts": 2}
+    evidence, paused = TerminationCache(), {"jobSetUid": JOBSET_UID, "bookedRestarts": 2}
     evidence.note(KEY, pod(0, state=terminated(1), attempt=1))
     evidence.note_job(KEY, read_status({**paused, "nextRestartTime": format_time(NOW)}), deleted=False)
     evidence.note(KEY, pod(0, state=terminated(75, after=1), attempt=2, deleted_after=0))
@@ -226,7 +226,7 @@ def test_pods_that_a_pause_has_stopped_say_nothing_about_the_next_start(leads: b
 
 
 def test_only_the_newest_attempts_are_kept() -> None:
-    evidence = Evidence()
+    evidence = TerminationCache()
     for attempt in range(MOST_ATTEMPTS + 3):
         evidence.note(KEY, pod(0, state=terminated(1), attempt=attempt))
     attempts = [end.attempt for end in evidence.of(KEY, JOBSET_UID)]
@@ -234,7 +234,7 @@ def test_only_the_newest_attempts_are_kept() -> None:
 
 
 def test_the_first_end_of_very_many_hosts_is_kept_whole() -> None:
-    evidence = Evidence()
+    evidence = TerminationCache()
     for index in range(MOST_PER_ATTEMPT + 3):
         evidence.note(KEY, pod(index, state=terminated(1, message="x" * 999)))
     ends = evidence.of(KEY, JOBSET_UID)
@@ -254,7 +254,7 @@ def test_the_first_end_of_very_many_hosts_is_kept_whole() -> None:
     ids=["nothing is judged", "two are over", "of another incarnation", "failed", "deleted"],
 )
 def test_watched_jobs_tell_what_is_over(status: dict[str, Any], deleted: bool, attempts: list[int]) -> None:
-    evidence = Evidence()
+    evidence = TerminationCache()
     for attempt in range(4):
         evidence.note(KEY, pod(0, state=terminated(1), attempt=attempt))
     evidence.note_job(KEY, read_status(status), deleted=deleted)
@@ -262,7 +262,7 @@ def test_watched_jobs_tell_what_is_over(status: dict[str, Any], deleted: bool, a
 
 
 def test_jobs_that_no_list_shows_are_dropped() -> None:
-    evidence = Evidence()
+    evidence = TerminationCache()
     for key in (KEY, ("team", "gone")):
         evidence.note(key, pod(0, state=terminated(1)))
     evidence.keep_only({KEY})
@@ -271,7 +271,7 @@ def test_jobs_that_no_list_shows_are_dropped() -> None:
 
 
 def test_list_of_a_namespace_says_nothing_of_others() -> None:
-    evidence, other = Evidence(), ("other", "llama")
+    evidence, other = TerminationCache(), ("other", "llama")
     for key in (KEY, other):
         evidence.note(key, pod(0, state=terminated(1)))
     evidence.keep_only(set(), KEY[0])
@@ -281,7 +281,7 @@ def test_list_of_a_namespace_says_nothing_of_others() -> None:
 
 def test_last_report_is_process_0_s_and_goes_with_the_next() -> None:
     parting = 'report: {"step": 9, "committed_step": 9}'
-    evidence = Evidence()
+    evidence = TerminationCache()
     assert evidence.final_report(KEY, JOBSET_UID) is None
     evidence.note(KEY, pod(1, state=terminated(0, message=parting)))
     assert evidence.final_report(KEY, JOBSET_UID) is None
@@ -295,7 +295,7 @@ def test_last_report_is_process_0_s_and_goes_with_the_next() -> None:
 
 
 def test_pod_that_vanished_was_asked_to() -> None:
-    evidence = Evidence()
+    evidence = TerminationCache()
     assert evidence.note(KEY, pod(0, deleted_after=3), deleted=True)
     (end,) = evidence.of(KEY, JOBSET_UID)
     assert (end.was_asked, end.asked_at, end.message) == (True, NOW + timedelta(seconds=3), "the pod was deleted")

@@ -20,7 +20,7 @@ from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.state import Observed
-from tpujob_operator.observe.terminations import Evidence
+from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.status import TERMINAL, Phase, Status
 from tpujob_resource.models.times import format_time
@@ -265,7 +265,7 @@ def make_ours(manifest: dict[str, Any], found: dict[str, Any]) -> None:
 
 async def look(answers: Answers, found: dict[str, Any], *, fresh: bool) -> Observed | None:
     """What was seen of one job, after a decision about it was made and could be stored."""
-    evidence = Evidence()
+    evidence = TerminationCache()
     cache = Cache(evidence, lambda _: None)
     gatherer = Gatherer(
         cast("Storage", answers),

@@ -14,7 +14,7 @@ from tpujob_operator.observe.from_objects import ended_from_pod, host_from_pod
 from tpujob_operator.observe.pod_state import pod_state
 from tpujob_operator.observe.report import Progress, final_report, progress_from_report
 from tpujob_operator.observe.state import JobSetState
-from tpujob_operator.observe.terminations import Evidence
+from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.observe.untrusted import parse_json
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.times import format_time
@@ -61,7 +61,7 @@ def is_host_of(found: dict[str, Any], state: JobSetState) -> bool:
 
 @pytest.mark.parametrize("foreign", FOREIGN_PODS.values(), ids=FOREIGN_PODS.keys())
 def test_only_pods_of_our_jobset_count(foreign: dict[str, Any]) -> None:
-    evidence = Evidence()
+    evidence = TerminationCache()
     evidence.note_all(KEY, [foreign, pod(1, state=terminated(2), phase="Failed")])
     assert not is_host_of(foreign, jobset())
     assert 2 in [end.exit_code for end in evidence.of(KEY, JOBSET_UID)]
@@ -174,7 +174,7 @@ def progress(body: str) -> Progress | None:
 def test_any_pod_leads_to_a_decision(
     found: list[dict[str, Any]], gone: list[dict[str, Any]], body: str, phase: str, restarts: int
 ) -> None:
-    evidence, state = Evidence(), jobset(restarts=restarts)
+    evidence, state = TerminationCache(), jobset(restarts=restarts)
     evidence.note_all(KEY, found)
     for left in gone:
         evidence.note(KEY, left, deleted=True)

@@ -17,7 +17,7 @@ from tpujob_operator.kube.client import Storage
 from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.gather import Gatherer
 from tpujob_operator.observe.report_poller import ReportPoller
-from tpujob_operator.observe.terminations import Evidence, Key
+from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.settings import Settings
 
 SETTINGS = Settings()
@@ -38,7 +38,7 @@ async def run(
         defects: Told what a pass raises, which the queue would log and try again.
         settings: The operator's.
     """
-    storage, evidence, jobs = Storage(SimulatedRequests(server, faults)), Evidence(), JobGauges()
+    storage, evidence, jobs = Storage(SimulatedRequests(server, faults)), TerminationCache(), JobGauges()
     staleness = WatchStaleness(asyncio.get_running_loop().time)
     cache = Cache(evidence, lambda key: queue.add(key))
     storage.written = cache.note_written

@@ -11,7 +11,7 @@ from tests.operator.simulation.api import Object, Server
 from tests.operator.simulation.cluster import Cluster, is_of_attempt, is_ready
 from tests.operator.simulation.promises import JOBS
 from tests.operator.simulation.world import NAME, World
-from tpujob_operator.decide.restart_accounting import booked_between
+from tpujob_operator.decide.restart_accounting import recorded_between
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.stored import read_status
@@ -106,7 +106,7 @@ class Ledger:
         if plural == JOBS and before is not None and after is not None:
             was, is_now = (read_status(one.get("status")) for one in (before, after))
             if was.incarnation == is_now.incarnation:
-                self.causes += booked_between(was, is_now).elements()
+                self.causes += recorded_between(was, is_now).elements()
 
 
 async def play_attempts(world: World, kinds: list[str], pause: float) -> None:

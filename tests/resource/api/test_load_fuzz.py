@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.operator.manifests import container_manifest, manifest
 from tests.resource.api.test_load import GOOD
 from tpujob_resource.errors import InvalidJob
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import Spec
@@ -31,7 +31,7 @@ def _judge(given_manifest: dict[str, Any]) -> None:
         problems = refusal.problems
     else:
         problems = ()
-        pods = expand_pods(materialize(job, JobSettings()))
+        pods = expand_pods(build_jobset(job, JobSettings()))
         json.dumps([pods[0].environ, pods[-1].argv])
         assert len(pods) == job.hosts
     assert all("\n" not in problem and ": " in problem for problem in problems)

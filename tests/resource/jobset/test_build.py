@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import TRAINER, container_manifest, manifest
-from tpujob_resource.jobset.build import materialize, spec_hash
+from tpujob_resource.jobset.build import build_jobset, spec_hash
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
 
@@ -16,7 +16,7 @@ SETTINGS = JobSettings()
 
 
 def _jobset(given: dict[str, Any], settings: JobSettings = SETTINGS) -> dict[str, Any]:
-    return materialize(load_job(given), settings)
+    return build_jobset(load_job(given), settings)
 
 
 def _job_spec(given: dict[str, Any]) -> dict[str, Any]:

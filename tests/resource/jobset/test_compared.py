@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import container_manifest
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
 
@@ -117,7 +117,7 @@ def fields_of(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def ours(spec: dict[str, Any]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
-    for path, value in fields_of(materialize(load_job(container_manifest(**spec)), JobSettings())):
+    for path, value in fields_of(build_jobset(load_job(container_manifest(**spec)), JobSettings())):
         found.setdefault(path, []).append(value)
     return found
 

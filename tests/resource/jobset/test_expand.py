@@ -3,14 +3,14 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import container_manifest, manifest
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import Pod, expand_pods, expand_references
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
 
 
 def _pods(given: dict[str, Any], **options: Any) -> list[Pod]:
-    return expand_pods(materialize(load_job(given), JobSettings()), **options)
+    return expand_pods(build_jobset(load_job(given), JobSettings()), **options)
 
 
 def test_pods_come_in_order_of_process_id() -> None:
@@ -25,7 +25,7 @@ def test_workers_have_no_names_in_dns() -> None:
 
 
 def test_counts_that_are_left_out_are_one() -> None:
-    jobset = materialize(load_job(manifest()), JobSettings())
+    jobset = build_jobset(load_job(manifest()), JobSettings())
     (replicated,) = jobset["spec"]["replicatedJobs"]
     replicated.pop("replicas", None)
     for field in ("parallelism", "completions"):
@@ -59,7 +59,7 @@ def test_references_are_replaced_by_what_is_set(text: str, expanded: str) -> Non
 
 
 def test_a_field_of_the_node_is_an_error() -> None:
-    jobset = materialize(load_job(manifest()), JobSettings())
+    jobset = build_jobset(load_job(manifest()), JobSettings())
     main = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
     main["env"].append({"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
     with pytest.raises(ValueError, match=r"spec\.nodeName of pod llama-w-0-0 is known only on a node"):
@@ -67,13 +67,13 @@ def test_a_field_of_the_node_is_an_error() -> None:
 
 
 def test_first_attempt_is_number_0() -> None:
-    assert {pod.environ["TPUJOB_ATTEMPT"] for pod in expand_pods(materialize(load_job(manifest()), JobSettings()))} == {
-        "0"
-    }
+    assert {
+        pod.environ["TPUJOB_ATTEMPT"] for pod in expand_pods(build_jobset(load_job(manifest()), JobSettings()))
+    } == {"0"}
 
 
 @pytest.mark.parametrize(("network", "has_names"), [({}, True), ({"enableDNSHostnames": False}, False)])
 def test_hosts_have_names_unless_the_jobset_says_otherwise(network: dict[str, Any], has_names: bool) -> None:
-    jobset = materialize(load_job(manifest()), JobSettings())
+    jobset = build_jobset(load_job(manifest()), JobSettings())
     jobset["spec"]["network"] = network
     assert (expand_pods(jobset)[0].dns_name is not None) is has_names

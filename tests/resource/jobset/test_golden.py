@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
 
@@ -28,7 +28,7 @@ def _yaml() -> YAML:
 
 def _made(name: str) -> dict[str, Any]:
     job = load_job(_yaml().load(FOLDER / f"{name}.job.yaml"))
-    return materialize(job, SETTINGS, incarnation=2 if name == "retried" else 1)
+    return build_jobset(job, SETTINGS, incarnation=2 if name == "retried" else 1)
 
 
 @pytest.mark.parametrize("name", NAMES)

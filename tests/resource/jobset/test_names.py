@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.operator.manifests import manifest
 from tpujob_resource.errors import InvalidJob
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
@@ -36,7 +36,7 @@ def test_accepted_names_fit_and_refused_ones_do_not(name: str, shape: dict[str, 
     except InvalidJob as refusal:
         assert all(problem.startswith("metadata.name: ") for problem in refusal.problems)  # noqa: PT017 — either is right
         return
-    pods = expand_pods(materialize(job, JobSettings()))
+    pods = expand_pods(build_jobset(job, JobSettings()))
     assert max(len(pod.name + SUFFIX) for pod in pods) <= 63
     assert all(LABEL.fullmatch(pod.name) for pod in pods)
     assert len({pod.name for pod in pods}) == len(pods) == job.hosts

@@ -1,7 +1,7 @@
 from typing import Any
 
 from tests.operator.manifests import manifest
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.jobset.network_policy import network_policy
 from tpujob_resource.models.settings import JobSettings
@@ -18,7 +18,7 @@ def _ingress(given: dict[str, Any]) -> list[dict[str, Any]]:
 def test_the_policy_selects_the_pods_of_the_job() -> None:
     job = load_job(manifest(slices=2))
     wanted = network_policy(job, SETTINGS)["spec"]["podSelector"]["matchLabels"]
-    for pod in expand_pods(materialize(job, SETTINGS)):
+    for pod in expand_pods(build_jobset(job, SETTINGS)):
         assert wanted.items() <= pod.labels.items()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.operator.manifests import manifest
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
@@ -15,7 +15,7 @@ from tpujob_resource.topology.tables import GENERATIONS
 
 def _pod(settings: JobSettings | None = None, **spec: Any) -> tuple[dict[str, Any], dict[str, str]]:
     """Specification and environment of the first pod."""
-    first = expand_pods(materialize(load_job(manifest(**spec)), settings or JobSettings()))[0]
+    first = expand_pods(build_jobset(load_job(manifest(**spec)), settings or JobSettings()))[0]
     return dict(first.spec), first.environ
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.operator.manifests import TRAINER, manifest
 from tpujob_contract import DistributedProcess, IndependentWorker, kubernetes_names, read_environment
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import Pod, expand_pods
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
@@ -36,7 +36,7 @@ def _slices(name: str) -> list[int]:
 def test_each_pod_reads_its_own_process(name: str) -> None:
     for slices in _slices(name):
         job = load_job(manifest("j", accelerator=name, slices=slices))
-        pods = expand_pods(materialize(job, JobSettings()))
+        pods = expand_pods(build_jobset(job, JobSettings()))
         count = slices * job.accelerator.hosts_per_slice
         assert len(pods) == count
         chosen = range(count) if count <= LARGE_HOSTS else sorted({*range(0, count, 97), count - 1})
@@ -50,7 +50,7 @@ def test_each_pod_reads_its_own_process(name: str) -> None:
 
 @pytest.mark.parametrize("slices", [2, 3, 16])
 def test_megascale_agrees_with_the_slices(slices: int) -> None:
-    pods = expand_pods(materialize(load_job(manifest(accelerator="v5e-16", slices=slices)), JobSettings()))
+    pods = expand_pods(build_jobset(load_job(manifest(accelerator="v5e-16", slices=slices)), JobSettings()))
     for pod in pods:
         assert pod.environ["MEGASCALE_COORDINATOR_ADDRESS"] == pods[0].dns_name
         assert pod.environ["MEGASCALE_NUM_SLICES"] == str(slices)
@@ -58,26 +58,26 @@ def test_megascale_agrees_with_the_slices(slices: int) -> None:
 
 
 def test_labels_number_the_slices_from_0() -> None:
-    pods = expand_pods(materialize(load_job(manifest(accelerator="v5e-16", slices=3)), JobSettings()))
+    pods = expand_pods(build_jobset(load_job(manifest(accelerator="v5e-16", slices=3)), JobSettings()))
     assert [pod.labels[kubernetes_names.JOB_GLOBAL_INDEX] for pod in pods] == [str(pod.slice_index) for pod in pods]
     assert {pod.labels[kubernetes_names.GLOBAL_REPLICAS] for pod in pods} == {"3"}
 
 
 def test_cpu_slices_show_megascale_too() -> None:
-    pods = expand_pods(materialize(load_job(manifest(accelerator="cpu:2x4", slices=2)), JobSettings()))
+    pods = expand_pods(build_jobset(load_job(manifest(accelerator="cpu:2x4", slices=2)), JobSettings()))
     assert [pod.environ["MEGASCALE_SLICE_ID"] for pod in pods] == ["0", "0", "1", "1"]
     assert {pod.environ["JAX_NUM_CPU_DEVICES"] for pod in pods} == {"4"}
     assert {pod.environ["JAX_PLATFORMS"] for pod in pods} == {"cpu"}
 
 
 def test_one_slice_has_no_megascale() -> None:
-    pods = expand_pods(materialize(load_job(manifest(accelerator="v5e-16")), JobSettings()))
+    pods = expand_pods(build_jobset(load_job(manifest(accelerator="v5e-16")), JobSettings()))
     assert not [key for pod in pods for key in pod.environ if key.startswith("MEGASCALE_")]
 
 
 @pytest.mark.parametrize("name", ["v5e-1", "v6e-8", "v4-8", "tpu7x-8", "cpu:1x4"])
 def test_each_worker_is_alone(name: str) -> None:
-    pods = expand_pods(materialize(load_job(manifest(accelerator=name, workers=20)), JobSettings()))
+    pods = expand_pods(build_jobset(load_job(manifest(accelerator=name, workers=20)), JobSettings()))
     workers = [read_environment(pod.environ) for pod in pods]
     assert all(isinstance(worker, IndependentWorker) for worker in workers)
     assert [(w.worker, w.workers) for w in workers if isinstance(w, IndependentWorker)] == [(i, 20) for i in range(20)]
@@ -89,7 +89,7 @@ def test_each_worker_is_alone(name: str) -> None:
 def test_the_trainer_block_arrives_unchanged(prompt: str) -> None:
     trainer = {**TRAINER, "sample": {"prompt": prompt}, "tokens": 20e9}
     del trainer["steps"]
-    pod = expand_pods(materialize(load_job(manifest(trainer=trainer)), JobSettings()))[0]
+    pod = expand_pods(build_jobset(load_job(manifest(trainer=trainer)), JobSettings()))[0]
     process = read_environment(pod.environ)
     assert process is not None
     assert process.config is not None
@@ -98,7 +98,7 @@ def test_the_trainer_block_arrives_unchanged(prompt: str) -> None:
 
 def test_limits_and_places_arrive_unchanged() -> None:
     given = manifest(checkpointDir="gs://bucket/x", startupSeconds=77, gracePeriodSeconds=33)
-    pod = expand_pods(materialize(load_job(given), JobSettings(), incarnation=4), restart_attempt=2)[1]
+    pod = expand_pods(build_jobset(load_job(given), JobSettings(), incarnation=4), restart_attempt=2)[1]
     process = read_environment(pod.environ)
     assert process is not None
     assert (process.checkpoint_dir, process.startup_seconds, process.grace_seconds) == ("gs://bucket/x", 77, 33)

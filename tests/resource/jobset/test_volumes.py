@@ -7,7 +7,7 @@ import pytest
 from tests.operator.manifests import manifest
 from tests.resource.api.test_load import GOOD
 from tpujob_resource.errors import InvalidJob
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.jobset.expand import expand_pods
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
@@ -16,7 +16,7 @@ OWN = {"tmp", "home", "shared-memory"}
 
 
 def test_volumes_of_every_kind_reach_the_pod() -> None:
-    pod = expand_pods(materialize(load_job(GOOD["volumes"]), JobSettings()))[0]
+    pod = expand_pods(build_jobset(load_job(GOOD["volumes"]), JobSettings()))[0]
     volumes = {v.pop("name"): v for v in map(dict, pod.spec["volumes"])}
     assert {name: source for name, source in volumes.items() if name not in OWN} == {
         "ckpt": {"persistentVolumeClaim": {"claimName": "claim"}},

@@ -6,7 +6,7 @@ import pytest
 
 from tests.operator.manifests import manifest
 from tpujob_resource.errors import InvalidJob
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
 from tpujob_resource.topology.parse import ACCELERATOR_LABEL, COUNT_LABEL, TOPOLOGY_LABEL
@@ -48,7 +48,7 @@ def test_a_name_is_the_machines_that_it_stands_for(name: str, slices: int) -> No
     assert accelerator.machine_type == machine
     assert (accelerator.note is None) == (note is None)
     assert (note or "") in (accelerator.note or "")
-    jobset = materialize(job, JobSettings())
+    jobset = build_jobset(job, JobSettings())
     (workers,) = jobset["spec"]["replicatedJobs"]
     pod = workers["template"]["spec"]["template"]["spec"]
     assert (workers["replicas"], workers["template"]["spec"]["parallelism"]) == (slices, hosts)

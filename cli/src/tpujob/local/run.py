@@ -24,7 +24,7 @@ from tpujob.local.reports import Report, ReportReader, final_report, last_attemp
 from tpujob.local.supervisor import Supervisor
 from tpujob.output.words import counted
 from tpujob_contract import environment as names
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.warnings import job_warnings
@@ -61,7 +61,7 @@ def run_job(
     root = directory.absolute() / (job.metadata.namespace or "default") / job.metadata.name
     if code is not None:
         job = with_local_code(job, code, root / "code", commit)
-    processes = _plan(materialize(job, JobSettings()), root, max_processes, unpack_code(job.spec.code, root / "code"))
+    processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpack_code(job.spec.code, root / "code"))
     lead = processes[0]
     checkpoint_dir = lead.environ[names.CHECKPOINT_DIR]
     needed = prerequisites.look(

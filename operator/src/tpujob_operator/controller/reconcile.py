@@ -113,7 +113,7 @@ class Reconciler:
         self._note(key, observed, decision, has_other_policy=has_other_policy)
         if has_other_policy or decision.status.phase is not observed.status.phase:
             return 0  # once more, from what is recorded now
-        return decision.again_seconds
+        return decision.requeue_after_seconds
 
     async def _decide(self, key: Key) -> tuple[Observed, Object | None, Decision] | None:
         """What is to be done, and what that was decided from; None when the job is gone.
@@ -141,7 +141,7 @@ class Reconciler:
         elif decision.network_policy is not None:
             self._gatherer.note_policy_applied(key)
         self._jobs.note(key, JobFacts.of(observed.spec, decision.status))
-        for cause, count in restart_accounting.booked_between(observed.status, decision.status).items():
+        for cause, count in restart_accounting.recorded_between(observed.status, decision.status).items():
             metrics.RESTARTS.labels(str(cause)).inc(count)
         _note_time_in_phase(observed, decision)
         phase = decision.status.phase
@@ -149,7 +149,7 @@ class Reconciler:
             self._gatherer.forget(key)
         elif phase is not None and phase.traits & Traits.NO_PODS:
             # How pods ended is recorded in status; it says nothing about the start that may follow.
-            self._gatherer.forget_evidence(key)
+            self._gatherer.forget_terminations(key)
 
     def _later(self, key: Key, *, longest: float) -> float:
         self._failures[key] = self._failures.get(key, 0) + 1

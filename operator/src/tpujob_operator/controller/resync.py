@@ -20,7 +20,7 @@ from tpujob_operator.kube import errors
 from tpujob_operator.kube.backoff import backoff_seconds
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
-from tpujob_operator.observe.terminations import Evidence, Key
+from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.status import TERMINAL
 from tpujob_resource.models.stored import StoredJob
@@ -44,7 +44,7 @@ class Resync:
         add: Callable[[Key, float], None],
         staleness: WatchStaleness,
         jobs: JobGauges,
-        evidence: Evidence,
+        evidence: TerminationCache,
     ) -> None:
         """Keeps the parts.
 

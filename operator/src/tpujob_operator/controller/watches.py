@@ -12,7 +12,7 @@ from tpujob_operator.kube.client import JOBSETS, PODS, Storage
 from tpujob_operator.kube.list_watch import ListWatch, Sink
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.cache import Cache, name_of
-from tpujob_operator.observe.terminations import Evidence
+from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.stored import read_status
 
@@ -50,7 +50,7 @@ class Watches:
         *,
         watch_jobs: Callable[[Sink], WatchesJobs],
         cache: Cache,
-        evidence: Evidence,
+        evidence: TerminationCache,
         staleness: WatchStaleness,
     ) -> None:
         """Describes the watches; `run` opens them.

@@ -21,7 +21,7 @@ from tpujob_resource.models.times import format_time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class AttemptCause:
     """The cause of an attempt's end and a sentence about it."""
 
     cause: Cause
@@ -30,34 +30,34 @@ class Finding:
     """The first failure, of a crash."""
 
 
-def of_attempt(observed: Observed, attempt: int) -> Finding:
+def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
     """What one attempt's end is put down to, by all that was seen of it."""
     ends = [end for end in _all_ends(observed) if end.attempt == attempt]
     recorded_node = recorded_lost_node(observed)
     for node in (*observed.lost_nodes, *([] if recorded_node is None else [recorded_node])):
         if node.attempt == attempt:
-            return Finding(cause=Cause.DISRUPTION, message=f"Node {node.name} {node.trouble}.")
+            return AttemptCause(cause=Cause.DISRUPTION, message=f"Node {node.name} {node.trouble}.")
     unasked = [end for end in ends if not end.was_asked]
     asked: list[Ended | Leaving] = [end for end in ends if end.was_asked and _disrupts(end, unasked)]
     if unasked:
         # Pods that still use their grace period explain what their peers do.
         asked += [pod for pod in observed.leaving if pod.attempt == attempt and _disrupts(pod, unasked)]
     if asked:
-        return Finding(cause=Cause.DISRUPTION, message=_disruption_message(min(asked, key=_asked_at)))
+        return AttemptCause(cause=Cause.DISRUPTION, message=_disruption_message(min(asked, key=_asked_at)))
     own = [end for end in unasked if not end.is_consequence]
     if own:
         first = min(own, key=lambda end: end.cause_order)
         missing = recorded_missing(observed, attempt)
         if missing is not None and first.exit_code == ExitCode.PEERS_MISSING:
-            return Finding(cause=Cause.CAPACITY, message=_missing_message(observed, missing))
+            return AttemptCause(cause=Cause.CAPACITY, message=_missing_message(observed, missing))
         what = f"slice {first.slice_index} host {first.host_index} (pod {first.pod})"
         message = f"{what} failed with exit code {describe(first.exit_code)}."
-        return Finding(cause=Cause.CRASH, message=message, crashed=first)
+        return AttemptCause(cause=Cause.CRASH, message=message, crashed=first)
     stopped = min(unasked, key=lambda end: end.cause_order, default=None)
     if stopped is not None:
         what = f"Pod {stopped.pod} stopped as if it had been asked to, and nobody is known to have asked."
-        return Finding(cause=Cause.UNEXPLAINED, message=what)
-    return Finding(cause=Cause.UNEXPLAINED, message="Nobody saw how it ended.")
+        return AttemptCause(cause=Cause.UNEXPLAINED, message=what)
+    return AttemptCause(cause=Cause.UNEXPLAINED, message="Nobody saw how it ended.")
 
 
 def fatal_end(observed: Observed) -> Ended | None:

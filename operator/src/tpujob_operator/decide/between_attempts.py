@@ -32,13 +32,15 @@ def are_all_ready(observed: Observed, jobset: JobSetState) -> bool:
     return sum(host.ready or host.succeeded for host in observed.hosts) >= jobset.hosts
 
 
-def same_run_anew(says: Statement, entries: Sequence[NodeFailures], *, slices: int | None = None) -> Verdict:
+def same_run_anew(
+    condition_update: Statement, entries: Sequence[NodeFailures], *, slices: int | None = None
+) -> Verdict:
     """Another incarnation of the same run: what was counted so far goes on.
 
     Args:
-        says: What is said of it.
+        condition_update: What its conditions say.
         entries: What it knows of nodes.
         slices: How many it has, where that is news.
     """
     record = Record(new_incarnation=True, node_failures=tuple(entries), slices=slices)
-    return Verdict(says=says, records=record, again_seconds=0)
+    return Verdict(condition_update=condition_update, status_update=record, requeue_after_seconds=0)

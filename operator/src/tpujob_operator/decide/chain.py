@@ -109,7 +109,7 @@ class Decision:
     workers: int | None = None
     """The number to give to the Job of independent workers; None leaves it as it is."""
     note: Note | None = None
-    again_seconds: float | None = None
+    requeue_after_seconds: float | None = None
 
 
 NEEDS_NO_POLICY = (*TERMINAL, Phase.INVALID)
@@ -125,12 +125,12 @@ def decide(observed: Observed, settings: Settings) -> Decision:
     return Decision(
         status=status,
         patch=status_after.difference(observed.status, status),
-        step=verdict.does.step,
-        manifest=verdict.does.manifest,
+        step=verdict.action.step,
+        manifest=verdict.action.manifest,
         network_policy=_network_policy(observed, verdict, settings),
         workers=_workers(observed, verdict, settings),
         note=_note(observed, verdict),
-        again_seconds=_again_seconds(observed, verdict),
+        requeue_after_seconds=_requeue_after_seconds(observed, verdict),
     )
 
 
@@ -141,18 +141,18 @@ def judge(observed: Observed, settings: Settings) -> Verdict:
     recorded is not resumed.
     """
     verdict = _first(observed, settings)
-    if not verdict.records.jobset_uid:
+    if not verdict.status_update.jobset_uid:
         return verdict
-    following, made = _first(creation.as_recorded(observed), settings), verdict.records
-    records = replace(
-        following.records,
+    following, made = _first(creation.as_recorded(observed), settings), verdict.status_update
+    status_update = replace(
+        following.status_update,
         jobset_uid=True,
         accelerator_note=made.accelerator_note,
         code_sha256=made.code_sha256,
         code_commit=made.code_commit,
         warnings=made.warnings,
     )
-    return replace(following, records=records)
+    return replace(following, status_update=status_update)
 
 
 def _first(observed: Observed, settings: Settings) -> Verdict:
@@ -165,14 +165,14 @@ def _first(observed: Observed, settings: Settings) -> Verdict:
 
 
 def _workers(observed: Observed, verdict: Verdict, settings: Settings) -> int | None:
-    is_over = verdict.says.phase in TERMINAL or verdict.records.new_incarnation
+    is_over = verdict.condition_update.phase in TERMINAL or verdict.status_update.new_incarnation
     return None if is_over else resize.wanted_workers(observed, settings)
 
 
 def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) -> Object | None:
     """The NetworkPolicy that is missing or not what it should be; it is made before anything can run."""
     found = observed.network_policy
-    if found is None or verdict.says.phase in NEEDS_NO_POLICY or verdict.records.new_incarnation:
+    if found is None or verdict.condition_update.phase in NEEDS_NO_POLICY or verdict.status_update.new_incarnation:
         return None
     try:
         wanted = network_policy(load_job(without_status(observed.manifest)), settings)
@@ -187,25 +187,27 @@ def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) ->
     return {"metadata": {**wanted["metadata"], **precondition}, "spec": {**unwanted, **wanted["spec"]}}
 
 
-def _again_seconds(observed: Observed, verdict: Verdict) -> float | None:
+def _requeue_after_seconds(observed: Observed, verdict: Verdict) -> float | None:
     """When to look again, at the latest when the job's deadline is over."""
     due = completion.deadline(observed)
-    if due is None or verdict.says.phase in TERMINAL:
-        return verdict.again_seconds
+    if due is None or verdict.condition_update.phase in TERMINAL:
+        return verdict.requeue_after_seconds
     left = (due - observed.now).total_seconds()
     if left <= 0:
-        return verdict.again_seconds
-    return left if verdict.again_seconds is None else min(left, verdict.again_seconds)
+        return verdict.requeue_after_seconds
+    return left if verdict.requeue_after_seconds is None else min(left, verdict.requeue_after_seconds)
 
 
 def _note(observed: Observed, verdict: Verdict) -> Note | None:
     """The Event for a change of phase or of its reason."""
-    says = verdict.says
-    if says.reason in (Reason.ENDED, Reason.CREATING):
+    condition_update = verdict.condition_update
+    if condition_update.reason in (Reason.ENDED, Reason.CREATING):
         return None  # over, or moments from what is worth telling
     before = condition(observed.status, Type.RUNNING)
-    is_same_reason = before is not None and before.reason == says.reason
-    if says.phase == observed.status.phase and (says.phase in (*TERMINAL, Phase.INVALID) or is_same_reason):
+    is_same_reason = before is not None and before.reason == condition_update.reason
+    if condition_update.phase == observed.status.phase and (
+        condition_update.phase in (*TERMINAL, Phase.INVALID) or is_same_reason
+    ):
         return None
-    is_warning = says.blocked is not None or says.phase in WARNING_PHASES
-    return Note(warning=is_warning, reason=str(says.reason), message=says.message)
+    is_warning = condition_update.blocked is not None or condition_update.phase in WARNING_PHASES
+    return Note(warning=is_warning, reason=str(condition_update.reason), message=condition_update.message)

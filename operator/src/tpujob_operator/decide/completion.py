@@ -29,8 +29,8 @@ def already_terminal(observed: Observed, _: Settings) -> Verdict | None:
     if phase is None or phase not in TERMINAL:
         return None
     step, again = _clean_up(observed)
-    says = Statement(phase, Reason.ENDED, observed.status.message or "", is_valid=None)
-    return Verdict(says=says, does=Action(step), again_seconds=again)
+    condition_update = Statement(phase, Reason.ENDED, observed.status.message or "", is_valid=None)
+    return Verdict(condition_update=condition_update, action=Action(step), requeue_after_seconds=again)
 
 
 def succeeded(observed: Observed, _: Settings) -> Verdict | None:
@@ -39,8 +39,8 @@ def succeeded(observed: Observed, _: Settings) -> Verdict | None:
     if jobset is None or jobset.outcome != "Completed":
         return None
     message = sentence(Reason.FINISHED, hosts=jobset.hosts)
-    says = Statement(Phase.SUCCEEDED, Reason.FINISHED, message, is_valid=None)
-    return Verdict(says=says, records=Record(hosts_ready=jobset.hosts))
+    condition_update = Statement(Phase.SUCCEEDED, Reason.FINISHED, message, is_valid=None)
+    return Verdict(condition_update=condition_update, status_update=Record(hosts_ready=jobset.hosts))
 
 
 def failed(observed: Observed, _: Settings) -> Verdict | None:
@@ -141,9 +141,14 @@ def _end_jobset(observed: Observed) -> Step:
 
 
 def _failed(reason: Reason, message: str, step: Step | None = None) -> Verdict:
-    says = Statement(Phase.FAILED, reason, message, is_valid=None)
-    again_seconds = None if step is None else BACKSTOP_SECONDS
-    return Verdict(says=says, does=Action(step), records=Record(hosts_ready=0), again_seconds=again_seconds)
+    condition_update = Statement(Phase.FAILED, reason, message, is_valid=None)
+    requeue_after_seconds = None if step is None else BACKSTOP_SECONDS
+    return Verdict(
+        condition_update=condition_update,
+        action=Action(step),
+        status_update=Record(hosts_ready=0),
+        requeue_after_seconds=requeue_after_seconds,
+    )
 
 
 def _who_failed(failure: Failure, what_to_do: str = "") -> str:

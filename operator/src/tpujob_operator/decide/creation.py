@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from tpujob_contract import kubernetes_names
 from tpujob_operator.decide.node_failures import avoided
-from tpujob_operator.decide.queue import is_to_rest_without_jobset, leaving_queue
+from tpujob_operator.decide.queue import is_suspended_without_jobset, leaving_queue
 from tpujob_operator.decide.verdict import POLL_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.from_objects import hosts_of
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
-from tpujob_resource.jobset.build import materialize, spec_hash
+from tpujob_resource.jobset.build import build_jobset, spec_hash
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.status import TERMINAL, Phase
 from tpujob_resource.rules.load import TpuTrainingJob, load_job, without_status
@@ -42,7 +42,7 @@ def edited(observed: Observed, _: Settings) -> Verdict | None:
         # The next look, at what is a new incarnation by then, says what is wrong with it.
         pass
     message = sentence(Reason.EDITED, incarnation=observed.status.current_incarnation + 1)
-    return _started_anew(Reason.EDITED, message)
+    return _restarted(Reason.EDITED, message)
 
 
 def retried(observed: Observed, _: Settings) -> Verdict | None:
@@ -51,14 +51,14 @@ def retried(observed: Observed, _: Settings) -> Verdict | None:
     if observed.status.phase not in TERMINAL or wanted <= (observed.status.retry or 0):
         return None
     message = sentence(Reason.RETRIED, retry=wanted, incarnation=observed.status.current_incarnation + 1)
-    return _started_anew(Reason.RETRIED, message)
+    return _restarted(Reason.RETRIED, message)
 
 
-def _started_anew(reason: Reason, message: str) -> Verdict:
+def _restarted(reason: Reason, message: str) -> Verdict:
     return Verdict(
-        says=Statement(Phase.QUEUED, reason, message, is_valid=None),
-        records=Record(new_incarnation=True),
-        again_seconds=0,
+        condition_update=Statement(Phase.QUEUED, reason, message, is_valid=None),
+        status_update=Record(new_incarnation=True),
+        requeue_after_seconds=0,
     )
 
 
@@ -70,7 +70,7 @@ def invalid_spec(observed: Observed, settings: Settings) -> Verdict | None:
         load_job(without_status(observed.manifest), settings)
     except InvalidJob as error:
         message = sentence(Reason.REJECTED, problems="\n".join(error.problems))
-        return Verdict(says=Statement(Phase.INVALID, Reason.REJECTED, message, is_valid=False))
+        return Verdict(condition_update=Statement(Phase.INVALID, Reason.REJECTED, message, is_valid=False))
     return None
 
 
@@ -83,7 +83,7 @@ def name_conflict(observed: Observed, _: Settings) -> Verdict | None:
     # person's.
     reason = Reason.LEFTOVER if jobset.owner_uid or jobset.being_deleted else Reason.NAME_TAKEN
     message = sentence(reason, name=jobset.name)
-    return Verdict(says=Statement(Phase.QUEUED, reason, message), again_seconds=POLL_SECONDS)
+    return Verdict(condition_update=Statement(Phase.QUEUED, reason, message), requeue_after_seconds=POLL_SECONDS)
 
 
 def earlier_incarnation(observed: Observed, settings: Settings) -> Verdict | None:
@@ -94,22 +94,26 @@ def earlier_incarnation(observed: Observed, settings: Settings) -> Verdict | Non
     if jobset.incarnation == observed.status.current_incarnation:
         return None
     step = None if jobset.being_deleted else Step.DELETE
-    if is_to_rest_without_jobset(observed):
+    if is_suspended_without_jobset(observed):
         return leaving_queue(observed, settings, step=step)
     message = sentence(Reason.REMAKING, name=jobset.name)
     return Verdict(
-        says=Statement(Phase.QUEUED, Reason.REMAKING, message), does=Action(step), again_seconds=POLL_SECONDS
+        condition_update=Statement(Phase.QUEUED, Reason.REMAKING, message),
+        action=Action(step),
+        requeue_after_seconds=POLL_SECONDS,
     )
 
 
 def suspended_without_jobset(observed: Observed, settings: Settings) -> Verdict | None:
     """A job for a queue that is to rest: it has no JobSet, which the queue would start whenever it has room."""
-    if observed.status.job_set_uid or not is_to_rest_without_jobset(observed):
+    if observed.status.job_set_uid or not is_suspended_without_jobset(observed):
         return None
     if observed.jobset is not None:
         return leaving_queue(observed, settings, step=None if observed.jobset.being_deleted else Step.DELETE)
     message = sentence(Reason.SUSPENDED)
-    return Verdict(says=Statement(Phase.SUSPENDED, Reason.SUSPENDED, message), records=Record(hosts_ready=0))
+    return Verdict(
+        condition_update=Statement(Phase.SUSPENDED, Reason.SUSPENDED, message), status_update=Record(hosts_ready=0)
+    )
 
 
 def unrecorded_jobset(observed: Observed, _: Settings) -> Verdict | None:
@@ -118,7 +122,7 @@ def unrecorded_jobset(observed: Observed, _: Settings) -> Verdict | None:
     if not recorded or observed.jobset is None or observed.jobset.uid == recorded:
         return None
     step = Step.DELETE if observed.jobset.owner_uid == observed.uid and not observed.jobset.being_deleted else None
-    return Verdict(says=_deleted_by_somebody(observed), does=Action(step))
+    return Verdict(condition_update=_deleted_by_somebody(observed), action=Action(step))
 
 
 def jobset_deleted(observed: Observed, _: Settings) -> Verdict | None:
@@ -128,7 +132,7 @@ def jobset_deleted(observed: Observed, _: Settings) -> Verdict | None:
     jobset = observed.jobset
     if jobset is not None and not (jobset.being_deleted and jobset.outcome is None):
         return None
-    return Verdict(says=_deleted_by_somebody(observed))
+    return Verdict(condition_update=_deleted_by_somebody(observed))
 
 
 def _deleted_by_somebody(observed: Observed) -> Statement:
@@ -144,7 +148,7 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
         return _without_jobsets()
     job = _job(observed)
     keeps_off = avoided(observed.status.node_failures)
-    manifest = materialize(
+    manifest = build_jobset(
         job, settings, incarnation=observed.status.current_incarnation, avoided=keeps_off, slices=observed.status.slices
     )
     # Inert until recorded, and there until its end is: see `decide` and `already_terminal`.
@@ -156,10 +160,10 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
         reason, message = Reason.JOBSET_REFUSED, sentence(Reason.JOBSET_REFUSED, detail=observed.jobset_refusal)
         blocked = (reason, message)
     return Verdict(
-        says=Statement(Phase.QUEUED, reason, message, blocked=blocked),
-        does=Action(Step.CREATE, manifest),
-        records=replace(_made_from(job), hosts=hosts_of(manifest)),
-        again_seconds=0,
+        condition_update=Statement(Phase.QUEUED, reason, message, blocked=blocked),
+        action=Action(Step.CREATE, manifest),
+        status_update=replace(_made_from(job), hosts=hosts_of(manifest)),
+        requeue_after_seconds=0,
     )
 
 
@@ -167,7 +171,8 @@ def _without_jobsets() -> Verdict:
     reason = Reason.JOBSET_NOT_INSTALLED
     message = sentence(reason, version=kubernetes_names.JOBSET_API_VERSION)
     return Verdict(
-        says=Statement(Phase.QUEUED, reason, message, blocked=(reason, message)), again_seconds=INSTALLED_SECONDS
+        condition_update=Statement(Phase.QUEUED, reason, message, blocked=(reason, message)),
+        requeue_after_seconds=INSTALLED_SECONDS,
     )
 
 
@@ -181,11 +186,11 @@ def not_recorded(observed: Observed, _: Settings) -> Verdict | None:
         return None
     creating = Statement(Phase.QUEUED, Reason.CREATING, sentence(Reason.CREATING))
     if observed.jobset.being_deleted:
-        return Verdict(says=creating, again_seconds=POLL_SECONDS)
+        return Verdict(condition_update=creating, requeue_after_seconds=POLL_SECONDS)
     job = _job(observed)
     if observed.jobset.spec_hash not in (None, spec_hash(job)):
-        return Verdict(says=creating, does=Action(Step.DELETE), again_seconds=POLL_SECONDS)
-    return Verdict(says=creating, records=_made_from(job, jobset_uid=True), again_seconds=0)
+        return Verdict(condition_update=creating, action=Action(Step.DELETE), requeue_after_seconds=POLL_SECONDS)
+    return Verdict(condition_update=creating, status_update=_made_from(job, jobset_uid=True), requeue_after_seconds=0)
 
 
 def as_recorded(observed: Observed) -> Observed:

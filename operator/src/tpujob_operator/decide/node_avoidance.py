@@ -59,7 +59,7 @@ def avoidance_lifted(observed: Observed, settings: Settings) -> Verdict | None:
         return None
     waits = running.waiting_for_capacity(observed, settings)
     waited = (observed.now - status.phase_time).total_seconds()
-    if waits is None or waits.says.reason is Reason.SCALE_UP_REQUESTED or waited < LIFTED_AFTER_SECONDS:
+    if waits is None or waits.condition_update.reason is Reason.SCALE_UP_REQUESTED or waited < LIFTED_AFTER_SECONDS:
         return None
     lifted = {"avoided_label": None, "avoided_value": None, "lifted": True}
     message = sentence(
@@ -67,7 +67,7 @@ def avoidance_lifted(observed: Observed, settings: Settings) -> Verdict | None:
         seconds=round(LIFTED_AFTER_SECONDS),
         labels=", ".join(f"{label}={value}" for label, value in avoided(entries)),
         incarnation=status.current_incarnation + 1,
-        detail=waits.says.message,
+        detail=waits.condition_update.message,
     )
     after = [entry.model_copy(update=lifted) if entry.avoided_label else entry for entry in entries]
     return same_run_anew(Statement(Phase.QUEUED, Reason.AVOIDANCE_LIFTED, message, is_valid=None), after)

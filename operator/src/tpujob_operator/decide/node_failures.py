@@ -21,7 +21,7 @@ MOST_AVOIDED = 3
 through the whole cluster. With the default `restarts.crashes` a job that makes no progress comes to one."""
 
 
-def booked(status: Status, crashes: Iterable[Ended], now: datetime) -> list[NodeFailures] | None:
+def with_crashes(status: Status, crashes: Iterable[Ended], now: datetime) -> list[NodeFailures] | None:
     """The nodes of a status after these first failures of attempts; None when none of them has a node."""
     by_name = {entry.node: entry for entry in status.node_failures or ()}
     on_nodes = [(crash, crash.node) for crash in crashes if crash.node]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from tpujob_operator.decide.restart_accounting import booked_between
+from tpujob_operator.decide.restart_accounting import recorded_between
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.report import Progress, UnitCounts
 from tpujob_operator.observe.state import Observed
@@ -54,13 +54,13 @@ def after(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     """Fields of the status that the report fills, those that it ends included.
 
     Args:
-        status: With the restarts booked that were seen.
+        status: With all restarts that were seen.
         observed: What was seen.
         verdict: What follows.
     """
     ended = at_next_attempt(status) if are_processes_gone(status, observed, verdict) else {}
     fields = {**ended, **_known(status.model_copy(update=ended), observed, verdict)}
-    if verdict.says.phase not in RUNNING_PHASES:
+    if verdict.condition_update.phase not in RUNNING_PHASES:
         # Said of the processes that run, and of no others.
         return {**fields, **dict.fromkeys(OF_THE_ATTEMPT)}
     return {**fields, **_of_hosts(observed)}
@@ -69,13 +69,13 @@ def after(status: Status, observed: Observed, verdict: Verdict) -> Fields:
 def are_processes_gone(status: Status, observed: Observed, verdict: Verdict) -> bool:
     """Whether the processes that status tells of are gone, and others go on.
 
-    So it is once their restart is booked in `status`, and when the job rests or is resumed.
+    So it is once `status` counts their restart, and when the job rests or is resumed.
     """
-    new, jobset = booked_between(observed.status, status), observed.jobset
+    new, jobset = recorded_between(observed.status, status), observed.jobset
     was_restarted = new.total() > new[Cause.SUSPENSION]
     is_at_rest = jobset is not None and jobset.suspended and not observed.pods_left
-    is_resumed = verdict.does.step is Step.RESUME
-    return verdict.says.phase not in TERMINAL and (was_restarted or is_at_rest or is_resumed)
+    is_resumed = verdict.action.step is Step.RESUME
+    return verdict.condition_update.phase not in TERMINAL and (was_restarted or is_at_rest or is_resumed)
 
 
 def at_next_attempt(status: Status) -> Fields:
@@ -100,7 +100,7 @@ def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     if progress is None:
         return {}
     fields = _reported(replace(progress, step=reported_step(status, progress)))
-    if not progress.is_final or verdict.says.phase in (*RUNNING_PHASES, *TERMINAL):
+    if not progress.is_final or verdict.condition_update.phase in (*RUNNING_PHASES, *TERMINAL):
         return fields
     # Another process will go on from what this one has saved, however far it was.
     step = progress.committed_step if progress.units is None else fields.get("step")

@@ -28,7 +28,7 @@ ROUNDED_AHEAD = (10, 20, 50, 100, 200, 500, 1000)
 that wait, and the status of thousands is not to be written each time."""
 
 
-def is_to_rest_without_jobset(observed: Observed) -> bool:
+def is_suspended_without_jobset(observed: Observed) -> bool:
     """Whether the job is to be suspended and a queue would not let its JobSet be."""
     return bool(observed.spec.queue) and observed.spec.suspend
 
@@ -38,10 +38,10 @@ def leaving_queue(observed: Observed, settings: Settings, *, step: Step | None =
     grace = grace_seconds(observed.spec, settings)
     message = sentence(Reason.LEAVING_QUEUE, queue=observed.spec.queue, grace=grace)
     return Verdict(
-        says=Statement(Phase.STOPPING, Reason.LEAVING_QUEUE, message),
-        does=Action(step),
-        records=Record(new_incarnation=renew, hosts_ready=0),
-        again_seconds=0 if renew else POLL_SECONDS,
+        condition_update=Statement(Phase.STOPPING, Reason.LEAVING_QUEUE, message),
+        action=Action(step),
+        status_update=Record(new_incarnation=renew, hosts_ready=0),
+        requeue_after_seconds=0 if renew else POLL_SECONDS,
     )
 
 
@@ -51,12 +51,14 @@ def waiting(observed: Observed) -> Verdict:
     obstacle = None if state is None else _obstacle(state)
     if obstacle is not None:
         reason, message = Reason.QUEUE_UNUSABLE, sentence(Reason.QUEUE_UNUSABLE, queue=queue, detail=obstacle)
-        says = Statement(Phase.QUEUED, reason, message, blocked=(reason, message))
+        condition_update = Statement(Phase.QUEUED, reason, message, blocked=(reason, message))
     else:
         since = "" if state is None or state.since is None else f" since {format_time(state.since)}"
         message = sentence(Reason.IN_QUEUE, queue=queue, since=since, detail=_detail(state) + _standing(state, queue))
-        says = Statement(Phase.QUEUED, Reason.IN_QUEUE, message)
-    return Verdict(says=says, records=Record(hosts_ready=0), again_seconds=BACKSTOP_SECONDS)
+        condition_update = Statement(Phase.QUEUED, Reason.IN_QUEUE, message)
+    return Verdict(
+        condition_update=condition_update, status_update=Record(hosts_ready=0), requeue_after_seconds=BACKSTOP_SECONDS
+    )
 
 
 def why_taken_back(observed: Observed) -> str:

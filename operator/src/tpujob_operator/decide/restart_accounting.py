@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tpujob_operator.decide import attempt_cause, node_failures
-from tpujob_operator.decide.attempt_cause import Finding
+from tpujob_operator.decide.attempt_cause import AttemptCause
 from tpujob_operator.observe.state import JobSetState, Observed
 from tpujob_resource.models.restart_causes import FREE, RESTARTS, Cause
 from tpujob_resource.models.status import Phase, Status
@@ -35,34 +35,34 @@ LASTED_SECONDS = 3600.0
 """Between two restarts: a program that reports no checkpoints has got somewhere in an hour."""
 
 
-def booked(observed: Observed) -> Status:
-    """The recorded status with all restarts booked that were seen since."""
+def with_recorded_restarts(observed: Observed) -> Status:
+    """The recorded status with all restarts that were seen since."""
     return observed.status.model_copy(update=account(observed))
 
 
 def account(observed: Observed) -> dict[str, Any]:
-    """The books after what was seen: fields of the status, empty while there is nothing new to book."""
+    """Fields of the status that count restarts, after what was seen; empty while no restart is new."""
     jobset, status = observed.jobset, observed.status
-    booked = status.booked_restarts or 0
+    judged_before = status.booked_restarts or 0
     if jobset is None or jobset.uid != status.job_set_uid:
         return {}  # an earlier incarnation's restarts are not this one's
-    if jobset.restarts <= booked or not _is_all_seen(observed, jobset):
+    if jobset.restarts <= judged_before or not _is_all_seen(observed, jobset):
         return {}
-    first = max(booked, jobset.restarts - MOST_JUDGED)
+    first = max(judged_before, jobset.restarts - MOST_JUDGED)
     judged = [_finding(observed, jobset, attempt) for attempt in range(first, jobset.restarts)]
     found = Counter(finding.cause for finding in judged)
-    found[Cause.UNEXPLAINED] += first - booked
-    books: dict[str, Any] = {"booked_restarts": jobset.restarts}
-    books |= {each.status_field: _count(status, each) + found[each] for each in FREE if found[each]}
-    books |= _in_a_row(observed, found)
+    found[Cause.UNEXPLAINED] += first - judged_before
+    fields: dict[str, Any] = {"booked_restarts": jobset.restarts}
+    fields |= {each.status_field: _count(status, each) + found[each] for each in FREE if found[each]}
+    fields |= _in_a_row(observed, found)
     crashes = found[Cause.CRASH]
     if crashes:
         committed = committed_step(observed)
         has_advanced = _is_beyond(committed, status.crashed_at_step)
-        books["crashes"] = crashes if has_advanced else (status.crashes or 0) + crashes
-        books["crashed_at_step"] = committed
-    nodes = node_failures.booked(status, (f.crashed for f in judged if f.crashed is not None), observed.now)
-    return books if nodes is None else books | {"node_failures": nodes}
+        fields["crashes"] = crashes if has_advanced else (status.crashes or 0) + crashes
+        fields["crashed_at_step"] = committed
+    nodes = node_failures.with_crashes(status, (f.crashed for f in judged if f.crashed is not None), observed.now)
+    return fields if nodes is None else fields | {"node_failures": nodes}
 
 
 def _count(status: Status, cause: Cause) -> int:
@@ -104,7 +104,7 @@ def pause_seconds(restarts_without_progress: int, first: float) -> float:
 
 def next_restart(observed: Observed, first_pause_seconds: float) -> datetime | None:
     """When the job may go on; None when nothing puts it off."""
-    last = booked(observed).restart_time
+    last = with_recorded_restarts(observed).restart_time
     if last is None:
         return None
     pause = pause_seconds(restarts_in_a_row(observed), first_pause_seconds)
@@ -114,15 +114,15 @@ def next_restart(observed: Observed, first_pause_seconds: float) -> datetime | N
 
 def unexplained_in_a_row(observed: Observed) -> int:
     """Restarts without progress whose cause nobody saw."""
-    return booked(observed).unexplained_without_progress or 0
+    return with_recorded_restarts(observed).unexplained_without_progress or 0
 
 
 def restarts_in_a_row(observed: Observed) -> int:
     """Restarts without progress, whatever their cause."""
-    return booked(observed).restarts_without_progress or 0
+    return with_recorded_restarts(observed).restarts_without_progress or 0
 
 
-def booked_between(before: Status, after: Status) -> Counter[Cause]:
+def recorded_between(before: Status, after: Status) -> Counter[Cause]:
     """How many restarts, by cause, one status has more than another one of the same incarnation."""
     new: Counter[Cause] = Counter()
     total = (after.booked_restarts or 0) - (before.booked_restarts or 0)
@@ -134,16 +134,16 @@ def booked_between(before: Status, after: Status) -> Counter[Cause]:
 
 
 def restarts(status: Status, jobset: JobSetState) -> int:
-    """Restarts of the job: those that its JobSet counts, by the books of `status`, and those before this JobSet."""
+    """Restarts of the job: those that its JobSet counts, as `status` counts them, and those before this JobSet."""
     return jobset.restarts - (status.suspension_restarts or 0) + (status.earlier_restarts or 0)
 
 
 def crashes(observed: Observed) -> int:
     """Crashes since the committed step last advanced."""
-    return booked(observed).crashes or 0
+    return with_recorded_restarts(observed).crashes or 0
 
 
-def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> Finding:
+def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> AttemptCause:
     finding = attempt_cause.of_attempt(observed, attempt)
     status = observed.status
     known = (status.restarts or 0) - (status.earlier_restarts or 0) + (status.suspension_restarts or 0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tpujob_operator.decide import attempt_cause, capacity, resize, restart_accounting, stall
-from tpujob_operator.decide.queue import is_to_rest_without_jobset, leaving_queue, waiting, why_taken_back
+from tpujob_operator.decide.queue import is_suspended_without_jobset, leaving_queue, waiting, why_taken_back
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.state import Host, JobSetState, Observed
 from tpujob_operator.settings import Settings
@@ -26,7 +26,7 @@ LONGEST_STOP_SECONDS = 30.0
 def suspended(observed: Observed, settings: Settings) -> Verdict | None:
     """The JobSet is suspended, or should be. With a queue, Kueue owns this, and suspends or resumes it."""
     assert observed.jobset is not None  # the chain has dealt with that
-    if is_to_rest_without_jobset(observed):
+    if is_suspended_without_jobset(observed):
         return leaving_queue(observed, settings, renew=True)
     queue = observed.spec.queue
     if queue:
@@ -44,7 +44,9 @@ def suspended(observed: Observed, settings: Settings) -> Verdict | None:
         if observed.pods_left:
             return stopping(observed, settings, "spec.suspend is set")
         message = sentence(Reason.SUSPENDED)
-        return Verdict(says=Statement(Phase.SUSPENDED, Reason.SUSPENDED, message), records=Record(hosts_ready=0))
+        return Verdict(
+            condition_update=Statement(Phase.SUSPENDED, Reason.SUSPENDED, message), status_update=Record(hosts_ready=0)
+        )
     return _resuming(observed, observed.jobset) if observed.jobset.suspended else None
 
 
@@ -55,11 +57,11 @@ def _resuming(observed: Observed, jobset: JobSetState) -> Verdict:
         reason, message = Reason.JOBSET_REFUSED, sentence(Reason.JOBSET_REFUSED, detail=observed.jobset_refusal)
     blocked = (reason, message) if observed.jobset_refusal else None
     return Verdict(
-        says=Statement(Phase.STARTING, reason, message, blocked=blocked),
-        does=Action(Step.RESUME),
-        records=Record(hosts_ready=0),
+        condition_update=Statement(Phase.STARTING, reason, message, blocked=blocked),
+        action=Action(Step.RESUME),
+        status_update=Record(hosts_ready=0),
         # Our own write is no news, and pods that cannot be created are announced by nobody.
-        again_seconds=POLL_SECONDS,
+        requeue_after_seconds=POLL_SECONDS,
     )
 
 
@@ -70,9 +72,9 @@ def service_taken(observed: Observed, _: Settings) -> Verdict | None:
         return None
     reason, message = _service_taken(observed.foreign_service)
     return Verdict(
-        says=Statement(Phase.QUEUED, reason, message, blocked=(reason, message)),
-        records=Record(hosts_ready=0),
-        again_seconds=POLL_SECONDS,
+        condition_update=Statement(Phase.QUEUED, reason, message, blocked=(reason, message)),
+        status_update=Record(hosts_ready=0),
+        requeue_after_seconds=POLL_SECONDS,
     )
 
 
@@ -100,10 +102,10 @@ def restart_paused(observed: Observed, settings: Settings) -> Verdict | None:
         message = observed.status.message or message
     left = (at - observed.now).total_seconds()
     return Verdict(
-        says=Statement(Phase.RESTARTING, Reason.RESTART_PAUSED, message),
-        does=Action(None if observed.jobset.suspended else Step.SUSPEND),
-        records=Record(hosts_ready=0, next_restart=at),
-        again_seconds=left if left > 0 else POLL_SECONDS,
+        condition_update=Statement(Phase.RESTARTING, Reason.RESTART_PAUSED, message),
+        action=Action(None if observed.jobset.suspended else Step.SUSPEND),
+        status_update=Record(hosts_ready=0, next_restart=at),
+        requeue_after_seconds=left if left > 0 else POLL_SECONDS,
     )
 
 
@@ -146,9 +148,9 @@ def waiting_for_capacity(observed: Observed, _: Settings) -> Verdict | None:
     message = f"{why} {_arrived(observed, observed.jobset)}"
     blocked = (wait.reason, message) if wait.needs_somebody else None
     return Verdict(
-        says=Statement(Phase.WAITING_FOR_CAPACITY, wait.reason, message, blocked=blocked),
-        records=Record(hosts_ready=_hosts_ready(observed)),
-        again_seconds=BACKSTOP_SECONDS,
+        condition_update=Statement(Phase.WAITING_FOR_CAPACITY, wait.reason, message, blocked=blocked),
+        status_update=Record(hosts_ready=_hosts_ready(observed)),
+        requeue_after_seconds=BACKSTOP_SECONDS,
     )
 
 
@@ -183,8 +185,10 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
         ready=_hosts_ready(observed),
         hosts=jobset.hosts,
     )
-    says = replace(still_starting.says, phase=Phase.RESTARTING, reason=Reason.RESTARTING, message=message)
-    return replace(still_starting, says=says)
+    condition_update = replace(
+        still_starting.condition_update, phase=Phase.RESTARTING, reason=Reason.RESTARTING, message=message
+    )
+    return replace(still_starting, condition_update=condition_update)
 
 
 def _is_resuming(observed: Observed, jobset: JobSetState) -> bool:
@@ -202,9 +206,9 @@ def starting(observed: Observed, _: Settings) -> Verdict | None:
         return None
     message = sentence(Reason.HOSTS_STARTING, ready=ready, hosts=hosts)
     return Verdict(
-        says=Statement(Phase.STARTING, Reason.HOSTS_STARTING, message, blocked=_start_obstacle(observed)),
-        records=Record(hosts_ready=ready),
-        again_seconds=POLL_SECONDS if len(observed.hosts) < hosts else BACKSTOP_SECONDS,
+        condition_update=Statement(Phase.STARTING, Reason.HOSTS_STARTING, message, blocked=_start_obstacle(observed)),
+        status_update=Record(hosts_ready=ready),
+        requeue_after_seconds=POLL_SECONDS if len(observed.hosts) < hosts else BACKSTOP_SECONDS,
     )
 
 
@@ -214,7 +218,10 @@ def stalled(observed: Observed, settings: Settings) -> Verdict | None:
     if reason is None:
         return None
     verdict = running(observed, settings)
-    return replace(verdict, says=replace(verdict.says, phase=Phase.STALLED, stalled=reason, message=reason[1]))
+    return replace(
+        verdict,
+        condition_update=replace(verdict.condition_update, phase=Phase.STALLED, stalled=reason, message=reason[1]),
+    )
 
 
 def running(observed: Observed, settings: Settings) -> Verdict:
@@ -222,9 +229,11 @@ def running(observed: Observed, settings: Settings) -> Verdict:
     assert observed.jobset is not None  # the chain has dealt with that
     message = sentence(Reason.ALL_HOSTS_READY, hosts=observed.jobset.hosts)
     return Verdict(
-        says=Statement(Phase.RUNNING, Reason.ALL_HOSTS_READY, message, blocked=resize.refusal(observed, settings)),
-        records=Record(hosts_ready=_hosts_ready(observed)),
-        again_seconds=_report_due_seconds(observed, settings),
+        condition_update=Statement(
+            Phase.RUNNING, Reason.ALL_HOSTS_READY, message, blocked=resize.refusal(observed, settings)
+        ),
+        status_update=Record(hosts_ready=_hosts_ready(observed)),
+        requeue_after_seconds=_report_due_seconds(observed, settings),
     )
 
 
@@ -238,10 +247,10 @@ def _report_due_seconds(observed: Observed, settings: Settings) -> float:
 
 def _stopping(reason: Reason, message: str, *, step: Step | None = None) -> Verdict:
     return Verdict(
-        says=Statement(Phase.STOPPING, reason, message),
-        does=Action(step),
-        records=Record(hosts_ready=0),
-        again_seconds=BACKSTOP_SECONDS,
+        condition_update=Statement(Phase.STOPPING, reason, message),
+        action=Action(step),
+        status_update=Record(hosts_ready=0),
+        requeue_after_seconds=BACKSTOP_SECONDS,
     )
 
 

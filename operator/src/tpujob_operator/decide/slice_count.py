@@ -54,10 +54,10 @@ def shrunk(observed: Observed, settings: Settings) -> Verdict | None:
         incarnation=observed.status.current_incarnation + 1,
         after=after,
         least=observed.spec.min_slices,
-        detail=waits.says.message,
+        detail=waits.condition_update.message,
     )
-    says = Statement(Phase.RESTARTING, Reason.SHRUNK, message, is_valid=None)
-    return same_run_anew(says, observed.status.node_failures or (), slices=after)
+    condition_update = Statement(Phase.RESTARTING, Reason.SHRUNK, message, is_valid=None)
+    return same_run_anew(condition_update, observed.status.node_failures or (), slices=after)
 
 
 def grown(observed: Observed, _: Settings) -> Verdict | None:
@@ -80,8 +80,8 @@ def grown(observed: Observed, _: Settings) -> Verdict | None:
     message = sentence(
         Reason.GROWN, why=why, incarnation=observed.status.current_incarnation + 1, after=after, before=jobset.slices
     )
-    says = Statement(Phase.STOPPING, Reason.GROWN, message, is_valid=None)
-    return same_run_anew(says, observed.status.node_failures or (), slices=after)
+    condition_update = Statement(Phase.STOPPING, Reason.GROWN, message, is_valid=None)
+    return same_run_anew(condition_update, observed.status.node_failures or (), slices=after)
 
 
 def complete_slices(observed: Observed, jobset: JobSetState) -> int:

@@ -26,12 +26,12 @@ WARNING_LENGTH = 1024
 def written(observed: Observed, verdict: Verdict, settings: Settings) -> Status:
     """The whole status to be recorded; equal to the recorded one when nothing has changed."""
     status = observed.status.model_copy(update=_looked_at(observed, verdict))
-    if verdict.says.reason is Reason.ENDED:
+    if verdict.condition_update.reason is Reason.ENDED:
         return status
-    is_creating = verdict.does.step is Step.CREATE and verdict.says.reason is Reason.CREATING
+    is_creating = verdict.action.step is Step.CREATE and verdict.condition_update.reason is Reason.CREATING
     if observed.status.phase is None and is_creating:
         return observed.status  # a moment later it is recorded, and said, what became of it
-    if verdict.records.new_incarnation:
+    if verdict.status_update.new_incarnation:
         return _renewed(status, observed, verdict)
     for part in PARTS:
         status = status.model_copy(update=part(status, observed, verdict))
@@ -94,58 +94,68 @@ ALSO_OVER_A_RESTART = (
 def _looked_at(observed: Observed, verdict: Verdict) -> Fields:
     """What every look records, also one at a job that has ended."""
     fields: Fields = {"observed_generation": observed.generation}
-    if observed.spec.retry and verdict.says.reason is not Reason.ENDED:
+    if observed.spec.retry and verdict.condition_update.reason is not Reason.ENDED:
         fields["retry"] = observed.spec.retry
     return fields
 
 
 def _renewed(status: Status, observed: Observed, verdict: Verdict) -> Status:
-    is_new_run = verdict.says.reason in (Reason.EDITED, Reason.RETRIED)
+    is_new_run = verdict.condition_update.reason in (Reason.EDITED, Reason.RETRIED)
     kept = OF_THE_JOB if is_new_run else (*OF_THE_JOB, *ALSO_OVER_A_REST)
     fields: Fields = {name: getattr(status, name) for name in kept}
-    nodes = verdict.records.node_failures
+    nodes = verdict.status_update.node_failures
     if nodes is not None:
         fields |= {name: getattr(status, name) for name in ALSO_OVER_A_RESTART}
         fields |= {"node_failures": list(nodes), "earlier_restarts": status.restarts}
-    if verdict.records.slices is not None:
-        fields |= slice_count.after_resize(observed, verdict.records.slices)
+    if verdict.status_update.slices is not None:
+        fields |= slice_count.after_resize(observed, verdict.status_update.slices)
     # Pods that are asked to stop save the step at which they are.
-    fields["step"] = status.step if verdict.says.phase is Phase.STOPPING else progress.at_next_attempt(status)["step"]
-    said = {"phase": verdict.says.phase, "phase_time": observed.now, "message": verdict.says.message}
+    fields["step"] = (
+        status.step if verdict.condition_update.phase is Phase.STOPPING else progress.at_next_attempt(status)["step"]
+    )
+    said = {
+        "phase": verdict.condition_update.phase,
+        "phase_time": observed.now,
+        "message": verdict.condition_update.message,
+    }
     return Status().model_copy(update={**fields, **said, "incarnation": status.current_incarnation + 1})
 
 
 def _statement(_: Status, observed: Observed, verdict: Verdict) -> Fields:
-    says, before = verdict.says, observed.status
-    said: Fields = {"phase": says.phase, "message": says.message, "conditions": conditions_after(observed, verdict)}
-    return said if says.phase == before.phase else {**said, "phase_time": observed.now}
+    condition_update, before = verdict.condition_update, observed.status
+    said: Fields = {
+        "phase": condition_update.phase,
+        "message": condition_update.message,
+        "conditions": conditions_after(observed, verdict),
+    }
+    return said if condition_update.phase == before.phase else {**said, "phase_time": observed.now}
 
 
 def _jobset(_: Status, observed: Observed, verdict: Verdict) -> Fields:
     fields: Fields = {}
-    if verdict.records.jobset_uid:
+    if verdict.status_update.jobset_uid:
         jobset = observed.jobset
         assert jobset is not None  # it is the one whose uid is recorded
         fields |= {"job_set": jobset.name, "job_set_uid": jobset.uid, "incarnation": jobset.incarnation}
         if jobset.spec_hash is not None:
             fields["spec_hash"] = jobset.spec_hash
-    if verdict.records.jobset_uid:
-        fields["warnings"] = [warning[:WARNING_LENGTH] for warning in verdict.records.warnings] or None
-    if verdict.records.jobset_uid or verdict.does.step is Step.CREATE:
-        fields["accelerator_note"] = verdict.records.accelerator_note
-        fields["code_sha256"] = verdict.records.code_sha256
-        fields["code_commit"] = verdict.records.code_commit
+    if verdict.status_update.jobset_uid:
+        fields["warnings"] = [warning[:WARNING_LENGTH] for warning in verdict.status_update.warnings] or None
+    if verdict.status_update.jobset_uid or verdict.action.step is Step.CREATE:
+        fields["accelerator_note"] = verdict.status_update.accelerator_note
+        fields["code_sha256"] = verdict.status_update.code_sha256
+        fields["code_commit"] = verdict.status_update.code_commit
     return fields
 
 
-def _books(_: Status, observed: Observed, __: Verdict) -> Fields:
+def _restarts(_: Status, observed: Observed, __: Verdict) -> Fields:
     return restart_accounting.account(observed)
 
 
 def _hosts(status: Status, observed: Observed, verdict: Verdict) -> Fields:
-    hosts = verdict.records.hosts if observed.jobset is None else observed.jobset.hosts
+    hosts = verdict.status_update.hosts if observed.jobset is None else observed.jobset.hosts
     hosts = status.hosts if hosts is None else hosts
-    ready = verdict.records.hosts_ready
+    ready = verdict.status_update.hosts_ready
     ready = status.hosts_ready if ready is None else ready
     jobset = observed.jobset
     restarts = 0 if jobset is None or jobset.uid != status.job_set_uid else restart_accounting.restarts(status, jobset)
@@ -159,7 +169,7 @@ def _hosts(status: Status, observed: Observed, verdict: Verdict) -> Fields:
 
 
 def _size(_: Status, observed: Observed, verdict: Verdict) -> Fields:
-    return slice_count.size(observed, verdict.says.phase)
+    return slice_count.size(observed, verdict.condition_update.phase)
 
 
 def _progress(status: Status, observed: Observed, verdict: Verdict) -> Fields:
@@ -167,40 +177,40 @@ def _progress(status: Status, observed: Observed, verdict: Verdict) -> Fields:
 
 
 def _times(status: Status, observed: Observed, verdict: Verdict) -> Fields:
-    fields: Fields = {"next_restart_time": verdict.records.next_restart}
-    if verdict.says.phase is Phase.RUNNING:
+    fields: Fields = {"next_restart_time": verdict.status_update.next_restart}
+    if verdict.condition_update.phase is Phase.RUNNING:
         before = observed.status
         fields["start_time"] = status.start_time or observed.now
         was_running = before.phase in RUNNING_PHASES
         have_come_up = not was_running or progress.are_processes_gone(status, observed, verdict)
         if have_come_up or status.step != before.step:
             fields["step_time"] = observed.now
-    if verdict.says.phase in TERMINAL:
+    if verdict.condition_update.phase in TERMINAL:
         at = observed.jobset.outcome_at if observed.jobset is not None else None
         fields["completion_time"] = at or observed.now
     return fields
 
 
 def _failure(_: Status, observed: Observed, verdict: Verdict) -> Fields:
-    return {"failure": None if verdict.says.phase is Phase.SUCCEEDED else first_failure(observed)}
+    return {"failure": None if verdict.condition_update.phase is Phase.SUCCEEDED else first_failure(observed)}
 
 
 def _disruption(_: Status, observed: Observed, verdict: Verdict) -> Fields:
-    found = None if verdict.says.phase is Phase.SUCCEEDED else disruption_to_record(observed)
+    found = None if verdict.condition_update.phase is Phase.SUCCEEDED else disruption_to_record(observed)
     if found is not None and attempt_cause.of_attempt(observed, found.attempt).cause is not Cause.DISRUPTION:
         found = None
     return {"disruption": found}
 
 
 def _machines(_: Status, observed: Observed, verdict: Verdict) -> Fields:
-    if verdict.says.phase in TERMINAL:
+    if verdict.condition_update.phase in TERMINAL:
         return {"unschedulable": None}
     return {"unschedulable": missing_to_record(observed)}
 
 
 def _last_step(status: Status, _: Observed, verdict: Verdict) -> Fields:
     """The last report was read seconds before the end; exit code 0 of every process says that all steps were made."""
-    if verdict.says.phase is not Phase.SUCCEEDED:
+    if verdict.condition_update.phase is not Phase.SUCCEEDED:
         return {}
     units = status.units
     finished = None if units is None else units.model_copy(update={"done": units.total, "claimed": 0, "left": 0})
@@ -211,7 +221,7 @@ def _last_step(status: Status, _: Observed, verdict: Verdict) -> Fields:
 PARTS = (
     _statement,
     _jobset,
-    _books,
+    _restarts,
     _hosts,
     _size,
     _progress,

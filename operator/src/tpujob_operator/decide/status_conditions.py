@@ -21,7 +21,7 @@ def conditions_after(observed: Observed, verdict: Verdict) -> list[Condition]:
     conditions = list(observed.status.conditions or [])
     known = {condition.type for condition in conditions}
     for kind, status, reason, message in (
-        *_of_statement(verdict.says, known),
+        *_of_statement(verdict.condition_update, known),
         *_of_isolation(observed, known),
         *_of_size(observed),
         *_of_report(observed),
@@ -38,28 +38,35 @@ def conditions_after(observed: Observed, verdict: Verdict) -> list[Condition]:
     return conditions
 
 
-def _of_statement(says: Statement, known: set[str]) -> Iterator[Fact]:
-    if says.is_valid is not None:
-        reason = Reason.ACCEPTED if says.is_valid else Reason.REJECTED
-        yield Type.VALID, says.is_valid, reason, sentence(Reason.ACCEPTED) if says.is_valid else says.message
-    if says.phase is not Phase.INVALID:
-        ended = says.phase in TERMINAL
-        reason, message = (Reason.ENDED, sentence(Reason.ENDED)) if ended else (says.reason, says.message)
-        if says.stalled is not None:
+def _of_statement(condition_update: Statement, known: set[str]) -> Iterator[Fact]:
+    if condition_update.is_valid is not None:
+        reason = Reason.ACCEPTED if condition_update.is_valid else Reason.REJECTED
+        yield (
+            Type.VALID,
+            condition_update.is_valid,
+            reason,
+            sentence(Reason.ACCEPTED) if condition_update.is_valid else condition_update.message,
+        )
+    if condition_update.phase is not Phase.INVALID:
+        ended = condition_update.phase in TERMINAL
+        reason, message = (
+            (Reason.ENDED, sentence(Reason.ENDED)) if ended else (condition_update.reason, condition_update.message)
+        )
+        if condition_update.stalled is not None:
             # The hosts do run; what is wrong has a condition of its own.
-            message = says.stalled[1]
-        yield Type.RUNNING, says.phase in RUNNING_PHASES, reason, message
+            message = condition_update.stalled[1]
+        yield Type.RUNNING, condition_update.phase in RUNNING_PHASES, reason, message
     for kind, finding, otherwise in (
-        (Type.BLOCKED, says.blocked, Reason.UNBLOCKED),
-        (Type.STALLED, says.stalled, Reason.PROGRESSING),
+        (Type.BLOCKED, condition_update.blocked, Reason.UNBLOCKED),
+        (Type.STALLED, condition_update.stalled, Reason.PROGRESSING),
     ):
         if finding is not None:
             yield kind, True, *finding
         elif kind in known:
             yield kind, False, otherwise, sentence(otherwise)
-    if says.phase in TERMINAL:
-        kind = Type.SUCCEEDED if says.phase is Phase.SUCCEEDED else Type.FAILED
-        yield kind, True, says.reason, says.message
+    if condition_update.phase in TERMINAL:
+        kind = Type.SUCCEEDED if condition_update.phase is Phase.SUCCEEDED else Type.FAILED
+        yield kind, True, condition_update.reason, condition_update.message
 
 
 def _of_isolation(observed: Observed, known: set[str]) -> Iterator[Fact]:

@@ -82,10 +82,10 @@ class Record:
 class Verdict:
     """What a job is found to be in, and what follows."""
 
-    says: Statement
-    does: Action = Action()
-    records: Record = Record()
-    again_seconds: float | None = None
+    condition_update: Statement
+    action: Action = Action()
+    status_update: Record = Record()
+    requeue_after_seconds: float | None = None
     """Until another look; None when events will tell."""
 
 

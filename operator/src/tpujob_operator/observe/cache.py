@@ -19,7 +19,7 @@ from tpujob_operator.kube.requests import Object, Resource
 from tpujob_operator.observe.from_objects import jobset_state
 from tpujob_operator.observe.pod_state import PodState, pod_state
 from tpujob_operator.observe.state import JobSetState
-from tpujob_operator.observe.terminations import Evidence, Key
+from tpujob_operator.observe.terminations import Key, TerminationCache
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 MOST_DELETIONS = 10_000
@@ -161,7 +161,7 @@ class JobSetCache:
 class PodCache:
     """Pods of jobs, and the evidence of how their containers ended."""
 
-    def __init__(self, news: News, evidence: Evidence) -> None:
+    def __init__(self, news: News, evidence: TerminationCache) -> None:
         """Keeps whom to tell.
 
         Args:
@@ -223,7 +223,7 @@ class PodCache:
 class Cache:
     """All three."""
 
-    def __init__(self, evidence: Evidence, news: News) -> None:
+    def __init__(self, evidence: TerminationCache, news: News) -> None:
         """`evidence`: told of every pod; `news`: told of every job that should be looked at."""
         self.jobs = JobCache(news)
         self.jobsets = JobSetCache(news)

@@ -20,7 +20,7 @@ from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.report_poller import ReportPoller
 from tpujob_operator.observe.services import ServiceReader
 from tpujob_operator.observe.state import Host, JobSetState, Observed, PolicyState, QueueState, WorkerJob
-from tpujob_operator.observe.terminations import Evidence, Key
+from tpujob_operator.observe.terminations import Key, TerminationCache
 from tpujob_operator.observe.workloads import WorkloadReader
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.shared_units import is_elastic, shares_units
@@ -38,7 +38,7 @@ class Gatherer:
         self,
         storage: Storage,
         cache: Cache,
-        evidence: Evidence,
+        evidence: TerminationCache,
         reports: ReportPoller,
         settings: Settings,
         *,
@@ -125,7 +125,7 @@ class Gatherer:
             ended=ended,
             leaving=self._evidence.leaving(key, state.uid),
             pods_left=sum(pod.is_left for pod in pods),
-            lost_nodes=await self._nodes.lost(key, ended, pods, booked=job.status.booked_restarts or 0),
+            lost_nodes=await self._nodes.lost(key, ended, pods, judged=job.status.booked_restarts or 0),
             node_labels=await self._suspects(key, job, state, hosts),
             creation_failure=await creation_failure(self._storage, job, state) if is_overdue else None,
             jobset_warning=await jobset_warning(self._storage, key[0], state) if is_overdue and not pods else None,
@@ -203,14 +203,14 @@ class Gatherer:
         self._evidence.forget_stopped(key, jobset.uid, jobset.restarts)
         self._nodes.forget_stopped(key, jobset.restarts)
 
-    def forget_evidence(self, key: Key) -> None:
+    def forget_terminations(self, key: Key) -> None:
         """Drops how processes ended; for a job whose next start is a new one."""
         self._evidence.forget(key)
         self._nodes.forget(key)
 
     def forget(self, key: Key) -> None:
         """Drops what was kept of a job that is gone or over."""
-        self.forget_evidence(key)
+        self.forget_terminations(key)
         self._reports.forget(key)
         self._refusals.pop(key, None)
         self._policies_read.pop(key, None)

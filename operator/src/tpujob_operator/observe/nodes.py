@@ -45,7 +45,7 @@ class NodeWatch:
         self._labels: dict[Key, dict[str, Mapping[str, str]]] = {}
 
     async def lost(
-        self, key: Key, ended: Iterable[Ended], pods: Iterable[PodState], *, booked: int
+        self, key: Key, ended: Iterable[Ended], pods: Iterable[PodState], *, judged: int
     ) -> tuple[LostNode, ...]:
         """The nodes of failed attempts that are, or were, not well.
 
@@ -53,12 +53,12 @@ class NodeWatch:
             key: Of the job.
             ended: The failures that were seen.
             pods: Those that are left.
-            booked: How many attempts have been judged; their nodes do not matter any more.
+            judged: How many attempts have been judged; their nodes do not matter any more.
         """
         if not self._enabled:
             return ()
         found = self._lost.setdefault(key, {})
-        failed = {end.attempt for end in ended if end.attempt >= booked}
+        failed = {end.attempt for end in ended if end.attempt >= judged}
         wanted = [_Place(end.attempt, end.node, end.created_at) for end in ended if end.attempt in failed and end.node]
         wanted += [
             _Place(pod.host.attempt, pod.node, pod.created_at)

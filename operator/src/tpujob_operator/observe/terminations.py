@@ -36,7 +36,7 @@ WHOLE_MESSAGES = 16
 SHORT_MESSAGE_LENGTH = 200
 
 
-class Evidence:
+class TerminationCache:
     """The ends seen so far, by job, attempt and pod."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ from tpujob_resource.models.spec import Spec
 type Object = dict[str, Any]
 
 
-def materialize(
+def build_jobset(
     job: TpuTrainingJob,
     settings: JobSettings,
     *,

@@ -116,7 +116,7 @@ _SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "string_too_short": lambda c: "is empty",
     "too_long": lambda c: f"has {c['actual_length']} entries; at most {c['max_length']}",
     "too_short": lambda c: f"is empty; at least {c['min_length']} entry",
-    "string_pattern_mismatch": lambda c: patterns.wanted(c["pattern"]),
+    "string_pattern_mismatch": lambda c: patterns.pattern_message(c["pattern"]),
     "literal_error": lambda c: f"is not allowed; one of {c['expected']}",
     "enum": lambda c: f"is not allowed; one of {c['expected']}",
 }

@@ -39,6 +39,6 @@ WORDS: Mapping[str, str] = {
 }
 
 
-def wanted(pattern: str) -> str:
+def pattern_message(pattern: str) -> str:
     """The end of a message about a value that does not match."""
     return WORDS.get(pattern) or f"has characters that are not allowed here; pattern {pattern}"
