@@ -303,7 +303,7 @@ def test_archives_that_the_bundle_has_already_stay(tmp_path):
         entry = tarfile.TarInfo("manifest.json")
         entry.size = len(manifest)
         tar.addfile(entry, io.BytesIO(manifest))
-    wish = making.Wish(out=tmp_path, archives=(archive,))
-    carried = making._carry_images(wish, "python:3.12", "0.1.0", announce=lambda _: None)
+    request = making.BundleRequest(out=tmp_path, archives=(archive,))
+    carried = making._carry_images(request, "python:3.12", "0.1.0", announce=lambda _: None)
     assert [image.file for image in carried] == ["images/own.tar"]
     assert archive.is_file()

@@ -11,8 +11,8 @@ import pytest
 from tests.harness.launched import JOB, PYTHON, WORKER
 from tests.launcher.conftest import Launch
 from tpujob_contract import read_environment
-from tpujob_launcher.child.supervisor import Ending
-from tpujob_launcher.main import account, child_environment
+from tpujob_launcher.child.supervisor import ExitResult
+from tpujob_launcher.main import child_environment, exit_code_of
 
 STRANGER = {"JAX_COORDINATOR_ADDRESS": "elsewhere:1", "JAX_NUM_PROCESSES": "9", "JAX_PROCESS_ID": "9"}
 
@@ -122,22 +122,30 @@ def test_what_no_retry_would_mend_ends_with_78(launch: Launch, command, environ,
 
 
 @pytest.mark.parametrize(
-    ("ending", "code", "remarks"),
+    ("result", "code", "diagnostics"),
     [
-        pytest.param(Ending(0), 0, [], id="finished"),
-        pytest.param(Ending(76), 76, [], id="failed"),
+        pytest.param(ExitResult(0), 0, [], id="finished"),
+        pytest.param(ExitResult(76), 76, [], id="failed"),
         pytest.param(
-            Ending(0, stop_signal=signal.SIGTERM), 75, ["told to stop by SIGTERM, the program returned 0"], id="stopped"
+            ExitResult(0, stop_signal=signal.SIGTERM),
+            75,
+            ["told to stop by SIGTERM, the program returned 0"],
+            id="stopped",
         ),
-        pytest.param(Ending(75, stop_signal=signal.SIGTERM), 75, ["told to stop by SIGTERM"], id="stopped and said so"),
         pytest.param(
-            Ending(143, stop_signal=signal.SIGTERM), 143, ["told to stop by SIGTERM"], id="ended by the signal"
+            ExitResult(75, stop_signal=signal.SIGTERM), 75, ["told to stop by SIGTERM"], id="stopped and said so"
         ),
-        pytest.param(Ending(130, stop_signal=signal.SIGINT), 130, ["told to stop by SIGINT"], id="ended by Ctrl-C"),
         pytest.param(
-            Ending(1, ("a",), stop_signal=signal.SIGINT), 1, ["a", "told to stop by SIGINT"], id="crashed on the way"
+            ExitResult(143, stop_signal=signal.SIGTERM), 143, ["told to stop by SIGTERM"], id="ended by the signal"
+        ),
+        pytest.param(ExitResult(130, stop_signal=signal.SIGINT), 130, ["told to stop by SIGINT"], id="ended by Ctrl-C"),
+        pytest.param(
+            ExitResult(1, ("a",), stop_signal=signal.SIGINT),
+            1,
+            ["a", "told to stop by SIGINT"],
+            id="crashed on the way",
         ),
     ],
 )
-def test_only_a_zero_after_a_stop_is_changed(ending, code, remarks):
-    assert account(ending) == (code, remarks)
+def test_only_a_zero_after_a_stop_is_changed(result, code, diagnostics):
+    assert exit_code_of(result) == (code, diagnostics)

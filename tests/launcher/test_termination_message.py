@@ -11,19 +11,19 @@ from tpujob_launcher.reports.termination_message import TerminationMessage, comp
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "remarks", "output", "message"),
+    ("exit_code", "diagnostics", "output", "message"),
     [
         pytest.param(77, [], b"", "exit code 77, no permission or not found", id="the code in words"),
         pytest.param(1, [], b"a\n\nb\n", "exit code 1, crashed\na\nb", id="last lines"),
-        pytest.param(137, ["r"], b"a\n", "exit code 137, killed by SIGKILL\nr\na", id="remarks come first"),
+        pytest.param(137, ["r"], b"a\n", "exit code 137, killed by SIGKILL\nr\na", id="diagnostics come first"),
         pytest.param(
             1, [], b"10%\r20%\r\x1b[31mred\x1b[0m\x07\n", "exit code 1, crashed\n10%\n20%\nred", id="no terminal codes"
         ),
         pytest.param(1, [], b"\xff\xfe\n", "exit code 1, crashed\n\ufffd\ufffd", id="not text"),
     ],
 )
-def test_message_reads(exit_code, remarks, output, message):
-    assert compose(exit_code, remarks, output).decode() == message
+def test_message_reads(exit_code, diagnostics, output, message):
+    assert compose(exit_code, diagnostics, output).decode() == message
 
 
 def test_message_keeps_the_end_of_long_output():
@@ -44,8 +44,8 @@ def test_message_keeps_the_end_of_one_endless_line():
     st.lists(st.text("aü\n", max_size=3000), max_size=3),
     st.lists(st.binary(max_size=60) | st.sampled_from([b"\n", "ü".encode(), b"x" * 5000]), max_size=200).map(b"".join),
 )
-def test_message_fits_and_is_text(exit_code, remarks, output):
-    message = compose(exit_code, remarks, output)
+def test_message_fits_and_is_text(exit_code, diagnostics, output):
+    message = compose(exit_code, diagnostics, output)
     assert len(message) <= LIMIT_BYTES
     assert message.decode().startswith(f"exit code {exit_code},")
 

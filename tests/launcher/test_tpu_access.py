@@ -9,7 +9,7 @@ import pytest
 from tests.harness.launched import JOB
 from tests.launcher.conftest import Launch
 from tests.launcher.test_tpu import Machine, machine, make_devices
-from tpujob_launcher.tpu.access import TpuAccess, look, remarks
+from tpujob_launcher.tpu.access import TpuAccess, diagnostics, look
 from tpujob_launcher.tpu.holders import TpuFiles
 
 __all__ = ["machine"]
@@ -25,7 +25,7 @@ def close_device(machine: Machine, name: str) -> None:
 def test_machine_without_a_tpu_is_not_looked_at(machine: Machine) -> None:
     make_devices(machine, "vfio/vfio")
     assert look(machine.files) is None
-    assert remarks(None, b"Cannot allocate memory") == []
+    assert diagnostics(None, b"Cannot allocate memory") == []
 
 
 def test_devices_are_told_with_their_modes(machine: Machine) -> None:
@@ -60,7 +60,7 @@ def test_limit_of_locked_memory_is_the_process_s_own(machine: Machine) -> None:
 )
 def test_failure_is_put_down_to_access(closed: list[str], locked: int | None, output: bytes, said: list[str]) -> None:
     access = TpuAccess(["/dev/vfio/0"], closed, 10001, locked)
-    found = remarks(access, output)
+    found = diagnostics(access, output)
     assert [words.partition(ADVICE)[0] for words in found] == said
 
 

@@ -33,8 +33,8 @@ from tpujob_contract.environment import (
     read_environment,
 )
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_launcher.child.signals import STOP, Inbox
-from tpujob_launcher.child.supervisor import Ending, run
+from tpujob_launcher.child.signals import STOP, SignalQueue
+from tpujob_launcher.child.supervisor import ExitResult, run
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.python_path import code_variables
 from tpujob_launcher.frameworks import known as frameworks
@@ -73,23 +73,23 @@ def launch(arguments: Sequence[str], environ: Mapping[str, str], tpu: TpuFiles =
         tpu: Where to look for a TPU and its user.
     """
     message = TerminationMessage(environ)
-    with Inbox() as inbox, tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
+    with SignalQueue() as signals, tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
         try:
             command = _command(arguments)
             process = _process(environ)
-            _wait_for_tpu(environ, process, tpu, inbox)
+            _wait_for_tpu(environ, process, tpu, signals)
             logger.info("%s, pid %d: %s", _who(process), os.getpid(), command[0])
             access = _look_at_tpu(environ, tpu)
             environ = _with_code(environ, Path(scratch), command)
-            ending, report = _run(command, environ, process, inbox, Path(scratch), keep_output=message.is_wanted)
+            result, report = _run(command, environ, process, signals, Path(scratch), keep_output=message.is_wanted)
         except Refused as refused:
             logger.error("%s", refused)  # noqa: TRY400 - one line, no stack
             message.write(refused.exit_code, [str(refused)])
             return refused.exit_code
-        exit_code, remarks = account(ending)
+        exit_code, diagnostics = exit_code_of(result)
         if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
-            remarks = [*remarks, *tpu_access.remarks(access, ending.output)]
-        message.write(exit_code, [*remarks, *report], ending.output if exit_code else b"")
+            diagnostics = [*diagnostics, *tpu_access.diagnostics(access, result.output)]
+        message.write(exit_code, [*diagnostics, *report], result.output if exit_code else b"")
         return exit_code
 
 
@@ -111,15 +111,15 @@ def child_environment(
     return child
 
 
-def account(ending: Ending) -> Tuple[int, List[str]]:
-    """The exit code of the container and remarks on it, for a program that has ended."""
-    remarks = list(ending.remarks)
-    if ending.stop_signal is not None:
-        name = signal.Signals(ending.stop_signal).name
-        if ending.code == ExitCode.FINISHED:
-            return ExitCode.STOPPED, [*remarks, f"told to stop by {name}, the program returned 0"]
-        remarks.append(f"told to stop by {name}")
-    return ending.code, remarks
+def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
+    """The exit code of the container, and diagnostics, for a program that has ended."""
+    diagnostics = list(result.diagnostics)
+    if result.stop_signal is not None:
+        name = signal.Signals(result.stop_signal).name
+        if result.code == ExitCode.FINISHED:
+            return ExitCode.STOPPED, [*diagnostics, f"told to stop by {name}, the program returned 0"]
+        diagnostics.append(f"told to stop by {name}")
+    return result.code, diagnostics
 
 
 def _command(arguments: Sequence[str]) -> Sequence[str]:
@@ -156,7 +156,7 @@ def _look_at_tpu(environ: Mapping[str, str], tpu: TpuFiles) -> Optional[tpu_acce
     return access
 
 
-def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, inbox: Inbox) -> None:
+def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, signals: SignalQueue) -> None:
     """Returns once nobody else holds the TPU.
 
     A holder that is on its way out needs a grace period at most, and longer than `startup_seconds` the other processes
@@ -178,7 +178,7 @@ def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, i
         if not is_told:
             logger.warning("the TPU is in use: %s; waiting up to %d s", holders, limit)
             is_told = True
-        for number in inbox.wait(min(0.5, max(0.0, deadline - time.monotonic()))):
+        for number in signals.wait(min(0.5, max(0.0, deadline - time.monotonic()))):
             if number in STOP:
                 name = signal.Signals(number).name
                 raise Refused(ExitCode.STOPPED, f"told to stop by {name} before anything was started; {holders}")
@@ -188,26 +188,26 @@ def _run(
     command: Sequence[str],
     environ: Mapping[str, str],
     process: Process,
-    inbox: Inbox,
+    signals: SignalQueue,
     scratch: Path,
     *,
     keep_output: bool,
-) -> Tuple[Ending, List[str]]:
+) -> Tuple[ExitResult, List[str]]:
     """How the command ended, and the lines that report its progress."""
     metrics_file = scratch / "metrics.jsonl"
     child = child_environment(environ, process, command, str(metrics_file))
     reporting = frameworks.reporting(process, child, command, metrics_file)
     on_start = reporting.start if reporting else None
     try:
-        ending = run(
-            command, child, inbox, grace_seconds=process.grace_seconds, keep_output=keep_output, on_start=on_start
+        result = run(
+            command, child, signals, grace_seconds=process.grace_seconds, keep_output=keep_output, on_start=on_start
         )
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
             raise
         reason = f"command {command[0]!r} cannot be started: {error.strerror}"
         raise Refused(ExitCode.CONFIGURATION, f"{reason}; give a program that is in the image") from error
-    return ending, reporting.finish(account(ending)[0]) if reporting else []
+    return result, reporting.finish(exit_code_of(result)[0]) if reporting else []
 
 
 def _who(process: Process) -> str:

@@ -31,7 +31,7 @@ OWN_LOCK = "requirements/own-run.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class BundleRequest:
     """What a person asked for."""
 
     out: Path
@@ -49,17 +49,17 @@ class Wish:
     with_images: bool = True
 
 
-def make_bundle(wish: Wish, announce: Callable[[str], object]) -> Contents:
+def make_bundle(request: BundleRequest, announce: Callable[[str], object]) -> Contents:
     """Makes the bundle whole and returns what it holds.
 
     Args:
-        wish: What to make, and where.
+        request: What to make, and where.
         announce: Called with a line before each part that takes time.
 
     Raises:
         CommandError: Something that it is made from is missing; what was made so far stays, for the next run.
     """
-    source, bundle = find_checkout(wish.source), wish.out
+    source, bundle = find_checkout(request.source), request.out
     _check_target(bundle)
     bundle.mkdir(parents=True, exist_ok=True)
     with _alone(bundle):
@@ -71,10 +71,10 @@ def make_bundle(wish: Wish, announce: Callable[[str], object]) -> Contents:
         _copy(source, bundle)
         same_source = _pack(source, bundle, version)
         # First what fails soonest: an image that is not here.
-        base = wish.base_image or default_base(source)
-        images = _carry_images(wish, base, version, announce)
-        _wheels(wish, source, version, announce, same_source=same_source)
-        made = Contents(version, wish.pythons, base, images)
+        base = request.base_image or default_base(source)
+        images = _carry_images(request, base, version, announce)
+        _wheels(request, source, version, announce, same_source=same_source)
+        made = Contents(version, request.pythons, base, images)
         (bundle / "README.md").write_text(readme(made))
         announce("checksums")
         write_sums(bundle)
@@ -169,12 +169,14 @@ def _drop_others(folder: Path, name: str) -> None:
             old.unlink()
 
 
-def _carry_images(wish: Wish, base: str, version: str, announce: Callable[[str], object]) -> tuple[CarriedImage, ...]:
-    bundle = wish.out
+def _carry_images(
+    request: BundleRequest, base: str, version: str, announce: Callable[[str], object]
+) -> tuple[CarriedImage, ...]:
+    bundle = request.out
     files: list[str] = []
-    if wish.with_images and wish.archives:
+    if request.with_images and request.archives:
         (bundle / "images").mkdir(exist_ok=True)
-        for archive in wish.archives:
+        for archive in request.archives:
             _read(archive)
             target = bundle / "images" / archive.name
             # Who goes on with a bundle may name the archives that it has already.
@@ -182,11 +184,11 @@ def _carry_images(wish: Wish, base: str, version: str, announce: Callable[[str],
                 announce(f"images/{archive.name}: a copy of {archive}")
                 shutil.copyfile(archive, target)
             files.append(f"images/{archive.name}")
-    elif wish.with_images:
+    elif request.with_images:
         names = (*contents.product_images(version), base)
         files = [carry_image(name, bundle, announce) for name in names]
-    if wish.with_images:
-        files += [carry_image(name, bundle, announce) for name in wish.more_images]
+    if request.with_images:
+        files += [carry_image(name, bundle, announce) for name in request.more_images]
     for old in (bundle / "images").glob("*"):
         if f"images/{old.name}" not in files:
             old.unlink()
@@ -200,17 +202,19 @@ def _read(archive: Path) -> tuple[str, ...]:
         raise CommandError(f"--images: {error}") from None
 
 
-def _wheels(wish: Wish, source: Path, version: str, announce: Callable[[str], object], *, same_source: bool) -> None:
-    requirements = wish.out / "requirements"
+def _wheels(
+    request: BundleRequest, source: Path, version: str, announce: Callable[[str], object], *, same_source: bool
+) -> None:
+    requirements = request.out / "requirements"
     try:
-        targets = [Target(python) for python in wish.pythons]
+        targets = [Target(python) for python in request.pythons]
     except ValueError as error:
         raise CommandError(f"--python: {error}") from None
     pins = union(read_lock((requirements / f"{name}.txt").read_text()) for name in contents.LOCKS)
-    folder = WheelFolder(wish.out / "wheels", wish.wheels, announce)
+    folder = WheelFolder(request.out / "wheels", request.wheels, announce)
     folder.drop_damaged(pins)
     needed = set().union(*(folder.fetch(pins, target) for target in targets))
-    own_lock_file = wish.out / OWN_LOCK
+    own_lock_file = request.out / OWN_LOCK
     own = folder.find(read_lock(own_lock_file.read_text())) if same_source and own_lock_file.exists() else None
     if own is None:
         announce("building our wheels")

@@ -28,7 +28,7 @@ def bundle(
     folder's README.md has the commands that load, install and build.
     """
     from tpujob.bundle.checksums import verify as problems_of
-    from tpujob.bundle.making import Wish, make_bundle
+    from tpujob.bundle.making import BundleRequest, make_bundle
 
     with problems_on_stderr():
         if (out is None) == (verify is None):
@@ -40,7 +40,7 @@ def bundle(
             typer.echo(f"{verify}: every file is as it should be")
             return
         assert out is not None
-        wish = Wish(
+        request = BundleRequest(
             out=out,
             source=source,
             pythons=tuple(python or ["3.12"]),
@@ -50,6 +50,6 @@ def bundle(
             archives=tuple(images or []),
             with_images=not no_images,
         )
-        make_bundle(wish, typer.echo)
+        make_bundle(request, typer.echo)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     typer.echo(f"{out}: {size / 1e9:.1f} GB; {out / 'README.md'} says what to do with it")

@@ -14,13 +14,13 @@ STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 FORWARDED = (*STOP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Inbox:
+class SignalQueue:
     """Receives the signals of this process while it is entered; only in the main thread."""
 
     def __init__(self) -> None:
         self._previous: Dict[int, Any] = {}
 
-    def __enter__(self) -> Inbox:
+    def __enter__(self) -> SignalQueue:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)

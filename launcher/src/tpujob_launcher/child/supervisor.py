@@ -18,7 +18,7 @@ from typing import Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
 from tpujob_contract.grace import margin_seconds
 from tpujob_launcher.child.output import Output
 from tpujob_launcher.child.processes import adopt_orphans, command_line, descendants, die_with, reap, send
-from tpujob_launcher.child.signals import FORWARDED, STOP, Inbox
+from tpujob_launcher.child.signals import FORWARDED, STOP, SignalQueue
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +33,12 @@ _DRAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Ending:
+class ExitResult:
     """How a program ended."""
 
     code: int
     """Its exit code as a shell counts it: 128 + n for death by signal n."""
-    remarks: Tuple[str, ...] = ()
+    diagnostics: Tuple[str, ...] = ()
     """What the code does not tell, for the termination message."""
     output: bytes = b""
     """The last lines of its output, if they were kept."""
@@ -49,18 +49,18 @@ class Ending:
 def run(
     command: Sequence[str],
     environ: Mapping[str, str],
-    inbox: Inbox,
+    signals: SignalQueue,
     *,
     grace_seconds: float,
     keep_output: bool,
     on_start: Optional[Callable[[], None]] = None,
-) -> Ending:
+) -> ExitResult:
     """Runs a command until neither it nor anything that it started is alive.
 
     Args:
         command: Program and arguments.
         environ: Its environment.
-        inbox: Receives this process's signals.
+        signals: Receives this process's signals.
         grace_seconds: Time from being told to stop to being killed, as Kubernetes counts it.
         keep_output: Pass the output through pipes, so that its last lines are known. Otherwise the program writes
             to our stdout and stderr themselves, and sees a terminal where there is one.
@@ -87,21 +87,21 @@ def run(
             output.start()
     if on_start:
         on_start()
-    ending = _supervise(child, inbox, grace_seconds)
-    if output and not output.finish(margin_seconds(grace_seconds) / 2 if ending.stop_signal else _DRAIN_SECONDS):
+    result = _supervise(child, signals, grace_seconds)
+    if output and not output.finish(margin_seconds(grace_seconds) / 2 if result.stop_signal else _DRAIN_SECONDS):
         logger.warning("nobody reads the output: its end is lost")
-    return Ending(ending.code, ending.remarks, output.tail.last_lines() if output else b"", ending.stop_signal)
+    return ExitResult(result.code, result.diagnostics, output.tail.last_lines() if output else b"", result.stop_signal)
 
 
-def _supervise(child: subprocess.Popen[bytes], inbox: Inbox, grace_seconds: float) -> Ending:
+def _supervise(child: subprocess.Popen[bytes], signals: SignalQueue, grace_seconds: float) -> ExitResult:
     patience = grace_seconds - margin_seconds(grace_seconds)
-    remarks = []
+    diagnostics = []
     stop_signal: Optional[int] = None
     deadline: Optional[float] = None
     is_killed = False
     while child.returncode is None:
         seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
-        received = inbox.wait(0.1 if is_killed else seconds)
+        received = signals.wait(0.1 if is_killed else seconds)
         # Reaped first: a signal that comes after the end was not heard by the program, and must not change its meaning.
         child.returncode = reap().get(child.pid)
         if child.returncode is not None:
@@ -114,17 +114,19 @@ def _supervise(child: subprocess.Popen[bytes], inbox: Inbox, grace_seconds: floa
                 deadline = time.monotonic() + patience
         if deadline is not None and time.monotonic() >= deadline:
             if not is_killed:
-                remarks.append(f"still running {patience:.0f} s after {signal.Signals(stop_signal or 0).name}: killed")
+                diagnostics.append(
+                    f"still running {patience:.0f} s after {signal.Signals(stop_signal or 0).name}: killed"
+                )
             is_killed = True
             send(child.pid, signal.SIGKILL, group=True)
             for pid in descendants(os.getpid()):
                 send(pid, signal.SIGKILL)
     left = LEFTOVER_SECONDS if deadline is None else deadline - time.monotonic()
-    remarks += _end_leftovers(inbox, min(LEFTOVER_SECONDS, patience, left))
-    return Ending(child.returncode, tuple(remarks), stop_signal=stop_signal)
+    diagnostics += _end_leftovers(signals, min(LEFTOVER_SECONDS, patience, left))
+    return ExitResult(child.returncode, tuple(diagnostics), stop_signal=stop_signal)
 
 
-def _end_leftovers(inbox: Inbox, seconds: float) -> Tuple[str, ...]:
+def _end_leftovers(signals: SignalQueue, seconds: float) -> Tuple[str, ...]:
     """Ends every process below this one: asked at once, killed after `seconds`."""
     asked: Set[int] = set()
     killed: Dict[int, str] = {}
@@ -142,7 +144,7 @@ def _end_leftovers(inbox: Inbox, seconds: float) -> Tuple[str, ...]:
                 asked.add(pid)
                 send(pid, signal.SIGTERM)
         # Only our own children announce their end by a signal, so look again soon.
-        inbox.wait(0.02)
+        signals.wait(0.02)
     for pid in alive:
         logger.error("process %d (%s) cannot be killed", pid, command_line(pid))
     return tuple(f"left behind and killed: process {pid} ({command})" for pid, command in killed.items())

@@ -29,23 +29,23 @@ class TerminationMessage:
         """Whether anybody reads a message."""
         return self._path is not None
 
-    def write(self, exit_code: int, remarks: Sequence[str] = (), output: bytes = b"") -> None:
+    def write(self, exit_code: int, diagnostics: Sequence[str] = (), output: bytes = b"") -> None:
         """Writes the message, unless the program has written one itself: it knows better."""
         if self._path is None:
             return
         if not self._path.exists() or self._path.stat().st_size == 0:
-            termination_message.write(self._path, compose(exit_code, remarks, output))
+            termination_message.write(self._path, compose(exit_code, diagnostics, output))
 
 
-def compose(exit_code: int, remarks: Sequence[str], output: bytes) -> bytes:
-    """The text of a message: the exit code in words, remarks, and as many of the last lines of output as fit.
+def compose(exit_code: int, diagnostics: Sequence[str], output: bytes) -> bytes:
+    """The text of a message: the exit code in words, diagnostics, and as many of the last lines of output as fit.
 
     Args:
         exit_code: The exit code of the container.
-        remarks: Lines that say more about the end.
+        diagnostics: Lines that say more about the end.
         output: The end of the program's output, in any encoding, with or without terminal colours.
     """
-    head = "\n".join([f"exit code {exit_codes.describe(exit_code)}", *remarks]).encode()[:LIMIT_BYTES]
+    head = "\n".join([f"exit code {exit_codes.describe(exit_code)}", *diagnostics]).encode()[:LIMIT_BYTES]
     lines: List[bytes] = []
     room = LIMIT_BYTES - len(head)
     for line in reversed(_printable(output)):

@@ -55,7 +55,7 @@ def look(files: TpuFiles) -> Optional[TpuAccess]:
     return TpuAccess([_shown(path) for path in found], closed, os.getuid(), _locked_bytes())
 
 
-def remarks(access: Optional[TpuAccess], output: bytes) -> List[str]:
+def diagnostics(access: Optional[TpuAccess], output: bytes) -> List[str]:
     """What the end of a program that has failed may be due to, as far as access is concerned.
 
     Args:
