@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ class Column:
     """Role and template of each message, which make a conversation of a row."""
     max_rows: int | None = None
     """The first rows, beyond which nothing is read; None: all."""
+    max_unpacked_bytes: int = 4096 * MEBIBYTE
+    """That a compressed file may become."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,6 +128,10 @@ class SourceConfig:
     """Use the first rows only, in the order of file names: ten of them are the first ten of a thousand. Not for files
     that can only be read whole (compressed lines, tars). Default: all rows."""
 
+    max_unpacked_bytes: Annotated[int, Range(1, 1 << 40)] = 4096 * MEBIBYTE
+    """The most that one compressed file, tar or parquet row group may become in memory. One that grows more than 200
+    times is refused beyond 256 MiB, whatever this says."""
+
     def __post_init__(self) -> None:
         _require_one({key: getattr(self, key) for key in self.one_of})
         self._require_consistent()
@@ -136,6 +143,9 @@ class SourceConfig:
 
     def column(self, field: str = FIELD) -> Column:
         """What is read; `field` is where this source stands in the configuration."""
+        return dataclasses.replace(self._column(field), max_unpacked_bytes=self.max_unpacked_bytes)
+
+    def _column(self, field: str) -> Column:
         special, limit = self.special_tokens, self.max_rows
         if self.template is not None or self.messages is not None:
             key = "template" if self.template is not None else "messages"

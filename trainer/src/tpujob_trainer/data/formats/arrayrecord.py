@@ -18,6 +18,7 @@ from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import read_range
 from tpujob_trainer.data.formats.examples import fields, value_of_record, varint
 from tpujob_trainer.data.formats.format import FileScan, RawRows
+from tpujob_trainer.data.formats.unpacking import most_bytes, too_large
 from tpujob_trainer.data.formats.values import rows_of_values
 from tpujob_trainer.data.sources.changes import DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
@@ -39,13 +40,13 @@ class ArrayRecord:
 
     def scan(self, root: DataRoot, file: DataFile, column: Column) -> FileScan:
         """One part: its records."""
-        index = _read_index(root, file, is_listed=True)
+        index = _read_index(root, file, column, is_listed=True)
         size = np.array([index.decoded_bytes], dtype=np.int64)
         return FileScan(index.digest, np.array([index.num_records], dtype=np.int64), size)
 
     def open(self, root: DataRoot, file: DataFile, digest: str, column: Column) -> OpenedChunks:
         """The file by its footer and both ends of its records."""
-        index = _read_index(root, file, is_listed=False)
+        index = _read_index(root, file, column, is_listed=False)
         if index.digest != digest:
             raise DataChangedError(changed(file.path, "its footer is another one"))
         return OpenedChunks(root, file, column, index)
@@ -87,7 +88,7 @@ class OpenedChunks:
         records: list[bytes] = []
         for chunk in range(begin, end):
             at = int(index.offsets[chunk])
-            records += _records(data[at - start :], at, self._root.locate(self._file.path))
+            records += _records(data[at - start :], at, self._root.locate(self._file.path), self._column)
         skip = first - int(index.first_records[begin])
         wanted = records[skip : skip + count]
         if len(wanted) != count:
@@ -95,7 +96,7 @@ class OpenedChunks:
         return rows_of_values([value_of_record(record, self._column) for record in wanted], self._column)
 
 
-def _read_index(root: DataRoot, file: DataFile, *, is_listed: bool) -> _Index:
+def _read_index(root: DataRoot, file: DataFile, column: Column, *, is_listed: bool) -> _Index:
     name = root.locate(file.path)
     with (
         explained(name),
@@ -107,20 +108,20 @@ def _read_index(root: DataRoot, file: DataFile, *, is_listed: bool) -> _Index:
         if length < _BLOCK:
             raise ConfigurationError(_not_one(name))
         try:
-            (postscript,) = _records(read_range(opened, length - _BLOCK, length), length - _BLOCK, name)[:1]
+            (postscript,) = _records(read_range(opened, length - _BLOCK, length), length - _BLOCK, name, column)[:1]
             facts = dict(fields(postscript))
             offset = facts.get(1)
             if facts.get(2) != _MAGIC or not isinstance(offset, int):
                 raise ConfigurationError(_not_one(name))
             footer = read_range(opened, offset, length - _BLOCK)
-            _metadata, *chunks = _records(footer, offset, name)
+            _metadata, *chunks = _records(footer, offset, name, column)
             ends = read_range(opened, 0, min(_BLOCK, offset)) + read_range(opened, max(0, offset - _BLOCK), offset)
         except (ValueError, IndexError, pa.ArrowException) as error:
             raise ConfigurationError(_not_one(name)) from error
     return _Index(footer + ends, chunks, offset)
 
 
-def _records(data: bytes | memoryview, position: int, name: str) -> list[bytes]:
+def _records(data: bytes | memoryview, position: int, name: str, column: Column) -> list[bytes]:
     """The records of the chunk at the beginning of `data`, which stands at a position of the file."""
     at = 0
 
@@ -149,8 +150,8 @@ def _records(data: bytes | memoryview, position: int, name: str) -> list[bytes]:
         )
     chunk = take(data_size)
     size, begin = varint(chunk, 1)
-    sizes = _decompressed(chunk[begin : begin + size], chunk[0])
-    values = _decompressed(chunk[begin + size :], chunk[0])
+    sizes = _decompressed(chunk[begin : begin + size], chunk[0], name, column)
+    values = _decompressed(chunk[begin + size :], chunk[0], name, column)
     records, of_sizes, of_values = [], 0, 0
     for _ in range(num_records):
         length, of_sizes = varint(sizes, of_sizes)
@@ -161,7 +162,7 @@ def _records(data: bytes | memoryview, position: int, name: str) -> list[bytes]:
     return records
 
 
-def _decompressed(data: bytes, codec: int) -> bytes:
+def _decompressed(data: bytes, codec: int, name: str, column: Column) -> bytes:
     if not codec:
         return data
     if codec not in _CODECS:
@@ -169,6 +170,9 @@ def _decompressed(data: bytes, codec: int) -> bytes:
     size, begin = varint(data, 0)
     if not size:
         return b""
+    limit = most_bytes(len(data), column)
+    if size > limit:
+        raise too_large(name, len(data), limit, column)
     unpacked: Any = pa.decompress(data[begin:], size, codec=_CODECS[codec], asbytes=True)
     return bytes(unpacked)
 

@@ -19,6 +19,7 @@ from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
+from tpujob_trainer.data.formats.unpacking import unpack
 from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
 from tpujob_trainer.data.sources.changes import DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
@@ -121,31 +122,13 @@ class OpenedLines:
     def _decompressed(self, codec: str) -> bytes:
         packed = read_whole(self._root, self._file)
         try:
-            return _gunzip(packed) if codec == "gzip" else _unpack_zstd(packed)
+            return unpack(packed, codec, self._root.locate(self._file.path), self._column)
         except (zlib.error, OSError, pa.ArrowException, EOFError) as error:
             raise DataChangedError(f"{self._root.locate(self._file.path)!r} cannot be decompressed: {error}") from error
 
 
 def _codec(path: str) -> str | None:
     return next((codec for suffix, codec in _CODECS.items() if path.endswith(suffix)), None)
-
-
-def _gunzip(packed: bytes) -> bytes:
-    """All members, one after the other."""
-    pieces = []
-    while packed:
-        member = zlib.decompressobj(wbits=31)
-        pieces.append(member.decompress(packed))
-        if not member.eof:
-            raise EOFError("it is cut off")
-        packed = member.unused_data.lstrip(b"\0")
-    return b"".join(pieces)
-
-
-def _unpack_zstd(packed: bytes) -> bytes:
-    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
-        data: bytes = stream.read()
-    return data
 
 
 def _quick_texts(text: bytes, name: str) -> Any:

@@ -19,6 +19,7 @@ from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.columns import require_kind
 from tpujob_trainer.data.formats.format import FileScan, RawRows
+from tpujob_trainer.data.formats.unpacking import most_bytes, too_large
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.data.sources.footers import Footer, read_footer, require_digest
 from tpujob_trainer.errors import ConfigurationError
@@ -48,6 +49,7 @@ class Parquet:
             group = footer.metadata.row_group(number)
             counts.append(group.num_rows)
             sizes.append(sum(group.column(leaf).total_uncompressed_size for leaf in leaves))
+            _require_fitting(group, leaves, root.locate(file.path), column)
         found = FileScan(footer.digest, np.array(counts, dtype=np.int64), np.array(sizes, dtype=np.int64))
         numbered = np.flatnonzero(
             (found.counts >= _SAMPLED_ROWS)
@@ -156,6 +158,15 @@ class _SharedGroups:
 
 
 _SHARED = _SharedGroups()
+
+
+def _require_fitting(group: Any, leaves: list[int], path: str, column: Column) -> None:
+    """Check that a row group does not become too large by what the footer says."""
+    for leaf in leaves:
+        chunk = group.column(leaf)
+        limit = most_bytes(chunk.total_compressed_size, column)
+        if chunk.total_uncompressed_size > limit:
+            raise too_large(path, chunk.total_compressed_size, limit, column)
 
 
 def _has_dictionary(footer: Footer, group: int, leaves: list[int]) -> bool:

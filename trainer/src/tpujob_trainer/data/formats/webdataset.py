@@ -6,9 +6,7 @@ tar is read as a whole: its directory is spread over it, and samples are found o
 
 from __future__ import annotations
 
-import io
 import itertools
-import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,10 +19,14 @@ from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import content_digest, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
+from tpujob_trainer.data.formats.tar_members import TarError, UnsupportedTarError, read_members
+from tpujob_trainer.data.formats.unpacking import LimitedStream
 from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
-from tpujob_trainer.data.sources.changes import DataChangedError
+from tpujob_trainer.data.sources.changes import PATH, DataChangedError
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
+from tpujob_trainer.errors import ConfigurationError
 
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _DECODED = ("txt", "text", "json", "jsonl")
 
 
@@ -76,35 +78,25 @@ class OpenedTar:
 
     def _read(self, is_wanted: Callable[[str], bool]) -> list[Sample]:
         data = read_whole(self._root, self._file)
+        name = self._root.locate(self._file.path)
         try:
-            with _opened(self._file.path, data) as tar:
-                return list(_samples(tar, is_wanted))
-        except (tarfile.TarError, zlib.error, OSError, EOFError) as error:
-            raise DataChangedError(
-                f"{self._root.locate(self._file.path)!r} cannot be read as a tar: {error}"
-            ) from error
+            return list(_samples(LimitedStream(data, _codec(data), name, self._column), is_wanted))
+        except UnsupportedTarError as error:
+            raise ConfigurationError(f"{PATH}: {name!r} cannot be read as a tar: {error}") from error
+        except (TarError, pa.ArrowException, zlib.error, OSError, EOFError) as error:
+            raise DataChangedError(f"{PATH}: {name!r} cannot be read as a tar: {error}") from error
 
 
-def _opened(path: str, data: bytes) -> tarfile.TarFile:
-    """A tar, which is read once from its beginning; zstd is decompressed as it is read."""
-    if not path.endswith(".zst"):
-        return tarfile.open(fileobj=io.BytesIO(data), mode="r:*")
-    stream = pa.CompressedInputStream(pa.BufferReader(data), "zstd")
-    return tarfile.open(fileobj=stream, mode="r|")
+def _codec(data: bytes) -> str | None:
+    """How a tar is compressed, by its first bytes: names are not to be trusted."""
+    return next((codec for magic, codec in _MAGIC.items() if data.startswith(magic)), None)
 
 
-def _samples(tar: tarfile.TarFile, is_wanted: Callable[[str], bool]) -> Iterator[Sample]:
-    """The samples, each with the fields that are wanted; the others are not read."""
-    members = (member for member in tar if member.isfile())
-    for key, group in itertools.groupby(members, key=lambda member: _split(member.name)[0]):
-        fields = {}
-        for member in group:
-            field = _split(member.name)[1]
-            if is_wanted(field):
-                opened = tar.extractfile(member)
-                assert opened is not None
-                fields[field] = opened.read()
-        yield Sample(key, fields)
+def _samples(stream: LimitedStream, is_wanted: Callable[[str], bool]) -> Iterator[Sample]:
+    """The samples, each with the fields that are wanted; the others are not kept."""
+    members = read_members(stream, lambda name: is_wanted(_split(name)[1]))
+    for key, group in itertools.groupby(members, key=lambda member: _split(member[0])[0]):
+        yield Sample(key, {_split(name)[1]: content for name, content in group if content is not None})
 
 
 def _split(name: str) -> tuple[str, str]:

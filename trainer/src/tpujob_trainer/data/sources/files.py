@@ -19,7 +19,7 @@ from tpujob_trainer.data.sources.local_versions import FileStatus
 from tpujob_trainer.data.sources.remote import LocalFile, RemoteFile, reach, request
 from tpujob_trainer.data.sources.retrying import status_of
 from tpujob_trainer.data.sources.versioned_reads import version_of
-from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError
 
 logger = logging.getLogger(__name__)
 
@@ -179,6 +179,11 @@ def explained(what: str, field: str = PATH) -> Iterator[None]:
         yield
     except TrainerError:
         raise
+    except MemoryError as error:
+        raise ConfigurationError(
+            f"{field}: {what!r} takes more memory than this host has ({_line(error) or 'MemoryError'}); divide the "
+            "file, or leave it out"
+        ) from error
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{field}: {what!r} is not there; check the spelling, and that this host sees it"

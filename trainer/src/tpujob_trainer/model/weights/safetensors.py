@@ -111,7 +111,7 @@ class SafetensorsFolder:
                 for tensor, entry in entries.items()
                 if tensor != "__metadata__" and entry["dtype"] in DTYPES
             }
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigurationError(f"{self._field}: {name!r} is not a file of safetensors: {error}") from error
 
 

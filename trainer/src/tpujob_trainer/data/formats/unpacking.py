@@ -1,0 +1,90 @@
+"""Compressed files unpacked with a limit, so that a small file cannot take a host's memory.
+
+Refused is what becomes larger than `maxUnpackedBytes`, or larger than 256 MiB and more than 200 times its file: text
+compresses 3 to 20 times.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from typing import Any
+
+import pyarrow as pa
+
+from tpujob_trainer.data.config import MEBIBYTE, Column
+from tpujob_trainer.data.sources.changes import PATH
+from tpujob_trainer.errors import ConfigurationError
+
+FREE_BYTES = 256 * MEBIBYTE
+"""That any file may become."""
+MOST_TIMES = 200
+"""That a larger one may grow."""
+_CHUNK = MEBIBYTE
+
+
+class UnpackedTooLargeError(ConfigurationError):
+    """A file becomes larger than allowed."""
+
+
+def most_bytes(packed: int, column: Column) -> int:
+    """The bytes that so many compressed ones may become."""
+    return min(column.max_unpacked_bytes, max(FREE_BYTES, MOST_TIMES * packed))
+
+
+def too_large(name: str, packed: int, limit: int, column: Column) -> UnpackedTooLargeError:
+    """The error about a file of so many bytes that becomes more than `limit`."""
+    source = column.field.rpartition(".")[0]
+    remedy = (
+        f"divide the file, or raise {source}.maxUnpackedBytes"
+        if limit == column.max_unpacked_bytes
+        else f"text does not grow {MOST_TIMES} times: leave the file out, or write it uncompressed"
+    )
+    return UnpackedTooLargeError(
+        f"{PATH}: {name!r} has {packed} bytes and becomes more than {limit} when it is unpacked; {remedy}"
+    )
+
+
+class LimitedStream(io.RawIOBase):
+    """What a compressed file unpacks to, read from its beginning.
+
+    Reading raises UnpackedTooLargeError beyond the limit, and what the codec raises for a damaged file: OSError,
+    EOFError, zlib.error, ArrowException.
+    """
+
+    def __init__(self, packed: bytes, codec: str | None, name: str, column: Column) -> None:
+        """Nothing is read yet.
+
+        Args:
+            packed: The file.
+            codec: gzip, zstd, or None for a file that is not compressed.
+            name: Of the file, in messages.
+            column: With the limit.
+        """
+        self._name = name
+        self._packed = len(packed)
+        self._column = column
+        self._limit = most_bytes(len(packed), column) if codec else len(packed)
+        self._read = 0
+        self._stream: Any = io.BytesIO(packed)
+        if codec == "gzip":
+            self._stream = gzip.GzipFile(fileobj=self._stream)
+        elif codec == "zstd":
+            self._stream = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")
+
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes, fewer at the end; all that is left if negative."""
+        pieces: list[bytes] = []
+        left = self._limit + 1 if size < 0 else size
+        while left > 0 and (piece := self._stream.read(min(left, _CHUNK))):
+            self._read += len(piece)
+            left -= len(piece)
+            if self._read > self._limit:
+                raise too_large(self._name, self._packed, self._limit, self._column)
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def unpack(packed: bytes, codec: str, name: str, column: Column) -> bytes:
+    """All that a compressed file unpacks to; raises as `LimitedStream` does."""
+    return LimitedStream(packed, codec, name, column).read()
