@@ -7,51 +7,24 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from tpujob_contract import report as wire
 from tpujob_contract.report import Phase
 
-INITIAL: wire.Report = {
+_ADDED_LATER = {"seconds", "exit_code"}
+_KNOWN_AT_START: wire.Report = {
     "phase": "starting",
     "process_id": 0,
     "processes": 1,
-    "attempt": None,
     "step": 0,
-    "steps": None,
-    "loss": None,
-    "loss_first": None,
-    "gradient_norm": None,
-    "evaluation_loss": None,
-    "evaluation_step": None,
-    "tokens_per_second": None,
-    "mfu": None,
-    "mfu_causal": None,
     "attempt_steps": 0,
     "lost_steps": 0,
-    "goodput": None,
-    "goodput_fraction": None,
-    "committed_step": None,
-    "committed_time": None,
-    "checkpoint_failing_since": None,
-    "checkpoint_message": None,
-    "restored_from": None,
-    "checkpoint": None,
     "data_wait_seconds": 0.0,
-    "data_wait_fraction": None,
-    "data_slow_message": None,
-    "message": None,
-    "sample": None,
-    "units": None,
-    "units_done": None,
-    "units_here": None,
-    "rows_here": None,
-    "units_claimed": None,
-    "unit_failures": None,
-    "rows_per_second": None,
-    "preflight_message": None,
-    "straggler_message": None,
 }
+INITIAL = cast(
+    "wire.Report", {**dict.fromkeys(field for field in wire.FIELDS if field not in _ADDED_LATER), **_KNOWN_AT_START}
+)
 """Every field with its value before anything is known; `seconds` is added by `snapshot`. Times are Unix seconds."""
 
 
