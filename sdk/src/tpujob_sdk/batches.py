@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,6 +52,8 @@ class Batches[B, L: Loader](Iterator[B], ABC):
         self._dataset: Dataset = training_data(config, self.tokenizer, session)
         self._assembler = Assembler(mesh, config.batch_size, self._dataset.plan.lanes, rows=rows)
         self._loader: L | None = None
+        self.on_batch: Callable[[], None] = lambda: None
+        """Called before a batch is taken."""
 
     @property
     def described(self) -> Mapping[str, str | int]:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tpujob_sdk.agreed_calls import AgreedCalls
 from tpujob_sdk.lanes import Lanes
 from tpujob_sdk.options import Options
 from tpujob_sdk.place import Place
@@ -42,6 +43,7 @@ class Job:
         self._session = session
         self._options = options
         self._stop = AgreedStop(session.stop, session.runtime.coordination)
+        self._calls = AgreedCalls(session.runtime.coordination)
         self._checkpoints: list[Checkpoints] = []
         self._lanes: list[Lanes | Samples] = []
         self._reported_at: float | None = None
@@ -72,6 +74,7 @@ class Job:
         Until the first call, and once the last save is committed, a request ends the process at once.
         """
         self._session.stop.entered_loop()
+        self._calls.looked()
         self.was_stopped = self._stop.look() or self.was_stopped
         return self.was_stopped
 
@@ -89,6 +92,7 @@ class Job:
             KeyError: a report has no such value.
             TrainerError: saves have failed for too long.
         """
+        self._calls.reported(step)
         numbers = {name: float(value) for name, value in values.items()}
         report, metrics, now = self._session.report, self._session.metrics, time.monotonic()
         if report.phase != "training":
@@ -132,6 +136,7 @@ class Job:
         Raises:
             ConfigurationError: there is no such data, or it is not what the checkpoints were made from.
         """
+        self._calls.meet("job.lanes(…)")
         mesh, rows = self._division(mesh, rows)
         lanes = Lanes.of(
             data,
@@ -142,6 +147,7 @@ class Job:
             rows=rows,
             session=self._session,
         )
+        lanes.on_batch = self._calls.took_batch
         self._lanes.append(lanes)
         return lanes
 
@@ -166,6 +172,7 @@ class Job:
         Raises:
             ConfigurationError: there are no such tars, or they are not what the checkpoints were made from.
         """
+        self._calls.meet("job.samples(…)")
         mesh, rows = self._division(mesh, rows)
         samples = Samples(
             path,
@@ -175,6 +182,7 @@ class Job:
             rows=rows,
             session=self._session,
         )
+        samples.on_batch = self._calls.took_batch
         self._lanes.append(samples)
         return samples
 
@@ -187,7 +195,7 @@ class Job:
         """The checkpoints of the job's checkpoint directory; the position of lanes or samples goes with them."""
         described = lanes.described if lanes is not None else {}
         checkpointing = Checkpointing(self._options, described, self._session)
-        made = Checkpoints(checkpointing, lanes)
+        made = Checkpoints(checkpointing, lanes, self._calls)
         self._checkpoints.append(made)
         return made
 
@@ -197,6 +205,7 @@ class Job:
         Raises:
             TrainerError: the last state was not saved, and the run was not asked to stop.
         """
+        self._calls.meet("the end of the loop")
         for lanes in self._lanes:
             lanes.close()
         for checkpoints in self._checkpoints:

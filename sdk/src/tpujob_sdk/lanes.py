@@ -61,6 +61,7 @@ class Lanes(Batches[Batch, data.BatchLoader]):
 
     def __next__(self) -> Batch:
         """The next batch; waits for storage where it is not read yet."""
+        self.on_batch()
         local = next(self._reading())
         return Batch(*(self._assembler.array(getattr(local, name)) for name in Batch._fields))
 

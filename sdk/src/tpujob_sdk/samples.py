@@ -62,6 +62,7 @@ class Samples(Batches[list[Sample], SampleLoader]):
 
     def __next__(self) -> list[Sample]:
         """The samples of the next batch, one for each of `rows`; waits for storage where they are not read yet."""
+        self.on_batch()
         return next(self._reading())
 
     def array(self, local: np.ndarray) -> jax.Array:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tpujob_sdk.agreed_calls import AgreedCalls
 from tpujob_sdk.lanes import Lanes
 from tpujob_sdk.samples import Samples
 from tpujob_trainer import data
@@ -26,8 +27,17 @@ logger = logging.getLogger(__name__)
 class Checkpoints:
     """The checkpoints of a run. All processes call every method alike."""
 
-    def __init__(self, checkpointing: Checkpointing, lanes: Lanes | Samples | None) -> None:
-        """Nothing is read or written yet; with `lanes`, the position in the data goes with every state."""
+    def __init__(
+        self, checkpointing: Checkpointing, lanes: Lanes | Samples | None, calls: AgreedCalls | None = None
+    ) -> None:
+        """Nothing is read or written yet.
+
+        Args:
+            checkpointing: The saver, and what reports about it.
+            lanes: Their position in the data goes with every state; None: the loop reads data of its own.
+            calls: Compares the calls of all processes; None: they are not compared.
+        """
+        self._calls = calls
         self._saver = checkpointing.checkpoints
         self._lanes = lanes
         self._report = checkpointing.report
@@ -58,6 +68,7 @@ class Checkpoints:
         """
         if self._saver is None:
             return None
+        self._meet("checkpoints.restore(…)")
         self._report.enter("restoring")
         restored = self._saver.restore(self._tree(_abstract(state), lambda lanes: lanes.abstract_state()), check=_check)
         if restored is None:
@@ -79,6 +90,7 @@ class Checkpoints:
         """
         if self._saver is None:
             return False
+        self._meet(f"checkpoints.save({step})", step)
         _abstract(state)
         position = None if self._lanes is None else self._lanes.state()
         said = {} if position is None else {BATCHES: position.digest}
@@ -111,6 +123,7 @@ class Checkpoints:
         """
         if self._saver is None:
             return True
+        self._meet("checkpoints.finish()")
         newest, saver = self._newest, self._saver
         if newest is None:
             saver.close()
@@ -130,6 +143,10 @@ class Checkpoints:
         why = f" ({saver.problem})" if saver.problem else ""
         self.problem = f"step {newest} was not saved{why}; the newest checkpoint is step {committed}"
         return False
+
+    def _meet(self, call: str, step: int | None = None) -> None:
+        if self._calls is not None:
+            self._calls.meet(call, step)
 
     def _tree(self, state: Any, position: Any) -> dict[str, Any]:
         return {"state": state} | ({"data": position(self._lanes)} if self._lanes is not None else {})
