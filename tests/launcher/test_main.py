@@ -108,6 +108,7 @@ def test_exit_code_is_the_programs(launch: Launch, command, code):
         pytest.param(
             ["no-such-program"], JOB, "'no-such-program' cannot be started: No such file", id="command not found"
         ),
+        pytest.param(["train.py"], JOB, "needs its interpreter: write [python3, train.py]", id="a Python file"),
         pytest.param(["/etc/passwd"], JOB, "'/etc/passwd' cannot be started: Permission denied", id="not a program"),
         pytest.param([], JOB, "usage: python -m tpujob_contract.launch -- COMMAND", id="no command"),
     ],

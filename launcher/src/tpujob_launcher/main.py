@@ -206,8 +206,15 @@ def _run(
         if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
             raise
         reason = f"command {command[0]!r} cannot be started: {error.strerror}"
-        raise Refused(ExitCode.CONFIGURATION, f"{reason}; give a program that is in the image") from error
+        raise Refused(ExitCode.CONFIGURATION, f"{reason}; {_way_out(command[0])}") from error
     return result, reporting.finish(exit_code_of(result)[0]) if reporting else []
+
+
+def _way_out(program: str) -> str:
+    """What to write instead of a program that cannot be started."""
+    if program.endswith(".py"):
+        return f"a Python file needs its interpreter: write [python3, {program}]"
+    return "give a program that is in the image"
 
 
 def _who(process: Process) -> str:

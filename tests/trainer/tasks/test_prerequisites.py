@@ -48,10 +48,11 @@ def test_a_right_job_has_no_problem(desk):
     [
         ({"data": {"path": "/nowhere/*.txt"}}, "spec.trainer.data.path: '/nowhere/*.txt' matches no file", 77),
         ({"data": {"tokenizer": "/nowhere"}}, "spec.trainer.data.tokenizer: '/nowhere' is not there", 77),
+        ({"data": {"tokenizer": "gpt2"}}, "a model of the Hugging Face hub is hf://gpt2", 77),
         ({"batchSize": 3}, "spec.trainer.batchSize: 3", 78),
         ({"model": {"preset": "tiny", "layers": 500, "embedDim": 16384}}, "weights and optimizer need ", 78),
     ],
-    ids=["path", "tokenizer", "rows", "memory"],
+    ids=["path", "tokenizer", "name on the hub", "rows", "memory"],
 )
 def test_mistakes_in_the_block_are_problems(desk, block, words, code):
     (problem,) = found(desk, **block)["problems"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -16,6 +18,11 @@ from tpujob_trainer.data.text.hugging_face_tokenizer import HuggingFaceTokenizer
 from tpujob_trainer.data.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from tpujob_trainer.data.text.tiktoken_vocabulary import is_tiktoken, tokenizer_json
 from tpujob_trainer.data.text.tokenizer import FIELD, Tokenizer
+from tpujob_trainer.errors import NotFoundError
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+"""As gpt2 or Qwen/Qwen2.5-7B; a path that is there is a path all the same."""
+_FILES = (".json", ".model", ".tiktoken")
 
 
 def load_tokenizer(config: DataConfig) -> Tokenizer:
@@ -28,6 +35,11 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
     path = config.tokenizer or "bytes"
     if path == "bytes":
         return ByteTokenizer()
+    if _HUB_NAME.fullmatch(path) and not path.endswith(_FILES) and not Path(path).exists():
+        raise NotFoundError(
+            f"{FIELD}: {path!r} is no file or folder here; a model of the Hugging Face hub is hf://{path}, otherwise "
+            "name a tokenizer.json, its folder, or a gs:// address of either"
+        )
     with explained(path, FIELD):
         address, query = storage_address.without_query(path)
         filesystem, location = fsspec.core.url_to_fs(address)
