@@ -21,8 +21,9 @@ from tpujob_trainer.data.formats.content import beyond, content_digest, read_ran
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import unpack
 from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
-from tpujob_trainer.data.sources.changes import DataChangedError, changed
+from tpujob_trainer.data.sources.changes import PATH, DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
+from tpujob_trainer.errors import ConfigurationError
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 _QUICK_BYTES = 1 << 30
@@ -95,6 +96,10 @@ class OpenedLines:
         """The rows of the lines that begin in a range of bytes."""
         codec = _codec(self._file.path)
         text = self._lines_from(first, first + count) if codec is None else self._decompressed(codec)
+        if _is_utf16(text):
+            raise ConfigurationError(
+                f"{PATH}: {self._root.locate(self._file.path)!r} looks like UTF-16 or UTF-32; write it as UTF-8"
+            )
         return self._lines.rows(text, self._column)
 
     def _lines_from(self, first: int, end: int) -> bytes:
@@ -129,6 +134,12 @@ class OpenedLines:
 
 def _codec(path: str) -> str | None:
     return next((codec for suffix, codec in _CODECS.items() if path.endswith(suffix)), None)
+
+
+def _is_utf16(text: bytes) -> bool:
+    """Whether text starts with the mark of UTF-16, or a quarter of its first bytes are zeros."""
+    start = text[:4096]
+    return start.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(start) > 1 and start.count(0) * 4 >= len(start))
 
 
 def _quick_texts(text: bytes, name: str) -> Any:

@@ -181,6 +181,10 @@ def _leaves(footer: Footer, path: str, column: Column) -> list[int]:
             raise ConfigurationError(
                 f"{column.field}: {name!r} is not a column of {path!r}; there are {', '.join(schema.names)}"
             )
+        if schema.names.count(name) > 1:
+            raise ConfigurationError(
+                f"{column.field}: {path!r} has {schema.names.count(name)} columns named {name!r}; write it with one"
+            )
     require_kind(schema, path, column)
     if not metadata.num_row_groups:
         return []

@@ -15,7 +15,7 @@ from tpujob_trainer.data.config import FIELD, Column, DataConfig
 from tpujob_trainer.data.manifest.manifest import Manifest, Source
 from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.manifest.verification import require_sources, verify_unchanged
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, brief
 from tpujob_trainer.storage import open_bucket
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,13 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
     stored = open_bucket(directory).look(FILE_NAME)
     if stored is None:
         return None
-    table = pq.read_table(pa.BufferReader(stored.data))
+    try:
+        table = pq.read_table(pa.BufferReader(stored.data))
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigurationError(
+            f"{directory}/{FILE_NAME}: the list of data is damaged ({brief(error)}); delete it: it is made again from "
+            "the data, and compared with the checkpoint"
+        ) from error
     facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     if facts.get("tpujob.version") != _VERSION:
         raise ConfigurationError(

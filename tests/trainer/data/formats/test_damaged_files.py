@@ -1,0 +1,45 @@
+"""Files that are not what they should be end with their name, not with what a library raises."""
+
+import gzip
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tpujob_trainer.data import DataConfig, make_manifest
+from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.manifest.table import FILE_NAME, read_manifest, write_manifest
+from tpujob_trainer.errors import ConfigurationError
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz"])
+def test_text_in_utf16_is_refused(tmp_path, name, encoding):
+    content = ('{"text": "some words"}\n' * 300).encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(ConfigurationError, match=rf"{name}.*looks like UTF-16"):
+        UnitReader(make_manifest(DataConfig(path=str(tmp_path)))).read(0)
+
+
+def test_text_with_some_zeros_is_read(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"some words\0 and a zero\n" * 3)
+    assert len(UnitReader(make_manifest(DataConfig(path=str(tmp_path)))).read(0).column) == 3
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    pq.write_table(
+        pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), tmp_path / "a.parquet"
+    )
+    with pytest.raises(ConfigurationError, match=r"a\.parquet' has 2 columns named 'text'"):
+        make_manifest(DataConfig(path=str(tmp_path)))
+
+
+@pytest.mark.parametrize("harm", [lambda data: data[:50], lambda data: b"", lambda data: data[:-8] + b"x" * 8])
+def test_damaged_list_of_data_is_named(tmp_path, harm):
+    (tmp_path / "a.txt").write_text("some words\n")
+    config = DataConfig(path=str(tmp_path / "a.txt"))
+    write_manifest(make_manifest(config), str(tmp_path))
+    kept = tmp_path / FILE_NAME
+    kept.write_bytes(harm(kept.read_bytes()))
+    with pytest.raises(ConfigurationError, match=rf"{FILE_NAME}: the list of data is damaged"):
+        read_manifest(str(tmp_path), config)
