@@ -173,7 +173,7 @@ def test_tail_takes_the_last_lines(tmp_path, lines, expected):
 def test_a_frozen_launcher_is_told_of_once(tmp_path):
     """Frozen by somebody: nothing ends, nothing works, and no deadline runs."""
     told = []
-    (process,) = make(tmp_path, WAIT)
+    (process,) = make(tmp_path, WAIT_BLOCKED)
     freezes = iter([True])
 
     def on_tick() -> None:
