@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-restart generate reference-models tpu-compiler
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-restart generate reference-models single-changes tpu-compiler
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -182,8 +182,19 @@ bench-extract: .venv/dev .cache/reference/installed ## activations beside the ba
 	@$(UV) pip install --quiet --python .cache/reference/bin/python -r requirements/reference.in
 	@touch $@
 
-reference-models: .cache/reference/installed ## compare what tests expect of models with transformers itself; installs PyTorch (5 GB) into .cache/reference
+# The release of transformers before, with the PyTorch of the other.
+.cache/reference4/installed: .cache/reference/installed requirements/reference4.in
+	@$(UV) venv --quiet --clear --python $(BIN)/python .cache/reference4
+	@cd .cache && echo "$$PWD"/reference/lib/python3*/site-packages > $$(echo reference4/lib/python3*/site-packages)/reference.pth
+	@$(UV) pip install --quiet --python .cache/reference4/bin/python -r requirements/reference4.in
+	@touch $@
+
+reference-models: .cache/reference/installed .cache/reference4/installed ## compare models with transformers itself, and write the table of docs/weights.md; installs PyTorch (5 GB) into .cache/reference
 	.cache/reference/bin/python -m tests.trainer.model.weights.make_reference --check
+	$(BIN)/python -m tests.trainer.model.weights.table --write --python .cache/reference/bin/python --python .cache/reference4/bin/python
+
+single-changes: .cache/reference/installed ## change each key of each family's config.json: equal to transformers, or refused; half an hour
+	$(BIN)/python -m tests.trainer.model.weights.single_changes
 
 lock: .venv/dev ## resolve the dependencies anew; UPGRADE=--upgrade for newer versions
 	requirements/lock.sh $(UPGRADE)

@@ -115,6 +115,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 16,
         "shared_expert_intermediate_size": 24,
     },
+    "gpt-oss": {
+        "model_type": "gpt_oss",
+        "num_hidden_layers": 4,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": 5,
+        "intermediate_size": 24,
+        "rope_parameters": {**_YARN, "truncate": False},
+    },
     "qwen3-moe": {
         "model_type": "qwen3_moe",
         "num_experts": 4,

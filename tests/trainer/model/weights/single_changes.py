@@ -100,7 +100,10 @@ def cases(model_type: str, names: list[str], everything: set[str], seed: int) ->
     made: list[tuple[str, Any, dict[str, Any]]] = [("(none)", None, base)]
     for key in sorted(everything | set(_BESIDES)):
         default = base.get(key, DEFAULTS[model_type].get(key))
-        made += [(key, value, {**base, key: value}) for value in VALUES.get(key) or _values(default, drawn)]
+        values = VALUES.get(key) or _values(default, drawn)
+        if key not in names and key not in _BESIDES:
+            values = [drawn.choice(values)]  # of other families
+        made += [(key, value, {**base, key: value}) for value in values]
         if key in base:
             made.append((key, ABSENT, {other: kept for other, kept in base.items() if other != key}))
     return made

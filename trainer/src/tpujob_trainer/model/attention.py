@@ -47,10 +47,17 @@ def make_attend(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, *, is_int
         def with_window(window: int | None) -> Callable[..., jax.Array]:
             return _in_blocks(shape, mesh, segment_ids, window)
 
-    def attend(query: jax.Array, key: jax.Array, value: jax.Array, is_global: jax.Array | bool) -> jax.Array:
+    def attend(
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        is_global: jax.Array | bool,
+        sinks: jax.Array | None = None,
+    ) -> jax.Array:
+        given = (query, key, value, sinks)
         if len(set(shape.global_layers)) == 1:
-            return with_window(shape.window)(query, key, value)
-        found: jax.Array = jax.lax.cond(is_global, with_window(None), with_window(shape.window), query, key, value)
+            return with_window(shape.window)(*given)
+        found: jax.Array = jax.lax.cond(is_global, with_window(None), with_window(shape.window), *given)
         return found
 
     return attend
@@ -73,18 +80,24 @@ def _by_kernel(
         is_interpreted=is_interpreted,
     )
 
-    def of_device(kernel: Any, query: Any, key: Any, value: Any, segments: Any) -> jax.Array:
+    def of_device(kernel: Any, query: Any, key: Any, value: Any, segments: Any, sinks: Any) -> jax.Array:
         keys, values, of_keys = _whole_rows(mesh, key, value, segments)
-        return splash.apply(kernel, query, keys, values, segments, of_keys, shape.score_scale)
+        return splash.apply(kernel, query, keys, values, segments, of_keys, shape.score_scale, sinks)
 
     mapped = jax.shard_map(
-        of_device, mesh=mesh, in_specs=(spec, HEADS, HEADS, HEADS, POSITIONS), out_specs=HEADS, check_vma=False
+        of_device,
+        mesh=mesh,
+        in_specs=(spec, HEADS, HEADS, HEADS, POSITIONS, PartitionSpec(TENSOR)),
+        out_specs=HEADS,
+        check_vma=False,
     )
-    return lambda query, key, value: mapped(kernel, query, key, value, segment_ids)
+    return lambda query, key, value, sinks: mapped(kernel, query, key, value, segment_ids, sinks)
 
 
 def _in_blocks(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, window: int | None) -> Callable[..., jax.Array]:
-    def of_device(query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array) -> jax.Array:
+    def of_device(
+        query: jax.Array, key: jax.Array, value: jax.Array, segments: jax.Array, sinks: jax.Array | None
+    ) -> jax.Array:
         keys, values, of_keys = _whole_rows(mesh, key, value, segments)
         first = 0 if mesh.shape[CONTEXT] == 1 else jax.lax.axis_index(CONTEXT) * query.shape[1]
         return blocked_attention(
@@ -97,12 +110,17 @@ def _in_blocks(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, window: in
             first=first,
             window=window,
             softcap=shape.attention_softcap,
+            sinks=sinks,
         )
 
     mapped = jax.shard_map(
-        of_device, mesh=mesh, in_specs=(HEADS, HEADS, HEADS, POSITIONS), out_specs=HEADS, check_vma=False
+        of_device,
+        mesh=mesh,
+        in_specs=(HEADS, HEADS, HEADS, POSITIONS, PartitionSpec(TENSOR)),
+        out_specs=HEADS,
+        check_vma=False,
     )
-    return lambda query, key, value: named(ATTENTION, mapped(query, key, value, segment_ids))
+    return lambda query, key, value, sinks: named(ATTENTION, mapped(query, key, value, segment_ids, sinks))
 
 
 def _whole_rows(mesh: Mesh, *arrays: jax.Array) -> tuple[jax.Array, ...]:

@@ -31,6 +31,7 @@ def blocked_attention(
     first: jax.Array | int = 0,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: jax.Array | None = None,
 ) -> jax.Array:
     """Softmax of the scores times the values, `[B, S, N, H]`.
 
@@ -44,10 +45,11 @@ def blocked_attention(
         first: the position among the keys of the first query.
         window: keys that a query sees, its own included; None: all.
         softcap: scores s become cap · tanh(s / cap).
+        sinks: float32 `[N]`, one more score of each head, of which nothing is seen.
     """
     length = query.shape[1]
     if length <= BLOCK:
-        return _block(query, key, value, query_segments, key_segments, first, scale, window, softcap)
+        return _block(query, key, value, query_segments, key_segments, first, scale, window, softcap, sinks)
     # With a traced start no prefix is known: each block sees all keys.
     groups = min(PREFIXES, -(-length // BLOCK)) if isinstance(first, int) else 1
     size = -(-length // groups)
@@ -58,7 +60,8 @@ def blocked_attention(
         high = min(first + end, key.shape[1]) if isinstance(first, int) else key.shape[1]
         queries, segments = query[:, start:end], query_segments[:, start:end]
         keys, values, of_keys = key[:, low:high], value[:, low:high], key_segments[:, low:high]
-        found.append(_in_blocks(queries, keys, values, segments, of_keys, first + start - low, scale, window, softcap))
+        at = first + start - low
+        found.append(_in_blocks(queries, keys, values, segments, of_keys, at, scale, window, softcap, sinks))
     return jnp.concatenate(found, axis=1)
 
 
@@ -72,6 +75,7 @@ def _in_blocks(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks: jax.Array | None,
 ) -> jax.Array:
     rows, length = query_segments.shape
     blocks = -(-length // BLOCK)
@@ -85,7 +89,7 @@ def _in_blocks(
     @jax.checkpoint
     def one(each: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         queries, segments, number = each
-        return _block(queries, key, value, segments, key_segments, first + number * size, scale, window, softcap)
+        return _block(queries, key, value, segments, key_segments, first + number * size, scale, window, softcap, sinks)
 
     found = jax.lax.map(one, (cut(query), cut(query_segments), jnp.arange(blocks)))
     return jnp.moveaxis(found, 0, 1).reshape(rows, blocks * size, *query.shape[2:])[:, :length]
@@ -101,6 +105,7 @@ def _block(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks: jax.Array | None,
 ) -> jax.Array:
     rows, length, heads, width = query.shape
     key_heads = key.shape[2]
@@ -114,6 +119,21 @@ def _block(
     sees = sees & (query_segments[:, :, None] == key_segments[:, None, :])
     # A padded query sees nothing: large and negative, not infinite, so that it is not a number divided by zero.
     scores = jnp.where(sees[:, None, None], scores, -1e30)
-    probabilities = jax.nn.softmax(scores, axis=-1).astype(value.dtype)
+    of_heads = None if sinks is None else sinks.reshape(1, key_heads, -1, 1, 1)
+    probabilities = softmax(scores, of_heads).astype(value.dtype)
     seen = jnp.einsum("BKGST,BTKH->BSKGH", probabilities, value)
     return seen.reshape(rows, length, heads, width)
+
+
+def softmax(scores: jax.Array, sinks: jax.Array | None) -> jax.Array:
+    """Over the last dimension; a sink takes its part and is left out.
+
+    Args:
+        scores: float32.
+        sinks: of as many dimensions, the last of them 1; None: there are none.
+    """
+    if sinks is None:
+        return jax.nn.softmax(scores, axis=-1)
+    most = jax.lax.stop_gradient(jnp.maximum(jnp.max(scores, axis=-1, keepdims=True), sinks))
+    powers = jnp.exp(scores - most)
+    return powers / (jnp.sum(powers, axis=-1, keepdims=True) + jnp.exp(sinks - most))

@@ -311,7 +311,13 @@ class Model:
         """Attention that all devices compute alike."""
         shape = self.shape
 
-        def attend(query: jax.Array, key: jax.Array, value: jax.Array, is_global: jax.Array | bool) -> jax.Array:
+        def attend(
+            query: jax.Array,
+            key: jax.Array,
+            value: jax.Array,
+            is_global: jax.Array | bool,
+            sinks: jax.Array | None = None,
+        ) -> jax.Array:
             def with_window(window: int | None) -> jax.Array:
                 return blocked_attention(
                     query,
@@ -322,6 +328,7 @@ class Model:
                     scale=shape.score_scale,
                     window=window,
                     softcap=shape.attention_softcap,
+                    sinks=sinks,
                 )
 
             if len(set(shape.global_layers)) == 1:

@@ -16,6 +16,19 @@ from jax.sharding import Mesh, PartitionSpec
 from tpujob_trainer.model.partitioning import CONTEXT, EXPERT, ROW_AXES, TENSOR
 
 
+class Blocks(NamedTuple):
+    """Experts' weights."""
+
+    gate: jax.Array
+    """`[E, D, F]`."""
+    up: jax.Array
+    """`[E, D, F]`."""
+    down: jax.Array
+    """`[E, F, D]`."""
+    biases: tuple[jax.Array, jax.Array, jax.Array] | None = None
+    """Of the three: `[E, F]`, `[E, F]` and `[E, D]`."""
+
+
 class Routing(NamedTuple):
     """Where the tokens of a layer go."""
 
@@ -37,7 +50,9 @@ class RouterLosses(NamedTuple):
     """The squared logarithm of the softmax's denominator (Zoph et al. 2022, equation 5)."""
 
 
-def route(x: jax.Array, router: jax.Array, chosen: int, *, norm_topk: bool = True) -> Routing:
+def route(
+    x: jax.Array, router: jax.Array, chosen: int, *, norm_topk: bool = True, bias: jax.Array | None = None
+) -> Routing:
     """The experts of each token.
 
     Args:
@@ -45,8 +60,11 @@ def route(x: jax.Array, router: jax.Array, chosen: int, *, norm_topk: bool = Tru
         router: `[D, E]`.
         chosen: X.
         norm_topk: weights are a softmax over the chosen scores; else what these have of a softmax over all.
+        bias: `[E]`, of the scores; None: there is none.
     """
     scores = jnp.einsum("TD,DE->TE", x, router, preferred_element_type=jnp.float32)
+    if bias is not None:
+        scores += bias
     best, indices = jax.lax.top_k(scores, chosen)
     if norm_topk:
         return Routing(scores, jax.nn.softmax(best, axis=-1), indices)
@@ -76,10 +94,8 @@ def mix(
     x: jax.Array,
     weights: jax.Array,
     indices: jax.Array,
-    gate: jax.Array,
-    up: jax.Array,
-    down: jax.Array,
-    activation: Callable[[jax.Array], jax.Array],
+    blocks: Blocks,
+    combine: Callable[[jax.Array, jax.Array], jax.Array],
     *,
     first: jax.Array | int = 0,
 ) -> jax.Array:
@@ -89,24 +105,29 @@ def mix(
         x: `[T, D]`.
         weights: `[T, X]`.
         indices: `[T, X]`, counted over all experts.
-        gate: `[E, D, F]`, of the experts that are here.
-        up: `[E, D, F]`.
-        down: `[E, F, D]`.
-        activation: of the gate.
+        blocks: of the experts that are here.
+        combine: what an expert makes of its gate and its up projection.
         first: the number of the first expert that is here.
     """
     chosen = indices.shape[1]
-    here = gate.shape[0]
+    here = blocks.gate.shape[0]
     local = indices.ravel() - first
     is_here = (local >= 0) & (local < here)
     order = jnp.argsort(jnp.where(is_here, local, here), stable=True)
     counts = jnp.bincount(jnp.where(is_here, local, here), length=here + 1)[:here].astype(jnp.int32)
     of_token = order // chosen
     sent = x[of_token]
-    hidden = activation(jax.lax.ragged_dot(sent, gate, counts)) * jax.lax.ragged_dot(sent, up, counts)
+    gate, up = jax.lax.ragged_dot(sent, blocks.gate, counts), jax.lax.ragged_dot(sent, blocks.up, counts)
+    if blocks.biases is not None:
+        expert = jnp.clip(local[order], 0, here - 1)
+        gate += blocks.biases[0][expert].astype(gate.dtype)
+        up += blocks.biases[1][expert].astype(up.dtype)
+    out = jax.lax.ragged_dot(combine(gate, up), blocks.down, counts)
+    if blocks.biases is not None:
+        out += blocks.biases[2][expert].astype(out.dtype)
     scales = jnp.where(is_here, weights.ravel(), 0.0)[order].astype(x.dtype)
     # Rows behind the last expert's belong to no group; what is there must not reach the sum, not even as 0 · NaN.
-    found = jnp.where(jnp.arange(len(order))[:, None] < counts.sum(), jax.lax.ragged_dot(hidden, down, counts), 0)
+    found = jnp.where(jnp.arange(len(order))[:, None] < counts.sum(), out, 0)
     return jnp.zeros_like(x).at[of_token].add(found * scales[:, None])
 
 
@@ -118,23 +139,25 @@ def mix_over(mesh: Mesh) -> Callable[..., jax.Array]:
     """
     tokens = PartitionSpec((*ROW_AXES, CONTEXT))
     wide, narrow = PartitionSpec(EXPERT, None, TENSOR), PartitionSpec(EXPERT, TENSOR)
+    of_biases = (narrow, narrow, PartitionSpec(EXPERT))
 
     def over_mesh(
         x: jax.Array,
         weights: jax.Array,
         indices: jax.Array,
-        gate: jax.Array,
-        up: jax.Array,
-        down: jax.Array,
-        activation: Callable[[jax.Array], jax.Array],
+        blocks: Blocks,
+        combine: Callable[[jax.Array, jax.Array], jax.Array],
     ) -> jax.Array:
-        def of_device(x: jax.Array, weights: jax.Array, indices: jax.Array, *matrices: jax.Array) -> jax.Array:
+        def of_device(x: jax.Array, weights: jax.Array, indices: jax.Array, blocks: Blocks) -> jax.Array:
             shards = mesh.shape[EXPERT]
-            first = jax.lax.axis_index(EXPERT) * matrices[0].shape[0]
+            first = jax.lax.axis_index(EXPERT) * blocks.gate.shape[0]
             if shards > 1:
                 x, weights, indices = (jax.lax.all_gather(a, EXPERT, tiled=True) for a in (x, weights, indices))
-            gate, up, down = matrices
-            found = mix(x, weights, indices, gate, up, down, activation, first=first)
+            if blocks.biases is not None and mesh.shape[TENSOR] > 1:
+                # The sum over `tensor` adds what is here once, not once for each device.
+                is_first = (jax.lax.axis_index(TENSOR) == 0).astype(blocks.biases[2].dtype)
+                blocks = blocks._replace(biases=(*blocks.biases[:2], blocks.biases[2] * is_first))
+            found = mix(x, weights, indices, blocks, combine, first=first)
             if mesh.shape[TENSOR] > 1:
                 found = jax.lax.psum(found, TENSOR)
             return jax.lax.psum_scatter(found, EXPERT, tiled=True) if shards > 1 else found
@@ -142,11 +165,11 @@ def mix_over(mesh: Mesh) -> Callable[..., jax.Array]:
         mapped = jax.shard_map(
             of_device,
             mesh=mesh,
-            in_specs=(tokens, tokens, tokens, wide, wide, narrow),
+            in_specs=(tokens, tokens, tokens, Blocks(wide, wide, narrow, of_biases if blocks.biases else None)),
             out_specs=tokens,
             check_vma=False,
         )
-        found: jax.Array = mapped(x, weights, indices, gate, up, down)
+        found: jax.Array = mapped(x, weights, indices, blocks)
         return found
 
     return over_mesh

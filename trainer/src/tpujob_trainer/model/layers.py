@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tpujob_trainer.model.experts import Routing, mix, route
+from tpujob_trainer.model.blocked_attention import softmax
+from tpujob_trainer.model.experts import Blocks, Routing, mix, route
 from tpujob_trainer.model.quantized import product
 from tpujob_trainer.model.remat import named
 from tpujob_trainer.model.rotary import Angles, rotate
@@ -34,8 +35,15 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 class Attend(Protocol):
     """Attention over the whole length."""
 
-    def __call__(self, query: jax.Array, key: jax.Array, value: jax.Array, is_global: jax.Array | bool) -> jax.Array:
-        """`[B, S, N, H]`, from queries of this form and keys and values `[B, S, K, H]`."""
+    def __call__(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        is_global: jax.Array | bool,
+        sinks: jax.Array | None = None,
+    ) -> jax.Array:
+        """`[B, S, N, H]`, from queries of this form, keys and values `[B, S, K, H]` and, if any, sinks `[N]`."""
 
 
 @jax.tree_util.register_dataclass
@@ -93,6 +101,11 @@ class Attention(nnx.Module):
             self.query_bias = zeros(heads=shape.heads, head_dim=width)
             self.key_bias = zeros(kv_heads=shape.kv_heads, head_dim=width)
             self.value_bias = zeros(kv_heads=shape.kv_heads, head_dim=width)
+        self.has_out_bias, self.has_sinks = shape.out_bias, shape.sinks
+        if shape.out_bias:
+            self.out_bias = zeros(embed=embed)
+        if shape.sinks:
+            self.sinks = zeros(heads=shape.heads)
         if shape.wide_qk_norm:
             self.query_norm = RMSNorm(shape, heads=shape.heads, head_dim=width)
             self.key_norm = RMSNorm(shape, kv_heads=shape.kv_heads, head_dim=width)
@@ -115,7 +128,27 @@ class Attention(nnx.Module):
 
     def joined(self, seen: jax.Array) -> jax.Array:
         """What is added to the residual stream, from what the heads saw `[B, S, N, H]`."""
-        return product("BSNH,NHD->BSD", seen, self.out[...], self.quantization)
+        added = product("BSNH,NHD->BSD", seen, self.out[...], self.quantization)
+        return added + self.out_bias[...].astype(added.dtype) if self.has_out_bias else added
+
+    @property
+    def scores_of_nothing(self) -> jax.Array | None:
+        """`[N]`, of the heads; None: there are none."""
+        return self.sinks[...] if self.has_sinks else None
+
+
+def combined(shape: ModelShape) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """What an expert makes of its gate and its up projection."""
+    if shape.swiglu_alpha is None:
+        return lambda gate, up: ACTIVATIONS[shape.activation](gate) * up
+    alpha, limit = shape.swiglu_alpha, shape.swiglu_limit
+
+    def clamped(gate: jax.Array, up: jax.Array) -> jax.Array:
+        if limit is not None:
+            gate, up = jnp.minimum(gate, limit), jnp.clip(up, -limit, limit)
+        return (up + 1) * gate * jax.nn.sigmoid(alpha * gate)
+
+    return clamped
 
 
 class MLP(nnx.Module):
@@ -142,8 +175,17 @@ class Experts(nnx.Module):
         assert shape.experts is not None
         wide = {"experts": shape.experts, "embed": shape.embed_dim, "mlp": shape.mlp_dim}
         self.router = weight(rngs, INIT_STD, embed=shape.embed_dim, experts=shape.experts)
-        self.gate = weight(rngs, INIT_STD, **wide)
-        self.up = weight(rngs, INIT_STD, **wide)
+        self.has_pairs, self.combine = shape.swiglu_alpha is not None, combined(shape)
+        if self.has_pairs:
+            self.gate_up = weight(rngs, INIT_STD, **wide, pair=2)
+        else:
+            self.gate = weight(rngs, INIT_STD, **wide)
+            self.up = weight(rngs, INIT_STD, **wide)
+        self.has_bias = shape.experts_bias
+        if shape.experts_bias:
+            self.router_bias = zeros(experts=shape.experts)
+            self.gate_up_bias = zeros(experts=shape.experts, mlp=shape.mlp_dim, pair=2)
+            self.down_bias = zeros(experts=shape.experts, embed=shape.embed_dim)
         down = {"experts": shape.experts, "mlp": shape.mlp_dim, "embed": shape.embed_dim}
         self.down = weight(rngs, _residual_std(shape), **down)
         if shape.shared_mlp_dim is not None:
@@ -151,7 +193,7 @@ class Experts(nnx.Module):
         if shape.shared_gate:
             self.shared_gate = weight(rngs, INIT_STD, embed=shape.embed_dim, one=1)
         self.has_shared, self.has_gate = shape.shared_mlp_dim is not None, shape.shared_gate
-        self.activation, self.chosen, self.norm_topk = shape.activation, shape.experts_per_token, shape.norm_topk
+        self.chosen, self.norm_topk = shape.experts_per_token, shape.norm_topk
 
     def __call__(self, x: jax.Array, dispatch: Callable[..., jax.Array] = mix) -> tuple[jax.Array, Routing]:
         """What is added to the residual stream `x` `[B, S, D]`, and where its tokens went.
@@ -159,10 +201,17 @@ class Experts(nnx.Module):
         `dispatch` has the signature of `experts.mix`.
         """
         tokens = x.reshape(-1, x.shape[-1])
-        routing = route(tokens, self.router[...], self.chosen, norm_topk=self.norm_topk)
-        matrices = (self.gate[...], self.up[...], self.down[...])
-        added = dispatch(tokens, routing.weights, routing.indices, *matrices, ACTIVATIONS[self.activation])
+        bias = self.router_bias[...] if self.has_bias else None
+        routing = route(tokens, self.router[...], self.chosen, norm_topk=self.norm_topk, bias=bias)
+        added = dispatch(tokens, routing.weights, routing.indices, self._blocks(), self.combine)
         return added.reshape(x.shape) + self._shared(x) if self.has_shared else added.reshape(x.shape), routing
+
+    def _blocks(self) -> Blocks:
+        if not self.has_pairs:
+            return Blocks(self.gate[...], self.up[...], self.down[...])
+        pairs = self.gate_up[...]
+        biases = (self.gate_up_bias[..., 0], self.gate_up_bias[..., 1], self.down_bias[...]) if self.has_bias else None
+        return Blocks(pairs[..., 0], pairs[..., 1], self.down[...], biases)
 
     def _shared(self, x: jax.Array) -> jax.Array:
         """What the block adds that every token goes through."""
@@ -200,7 +249,7 @@ class Layer(nnx.Module):
         """The residual stream `[B, S, D]` after this layer, what positions to come see of it, and where tokens went."""
         x = named("input", x)
         query, key, value = named("qkv", self._projected(x, angles))
-        x = self._attended(x, attend(query, key, value, is_global))
+        x = self._attended(x, attend(query, key, value, is_global, self.attention.scores_of_nothing))
         added, routing = self._mlp_output(x, dispatch)
         return x + added, Past(key, value), routing
 
@@ -225,7 +274,9 @@ class Layer(nnx.Module):
             scores = self.softcap * jnp.tanh(scores / self.softcap)
         behind = at - jnp.arange(length)
         sees = (behind >= 0) & (is_global | (behind < (self.window or length)))
-        probabilities = jax.nn.softmax(jnp.where(sees, scores, -1e30), axis=-1).astype(past.value.dtype)
+        sinks = self.attention.scores_of_nothing
+        of_heads = None if sinks is None else sinks.reshape(1, key_heads, -1, 1)
+        probabilities = softmax(jnp.where(sees, scores, -1e30), of_heads).astype(past.value.dtype)
         return jnp.einsum("BKGT,BTKH->BKGH", probabilities, past.value).reshape(query.shape)
 
     def outputs(
@@ -233,7 +284,7 @@ class Layer(nnx.Module):
     ) -> dict[str, jax.Array]:
         """What attention and feed-forward add to the stream, and the stream behind them (`residual`): `[B, S, D]`."""
         query, key, value = self._projected(x, angles)
-        attention = self._attention_output(attend(query, key, value, is_global))
+        attention = self._attention_output(attend(query, key, value, is_global, self.attention.scores_of_nothing))
         mlp, _ = self._mlp_output(x + attention, mix)
         return {"attention": attention, "mlp": mlp, "residual": x + attention + mlp}
 

@@ -6,7 +6,7 @@
 - A layer's matrices are gathered when the layer is computed, in the type of computation; their gradients are
   scattered at the same place (Zhao and others 2023, PyTorch FSDP).
 
-Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, experts, one.
+Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, experts, one, pair.
 """
 
 from __future__ import annotations

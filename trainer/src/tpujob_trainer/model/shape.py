@@ -34,7 +34,8 @@ TRAINING_ONLY = ("remat_save", "remat_offload", "quantization")
 
 _LATER_FIELDS = (
     *("wide_qk_norm", "rotary_dim", "unturned_every", "turned_layers", "pre_norms"),
-    *("norm_topk", "shared_mlp_dim", "shared_gate"),
+    *("norm_topk", "shared_mlp_dim", "shared_gate", "out_bias", "sinks", "experts_bias"),
+    *("swiglu_alpha", "swiglu_limit"),
 )
 """Fields that `described` leaves out where they have their defaults, as descriptions of earlier releases lack them."""
 _FIRST_ROPE_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_length", "linear")
@@ -223,6 +224,10 @@ class ModelShape:
     qkv_bias: bool = False
     qk_norm: bool = False
     """Queries and keys are normalised, head by head, before they are turned."""
+    out_bias: bool = False
+    """What the heads add to the residual stream has a bias."""
+    sinks: bool = False
+    """Each head has a learned score of nothing, which takes its part of the softmax."""
     wide_qk_norm: bool = False
     """They are normalised over all heads at once."""
     rotary_dim: int | None = None
@@ -258,6 +263,12 @@ class ModelShape:
     """Width of a block that every token goes through, beside the chosen experts."""
     shared_gate: bool = False
     """The shared block counts by a sigmoid."""
+    experts_bias: bool = False
+    """The router and the experts' matrices have biases."""
+    swiglu_alpha: float | None = None
+    """Gain of the experts' gated sigmoid: (up + 1) · gate · sigmoid(alpha · gate); None: activation(gate) · up."""
+    swiglu_limit: float | None = None
+    """With it, gates are at most this, and up between minus this and this."""
     remat: str = "full"
     remat_save: tuple[RematName, ...] = ()
     """Kept in device memory by `remat: full`."""
@@ -333,8 +344,14 @@ class ModelShape:
             attention += self.head_dim * (self.heads + 2 * self.kv_heads)
         if self.qk_norm:
             attention += self.head_dim * (self.heads + self.kv_heads if self.wide_qk_norm else 2)
+        if self.out_bias:
+            attention += self.embed_dim
+        if self.sinks:
+            attention += self.heads
         norms = 2 * (self.pre_norms + self.post_norms) * self.embed_dim
         beside = self.embed_dim * (self.experts or 0)
+        if self.experts_bias:
+            beside += (self.experts or 0) + experts * (2 * self.mlp_dim + self.embed_dim)
         if self.shared_mlp_dim is not None:
             beside += 3 * self.embed_dim * self.shared_mlp_dim + self.embed_dim * self.shared_gate
         layer = attention + experts * 3 * self.embed_dim * self.mlp_dim + beside + norms

@@ -108,11 +108,15 @@ def apply(
     query_segments: jax.Array,
     key_segments: jax.Array,
     scale: float,
+    sinks: jax.Array | None = None,
 ) -> jax.Array:
-    """`[B, S, N, H]`, from queries of this form, keys and values `[B, T, K, H]` and segments `[B, S]`, `[B, T]`."""
+    """`[B, S, N, H]`, from queries of this form, keys and values `[B, T, K, H]` and segments `[B, S]`, `[B, T]`.
+
+    A sink, `[N]`, is one more score of its head, of which nothing is seen.
+    """
 
     def of_row(q: jax.Array, k: jax.Array, v: jax.Array, q_ids: jax.Array, kv_ids: jax.Array) -> jax.Array:
-        found: jax.Array = kernel(q, k, v, segment_ids=kernels.SegmentIds(q_ids, kv_ids))
+        found: jax.Array = kernel(q, k, v, segment_ids=kernels.SegmentIds(q_ids, kv_ids), sinks=sinks)
         return found
 
     heads_first = [x.swapaxes(1, 2) for x in (query * scale, key, value)]

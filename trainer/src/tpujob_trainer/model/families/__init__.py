@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpujob_trainer.model.families import gemma, llama, mistral, mixtral, olmo, phi, qwen, smollm
+from tpujob_trainer.model.families import gemma, gpt_oss, llama, mistral, mixtral, olmo, phi, qwen, smollm
 from tpujob_trainer.model.families.base import Family, Preset
 
 FAMILIES: dict[str, Family] = {
@@ -21,6 +21,7 @@ FAMILIES: dict[str, Family] = {
         phi.PHI3,
         olmo.OLMO2,
         smollm.SMOLLM3,
+        gpt_oss.GPT_OSS,
     )
 }
 """By the name that `model.family` gives."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import fsspec.core
 import jax
 import numpy as np
 
+from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.weights.names import tensors
 from tpujob_trainer.model.weights.safetensors import header_of
@@ -37,7 +39,8 @@ def export_adapter(path: str, model: LoraModel, weights: Any, *, base: str | Non
     """
     if jax.process_index() != 0:
         return
-    found = _tensors(model, weights[LORA])
+    modules = _modules(model)
+    found = _tensors(model, weights[LORA], modules)
     filesystem, folder = fsspec.core.url_to_fs(path)
     filesystem.makedirs(folder, exist_ok=True)
     header, _ = header_of({name: array.shape for name, array in found.items()}, "F32")
@@ -50,7 +53,8 @@ def export_adapter(path: str, model: LoraModel, weights: Any, *, base: str | Non
         "lora_alpha": model.config.alpha,
         "lora_dropout": 0.0,
         "bias": "none",
-        "target_modules": sorted(_module(name, model).rpartition(".")[2] for name in model.config.targets),
+        "target_modules": sorted(name.rpartition(".")[2] for name in modules),
+        **_of_fused(model, modules),
     }
     filesystem.pipe_file(f"{folder}/{CONFIG}", (json.dumps(config, indent=2) + "\n").encode())
     logger.info("Adapter written: %s", path)
@@ -71,21 +75,40 @@ def _base(path: str | None) -> dict[str, str | None]:
     return {name: path}
 
 
-def _tensors(model: LoraModel, adapters: Any) -> dict[str, np.ndarray]:
+def _modules(model: LoraModel) -> dict[str, list[Tensor]]:
+    """By a module's name there, with `{layer}`: our matrices with adapters that are stored in it."""
+    found: dict[str, list[Tensor]] = {}
+    for tensor in tensors(model.shape):
+        is_matrix = tensor.path[0] == "layers" and tensor.path[1] in ("attention", "mlp")
+        if is_matrix and tensor.path[-1] in model.config.targets:
+            found.setdefault(tensor.name.removesuffix(".weight"), []).append(tensor)
+    return found
+
+
+def _tensors(model: LoraModel, adapters: Any, modules: Mapping[str, list[Tensor]]) -> dict[str, np.ndarray]:
+    """A and B of each module: those of several matrices side by side, each B in its own rows."""
     made: dict[str, np.ndarray] = {}
-    for name in model.config.targets:
-        a, b = (np.asarray(adapters[name][part], dtype=np.float32) for part in ("a", "b"))
+    rank = model.config.rank
+    for module, parts in modules.items():
+        pairs = [[np.asarray(adapters[part.path[-1]][each], dtype=np.float32) for each in "ab"] for part in parts]
         for layer in range(model.shape.layers):
-            module = f"base_model.model.{_module(name, model).format(layer=layer)}"
-            made[f"{module}.lora_A.weight"] = np.ascontiguousarray(a[layer].reshape(-1, a.shape[-1]).T)
-            made[f"{module}.lora_B.weight"] = np.ascontiguousarray(b[layer].reshape(b.shape[1], -1).T)
+            flat = [(a[layer].reshape(-1, rank).T, b[layer].reshape(rank, -1).T) for a, b in pairs]
+            rows = parts[0].rows or flat[0][1].shape[0]
+            spread = np.zeros((rows, rank * len(parts)), np.float32)
+            for at, (part, (_, b)) in enumerate(zip(parts, flat, strict=True)):
+                spread[part.first : part.first + b.shape[0], at * rank : (at + 1) * rank] = b
+            name = f"base_model.model.{module.format(layer=layer)}"
+            made[f"{name}.lora_A.weight"] = np.ascontiguousarray(np.concatenate([a for a, _ in flat]))
+            made[f"{name}.lora_B.weight"] = spread
     return made
 
 
-def _module(name: str, model: LoraModel) -> str:
-    """What a matrix is called there, with `{layer}`."""
-    return next(
-        tensor.name.removesuffix(".weight")
-        for tensor in tensors(model.shape)
-        if tensor.path[0] == "layers" and tensor.path[-1] == name and tensor.path[1] in ("attention", "mlp")
-    )
+def _of_fused(model: LoraModel, modules: Mapping[str, list[Tensor]]) -> dict[str, Any]:
+    """Rank and alpha of modules that hold several matrices: the quotient stays the same."""
+    wide = {module.rpartition(".")[2]: len(parts) for module, parts in modules.items() if len(parts) > 1}
+    if not wide:
+        return {}
+    return {
+        "rank_pattern": {name: count * model.config.rank for name, count in wide.items()},
+        "alpha_pattern": {name: count * model.config.alpha for name, count in wide.items()},
+    }

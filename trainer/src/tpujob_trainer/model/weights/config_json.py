@@ -171,6 +171,7 @@ def config_json(
     scalar = made.get("query_pre_attn_scalar")
     if isinstance(scalar, float) and scalar.is_integer():
         made["query_pre_attn_scalar"] = int(scalar)
+    made.pop("quantization_config", None)  # What is written is wide.
     if not config.has_layer_types:
         made.pop("layer_types", None)
     return made

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX, SINGLE, head
 
 logger = logging.getLogger(__name__)
 
+_SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 FILE_BYTES = 50_000_000_000
 """Of one file, as transformers has it."""
 TORCH_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -83,6 +85,9 @@ def export_weights(
     filesystem.makedirs(folder, exist_ok=True)
     files = _files(_pieces(shape, weights), DTYPES[dtype].itemsize, file_bytes)
     mine = jax.process_index()
+    if mine == 0:
+        _remove_former(filesystem, folder, {*files})
+    barrier("export/empty")
     for number, (file, pieces) in enumerate(files.items()):
         writes = number % jax.process_count() == mine
         content = _collected(weights, pieces, dtype)
@@ -100,6 +105,14 @@ def export_weights(
         filesystem.pipe_file(f"{folder}/{CONFIG}", (json.dumps(made, indent=2) + "\n").encode())
     barrier("export/done")
     logger.info("Exported to %s: files=%d seconds=%.1f", path, len(files), time.monotonic() - began)
+
+
+def _remove_former(filesystem: Any, folder: str, names: set[str]) -> None:
+    """What would make of a former export's files and these a model that is neither; config.json first."""
+    former = {str(path).rpartition("/")[2] for path in filesystem.ls(folder, detail=False)}
+    weights = {name for name in former if name == SINGLE or _SHARD.fullmatch(name)} - names
+    for name in [name for name in (CONFIG, INDEX) if name in former] + sorted(weights):
+        filesystem.rm(f"{folder}/{name}")
 
 
 def _pieces(shape: ModelShape, weights: Any) -> Iterator[_Piece]:
@@ -190,10 +203,15 @@ def _write(filesystem: Any, target: str, pieces: list[_Piece], dtype: str, conte
     header, _ = header_of({piece.name: piece.shape for piece in pieces}, dtype)
     is_local = "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
     written = f"{target}.partial" if is_local else target  # an object appears whole
-    with contextlib.closing(filesystem.open(written, "wb")) as file:
-        file.write(header)
-        for array in content:
-            file.write(np.ascontiguousarray(array).tobytes())
+    try:
+        with contextlib.closing(filesystem.open(written, "wb")) as file:
+            file.write(header)
+            for array in content:
+                file.write(np.ascontiguousarray(array).tobytes())
+    except BaseException:
+        with contextlib.suppress(OSError):
+            filesystem.rm(written)
+        raise
     if is_local:
         filesystem.mv(written, target)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tpujob_trainer.model.families import FAMILIES
 from tpujob_trainer.model.families.base import ConfigJson
+from tpujob_trainer.model.weights.quantized_files import problem_with_quantization
 
 CONFIGS: dict[str, ConfigJson] = {each.config.model_type: each.config for each in FAMILIES.values()}
 """By `model_type`."""
@@ -30,7 +31,14 @@ _WITHOUT_EFFECT = {
     *("begin_suppress_tokens", "decoder_start_token_id", "sep_token_id", "cache_implementation", "tokenizer_class"),
     *("bos_token_id", "eos_token_id", "pad_token_id", "boi_token_index", "eoi_token_index", "image_token_index"),
     *("tf_legacy_loss", "use_bfloat16", "max_new_tokens", "is_llama_config", "transformers.js_config"),
-    *("sliding_window_size", "embd_layer", "img_processor", "interpolate_factor"),
+    *(
+        "sliding_window_size",
+        "embd_layer",
+        "img_processor",
+        "interpolate_factor",
+        "initial_context_length",
+        "experts_per_token",
+    ),
     *("image_token_id", "mm_tokens_per_image", "vision_config", "text_config", "max_position_embeddings"),
 }
 _NEVER: dict[str, tuple[Any, ...]] = {
@@ -69,8 +77,9 @@ def problem_with_keys(given: Mapping[str, Any], model_type: str, ignored: tuple[
         if key in ignored:
             continue
         if key == "quantization_config" and value is not None:
-            method = value.get("quant_method") if isinstance(value, Mapping) else value
-            return f"the weights are quantized ({method}), which is not read; take the folder with bfloat16 weights"
+            if (problem := problem_with_quantization(value)) is not None:
+                return problem
+            continue
         if allowed is not None and value not in allowed:
             return f"{key} is {value!r}; with model_type {model_type}, only {_words(allowed)} is supported"
         if allowed is None and key not in known and value is not None:

@@ -29,6 +29,7 @@ from tpujob_trainer.model.weights.companions import FROM as FIELD
 from tpujob_trainer.model.weights.companions import read_config
 from tpujob_trainer.model.weights.config_json import shape_of
 from tpujob_trainer.model.weights.names import EMBEDDING, OUTPUT, tensors
+from tpujob_trainer.model.weights.quantized_files import DequantizedFolder
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
 
 logger = logging.getLogger(__name__)
@@ -109,9 +110,10 @@ def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any) ->
         ConfigurationError: a tensor is missing or of another shape.
     """
     began = time.monotonic()
-    folder = SafetensorsFolder(open_root(path), FIELD)
+    folder = _folder(path)
     weights: dict[str, Any] = {}
     num_bytes = 0
+    used: set[str] = set()
     if shape.tie_embeddings:
         _refuse_another_output(folder)
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "weights") as pool:
@@ -120,8 +122,18 @@ def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any) ->
             placed = _Loader(folder, tensor, shape, kept.shape, pool).load(_at(shardings, tensor.path))
             _put(weights, tensor.path, placed)
             num_bytes += placed.nbytes
+            used.update(_names(tensor, shape))
+    _warn_of_others(folder, used, shape)
     logger.info("Weights from %s: bytes=%d seconds=%.1f", path, num_bytes, time.monotonic() - began)
     return weights
+
+
+def _folder(path: str) -> SafetensorsFolder:
+    """Its tensors; the narrow ones as wide ones."""
+    folder = SafetensorsFolder(open_root(path), FIELD)
+    given = read_config(path)
+    quantization = given.get("quantization_config") or (given.get("text_config") or {}).get("quantization_config")
+    return DequantizedFolder(folder, quantization) if quantization else folder
 
 
 class _Loader:
@@ -204,6 +216,21 @@ def _names(tensor: Tensor, shape: ModelShape) -> list[str]:
     layers = range(shape.layers) if tensor.is_stacked else (0,)
     experts = range(shape.experts or 0) if tensor.has_experts else (0,)
     return [tensor.name.format(layer=layer, expert=expert) for layer in layers for expert in experts]
+
+
+def _warn_of_others(folder: SafetensorsFolder, used: set[str], shape: ModelShape) -> None:
+    """Of tensors in the decoder's layers that it has no use for: transformers leaves them out, too."""
+    prefix = f"{_prefix(folder)}layers."
+    others = [
+        name
+        for name in folder.tensors
+        if name.startswith(prefix)
+        and name not in used
+        and not name.endswith(("inv_freq", "_scale_inv", "_blocks", "_scales"))
+        and int(name.removeprefix(prefix).partition(".")[0]) < shape.layers
+    ]
+    if others:
+        logger.warning("Tensors that the model has no use for: count=%d, the first is %s", len(others), others[0])
 
 
 def _refuse_another_output(folder: SafetensorsFolder) -> None:

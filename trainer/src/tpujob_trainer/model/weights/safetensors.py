@@ -8,9 +8,10 @@ the tensors, row by row; huggingface/safetensors:README.md. Several files have a
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
     "BF16": np.dtype(jnp.bfloat16),
+    "F8_E4M3": np.dtype(jnp.float8_e4m3fn),
+    "U8": np.dtype(np.uint8),
 }
 MOST_HEADER_BYTES = 100 << 20
 """As the safetensors library allows."""
@@ -40,6 +43,11 @@ class Stored:
     shape: tuple[int, ...]
     begin: int
     """Of its first byte in the file."""
+
+    @property
+    def num_bytes(self) -> int:
+        """All of it."""
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 class SafetensorsFolder:
@@ -58,20 +66,28 @@ class SafetensorsFolder:
         """
         self._root, self._field = root, field
         self.tensors: dict[str, Stored] = {}
+        self.unread: dict[str, str] = {}
+        """Types of tensors that are not read, by name."""
         with explained(root.url, field):
-            for name in self._files():
+            listed = self._listed()
+            for name in sorted({*listed.values()}) if listed is not None else [SINGLE]:
                 self.tensors |= self._header(name)
+        for tensor, name in (listed or {}).items():
+            if tensor not in self.unread and (tensor not in self.tensors or self.tensors[tensor].file != name):
+                self._wrong(f"{INDEX} says that {tensor!r} is in {name!r}, which does not have it; copy both again")
 
     def read(self, name: str, first: int, stop: int) -> np.ndarray:
         """Rows [first, stop) of a tensor, one read of exactly their bytes; a scalar is one row."""
-        stored = self.tensors[name]
+        return self._read(self.tensors[name], first, stop)
+
+    def _read(self, stored: Stored, first: int, stop: int) -> np.ndarray:
         row = stored.dtype.itemsize * int(np.prod(stored.shape[1:]))
         begin, size = stored.begin + first * row, (stop - first) * row
         with explained(self._root.locate(stored.file), self._field), self._root.open(stored.file) as opened:
             opened.seek(begin)
             data = opened.read(size)
         if len(data) != size:
-            raise ConfigurationError(f"{self._field}: {stored.file!r} ends within {name!r}; copy it again")
+            self._wrong(f"{stored.file!r} has changed since it was opened, and is shorter; start again")
         return np.frombuffer(data, dtype=stored.dtype).reshape(stop - first, *stored.shape[1:])
 
     def require(self, name: str, shape: tuple[int, ...]) -> Stored:
@@ -81,18 +97,31 @@ class SafetensorsFolder:
             ConfigurationError: there is none, or one of another shape.
         """
         stored = self.tensors.get(name)
+        if name in self.unread:
+            self._wrong(f"{name!r} is stored as {self.unread[name]}, which is not read; take bfloat16 weights")
         if stored is None:
             raise ConfigurationError(f"{self._field}: there is no tensor {name!r}; is config.json that of these files?")
         if stored.shape != shape:
             raise ConfigurationError(f"{self._field}: {name!r} is {stored.shape}, config.json makes it {shape}")
         return stored
 
-    def _files(self) -> list[str]:
+    def _wrong(self, what: str) -> NoReturn:
+        raise ConfigurationError(f"{self._field}: {what}")
+
+    def _listed(self) -> dict[str, str] | None:
+        """The file of each tensor by the index; None: all are in one file."""
         filesystem, locate = self._root.filesystem, self._root.locate
-        if filesystem.exists(locate(INDEX)):
-            return sorted(set(json.loads(filesystem.cat_file(locate(INDEX)))["weight_map"].values()))
         if filesystem.exists(locate(SINGLE)):
-            return [SINGLE]
+            return None
+        if filesystem.exists(locate(INDEX)):
+            try:
+                found: dict[str, str] = dict(json.loads(filesystem.cat_file(locate(INDEX)))["weight_map"])
+            except (ValueError, KeyError, TypeError) as error:
+                self._wrong(f"{INDEX} is not an index of safetensors: {error!r}; copy it again")
+            for name in sorted({*map(str, found.values())}):
+                if not filesystem.exists(locate(name)):
+                    raise NotFoundError(f"{self._field}: {INDEX} names {name!r}, which is not there; copy it, too")
+            return found
         raise NotFoundError(
             f"{self._field}: {self._root.url!r} has neither {SINGLE} nor {INDEX}; name the folder of a model"
         )
@@ -106,13 +135,25 @@ class SafetensorsFolder:
             content = opened.read(size)
         try:
             entries: Mapping[str, Any] = json.loads(content)
-            return {
-                tensor: Stored(name, _dtype(entry), tuple(entry["shape"]), 8 + size + entry["data_offsets"][0])
-                for tensor, entry in entries.items()
-                if tensor != "__metadata__" and entry["dtype"] in DTYPES
-            }
+            found = {}
+            end = 0
+            for tensor, entry in entries.items():
+                if tensor == "__metadata__":
+                    continue
+                begin, stop = entry["data_offsets"]
+                end = max(end, stop)
+                if entry["dtype"] not in DTYPES:
+                    self.unread[tensor] = str(entry["dtype"])
+                    continue
+                found[tensor] = Stored(name, _dtype(entry), tuple(entry["shape"]), 8 + size + begin)
+                if found[tensor].num_bytes != stop - begin:
+                    self._wrong(f"{name!r}: {tensor!r} has {stop - begin} bytes, its shape and type make it others")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigurationError(f"{self._field}: {name!r} is not a file of safetensors: {error}") from error
+        whole, there = 8 + size + end, self._root.filesystem.size(self._root.locate(name))
+        if there is not None and there < whole:
+            self._wrong(f"{name!r} is cut: it has {there} of {whole} bytes; copy it again")
+        return found
 
 
 def _dtype(entry: Mapping[str, Any]) -> np.dtype[Any]:

@@ -1,0 +1,182 @@
+"""The table of docs/weights.md: what holds for each family beside transformers, computed by both.
+
+    python -m tests.trainer.model.weights.table [--write] [--python PYTHON …] [MODEL …]
+
+Each PYTHON has torch and transformers, and PEFT where adapters are tried (`make reference-models` makes them). The
+models are the small random ones of `reference/`. A cell is the largest difference of numbers, or says what is not so;
+the exit code is 1 where a number is above its tolerance. `--write` puts the table into docs/weights.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[4]
+PAGE = ROOT / "docs" / "weights.md"
+BEGIN, END = "<!-- table: make reference-models -->", "<!-- end of table -->"
+TOLERANCE = 1e-4
+RATE = 0.05
+TOKENS = 16
+COLUMNS = ("model", "import: logits", "one step of SGD", "export: logits", "generate", "adapter in PEFT")
+
+
+def ours(name: str, folder: Path) -> dict[str, Any]:
+    """Export a model, the same model after a step, and it with adapters; what the trainer computes of them."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from tests.trainer.model.weights.make_reference import FOLDER, PROMPT
+    from tests.trainer.model.weights.running import greedy, logits
+    from tpujob_trainer.model.decoder import soft_capped
+    from tpujob_trainer.model.lora import LORA, LoraModel
+    from tpujob_trainer.model.lora_config import LoraConfig
+    from tpujob_trainer.model.mesh import build_mesh
+    from tpujob_trainer.model.weights.adapter import export_adapter
+    from tpujob_trainer.model.weights.companions import Companions, read_config
+    from tpujob_trainer.model.weights.export import export_weights
+    from tpujob_trainer.model.weights.load import load_weights, read_shape
+
+    source = str(FOLDER / name)
+    shape = read_shape(source, remat="none", compute_dtype="float32")
+    of_attention = ("query", "key", "value", "out")
+    targets = of_attention if shape.experts else (*of_attention, "gate", "up", "down")
+    config = LoraConfig(rank=3, alpha=6.0, targets=targets)
+    model = LoraModel(shape, build_mesh(slices=1, devices=jax.devices()[:1]), config)
+    plain = model._base
+    weights = load_weights(source, shape, plain.abstract_weights, plain.shardings)
+    dice = np.random.default_rng(3)
+    drawn = jax.tree.map(lambda leaf: dice.normal(0, 0.2, leaf.shape).astype(np.float32), model.abstract_weights[LORA])
+    adapted = {**weights, LORA: jax.device_put(drawn, model.shardings[LORA])}
+    ids = jnp.asarray([PROMPT])
+
+    def loss(weights: Any) -> jax.Array:
+        hidden, output = plain.hidden(weights, ids, jnp.arange(len(PROMPT))[None], jnp.ones_like(ids))
+        found = jax.nn.log_softmax(soft_capped(hidden[0] @ output, shape.logit_softcap))
+        return -jnp.mean(found[jnp.arange(len(PROMPT) - 1), ids[0, 1:]])
+
+    gradients = jax.jit(jax.grad(loss))(weights)
+    stepped = jax.tree.map(lambda weight, gradient: weight - RATE * gradient, weights, gradients)
+    beside = Companions(config=read_config(source))
+    for kind, content in (("export", weights), ("stepped", stepped)):
+        export_weights(str(folder / kind), shape, content, max_positions=128, companions=beside, dtype="F32")
+    export_adapter(str(folder / "adapter"), model, adapted, base=source)
+    return {
+        "source": source,
+        "logits": logits(plain, weights, PROMPT).tolist(),
+        "generated": greedy(plain, weights, PROMPT, TOKENS),
+        "adapted": logits(model, adapted, PROMPT).tolist(),
+    }
+
+
+def theirs(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """With torch: the same from the files."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tests.trainer.model.weights.make_reference import PROMPT
+
+    def loaded(path: str | Path) -> Any:
+        return AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", torch_dtype=torch.float32).eval()
+
+    def apart(tensor: Any, numbers: Any) -> float:
+        return float((tensor.detach() - torch.tensor(numbers)).abs().max())
+
+    ids = torch.tensor([PROMPT])
+    source = loaded(found["source"])
+    told = {"import: logits": apart(source(ids, use_cache=False).logits[0], found["logits"])}
+    model = loaded(folder / "export")
+    told["export: logits"] = apart(model(ids, use_cache=False).logits[0], found["logits"])
+    made = model.generate(ids, max_new_tokens=TOKENS, min_new_tokens=TOKENS, do_sample=False)
+    told["generate"] = 0.0 if made[0, len(PROMPT) :].tolist() == found["generated"] else 1.0
+    logits = source(ids, use_cache=False).logits[0, :-1]
+    torch.nn.functional.cross_entropy(logits, ids[0, 1:]).backward()
+    stepped = loaded(folder / "stepped").state_dict()
+    told["one step of SGD"] = max(
+        apart(weight - RATE * weight.grad, stepped[name].tolist())
+        for name, weight in source.named_parameters()
+        if weight.grad is not None
+    )
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        return told | {"adapter in PEFT": f"not tried: {error}"}
+    peft = PeftModel.from_pretrained(model, folder / "adapter").eval()
+    told["adapter in PEFT"] = apart(peft(ids, use_cache=False).logits[0], found["adapted"])
+    return told
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--python", action="append", help="one for each release of transformers")
+    parser.add_argument("--theirs", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.theirs:
+        folder = Path(options.theirs)
+        told = {}
+        for name, found in json.loads((folder / "ours.json").read_text()).items():
+            try:
+                told[name] = theirs(folder / name, found)
+            except Exception as error:  # noqa: BLE001 - what a library makes of a file is the answer
+                told[name] = {"error": f"{type(error).__name__}: {error}"[:300]}
+        import transformers
+
+        sys.stdout.write(json.dumps({"version": transformers.__version__, "models": told}) + "\n")
+        return 0
+    from tests.trainer.model.weights.make_reference import FAMILIES
+
+    pythons = options.python or [str(ROOT / ".cache" / "reference" / "bin" / "python")]
+    with tempfile.TemporaryDirectory(prefix="weights-table-") as made:
+        folder = Path(made)
+        found = {name: ours(name, folder / name) for name in options.models or FAMILIES}
+        (folder / "ours.json").write_text(json.dumps(found))
+        answers = [_asked(python, folder) for python in pythons]
+    text, worst = _table(answers)
+    sys.stdout.write(text)
+    if options.write:
+        page = PAGE.read_text()
+        before, after = page.split(BEGIN)[0], page.split(END)[1]
+        PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+    return 1 if worst > TOLERANCE else 0
+
+
+def _asked(python: str, folder: Path) -> dict[str, Any]:
+    command = [python, "-m", __spec__.name, "--theirs", str(folder)]
+    done = subprocess.run(
+        command, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _table(answers: list[dict[str, Any]]) -> tuple[str, float]:
+    """As Markdown, and the largest number in it."""
+    lines = [f"| {' | '.join(('transformers', *COLUMNS))} |", "| --- " * (len(COLUMNS) + 1) + "|"]
+    worst = 0.0
+    for answer in answers:
+        for name, told in answer["models"].items():
+            cells = [answer["version"], name]
+            for column in COLUMNS[1:]:
+                value = told.get(column, told.get("error", "not computed"))
+                if isinstance(value, float):
+                    worst = max(worst, value)
+                    value = ("equal" if value == 0 else "differs") if column == "generate" else f"{value:.0e}"
+                elif not str(value).startswith("not tried"):
+                    worst = float("inf")
+                cells.append(str(value).replace("\n", " ").replace("|", "/"))
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n", worst
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    sys.exit(main())
