@@ -37,7 +37,7 @@ def ours(name: str, folder: Path) -> dict[str, Any]:
     from tests.trainer.model.weights.running import greedy, logits
     from tpujob_trainer.model.decoder import soft_capped
     from tpujob_trainer.model.lora import LORA, LoraModel
-    from tpujob_trainer.model.lora_config import LoraConfig
+    from tpujob_trainer.model.lora_config import LoraConfig, Target
     from tpujob_trainer.model.mesh import build_mesh
     from tpujob_trainer.model.weights.adapter import export_adapter
     from tpujob_trainer.model.weights.companions import Companions, read_config
@@ -46,8 +46,8 @@ def ours(name: str, folder: Path) -> dict[str, Any]:
 
     source = str(FOLDER / name)
     shape = read_shape(source, remat="none", compute_dtype="float32")
-    of_attention = ("query", "key", "value", "out")
-    targets = of_attention if shape.experts else (*of_attention, "gate", "up", "down")
+    of_attention: tuple[Target, ...] = ("query", "key", "value", "out")
+    targets: tuple[Target, ...] = of_attention if shape.experts else (*of_attention, "gate", "up", "down")
     config = LoraConfig(rank=3, alpha=6.0, targets=targets)
     model = LoraModel(shape, build_mesh(slices=1, devices=jax.devices()[:1]), config)
     plain = model._base

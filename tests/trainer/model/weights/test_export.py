@@ -11,7 +11,9 @@ from safetensors.numpy import load_file
 from tests.trainer.model.weights.make_reference import FAMILIES, FOLDER
 from tests.trainer.model.weights.running import is_close
 from tests.trainer.model.weights.test_load import load
+from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.model.weights.companions import Companions, read_companions
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.model.weights.load import load_weights, read_shape
 
@@ -27,7 +29,16 @@ def content_of(folder):
 def test_export_gives_the_same_tensors(tmp_path, name, file_bytes):
     model, weights = load(FOLDER / name)
 
-    export_weights(str(tmp_path), model.shape, weights, max_positions=128, dtype="F32", file_bytes=file_bytes)
+    companions = read_companions(str(FOLDER / name), DataConfig(path="/"))
+    export_weights(
+        str(tmp_path),
+        model.shape,
+        weights,
+        max_positions=128,
+        dtype="F32",
+        file_bytes=file_bytes,
+        companions=companions if "images" in name else Companions(),
+    )
 
     given, found = content_of(FOLDER / name), content_of(tmp_path)
     assert found.keys() == given.keys()
@@ -84,3 +95,12 @@ def test_files_that_are_none_are_refused(tmp_path):
         load(tmp_path)
     with pytest.raises(NotFoundError, match=r"model\.from: '.*' is not there"):
         load(tmp_path / "nowhere")
+
+
+def test_export_over_another_leaves_nothing_of_it(tmp_path):
+    model, weights = load(FOLDER / "llama")
+    export_weights(str(tmp_path), model.shape, weights, max_positions=128, dtype="F32", file_bytes=20_000)
+
+    export_weights(str(tmp_path), model.shape, weights, max_positions=128, dtype="F32")
+
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["config.json", "model.safetensors"]

@@ -15,6 +15,8 @@ from tpujob_trainer.data.sources.files import DataRoot, explained, open_root
 from tpujob_trainer.data.sources.remote import reach
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.weights.names import EMBEDDING, OUTPUT
+from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
 
 CONFIG = "config.json"
 FROM = "spec.trainer.model.from"
@@ -31,7 +33,21 @@ TOKENIZER_FILES = (
     "tekken.json",
     "chat_template.jinja",
     "chat_template.json",
+    "preprocessor_config.json",
+    "processor_config.json",
 )
+
+
+@dataclass(frozen=True)
+class OtherTensors:
+    """What a source's files have beside its decoder."""
+
+    folder: SafetensorsFolder
+    prefix: str
+    """Of the names of the decoder's parts."""
+    output: str
+    """Name of its output projection, where it has one."""
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,8 @@ class Companions:
     """Of a fresh model, the tokens that begin and end a document."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """By name."""
+    others: OtherTensors | None = None
+    """Of a model that also sees images; None: all of its tensors are the decoder's."""
 
 
 def read_companions(weights_from: str | None, data: DataConfig) -> Companions:
@@ -62,7 +80,16 @@ def read_companions(weights_from: str | None, data: DataConfig) -> Companions:
         tokenizer = load_tokenizer(data)
         return Companions(ids={"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}, files=of_tokenizer)
     of_model = _read(open_root(weights_from), (GENERATION, *TOKENIZER_FILES), FROM)
-    return Companions(config=read_config(weights_from), files=of_model | of_tokenizer)
+    config = read_config(weights_from)
+    others = _others(weights_from) if "text_config" in config else None
+    return Companions(config=config, files=of_model | of_tokenizer, others=others)
+
+
+def _others(path: str) -> OtherTensors:
+    folder = SafetensorsFolder(open_root(path), FROM)
+    prefix = folder.prefix(EMBEDDING)
+    names = (name for name in folder.tensors if not name.startswith(prefix) and not name.endswith(OUTPUT))
+    return OtherTensors(folder, prefix, folder.named(OUTPUT), tuple(names))
 
 
 def read_config(path: str) -> dict[str, Any]:

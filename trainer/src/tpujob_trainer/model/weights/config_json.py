@@ -20,7 +20,6 @@ from tpujob_trainer.model.weights.rope_json import read_rope, written_rope
 _SILU, _GELU = ("silu", "swish"), ("gelu_pytorch_tanh", "gelu_new")
 _ACTIVATIONS = dict.fromkeys(_SILU, "silu") | dict.fromkeys(_GELU, "gelu")
 """By how transformers calls them."""
-_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def shape_of(
@@ -160,13 +159,16 @@ def config_json(
     if source is None:
         _refuse_what_cannot_be_said(shape, config)
     given = dict(source or {})
+    types = {"dtype": dtype, "torch_dtype": dtype}
     if "text_config" in given:
-        outer: dict[str, Any] = {key: given[key] for key in _IDS if key in given}
-        given = {**outer, **given["text_config"]}
+        # The decoder's part says nothing that training changed.
+        given["text_config"] = {**given["text_config"], **types}
+        given.pop("quantization_config", None)
+        return {**given, **types}
     fresh = {"max_position_embeddings": max_positions, **(ids or {})} if source is None else {}
     made = {**config.defaults, **fresh, **_dimensions(shape), **given}
     made |= {"model_type": config.model_type, "architectures": [config.architecture]}
-    made |= {"dtype": dtype, "torch_dtype": dtype, **written_rope(shape, config)}
+    made |= {**types, **written_rope(shape, config)}
     made["vocab_size"] = shape.vocab_size
     scalar = made.get("query_pre_attn_scalar")
     if isinstance(scalar, float) and scalar.is_integer():

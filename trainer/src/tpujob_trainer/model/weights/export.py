@@ -11,6 +11,7 @@ import contextlib
 import functools
 import json
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +26,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.model.weights.companions import CONFIG, Companions
+from tpujob_trainer.model.weights.companions import CONFIG, Companions, OtherTensors
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.names import tensors
 from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX, SINGLE, header_of
@@ -44,10 +45,17 @@ class _Piece:
 
     name: str
     parts: tuple[Tensor, ...]
-    """Of our weights, one below the other."""
+    """Of our weights, one below the other; none: it is copied from the source."""
     index: tuple[int, ...]
     """Layer and expert, as far as there are."""
     shape: tuple[int, ...]
+    dtype: str
+    """A key of `DTYPES`."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of it, stored."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
 def export_weights(
@@ -83,23 +91,24 @@ def export_weights(
     )
     filesystem, folder = fsspec.core.url_to_fs(path)
     filesystem.makedirs(folder, exist_ok=True)
-    files = _files(_pieces(shape, weights), DTYPES[dtype].itemsize, file_bytes)
+    others = companions.others
+    files = _files([*_pieces(shape, weights, dtype, others), *_copied(others)], file_bytes)
     mine = jax.process_index()
     if mine == 0:
         _remove_former(filesystem, folder, {*files})
     barrier("export/empty")
     for number, (file, pieces) in enumerate(files.items()):
         writes = number % jax.process_count() == mine
-        content = _collected(weights, pieces, dtype)
+        content = _collected(weights, pieces, others if writes else None)
         if writes:
-            _write(filesystem, f"{folder}/{file}", pieces, dtype, content)
+            _write(filesystem, f"{folder}/{file}", pieces, content)
         else:
             for _ in content:
                 pass
     barrier("export/files")
     if mine == 0:
         if len(files) > 1:
-            filesystem.pipe_file(f"{folder}/{INDEX}", _index(files, DTYPES[dtype].itemsize))
+            filesystem.pipe_file(f"{folder}/{INDEX}", _index(files))
         for name, beside in companions.files.items():
             filesystem.pipe_file(f"{folder}/{name}", beside)
         filesystem.pipe_file(f"{folder}/{CONFIG}", (json.dumps(made, indent=2) + "\n").encode())
@@ -115,35 +124,42 @@ def _remove_former(filesystem: Any, folder: str, names: set[str]) -> None:
         filesystem.rm(f"{folder}/{name}")
 
 
-def _pieces(shape: ModelShape, weights: Any) -> Iterator[_Piece]:
-    """All tensors, layer after layer."""
+def _copied(others: OtherTensors | None) -> Iterator[_Piece]:
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    for name in others.names if others is not None else ():
+        stored = others.folder.tensors[name]  # type: ignore[union-attr]
+        yield _Piece(name, (), (), stored.shape, names[stored.dtype])
+
+
+def _pieces(shape: ModelShape, weights: Any, dtype: str, others: OtherTensors | None) -> Iterator[_Piece]:
+    """All tensors of the decoder, layer after layer."""
     by_name: dict[str, list[Tensor]] = {}
-    for tensor in tensors(shape):
+    for tensor in tensors(shape) if others is None else tensors(shape, prefix=others.prefix, output=others.output):
         by_name.setdefault(tensor.name, []).append(tensor)
     named = [tuple(parts) for parts in by_name.values()]
-    yield from (_piece(parts, (), weights) for parts in named if not parts[0].is_stacked)
+    yield from (_piece(parts, (), weights, dtype) for parts in named if not parts[0].is_stacked)
     for layer in range(shape.layers):
         for parts in named:
             if parts[0].has_experts:
-                yield from (_piece(parts, (layer, expert), weights) for expert in range(shape.experts or 0))
+                yield from (_piece(parts, (layer, expert), weights, dtype) for expert in range(shape.experts or 0))
             elif parts[0].is_stacked:
-                yield _piece(parts, (layer,), weights)
+                yield _piece(parts, (layer,), weights, dtype)
 
 
-def _piece(parts: tuple[Tensor, ...], index: tuple[int, ...], weights: Any) -> _Piece:
+def _piece(parts: tuple[Tensor, ...], index: tuple[int, ...], weights: Any, dtype: str) -> _Piece:
     first = parts[0]
     sizes = dict(zip(first.ours, _leaf(weights, first).shape[len(index) :], strict=True))
     stored = [int(np.prod([sizes[axis] for axis in group])) for group in first.theirs.split()]
     layer, expert = (*index, 0, 0)[:2]
     shape = (first.rows or stored[0], *stored[1:])
-    return _Piece(first.name.format(layer=layer, expert=expert), parts, index, shape)
+    return _Piece(first.name.format(layer=layer, expert=expert), parts, index, shape, dtype)
 
 
-def _files(pieces: Iterator[_Piece], item_bytes: int, most: int) -> dict[str, list[_Piece]]:
+def _files(pieces: list[_Piece], most: int) -> dict[str, list[_Piece]]:
     groups: list[list[_Piece]] = [[]]
     size = 0
     for piece in pieces:
-        more = int(np.prod(piece.shape)) * item_bytes
+        more = piece.num_bytes
         if groups[-1] and size + more > most:
             groups.append([])
             size = 0
@@ -154,21 +170,25 @@ def _files(pieces: Iterator[_Piece], item_bytes: int, most: int) -> dict[str, li
     return {f"model-{at + 1:05}-of-{len(groups):05}.safetensors": group for at, group in enumerate(groups)}
 
 
-def _index(files: Mapping[str, list[_Piece]], item_bytes: int) -> bytes:
+def _index(files: Mapping[str, list[_Piece]]) -> bytes:
     pieces = [(file, piece) for file, group in files.items() for piece in group]
-    size = sum(int(np.prod(piece.shape)) for _, piece in pieces) * item_bytes
+    size = sum(piece.num_bytes for _, piece in pieces)
     content = {"metadata": {"total_size": size}, "weight_map": {piece.name: file for file, piece in pieces}}
     return (json.dumps(content, indent=2) + "\n").encode()
 
 
-def _collected(weights: Any, pieces: list[_Piece], dtype: str) -> Iterator[np.ndarray]:
-    """Each tensor whole, on every host; one at a time."""
+def _collected(weights: Any, pieces: list[_Piece], others: OtherTensors | None) -> Iterator[np.ndarray]:
+    """Each tensor whole, on every host; one at a time. What is copied is read by who writes it alone."""
     for piece in pieces:
+        if not piece.parts:
+            if others is not None:
+                yield others.folder.read(piece.name, 0, piece.shape[0] if piece.shape else 1)
+            continue
         index = np.array(piece.index, dtype=np.int32)
         parts = []
         for tensor in piece.parts:
             leaf = _leaf(weights, tensor)
-            collect = _collector(tensor.ours, tensor.theirs, dtype, leaf.sharding.mesh)
+            collect = _collector(tensor.ours, tensor.theirs, piece.dtype, leaf.sharding.mesh)
             parts.append(np.asarray(collect(leaf, index).addressable_data(0)))
         yield parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -199,8 +219,9 @@ def _collector(ours: str, theirs: str, dtype: str, mesh: Mesh) -> Callable[[jax.
     return call
 
 
-def _write(filesystem: Any, target: str, pieces: list[_Piece], dtype: str, content: Iterator[np.ndarray]) -> None:
-    header, _ = header_of({piece.name: piece.shape for piece in pieces}, dtype)
+def _write(filesystem: Any, target: str, pieces: list[_Piece], content: Iterator[np.ndarray]) -> None:
+    types = {piece.name: piece.dtype for piece in pieces}
+    header, _ = header_of({piece.name: piece.shape for piece in pieces}, types)
     is_local = "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
     written = f"{target}.partial" if is_local else target  # an object appears whole
     try:

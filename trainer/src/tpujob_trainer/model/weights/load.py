@@ -117,7 +117,7 @@ def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any) ->
     if shape.tie_embeddings:
         _refuse_another_output(folder)
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "weights") as pool:
-        for tensor in tensors(shape, prefix=_prefix(folder)):
+        for tensor in tensors(shape, prefix=folder.prefix(EMBEDDING), output=folder.named(OUTPUT)):
             kept = _at(abstract, tensor.path)
             placed = _Loader(folder, tensor, shape, kept.shape, pool).load(_at(shardings, tensor.path))
             _put(weights, tensor.path, placed)
@@ -220,7 +220,7 @@ def _names(tensor: Tensor, shape: ModelShape) -> list[str]:
 
 def _warn_of_others(folder: SafetensorsFolder, used: set[str], shape: ModelShape) -> None:
     """Of tensors in the decoder's layers that it has no use for: transformers leaves them out, too."""
-    prefix = f"{_prefix(folder)}layers."
+    prefix = f"{folder.prefix(EMBEDDING)}layers."
     others = [
         name
         for name in folder.tensors
@@ -235,26 +235,18 @@ def _warn_of_others(folder: SafetensorsFolder, used: set[str], shape: ModelShape
 
 def _refuse_another_output(folder: SafetensorsFolder) -> None:
     """A tied model's files may hold the output, too, if it is the embedding."""
-    output = folder.tensors.get(OUTPUT)
+    output = folder.tensors.get(folder.named(OUTPUT))
     if output is None:
         return
-    name = f"{_prefix(folder)}{EMBEDDING}"
+    name = f"{folder.prefix(EMBEDDING)}{EMBEDDING}"
     stored = folder.require(name, output.shape)
     for first in range(0, output.shape[0], _ROWS):
         stop = min(first + _ROWS, output.shape[0])
-        if not np.array_equal(folder.read(OUTPUT, first, stop), folder.read(name, first, stop)):
+        if not np.array_equal(folder.read(folder.named(OUTPUT), first, stop), folder.read(name, first, stop)):
             raise ConfigurationError(
                 f"{FIELD}: {OUTPUT} in {stored.file!r} is not {name}, and config.json has tie_word_embeddings: true; "
                 "correct config.json, or remove the tensor"
             )
-
-
-def _prefix(folder: SafetensorsFolder) -> str:
-    """What stands before the names of a model's parts: more where the model also sees images."""
-    found = [name for name in folder.tensors if name.endswith(EMBEDDING)]
-    if len(found) != 1:
-        raise ConfigurationError(f"{FIELD}: {len(found)} tensors are called {EMBEDDING}; one is expected")
-    return found[0].removesuffix(EMBEDDING)
 
 
 def _at(tree: Any, path: tuple[str, ...]) -> Any:

@@ -105,6 +105,24 @@ class SafetensorsFolder:
             raise ConfigurationError(f"{self._field}: {name!r} is {stored.shape}, config.json makes it {shape}")
         return stored
 
+    def prefix(self, embedding: str) -> str:
+        """What stands before the names of a decoder's parts: more where the model also sees images.
+
+        Args:
+            embedding: the end of the name of its embedding.
+
+        Raises:
+            ConfigurationError: none or several tensors are called so.
+        """
+        found = [name for name in self.tensors if name.endswith(embedding)]
+        if len(found) != 1:
+            self._wrong(f"{len(found)} tensors are called {embedding}; one is expected")
+        return found[0].removesuffix(embedding)
+
+    def named(self, ending: str) -> str:
+        """The name of the tensor with this end; the end itself where there is none."""
+        return next((name for name in self.tensors if name.endswith(ending)), ending)
+
     def _wrong(self, what: str) -> NoReturn:
         raise ConfigurationError(f"{self._field}: {what}")
 
@@ -160,16 +178,17 @@ def _dtype(entry: Mapping[str, Any]) -> np.dtype[Any]:
     return DTYPES[entry["dtype"]]
 
 
-def header_of(shapes: Mapping[str, tuple[int, ...]], dtype: str) -> tuple[bytes, dict[str, int]]:
+def header_of(shapes: Mapping[str, tuple[int, ...]], dtypes: str | Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
     """The beginning of a file that holds these tensors in this order, and where each begins in the file.
 
     Args:
         shapes: by name.
-        dtype: of all, a key of `DTYPES`.
+        dtypes: of all, or by name; keys of `DTYPES`.
     """
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     begin, begins = 0, {}
     for name, shape in shapes.items():
+        dtype = dtypes if isinstance(dtypes, str) else dtypes[name]
         end = begin + int(np.prod(shape)) * DTYPES[dtype].itemsize
         entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
         begins[name], begin = begin, end
