@@ -69,7 +69,7 @@ def meet():
 
 def part(*members):
     """All go at the same time, and nobody waits for longer than it takes to hear the others go."""
-    threads = [threading.Thread(target=m.peers.part, args=(NEVER_SECONDS,), daemon=True) for m in members]
+    threads = [threading.Thread(target=m.peers.disconnect, args=(NEVER_SECONDS,), daemon=True) for m in members]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -167,7 +167,7 @@ def test_straggler_is_named_while_nobody_goes_on(meet, lead, beat_seconds, named
 @pytest.mark.parametrize("asked", [0, 2])
 def test_request_to_stop_is_known_to_all(meet, asked):
     members = meet(heartbeat_seconds=HEARTBEAT_SECONDS)
-    members[asked].peers.tell_asked("SIGTERM")
+    members[asked].peers.announce_stop("SIGTERM")
     wait_for("all to have heard", lambda: all(member.peers.asked for member in members))
     assert {member.peers.asked for member in members} == {f"SIGTERM at process {asked} on host {'abc'[asked]}"}
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.train.compile.compile_apart import compile_apart
 from tpujob_trainer.model.chips import CHIPS, GIB
 from tpujob_trainer.train.compile.program import needed_bytes
-from tpujob_trainer.train.compile.subprocess import compile_apart
 
 SMALLEST = {"v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2", "tpu7x": "2x2x1"}
 TOO_LARGE = """

@@ -41,7 +41,7 @@ class Fingerprints:
     """Leaves of which devices of this process hold copies that are not the same."""
 
 
-class Underway:
+class InFlight:
     """Fingerprints that the devices are computing; the tree may be donated."""
 
     def __init__(self, names: Sequence[str], parts: Sequence[tuple[Sequence[int], _Program, Any]]) -> None:
@@ -77,14 +77,14 @@ class Fingerprinter:
         for _, program in _programs(jax.tree.leaves(abstract)):
             program.compiled()
 
-    def begin(self, tree: Any) -> Underway:
+    def begin(self, tree: Any) -> InFlight:
         """Has the devices compute them after what they are doing, and waits for nothing."""
         leaves = [_placed(leaf) for leaf in jax.tree.leaves(tree)]
         parts = [
             (indices, program, program.compiled()([leaves[index] for index in indices]))
             for indices, program in _programs(leaves)
         ]
-        return Underway(leaf_names(tree), parts)
+        return InFlight(leaf_names(tree), parts)
 
 
 def unequal(stored: dict[str, str], found: dict[str, str]) -> list[str]:

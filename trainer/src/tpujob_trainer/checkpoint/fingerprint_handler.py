@@ -14,7 +14,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Underway
+from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, InFlight
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Handler(ocp.AsyncCheckpointHandler):
 class Save(ocp.args.CheckpointArgs):
     """What to write."""
 
-    fingerprints: Underway
+    fingerprints: InFlight
 
 
 @ocp.args.register_with_handler(Handler, for_restore=True)

@@ -21,7 +21,7 @@ import numpy as np
 
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import local_file
-from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Underway, leaf_names
+from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, InFlight, leaf_names
 from tpujob_trainer.checkpoint.local_file import Header, Index, LocalFile
 from tpujob_trainer.distributed.initialize import Runtime
 
@@ -65,7 +65,7 @@ class LocalCopies:
             ) from error
 
     def save(
-        self, step: int, tree: Any, *, fingerprints: Underway, name: str, committed: int | None,
+        self, step: int, tree: Any, *, fingerprints: InFlight, name: str, committed: int | None,
         metadata: Mapping[str, Any],
     ) -> bool:  # fmt: skip
         """Begins to save; False when the copy before is still being written. The tree may be donated afterwards.

@@ -113,7 +113,7 @@ def _restore(
     if _is_refused(runtime, choice, f"{name}/read", problem):
         return None
     if source is not None:
-        tree = source.spread(tree)
+        tree = source.broadcast_to_slices(tree)
     read_seconds, began = time.monotonic() - began, time.monotonic()
     problem = _wrong(file, tree, fingerprinter, check)
     if _is_refused(runtime, choice, f"{name}/verify", problem):

@@ -55,7 +55,7 @@ class OneSlice:
         for leaf in jax.tree.leaves(self._abstract):
             self._program(leaf)
 
-    def spread(self, tree: Any) -> Any:
+    def broadcast_to_slices(self, tree: Any) -> Any:
         """The arrays on all slices, the same bits. All processes call it, those that did not read with None.
 
         One leaf after the other, so that memory holds two copies of one leaf at most; `tree` is used up.

@@ -113,7 +113,7 @@ def restore(
         if refuse("read", step, vote):
             continue
         if one_slice is not None:
-            tree = one_slice.spread(tree)
+            tree = one_slice.broadcast_to_slices(tree)
         read_seconds = time.monotonic() - began
         began = time.monotonic()
         # A computation of all devices: only now, when every process has its part.

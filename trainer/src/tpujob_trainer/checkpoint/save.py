@@ -25,7 +25,7 @@ from etils import epath
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import fingerprint_handler, layout
 from tpujob_trainer.checkpoint.claimed_path import claimed_path
-from tpujob_trainer.checkpoint.fingerprint import Underway
+from tpujob_trainer.checkpoint.fingerprint import InFlight
 from tpujob_trainer.checkpoint.layout import Commit
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.distributed.kv_store import CoordinationError
@@ -174,7 +174,7 @@ class PendingSave:
 
 
 def begin(
-    directory: str, step: int, tree: Any, *, fingerprints: Underway, metadata: dict[str, Any], name: str,
+    directory: str, step: int, tree: Any, *, fingerprints: InFlight, metadata: dict[str, Any], name: str,
     limit_seconds: float, runtime: Runtime, confirm_claim: Callable[[], None] = lambda: None,
 ) -> PendingSave:  # fmt: skip
     """Begins to save: returns as soon as the tree is copied to host memory. All processes call it.

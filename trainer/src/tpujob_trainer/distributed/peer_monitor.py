@@ -126,7 +126,7 @@ class Peers:
     def fail(self, failure: Failure) -> Failure:
         """Tells all why this process ends; the failure that was first, which may be another's."""
         if self.is_lead:
-            self._judge(failure)
+            self._decide_on(failure)
         else:
             self._say({"failure": dataclasses.asdict(failure)})
             self._decided.wait(ANSWER_SECONDS)
@@ -152,12 +152,12 @@ class Peers:
             return None
         return failures.stragglers({**self._progress_states, self.process_id: own}, self.name) or None
 
-    def tell_asked(self, why: str) -> None:
-        """Tells all that this process was asked to stop: for their messages, the step carries the request itself."""
+    def announce_stop(self, why: str) -> None:
+        """Tells all that this process is asked to stop. For their messages; the step carries the request itself."""
         self._note_asked(f"{why} at {self.name(self.process_id)}")
 
-    def part(self, limit_seconds: float = ANSWER_SECONDS) -> None:
-        """Goes without being missed; waits for the other end to have heard, or to have gone."""
+    def disconnect(self, limit_seconds: float = ANSWER_SECONDS) -> None:
+        """Says goodbye, so as not to count as lost; waits until the other end has heard it or is gone."""
         with self._lock:
             self._has_said_goodbye = True
         # Also to those who said theirs before: they wait for this one.
@@ -212,7 +212,7 @@ class Peers:
             self._progress_states[line.process] = ProgressState(**said["beat"])
             self._beat_at[line.process] = self._clock()
         elif "failure" in said and self.is_lead:
-            self._judge(Failure.parse(said["failure"]), from_elsewhere=True)
+            self._decide_on(Failure.parse(said["failure"]), from_elsewhere=True)
         elif "verdict" in said and line.process == 0:
             self._decide(Failure.parse(said["verdict"]), from_elsewhere=True)
         elif "asked" in said:
@@ -228,7 +228,7 @@ class Peers:
         self._selector.unregister(line.connection)
         line.connection.close()
         if not was_done:
-            self._judge(failures.lost([line.process], self.name), from_elsewhere=True)
+            self._decide_on(failures.lost([line.process], self.name), from_elsewhere=True)
 
     def _notice_silence(self) -> None:
         now = self._clock()
@@ -238,9 +238,9 @@ class Peers:
                 line.is_silent = True
             longest = max(now - line.heard_at for line in silent)
             found = failures.lost([line.process for line in silent], self.name, silent_seconds=longest)
-            self._judge(found, from_elsewhere=True)
+            self._decide_on(found, from_elsewhere=True)
 
-    def _judge(self, failure: Failure, *, from_elsewhere: bool = False) -> None:
+    def _decide_on(self, failure: Failure, *, from_elsewhere: bool = False) -> None:
         if failure.kind == "stalled":
             self._progress_states[self.process_id] = self._progress_state()
             failure = failures.stalled(failure, self._progress_states, self.name)

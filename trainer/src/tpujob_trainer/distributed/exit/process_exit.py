@@ -139,7 +139,7 @@ class _Exit:
                 self._stop.stacks = stack_traces.all_threads()
                 logger.error("Stacks of all threads:\n%s", self._stop.stacks)
             if self._peers is not None:
-                self._peers.part(min(ANSWER_SECONDS, self._seconds_to_leave() / 4))
+                self._peers.disconnect(min(ANSWER_SECONDS, self._seconds_to_leave() / 4))
             self._run_exit_callbacks(code, message)
             if self._stop.final_report is not None:
                 with contextlib.suppress(Exception):
@@ -241,7 +241,7 @@ class _Exit:
                 if not self._stop.is_in_loop:
                     self.leave(ExitCode.STOPPED, f"{heard[0]} outside the training loop: nothing to save")
                 if self._peers is not None:
-                    self._peers.tell_asked(heard[0])
+                    self._peers.announce_stop(heard[0])
             elif time.monotonic() - asked_at > SAME_REQUEST_SECONDS:
                 self.leave(ExitCode.STOPPED, f"{heard[0]} again: left at once; what was not committed is lost")
 

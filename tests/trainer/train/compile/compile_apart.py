@@ -1,4 +1,4 @@
-"""The same in a process of its own, with a time limit: a compiler that hangs or is killed ends nothing else."""
+"""The compiler as a program of its own, which `tpujob check --compile` starts."""
 
 from __future__ import annotations
 
