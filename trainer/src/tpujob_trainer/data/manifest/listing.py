@@ -100,7 +100,10 @@ def _listing(root: DataRoot, known: Format, files: list[DataFile], fitting: list
     named = {file.path for file in fitting}
     others = [file for file in files if file.path not in named]
     if known.name == "text":
-        taken, left = texts_among(root, others)
+        # A file of another format is data of its own, even where its content is text.
+        of_others = {file.path for file in others if any(is_of(each, file.path) for each in FORMATS)}
+        taken, left = texts_among(root, [file for file in others if file.path not in of_others])
+        left = [*left, *((path, "not text") for path in sorted(of_others))]
         fitting = sorted([*fitting, *taken], key=lambda file: file.path)
     else:
         left = [(file.path, f"not {known.name}") for file in others if not left_out.describes(file.path)]
