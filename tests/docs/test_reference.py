@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.reference.pages import PAGES
+from tools.reference.pages import FIRST, PAGES
 from tools.reference.text import commented_values, fields
 from tpujob_contract.exit_codes import KILLED, ExitCode
 from tpujob_resource.messages.conditions import Reason
@@ -30,6 +30,15 @@ def test_every_trainer_field_is_described() -> None:
     found = list(fields(trainer_schema() or {}, "spec.trainer"))
     assert len(found) > 80
     assert [path for path, _, meaning in found if not meaning] == []
+
+
+@pytest.mark.parametrize("name", ["resource", "trainer"])
+def test_page_begins_with_the_twenty_fields_that_people_set_first(name: str) -> None:
+    first, _, rarely = PAGES[name]().partition("### Rarely")
+    shown = re.findall(r"^\| `spec\.([^`]+)`", first, re.MULTILINE)
+    assert shown == [field for field in FIRST if field.startswith("trainer.") == (name == "trainer")]
+    assert len(shown) == 20
+    assert "| `spec." in rarely
 
 
 def test_every_preset_is_there() -> None:

@@ -53,6 +53,6 @@ FILES: dict[str, tuple[str, str]] = {
     "a dash at the end": (_named("{name: job-}"), "metadata.name: "),
     "a digit first": (_named("{name: 1job}"), "metadata.name: "),
     "a dot": (_named("{name: my.job}"), "metadata.name: "),
-    "a name too long": (_named(f"{{name: {'a' * 50}}}"), "at most 49"),
+    "a name too long": (_named(f"{{name: {'a' * 50}}}"), "has more than 49 characters"),
     "a number": (_named("{name: 7}"), "metadata.name: 7"),
 }

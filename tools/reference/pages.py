@@ -28,7 +28,7 @@ def resource() -> str:
     return (
         f"{HEADER}# Fields of a TpuTrainingJob\n\n"
         "`kubectl explain ttj.spec` shows the same. The `trainer` block has [a page of its own](trainer.md).\n\n"
-        f"## spec\n\n{table(('field', 'type', 'meaning'), list(fields(spec, 'spec')))}\n"
+        f"## spec\n\n{_first_and_rarely(list(fields(spec, 'spec')))}\n"
         "`spec.trainer` is the block of the trainer.\n\n"
         f"{rules.changing()}\n"
         f"## status\n\nWritten by the operator.\n\n"
@@ -44,8 +44,46 @@ def trainer() -> str:
         f"{HEADER}# Fields of the trainer block\n\n"
         "A preset, data, and `tokens` or `steps` are a full run; the rest has defaults or follows from them. "
         "[Presets](presets.md) have a page of their own.\n\n"
-        f"{table(('field', 'type', 'meaning'), list(fields(schema, 'spec.trainer')))}"
+        f"{_first_and_rarely(list(fields(schema, 'spec.trainer')))}"
     )
+
+
+FIRST = (
+    *(
+        "accelerator",
+        "slices",
+        "workers",
+        "image",
+        "command",
+        "args",
+        "env",
+        "env[].name",
+        "env[].value",
+        "checkpointDir",
+    ),
+    *("code.repository", "code.commit", "queue", "capacity.spot", "volumes", "resources", "serviceAccountName"),
+    *("suspend", "restarts.crashes", "minSlices"),
+    *("trainer.model.preset", "trainer.model.from", "trainer.data.path", "trainer.data.dataset"),
+    *("trainer.data.tokenizer", "trainer.data.textColumn", "trainer.data.mixture", "trainer.tokens", "trainer.steps"),
+    *("trainer.task", "trainer.sequenceLength", "trainer.batchSize", "trainer.optimizer.learningRate"),
+    *(
+        "trainer.evaluation.everySteps",
+        "trainer.sample.prompt",
+        "trainer.checkpoint.everySteps",
+        "trainer.checkpoint.keep",
+    ),
+    *("trainer.lora", "trainer.export", "trainer.mesh"),
+)
+"""The twenty fields of each page that most jobs set; the pages show them before the others."""
+
+
+def _first_and_rarely(rows: list[tuple[str, str, str]]) -> str:
+    """Two tables of fields: those that most jobs set, and the others."""
+    order = {f"`spec.{name}`": number for number, name in enumerate(FIRST)}
+    first = sorted((row for row in rows if row[0] in order), key=lambda row: order[row[0]])
+    rest = [row for row in rows if row[0] not in order]
+    columns = ("field", "type", "meaning")
+    return f"{table(columns, first)}\n### Rarely\n\n{table(columns, rest)}"
 
 
 def presets() -> str:
