@@ -16,6 +16,7 @@ from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.messages.remedies import REMEDIES
 from tpujob_resource.models.status import Phase
 from tpujob_resource.rules.trainer_schema import trainer_schema
+from tpujob_resource.topology.libtpu_flags import by_generation
 from tpujob_trainer.model.presets import PRESETS
 
 VALUES = Path("charts/tpujob-operator/values.yaml")
@@ -143,6 +144,27 @@ def chart_values() -> str:
     return f"{HEADER}# Values of the chart\n\n{table(('value', 'default', 'meaning'), rows)}"
 
 
+def libtpu_flags() -> str:
+    """The compiler flags of each generation."""
+    opening = (
+        "A job with a `trainer`, or with `framework: maxtext`, gets the flags that published recipes set for its "
+        "generation in `LIBTPU_INIT_ARGS`; another job gets them with `libtpuFlags: recommended`. A flag that the job "
+        "sets itself in `env` keeps the job's value, and `libtpuFlags: none` leaves them all out. What they gain has "
+        "not been measured here, for want of a TPU: the recipes that set them are named.\n\n"
+        "MT: AI-Hypercomputer/maxtext, benchmarks/xla_flags_library.py. TR: AI-Hypercomputer/tpu-recipes, training. "
+        "REP: gclouduniverse/reproducibility, Training/TPU-v5p. "
+        "AX: apple/axlearn, axlearn/common/compiler_options.py.\n"
+    )
+    parts = [f"{HEADER}# Flags of the TPU compiler\n\n{opening}"]
+    for generation, flags in by_generation().items():
+        rows = [
+            (f"`{flag}`", f"{flag.effect}{'; for two or more slices' if flag.needs_slices else ''}", flag.source)
+            for flag in flags
+        ]
+        parts.append(f"## {generation}\n\n{table(('flag', 'effect', 'source'), rows)}")
+    return "\n".join(parts)
+
+
 def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     for name, inner in sorted(getattr(command, "commands", {}).items()):
         if getattr(inner, "commands", None):
@@ -191,5 +213,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "conditions": conditions,
     "command-line": command_line,
     "chart-values": chart_values,
+    "libtpu-flags": libtpu_flags,
 }
 """Name of the file: what makes it."""

@@ -109,6 +109,7 @@ PREFIXES = "--megascale_grpc_interface_prefixes=eth1,eth2,lo"
 OWN = {"env": [{"name": "LIBTPU_INIT_ARGS", "value": "--mine=1"}]}
 
 # the job, the settings: fields of the pod, LIBTPU_INIT_ARGS
+NO_FLAGS = {"libtpuFlags": "none"}
 NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str | None]] = {
     "not chosen": ({"accelerator": "v6e-16", "slices": 2}, {}, {}, None),
     "by the node": ({"accelerator": "v6e-16", "slices": 2}, BY_HOST, HOST, PREFIXES),
@@ -123,11 +124,43 @@ NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str | 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_several_slices_use_all_cards_where_the_administrator_chose(name: str) -> None:
     spec, chosen, fields, arguments = NETWORKS[name]
-    pod, environ = _pod(JobSettings(**chosen), **spec)
+    pod, environ = _pod(JobSettings(**chosen), **NO_FLAGS, **spec)
     assert {key: pod[key] for key in ("hostNetwork", "dnsPolicy", "resourceClaims") if key in pod} == fields
     assert environ.get("LIBTPU_INIT_ARGS") == arguments
     claims = pod["containers"][0]["resources"].get("claims") if "resources" in pod["containers"][0] else None
     assert claims == ([{"name": "multislice-network"}] if "resourceClaims" in fields else None)
+
+
+IMAGE = {"trainer": None, "image": "a/b:1", "command": ["train"]}
+GATHER = "--xla_enable_async_all_gather=true"
+V4 = f"{GATHER} --xla_enable_async_collective_permute=true"
+SECRET = {"name": "LIBTPU_INIT_ARGS", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+
+# fields of the job: LIBTPU_INIT_ARGS
+COMPILER_FLAGS: dict[str, tuple[dict[str, Any], str | None]] = {
+    "a trainer": ({}, V4),
+    "MaxText": ({**IMAGE, "framework": "maxtext"}, V4),
+    "an image": (IMAGE, None),
+    "an image that asks": ({**IMAGE, "libtpuFlags": "recommended"}, V4),
+    "a trainer that does not": (NO_FLAGS, None),
+    "flags beside": (OWN, f"{V4} --mine=1"),
+    "own flags alone": ({**OWN, **NO_FLAGS}, "--mine=1"),
+    "processors": ({"accelerator": "cpu:2x1", "libtpuFlags": "recommended"}, None),
+    "a generation without a recipe": ({"accelerator": "v3-8"}, None),
+    "workers": ({"workers": 2, "accelerator": "v4-8"}, V4),
+}
+
+
+@pytest.mark.parametrize("name", COMPILER_FLAGS)
+def test_compiler_flags_are_for_programs_that_the_recipes_know(name: str) -> None:
+    spec, arguments = COMPILER_FLAGS[name]
+    _, environ = _pod(**{"accelerator": "v4-16", **spec})
+    assert environ.get("LIBTPU_INIT_ARGS") == arguments
+
+
+def test_flags_from_a_secret_stay_as_they_are() -> None:
+    pod, _ = _pod(accelerator="v4-16", env=[SECRET])
+    assert [each for each in pod["containers"][0]["env"] if each["name"] == "LIBTPU_INIT_ARGS"] == [SECRET]
 
 
 def test_code_of_a_repository_is_fetched_through_the_proxy_of_the_job() -> None:

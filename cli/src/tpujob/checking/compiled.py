@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob import trainer_program
 from tpujob.errors import CommandError
 from tpujob.trainer_program import Program
+from tpujob_resource.jobset.libtpu_arguments import libtpu_arguments
 from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.settings import JobSettings
+from tpujob_resource.topology.libtpu_flags import ENVIRONMENT_VARIABLE
 
 GB = 1e9
 
@@ -30,7 +34,10 @@ def compile_job(job: TpuTrainingJob, *, vocabulary: int, suggest: bool) -> dict[
         )
     slices = (job.accelerator.generation, job.accelerator.topology, "--slices", str(job.slices))
     options = ("--vocabulary", str(vocabulary), "--suggest" if suggest else "--mend")
-    return trainer_program.ask(Program.COMPILE, *slices, *options, stdin=job.spec.trainer)
+    # As the pods get them: the program that is compiled is the one that runs.
+    flags = libtpu_arguments(job, JobSettings())
+    environ = {**os.environ, ENVIRONMENT_VARIABLE: flags} if flags else None
+    return trainer_program.ask(Program.COMPILE, *slices, *options, stdin=job.spec.trainer, environ=environ)
 
 
 def describe_compiled(found: Mapping[str, Any], chips: int) -> Iterator[str]:

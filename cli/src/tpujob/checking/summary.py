@@ -8,6 +8,7 @@ from typing import Any
 from tpujob import trainer_program
 from tpujob.output.words import counted, digits, magnitude, time_range
 from tpujob.trainer_program import Program
+from tpujob_resource.jobset.libtpu_arguments import compiler_flags
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.warnings import job_warnings
 from tpujob_resource.topology.tables import GENERATIONS
@@ -33,6 +34,7 @@ def check_job(job: TpuTrainingJob) -> dict[str, Any]:
         "chips": chips,
         "machine_type": accelerator.machine_type,
         "note": accelerator.note,
+        "libtpu_flags": [str(flag) for flag in compiler_flags(job)],
         "warnings": list(job_warnings(job)),
     }
     model = (job.spec.trainer or {}).get("model") or {}
@@ -96,6 +98,11 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"memory: weights and optimizer take {run['state_bytes_per_chip'] / GIB:.2f} of {run['hbm_gib']} GiB "
             "of each chip; activations and gradients come on top"
+        )
+    if facts["libtpu_flags"]:
+        yield (
+            f"compiler: {counted(len(facts['libtpu_flags']), 'recommended flag')} in LIBTPU_INIT_ARGS; "
+            "spec.libtpuFlags: none leaves them out"
         )
     for warning in facts["warnings"]:
         yield f"warning: {warning}"

@@ -7,10 +7,11 @@ from typing import Any
 
 from tpujob_contract import code, kubernetes_names, ports
 from tpujob_contract import environment as names
-from tpujob_resource.jobset.multislice_network import LIBTPU_ARGUMENTS, libtpu_arguments
+from tpujob_resource.jobset.libtpu_arguments import libtpu_arguments
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.models.spec import EnvVar, Spec
+from tpujob_resource.topology.libtpu_flags import ENVIRONMENT_VARIABLE as LIBTPU_ARGUMENTS
 
 type Object = dict[str, Any]
 
@@ -19,8 +20,8 @@ HOME = "/home/tpujob"
 
 def build_environment(job: TpuTrainingJob, settings: JobSettings, incarnation: int) -> list[Object]:
     """The variables of the main container: the user's first, then the operator's, each name once."""
-    place = _worker(job) if job.spec.workers else _member(job, settings)
-    ours = [*_common(job, settings, incarnation), *place, *_devices(job)]
+    place = _worker(job) if job.spec.workers else _member(job)
+    ours = [*_common(job, settings, incarnation), *place, *_devices(job, settings)]
     taken = {variable["name"] for variable in ours}
     theirs = [variable for variable in build_user_environment(job) if variable["name"] not in taken]
     given = {variable["name"] for variable in theirs}
@@ -84,7 +85,7 @@ def _common(job: TpuTrainingJob, settings: JobSettings, incarnation: int) -> lis
     return variables
 
 
-def _member(job: TpuTrainingJob, settings: JobSettings) -> list[Object]:
+def _member(job: TpuTrainingJob) -> list[Object]:
     """One process of a JAX runtime over all slices."""
     variables = [
         _label(names.SLICE, kubernetes_names.JOB_INDEX),
@@ -102,9 +103,6 @@ def _member(job: TpuTrainingJob, settings: JobSettings) -> list[Object]:
             _label(names.MEGASCALE_SLICE_ID, kubernetes_names.JOB_INDEX),
             _constant(names.MEGASCALE_PORT, ports.MEGASCALE),
         ]
-    arguments = libtpu_arguments(job, settings)
-    if arguments is not None:
-        variables.append(_constant(LIBTPU_ARGUMENTS, arguments))
     return variables
 
 
@@ -118,9 +116,10 @@ def _worker(job: TpuTrainingJob) -> list[Object]:
     ]
 
 
-def _devices(job: TpuTrainingJob) -> list[Object]:
+def _devices(job: TpuTrainingJob, settings: JobSettings) -> list[Object]:
     if job.accelerator.is_tpu:
-        return []
+        arguments = libtpu_arguments(job, settings)
+        return [] if arguments is None else [_constant(LIBTPU_ARGUMENTS, arguments)]
     return [_constant("JAX_PLATFORMS", "cpu"), _constant("JAX_NUM_CPU_DEVICES", job.accelerator.devices_per_host)]
 
 

@@ -24,7 +24,6 @@ FURTHER_CARDS: Mapping[str, int] = {
     "tpu7x-standard-4t": 2,
 }
 """Network cards beyond the first, eth1 and up, by machine type."""
-LIBTPU_ARGUMENTS = "LIBTPU_INIT_ARGS"
 CLAIM = "multislice-network"
 
 
@@ -51,11 +50,10 @@ def resource_claims(job: TpuTrainingJob, settings: JobSettings) -> list[Object]:
     return [{"name": CLAIM}] if "resourceClaims" in pod_network(job, settings) else []
 
 
-def libtpu_arguments(job: TpuTrainingJob, settings: JobSettings) -> str | None:
-    """LIBTPU_INIT_ARGS with the names of the cards after the job's own; None where nothing is to be added."""
+def network_flag(job: TpuTrainingJob, settings: JobSettings) -> str:
+    """The flag by which libtpu is told the names of the cards; empty where there are no further ones."""
     cards = further_cards(job, settings)
     if not cards:
-        return None
+        return ""
     names = ",".join([*(f"eth{number}" for number in range(1, cards + 1)), "lo"])
-    own = next((v.value for v in job.spec.env or () if v.name == LIBTPU_ARGUMENTS), None) or ""
-    return f"{own} --megascale_grpc_interface_prefixes={names}".strip()
+    return f"--megascale_grpc_interface_prefixes={names}"

@@ -175,6 +175,9 @@ class Spec(Part):
     """Code of the job's own: what it imports beside, or instead of, what is in the image. Default: none."""
     framework: Literal["maxtext", "pytorch"] | None = None
     """What the command is, where it wants its place in the job under names of its own. Default: JAX's own names."""
+    libtpu_flags: Literal["recommended", "none"] | None = None
+    """Whether LIBTPU_INIT_ARGS gets the flags that published recipes set for this generation of TPU. A flag that env
+    sets itself keeps its value. Default: recommended with a trainer and with framework maxtext, else none."""
     env: Annotated[list[EnvVar], Field(max_length=128)] | None = None
     """Environment variables of every process."""
     volumes: Annotated[list[Volume], Field(max_length=32)] | None = None
