@@ -38,9 +38,9 @@ class RopeScaling:
     """With kind yarn: the two bounds are rounded to whole frequencies."""
     attention_factor: Annotated[float, Range(0, 1e6)] | None = None
     """With kind yarn or longrope: what turned queries and keys are multiplied by. Default: by the kind's formula."""
-    short_factors: tuple[float, ...] | None = None
+    short_factors: tuple[Annotated[float, Range(1e-3, 1e6)], ...] | None = None
     """With kind longrope: divisors of the frequencies in rows of at most originalLength positions."""
-    long_factors: tuple[float, ...] | None = None
+    long_factors: tuple[Annotated[float, Range(1e-3, 1e6)], ...] | None = None
     """With kind longrope: divisors of the frequencies in longer rows."""
 
     def __post_init__(self) -> None:
