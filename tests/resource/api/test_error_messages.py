@@ -6,6 +6,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tpujob_resource.messages.error_messages import MAX_SHOWN, describe_problems, field_path, shown, unknown_field
+from tpujob_resource.models.fields import Quantity
 
 
 class Inner(BaseModel):
@@ -22,7 +23,7 @@ class Outer(BaseModel):
     count: Annotated[int, Field(ge=1, le=9)] = 1
     rate: float = 1.0
     way: Literal["on", "off"] = "on"
-    amount: str | int = 1
+    amount: Quantity = 1
     flag: bool = False
     few: Annotated[list[str], Field(min_length=1, max_length=2)] = ["a"]
     wanted: str

@@ -120,10 +120,10 @@ def test_the_hash_changes_with_what_the_pods_are_made_from(change: dict[str, Any
 
 _PRINT = """
 import json, sys
-from tpujob_resource.jobset.build import materialize
+from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.rules.load import load_job
 from tpujob_resource.models.settings import JobSettings
-print(json.dumps(materialize(load_job(json.loads(sys.argv[1])), JobSettings())))
+print(json.dumps(build_jobset(load_job(json.loads(sys.argv[1])), JobSettings())))
 """
 
 

@@ -54,7 +54,7 @@ def plan_processes(
     """The processes of a JobSet, in order of process id.
 
     Args:
-        jobset: As `materialize` returned it.
+        jobset: As `build_jobset` returned it.
         inherited: Environment of this process; what belongs to the wiring is left out of it.
         directory: Folder of this run, for logs and for what would be volumes.
         checkpoint_dir: Given to the trainer where the job names none.
