@@ -112,7 +112,7 @@ def test_a_deep_trainer_block_harms_nobody(installed: ControlPlane) -> None:
         ({"accelerator": "cpu:4x4"}, "Running", ["spec.accelerator", "cannot change while the job is Running"]),
         ({"slices": 2}, "Queued", ["spec.slices", "while the job is Queued; set suspend: true"]),
         ({"trainer": {"seed": 5}}, "Starting", ["spec.trainer", "while the job is Starting"]),
-        ({"trainer": {"unknown": 5}}, "Running", ["spec.trainer", "while the job is Running"]),
+        ({"trainer": {"batchSize": 32}}, "Running", ["spec.trainer", "while the job is Running"]),
         ({"env": [{"name": "A", "value": "2"}]}, "Running", ["spec.env", "while the job is Running"]),
         ({"env": None}, "Running", ["spec.env", "while the job is Running"]),
         ({"checkpointDir": "/other"}, "Running", ["spec.checkpointDir", "while the job is Running"]),

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
 
 # More than the schema of the resource can know.
 TRAINER = {"model": {"preset": "tiny"}, "data": {"path": "/data"}, "steps": 9}
-MISSPELT: dict[str, Any] = {"image": None, "command": None, "trainer": {**TRAINER, "modle": TRAINER["model"]}}
+UNDIVIDED: dict[str, Any] = {"image": None, "command": None, "trainer": {**TRAINER, "batchSize": 7}}
 
 
 def test_job_runs_to_its_end(jobs: Jobs) -> None:
@@ -120,7 +120,7 @@ def test_failure_is_recorded_while_the_pod_vanishes(jobs: Jobs) -> None:
 
 
 def test_impossible_spec_is_said_at_once(jobs: Jobs, record_property: Callable[[str, object], None]) -> None:
-    answer = jobs.create("llama", **MISSPELT)
+    answer = jobs.create("llama", **UNDIVIDED)
     status = jobs.wait_phase("llama", "Invalid")
 
     job = jobs.get("llama")
@@ -134,11 +134,11 @@ def test_impossible_spec_is_said_at_once(jobs: Jobs, record_property: Callable[[
     (valid,) = (c for c in status["conditions"] if c["type"] == "Valid")
     assert (valid["status"], valid["reason"], valid["observedGeneration"]) == ("False", "Rejected", 1)
     assert status["observedGeneration"] == 1
-    assert "spec.trainer.modle: there is no such field; did you mean model?" in valid["message"]
+    assert "spec.trainer.batchSize: 7 rows do not divide over" in valid["message"]
     wait_for("the event", lambda: len(jobs.events("llama")) == 1)
     assert jobs.jobset("llama") is None
 
-    jobs.patch("llama", trainer={**TRAINER, "modle": None})
+    jobs.patch("llama", trainer={"batchSize": None})
 
     jobs.wait_phase("llama", "Starting")
     wait_for("the next event", lambda: len(jobs.events("llama")) == 2)
@@ -146,7 +146,7 @@ def test_impossible_spec_is_said_at_once(jobs: Jobs, record_property: Callable[[
 
 
 def test_nothing_is_read_or_written_at_rest(jobs: Jobs, operator: OperatorProcess) -> None:
-    jobs.create("invalid", **MISSPELT)
+    jobs.create("invalid", **UNDIVIDED)
     jobs.create("suspended", suspend=True)
     jobs.create("running")
     jobs.create("over")
