@@ -184,9 +184,9 @@ def test_status_says_chip_hours_as_the_page_does(undisturbed, undisturbed_folder
     command = [sys.executable, "-m", "tpujob", "extract", "status", str(undisturbed_folder / "out")]
     told = subprocess.run([*command, "--chip-hour-price", "50"], check=True, capture_output=True, text=True)
     page = (REPOSITORY / "docs" / "extraction.md").read_text()
-    measured = _without_numbers(told.stdout, "chips ", "         measured ", "price ")
+    measured = _without_numbers(told.stdout, "chips ", "         measured ", "cost ")
     assert len(measured) == 3
-    assert measured == _without_numbers(page, "chips ", "         measured ", "price ")
+    assert measured == _without_numbers(page, "chips ", "         measured ", "cost ")
 
 
 def _without_numbers(text, *starts):
