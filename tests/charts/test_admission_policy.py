@@ -75,7 +75,13 @@ REFUSED: list[tuple[str, Object, str]] = [
     *(
         (user, spec, PODS)
         for user in ("none", "reader", "deleter", "jobsets", "edit there")
-        for spec in ({}, {"suspend": True}, {"workers": 4, "accelerator": "cpu:1x4"}, {"queue": "q"}, {"accelerator": "cpu:1x1"})
+        for spec in (
+            {},
+            {"suspend": True},
+            {"workers": 4, "accelerator": "cpu:1x4"},
+            {"queue": "q"},
+            {"accelerator": "cpu:1x1"},
+        )
     ),
     ("reader", secret("mine"), PODS),
     ("reader", ACCOUNT, PODS),

@@ -34,7 +34,7 @@ AS_ANY_POD = {
         "queue",
     ),
     # What runs, in the restricted profile and without a token.
-    *("image", "imagePullPolicy", "command", "args", "framework", "trainer"),
+    *("image", "imagePullPolicy", "command", "args", "framework", "libtpuFlags", "trainer"),
     *("env.name", "env.value", "podLabels", "podAnnotations"),
     # Fetched and read by the pod's own ServiceAccount, or from a volume of this list.
     *("code", "checkpointDir"),
