@@ -69,6 +69,7 @@ def volume(kind: str, name: str) -> Object:
 
 
 ACCOUNT: Object = {"serviceAccountName": "trainer"}
+WORKERS: Object = {"workers": 4, "accelerator": "cpu:1x4"}
 PODS = "you need the right to create pods in namespace policy-here"
 
 REFUSED: list[tuple[str, Object, str]] = [

@@ -66,6 +66,7 @@ def test_every_program_is_there_and_ends_with_its_own_words(each, tmp_path):
         Program.STORED_ARRAYS: ("verify", str(tmp_path)),
         Program.EXPORTED_WEIGHTS: (str(tmp_path), sys.executable),
         Program.EXTRACTION: ("status", str(tmp_path)),
+        Program.PREREQUISITES: ({"trainer": {"steps": 1}, "owner": "a/b", "place": {}, "isRun": False},),
     }
     with pytest.raises(CommandError) as error:
         ask(each, *requests[each], stdin={"steps": 1} if each is Program.COMPILE else None)

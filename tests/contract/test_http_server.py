@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import logging
-import resource
 import socket
 import subprocess
 import sys
@@ -102,7 +101,8 @@ def test_what_was_dropped_is_one_warning_a_minute(serving, caplog, monkeypatch):
 
 
 SERVE = """
-import sys
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from tpujob_contract.http_server import HttpServer, Response
 server = HttpServer(lambda request: Response(200, "text/plain", b"well"), host="127.0.0.1", port=0)
 server.start()
@@ -114,16 +114,12 @@ sys.stdin.read()
 def test_healthy_clients_are_answered_beside_hundreds_of_slow_ones():
     """Of a process that may open few files: slow ones would use them up."""
 
-    def few_files() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-
     with (
         subprocess.Popen(
             [sys.executable, "-c", SERVE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=few_files,
         ) as server,
         contextlib.ExitStack() as stack,
     ):

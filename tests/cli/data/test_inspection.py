@@ -77,7 +77,7 @@ def test_missing_data_ends_with_the_trainers_line(tmp_path):
 def job_file(folder, **trainer):
     spec = {
         "accelerator": "cpu:2x1",
-        "trainer": {"steps": 1, "batchSize": 4, "sequenceLength": 32, "model": {}, **trainer},
+        "trainer": {"steps": 1, "batchSize": 4, "sequenceLength": 32, "model": {"preset": "tiny"}, **trainer},
     }
     kind = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": "job"}}
     file = folder / "job.yaml"

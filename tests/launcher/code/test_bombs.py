@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import resource
 import struct
 import subprocess
 import sys
@@ -18,9 +17,11 @@ from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.git.pack_limits import check_pack
 
 MEMORY_BYTES, FILE_BYTES = 400 << 20, 8 << 20
-UNPACK = """
-import sys
+UNPACK = f"""
+import resource, sys
 from pathlib import Path
+resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_BYTES}, {MEMORY_BYTES}))
+resource.setrlimit(resource.RLIMIT_FSIZE, ({FILE_BYTES}, {FILE_BYTES}))
 from tpujob_launcher.code.archive import CodeRefused, unpack
 try:
     unpack(Path(sys.argv[1]), Path(sys.argv[2]))
@@ -73,11 +74,6 @@ def write(file: Path, content: bytes) -> None:
     file.write_bytes(gzip.compress(content + b"\0" * 1024))
 
 
-def limits() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -95,7 +91,6 @@ def test_an_archive_that_becomes_much_is_refused(tmp_path, make, words):
         [sys.executable, "-c", UNPACK, str(tmp_path / "code.tar.gz"), str(tmp_path / "out")],
         capture_output=True,
         text=True,
-        preexec_fn=limits,
     )
     assert words in done.stdout, done.stderr
     assert done.stdout.endswith(" 78\n")
