@@ -40,10 +40,11 @@ class Computed:
 
 def _accelerator(job: TpuTrainingJob) -> Problems:
     try:
-        longest = _pod_suffix(job)
+        hosts = job.accelerator.hosts_per_slice
     except InvalidField as error:
         yield str(error)
         return
+    longest = _pod_suffix(job, hosts)
     length = len(job.metadata.name)
     if length + longest > MAX_POD_NAME and length <= MAX_NAME:
         yield (
@@ -52,9 +53,9 @@ def _accelerator(job: TpuTrainingJob) -> Problems:
         )
 
 
-def _pod_suffix(job: TpuTrainingJob) -> int:
+def _pod_suffix(job: TpuTrainingJob, hosts_per_slice: int) -> int:
     # -w-SLICE-HOST-abcde
-    last_host = (job.spec.workers or job.accelerator.hosts_per_slice) - 1
+    last_host = (job.spec.workers or hosts_per_slice) - 1
     return len("-w--") + len(str(job.slices - 1)) + len(str(last_host)) + len("-abcde")
 
 
