@@ -66,7 +66,7 @@ def is_mistake_noticed(mistake: Mistake) -> bool:
 _STEP = "tests/trainer/train/test_step_on_slices.py"
 _LOOP = "tests/trainer/train/test_loop.py"
 _DECIDE = "tests/operator/decide"
-_MANAGER = "tests/trainer/checkpoint/test_manager.py"
+_MANAGER = "tests/trainer/checkpoint/test_checkpoints.py"
 _CHILD = "tests/launcher/test_child.py"
 
 MISTAKES: tuple[Mistake, ...] = (
@@ -108,7 +108,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         "attempts that are booked are charged again",
         "tpujob_operator.decide.restart_accounting",
-        "max(booked, jobset.restarts - MOST_JUDGED)",
+        "max(judged_before, jobset.restarts - MOST_JUDGED)",
         "max(0, jobset.restarts - MOST_JUDGED)",
         (f"{_DECIDE}/test_restart_accounting.py",),
     ),
@@ -192,7 +192,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         "an edit that keeps the size is not seen",
         "tpujob_trainer.data.manifest.verification",
-        "    listing.format.open(listing.root, file, manifest.digests[number], column)\n",
+        "    listing.format.open(listing.root, expected, manifest.digests[number], column)\n",
         "",
         ("tests/trainer/data/manifest/test_manifest.py::test_changed_data_is_refused_by_name",),
     ),

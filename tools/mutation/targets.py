@@ -230,12 +230,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "self._render(messages[:at + 1]).text",
     ): "a shortcut: there all messages are rendered, which is the text",
     (
-        "tpujob_resource.messages.remedies",
-        'return BY_CODE.get(code or 0, f"Fix it, {THEN}")',
-        "0",
-        "1",
-    ): "neither 0 nor 1 has a remedy of its own",
-    (
         "tpujob_operator.decide.running",
         "return not was_at_it and jobset.restarts <= (observed.status.booked_restarts or 0)",
         "0",
