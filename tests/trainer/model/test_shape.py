@@ -21,8 +21,8 @@ def test_names_are_those_that_there_are(key: str, names: Mapping[str, object]) -
     for name in names:
         given = {key: name} if key == "preset" else {key: name, **DIMENSIONS}
         assert getattr(parse(ModelConfig, given, "model"), key) == name
-    with pytest.raises(ConfigurationError, match=f'model.{key}: "gpt" is not one of {", ".join(names)}$'):
-        parse(ModelConfig, {key: "gpt"}, "model")
+    with pytest.raises(ConfigurationError, match=f'model.{key}: "bert" is not one of {", ".join(names)}$'):
+        parse(ModelConfig, {key: "bert"}, "model")
 
 
 @pytest.mark.parametrize(

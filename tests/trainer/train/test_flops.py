@@ -28,7 +28,7 @@ def test_arithmetic_agrees_with_the_compiler() -> None:
         x, *_ = layer(
             decoder.embedding[...][tokens],
             angles,
-            lambda q, k, v, is_global: blocked_attention(q, k, v, same, same, scale=SHAPE.score_scale),
+            lambda q, k, v, is_global, sinks: blocked_attention(q, k, v, same, same, scale=SHAPE.score_scale),
         )
         return decoder.norm(x) @ decoder.output[...]
 

@@ -88,7 +88,7 @@ def test_files_that_are_none_are_refused(tmp_path):
         load(tmp_path)
     whole = (FOLDER / "llama" / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[:-1000])
-    with pytest.raises(ConfigurationError, match=r"ends within '.*'; copy it again"):
+    with pytest.raises(ConfigurationError, match=r"'model.safetensors' is cut: it has \d+ of \d+ bytes; copy it again"):
         load(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 100)
     with pytest.raises(ConfigurationError, match="is not a file of safetensors"):
