@@ -122,15 +122,18 @@ def _values(default: Any, drawn: random.Random) -> list[Any]:
 DEFAULTS: dict[str, dict[str, Any]] = {}
 
 
-def _make(folder: Path, model_types: list[str], seed: int) -> None:
-    """With torch: write the changed files, random weights for them, and the logits of transformers."""
+def _make(folder: Path, model_types: list[str], others: list[str], seed: int) -> None:
+    """With torch: write the changed files, random weights for them, and the logits of transformers.
+
+    Keys of `others`, further families, are tried, too.
+    """
     import torch
     import transformers
     from transformers import AutoConfig, AutoModelForCausalLM
 
     transformers.logging.set_verbosity_error()
     fields: dict[str, list[str]] = {}
-    for model_type in model_types:
+    for model_type in dict.fromkeys([*model_types, *others]):
         kind = type(AutoConfig.for_model(model_type))
         fields[model_type] = [each for each in kind.__dataclass_fields__ if not each.startswith(_OF_THE_CLASS)]
         made = kind()
@@ -224,15 +227,17 @@ def main() -> int:
     parser.add_argument("--python", default=str(PYTHON))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--make", help=argparse.SUPPRESS)
+    parser.add_argument("--others", action="extend", nargs="*", default=[], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
-        _make(Path(options.make), options.families, options.seed)
+        _make(Path(options.make), options.families, options.others, options.seed)
         return 0
     from tpujob_trainer.model.weights.known_keys import CONFIGS
 
     families = options.families or list(CONFIGS)
     with tempfile.TemporaryDirectory(prefix="single-changes-") as folder:
         command = [options.python, "-m", __spec__.name, "--make", folder, "--seed", str(options.seed), *families]
+        command += ["--others", *CONFIGS]
         subprocess.run(command, check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stderr=subprocess.DEVNULL)
         found: dict[str, Counter[str]] = {family: Counter() for family in families}
         different = 0

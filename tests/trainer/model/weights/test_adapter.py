@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jax
 import numpy as np
 import optax
 import pytest
+from safetensors.numpy import load_file
 
 from tests.trainer.model.weights.make_reference import ADAPTER, FOLDER, PROMPT
 from tests.trainer.model.weights.running import logits
@@ -90,3 +92,19 @@ def test_a_base_that_peft_cannot_read_is_said(model, weights, tmp_path, caplog):
     export_adapter(str(tmp_path), model, weights, base="gs://b/qwen")
 
     assert "PEFT cannot read gs://b/qwen; write a copy's folder" in caplog.text
+
+
+def test_adapter_of_a_model_with_images_is_of_its_decoder_alone(tmp_path):
+    folder = FOLDER / "gemma3-images"
+    model = LoraModel(
+        read_shape(str(folder), remat="none", compute_dtype="float32"), build_mesh(slices=1), LoraConfig(rank=2)
+    )
+    adapters = {LORA: model.init_adapters(0)}
+
+    export_adapter(str(tmp_path), model, adapters, base=None, source=json.loads((folder / "config.json").read_text()))
+
+    pattern = json.loads((tmp_path / "adapter_config.json").read_text())["target_modules"]
+    assert re.fullmatch(pattern, "model.language_model.layers.2.self_attn.q_proj")
+    assert not re.fullmatch(pattern, "model.vision_tower.encoder.layers.0.self_attn.q_proj")
+    written = load_file(tmp_path / "adapter_model.safetensors")
+    assert all(name.startswith("base_model.model.model.language_model.layers.") for name in written)

@@ -12,7 +12,7 @@ from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.weights.adapter import CONFIG, export_adapter
-from tpujob_trainer.model.weights.companions import Companions, read_companions
+from tpujob_trainer.model.weights.companions import Companions, read_companions, read_config
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.session.session import Session
@@ -73,16 +73,17 @@ class Exporter:
             NotFoundError: the files may not be read any more.
         """
         run = self._run
-        companions = Companions() if run.lora else read_companions(run.weights_from, run.data)
-        if run.lora is None:
-            config_json(run.model, dtype="", max_positions=run.sequence_length, source=companions.config)
+        if run.lora is not None:
+            return Companions(config=None if run.weights_from is None else read_config(run.weights_from))
+        companions = read_companions(run.weights_from, run.data)
+        config_json(run.model, dtype="", max_positions=run.sequence_length, source=companions.config)
         return companions
 
     def write(self, step: int, state: TrainState, companions: Companions) -> None:
         """Writes the model of a state."""
         run, config, model = self._run, self._config, self._model
         if isinstance(model, LoraModel):
-            export_adapter(self._folder, model, state.weights, base=run.weights_from)
+            export_adapter(self._folder, model, state.weights, base=run.weights_from, source=companions.config)
             self._barrier(f"export-adapter/{step}")
             return
         export_weights(

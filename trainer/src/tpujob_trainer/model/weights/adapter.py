@@ -26,9 +26,13 @@ logger = logging.getLogger(__name__)
 
 _ON_HUB = re.compile(r"hf://(?:models/)?(?P<name>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?/?")
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+OF_IMAGES = "model.language_model."
+"""What transformers (4.52 and later) calls the decoder of a model that also sees images; its files say otherwise."""
 
 
-def export_adapter(path: str, model: LoraModel, weights: Any, *, base: str | None) -> None:
+def export_adapter(
+    path: str, model: LoraModel, weights: Any, *, base: str | None, source: Mapping[str, Any] | None = None
+) -> None:
     """Write the adapters of a model. All processes may call it; process 0 writes.
 
     Args:
@@ -36,10 +40,12 @@ def export_adapter(path: str, model: LoraModel, weights: Any, *, base: str | Non
         model: with the adapters.
         weights: its weights, of which every process holds the adapters whole.
         base: where the decoder's weights came from, for who loads the adapter.
+        source: config.json there; None: it is of text alone.
     """
     if jax.process_index() != 0:
         return
-    modules = _modules(model)
+    prefix = OF_IMAGES if "text_config" in (source or {}) else ""
+    modules = _modules(model, prefix or "model.")
     found = _tensors(model, weights[LORA], modules)
     filesystem, folder = fsspec.core.url_to_fs(path)
     filesystem.makedirs(folder, exist_ok=True)
@@ -53,7 +59,7 @@ def export_adapter(path: str, model: LoraModel, weights: Any, *, base: str | Non
         "lora_alpha": model.config.alpha,
         "lora_dropout": 0.0,
         "bias": "none",
-        "target_modules": sorted(name.rpartition(".")[2] for name in modules),
+        "target_modules": _targets(modules, prefix),
         **_of_fused(model, modules),
     }
     filesystem.pipe_file(f"{folder}/{CONFIG}", (json.dumps(config, indent=2) + "\n").encode())
@@ -75,10 +81,16 @@ def _base(path: str | None) -> dict[str, str | None]:
     return {name: path}
 
 
-def _modules(model: LoraModel) -> dict[str, list[Tensor]]:
+def _targets(modules: Mapping[str, list[Tensor]], prefix: str) -> list[str] | str:
+    """The names of modules; a pattern of whole names where other parts of the model have modules of these names."""
+    names = sorted(name.rpartition(".")[2] for name in modules)
+    return rf"{re.escape(prefix)}.*\.({'|'.join(names)})" if prefix else names
+
+
+def _modules(model: LoraModel, prefix: str) -> dict[str, list[Tensor]]:
     """By a module's name there, with `{layer}`: our matrices with adapters that are stored in it."""
     found: dict[str, list[Tensor]] = {}
-    for tensor in tensors(model.shape):
+    for tensor in tensors(model.shape, prefix=prefix):
         is_matrix = tensor.path[0] == "layers" and tensor.path[1] in ("attention", "mlp")
         if is_matrix and tensor.path[-1] in model.config.targets:
             found.setdefault(tensor.name.removesuffix(".weight"), []).append(tensor)
