@@ -49,7 +49,7 @@ def test_state_is_divided_on_every_topology(preset: str) -> None:
         assert math.prod(mesh.sizes) == devices
         # Norms and biases are whole on each device: a few numbers for each thousand, until few are left of these.
         vectors = 12 * shape.layers * max(shape.embed_dim, shape.heads * shape.head_dim)
-        if shape.experts_bias:
+        if shape.experts and shape.experts_bias:
             vectors += shape.layers * shape.experts * (2 * shape.mlp_dim + shape.embed_dim)
         assert of_device(model, mesh) <= 1.1 * shape.num_parameters / mesh.fsdp + vectors, devices
         assert mesh.fsdp == math.gcd(devices, shape.embed_dim)
