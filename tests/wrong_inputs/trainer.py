@@ -74,6 +74,10 @@ ROWS: dict[str, Wrong] = {
         manifest(trainer={**TRAINER, "model": {"custom": "mine:Model"}, "batchSize": 8, "export": {}}),
         "spec.trainer.export: transformers knows no model.custom; leave it out, and read the checkpoint",
     ),
+    "a sum with adapters that there are not": Wrong(
+        manifest(trainer={**TRAINER, "export": {"merged": True}}),
+        "spec.trainer.export.merged: adds adapters to the weights, and the job has none; set lora, or leave it out",
+    ),
     "an average that is not kept": Wrong(
         manifest(trainer={**TRAINER, "evaluation": {"everySteps": 5, "average": True}}),
         "spec.trainer.evaluation.average: requires optimizer.emaDecay, which keeps the average; set it, 0.999 say",

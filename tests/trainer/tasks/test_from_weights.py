@@ -12,7 +12,7 @@ import pytest
 import tokenizers
 from safetensors.numpy import load_file
 
-from tests.trainer.model.weights.make_reference import FOLDER, PROMPT
+from tests.trainer.model.weights.make_reference import ADAPTER, FOLDER, PROMPT
 from tests.trainer.tasks.test_pretrain import run
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.tasks.stored_checkpoint import export
@@ -43,7 +43,7 @@ def changes(folder, name="llama", **more):
 
 
 def loss_of_transformers(name: str) -> float:
-    """Mean loss of the prompt's tokens but the first, by the logits that transformers computed."""
+    """Mean loss of the prompt's tokens but the first, by the logits that transformers, or PEFT, computed."""
     logits = np.array(json.loads((FOLDER / name / "expected.json").read_text())["logits"])[:-1]
     losses = [math.log(np.exp(row).sum()) - row[target] for row, target in zip(logits, PROMPT[1:], strict=True)]
     return float(np.mean(losses))
@@ -97,9 +97,37 @@ def test_lora_trains_adapters_alone(folder, tmp_path):
     assert (config["r"], config["base_model_name_or_path"]) == (4, str(FOLDER / "llama"))
 
 
+def test_training_goes_on_from_an_adapter_and_exports_the_sum(folder, tmp_path):
+    lora = {"from": str(ADAPTER), "rank": 3, "alpha": 6.0}
+    more = {"lora": lora, "optimizer": {"learningRate": 1e-9}, "export": {"merged": True, "dtype": "float32"}}
+    code, left = run(folder, tmp_path / "checkpoints", **changes(folder, **more))
+
+    assert code == 0
+    assert left is not None
+    assert left["loss"] == pytest.approx(loss_of_transformers(ADAPTER.name), rel=1e-5)
+    before, merged, adapter = (
+        load_file(path)
+        for path in (
+            FOLDER / "llama" / "model.safetensors",
+            tmp_path / "checkpoints" / "export" / "model.safetensors",
+            ADAPTER / "adapter_model.safetensors",
+        )
+    )
+    name = "model.layers.1.self_attn.q_proj"
+    a, b = (adapter[f"base_model.model.{name}.lora_{part}.weight"] for part in "AB")
+    np.testing.assert_allclose(merged[f"{name}.weight"] - before[f"{name}.weight"], 6 / 3 * b @ a, atol=1e-5)
+    assert not (tmp_path / "checkpoints" / "export" / "adapter_config.json").exists()
+
+
+def test_adapter_of_another_rank_is_refused_with_its_rank(folder):
+    with pytest.raises(ConfigurationError, match=r"lora\.rank: the adapter in .* has 3, the job says 16; write"):
+        run(folder, None, **changes(folder, lora={"from": str(ADAPTER)}))
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        ({"export": {"merged": True}}, r"export\.merged: adds adapters to the weights, and the job has none"),
         ({"model": {"preset": "tiny"}, "data": {"path": "y"}, "lora": {}}, r"lora: requires model\.from"),
         ({"lora": {}, "optimizer": {"emaDecay": 0.9}}, r"lora: excludes optimizer\.emaDecay"),
         ({"lora": {"targets": ["gates"]}}, r"lora\.targets"),

@@ -24,8 +24,28 @@ BEGIN, END = "<!-- table: make reference-models -->", "<!-- end of table -->"
 TOLERANCE = 1e-4
 RATE = 0.05
 TOKENS = 16
+RANK, ALPHA = 3, 6.0
 NOT_READ = "not tried: its rope_parameters"
-COLUMNS = ("model", "import: logits", "one step of SGD", "export: logits", "generate", "adapter in PEFT")
+IN_PEFT, FROM_PEFT = "adapter in PEFT", "adapter from PEFT"
+COLUMNS = ("model", "import: logits", "one step of SGD", "export: logits", "generate", IN_PEFT, FROM_PEFT)
+
+
+def lora_model(name: str) -> tuple[Any, str]:
+    """A small model with adapters on all matrices that may have one, and the folder of its weights."""
+    import jax
+
+    from tests.trainer.model.weights.make_reference import FOLDER
+    from tpujob_trainer.model.lora import LoraModel
+    from tpujob_trainer.model.lora_config import LoraConfig, Target
+    from tpujob_trainer.model.mesh import build_mesh
+    from tpujob_trainer.model.weights.load import read_shape
+
+    source = str(FOLDER / name)
+    shape = read_shape(source, remat="none", compute_dtype="float32")
+    of_attention: tuple[Target, ...] = ("query", "key", "value", "out")
+    targets: tuple[Target, ...] = of_attention if shape.experts else (*of_attention, "gate", "up", "down")
+    config = LoraConfig(rank=RANK, alpha=ALPHA, targets=targets)
+    return LoraModel(shape, build_mesh(slices=1, devices=jax.devices()[:1]), config), source
 
 
 def ours(name: str, folder: Path) -> dict[str, Any]:
@@ -34,25 +54,18 @@ def ours(name: str, folder: Path) -> dict[str, Any]:
     import jax.numpy as jnp
     import numpy as np
 
-    from tests.trainer.model.weights.make_reference import FOLDER, PROMPT
+    from tests.trainer.model.weights.make_reference import PROMPT
     from tests.trainer.model.weights.running import greedy, logits
     from tpujob_trainer.data.config import DataConfig
     from tpujob_trainer.model.decoder import soft_capped
-    from tpujob_trainer.model.lora import LORA, LoraModel
-    from tpujob_trainer.model.lora_config import LoraConfig, Target
-    from tpujob_trainer.model.mesh import build_mesh
+    from tpujob_trainer.model.lora import LORA
     from tpujob_trainer.model.weights.adapter import export_adapter
     from tpujob_trainer.model.weights.companions import read_companions
     from tpujob_trainer.model.weights.export import export_weights
-    from tpujob_trainer.model.weights.load import load_weights, read_shape
+    from tpujob_trainer.model.weights.load import load_weights
 
-    source = str(FOLDER / name)
-    shape = read_shape(source, remat="none", compute_dtype="float32")
-    of_attention: tuple[Target, ...] = ("query", "key", "value", "out")
-    targets: tuple[Target, ...] = of_attention if shape.experts else (*of_attention, "gate", "up", "down")
-    config = LoraConfig(rank=3, alpha=6.0, targets=targets)
-    model = LoraModel(shape, build_mesh(slices=1, devices=jax.devices()[:1]), config)
-    plain = model._base
+    model, source = lora_model(name)
+    shape, plain = model.shape, model._base
     weights = load_weights(source, shape, plain.abstract_weights, plain.shardings)
     dice = np.random.default_rng(3)
     drawn = jax.tree.map(lambda leaf: dice.normal(0, 0.2, leaf.shape).astype(np.float32), model.abstract_weights[LORA])
@@ -76,6 +89,23 @@ def ours(name: str, folder: Path) -> dict[str, Any]:
         "generated": greedy(plain, weights, PROMPT, TOKENS),
         "adapted": logits(model, adapted, PROMPT).tolist(),
     }
+
+
+def from_peft(name: str, folder: Path, logits_there: list[list[float]]) -> float:
+    """How far logits with an adapter that PEFT wrote are from those it computed."""
+    import numpy as np
+
+    from tests.trainer.model.weights.make_reference import PROMPT
+    from tests.trainer.model.weights.running import logits
+    from tpujob_trainer.model.lora import LORA
+    from tpujob_trainer.model.weights.companions import read_config
+    from tpujob_trainer.model.weights.load import load_weights
+    from tpujob_trainer.model.weights.read_adapter import read_adapter
+
+    model, source = lora_model(name)
+    weights = load_weights(source, model.shape, model.abstract_weights, model.shardings)
+    weights[LORA] = read_adapter(str(folder / "from-peft"), model, read_config(source))
+    return float(np.abs(np.asarray(logits(model, weights, PROMPT)) - np.array(logits_there)).max())
 
 
 def theirs(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
@@ -112,13 +142,23 @@ def theirs(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
             if weight.grad is not None
         )
     try:
-        from peft import PeftModel
+        import peft as peft_library
     except ImportError as error:
-        return told | {"adapter in PEFT": f"not tried: {error}"}
+        return told | dict.fromkeys((IN_PEFT, FROM_PEFT), f"not tried: {error}")
     # Another model than the one that generated, which may keep the frequencies of its longest text.
-    peft = PeftModel.from_pretrained(loaded(folder / "export"), folder / "adapter").eval()
-    told["adapter in PEFT"] = apart(peft(ids, use_cache=False).logits[0], found["adapted"])
-    return told
+    peft = peft_library.PeftModel.from_pretrained(loaded(folder / "export"), folder / "adapter").eval()
+    told[IN_PEFT] = apart(peft(ids, use_cache=False).logits[0], found["adapted"])
+    targets = json.loads((folder / "adapter" / "adapter_config.json").read_text())["target_modules"]
+    config = peft_library.LoraConfig(
+        r=RANK,
+        lora_alpha=ALPHA,
+        target_modules=targets,
+        init_lora_weights=False,
+        task_type="CAUSAL_LM",
+    )
+    trained = peft_library.get_peft_model(loaded(folder / "export"), config).eval()
+    trained.save_pretrained(folder / "from-peft")
+    return told | {"of PEFT": trained(ids, use_cache=False).logits[0].tolist()}
 
 
 def _is_of_version_5(source: str) -> bool:
@@ -152,7 +192,12 @@ def main() -> int:
         folder = Path(made)
         found = {name: ours(name, folder / name) for name in options.models or FAMILIES}
         (folder / "ours.json").write_text(json.dumps(found))
-        answers = [_asked(python, folder) for python in pythons]
+        answers = []
+        for python in pythons:
+            answers.append(_asked(python, folder))
+            for name, told in answers[-1]["models"].items():
+                if (of_peft := told.pop("of PEFT", None)) is not None:
+                    told[FROM_PEFT] = from_peft(name, folder / name, of_peft)
     text, worst = _table(answers)
     sys.stdout.write(text)
     if options.write:

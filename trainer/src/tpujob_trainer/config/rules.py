@@ -206,6 +206,13 @@ RULES = (
         _TRAINS,
     ),
     _rule(
+        "export.merged",
+        "adds adapters to the weights, and the job has none; set lora, or leave it out",
+        given("export.merged"),
+        absent("lora"),
+        _TRAINS,
+    ),
+    _rule(
         "lora",
         "excludes optimizer.emaDecay, which averages all weights; leave one of them out",
         given("lora", "optimizer.emaDecay"),

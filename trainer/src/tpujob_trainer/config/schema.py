@@ -171,6 +171,8 @@ class ExportConfig:
     """Type of the stored weights."""
     average: bool = False
     """Write the running average of the weights (optimizer.emaDecay)."""
+    merged: bool = False
+    """With lora: write the whole model with the adapters added, instead of the adapters."""
 
 
 @dataclass(frozen=True, kw_only=True)

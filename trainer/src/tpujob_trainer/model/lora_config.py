@@ -24,6 +24,9 @@ PLACES: dict[str, tuple[str, int]] = {
 class LoraConfig:
     """Train adapters and leave the weights as they are. With model.from."""
 
+    from_: str | None = None
+    """Folder of adapters in PEFT's layout (adapter_config.json and adapter_model.safetensors) to go on from: local,
+    gs:// or hf://. rank, alpha and targets are those of its files. Default: new adapters, which change nothing yet."""
     rank: Annotated[int, Range(1, 1024)] = 16
     """Width of the two matrices of an adapter."""
     alpha: Annotated[float, Range(1e-3, 1e6)] = 32.0

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import fsspec.core
+import jax
 
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import BLOCK, ExportConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
-from tpujob_trainer.model.weights.adapter import CONFIG, export_adapter
+from tpujob_trainer.model.weights.adapter import export_adapter
+from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
 from tpujob_trainer.model.weights.companions import Companions, read_companions, read_config
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.export import export_weights
@@ -73,7 +75,7 @@ class Exporter:
             NotFoundError: the files may not be read any more.
         """
         run = self._run
-        if run.lora is not None:
+        if self._is_adapter():
             return Companions(config=None if run.weights_from is None else read_config(run.weights_from))
         companions = read_companions(run.weights_from, run.data)
         config_json(run.model, dtype="", max_positions=run.sequence_length, source=companions.config)
@@ -82,14 +84,14 @@ class Exporter:
     def write(self, step: int, state: TrainState, companions: Companions) -> None:
         """Writes the model of a state."""
         run, config, model = self._run, self._config, self._model
-        if isinstance(model, LoraModel):
+        if isinstance(model, LoraModel) and not config.merged:
             export_adapter(self._folder, model, state.weights, base=run.weights_from, source=companions.config)
             self._barrier(f"export-adapter/{step}")
             return
         export_weights(
             self._folder,
             run.model,
-            averaged(state) if config.average else current(state),
+            self._weights(state),
             max_positions=run.sequence_length,
             companions=companions,
             dtype=DTYPES[config.dtype],
@@ -101,10 +103,20 @@ class Exporter:
 
         def is_there() -> bool:
             filesystem, path = fsspec.core.url_to_fs(self._folder)
-            return bool(filesystem.exists(f"{path}/{CONFIG if self._run.lora else 'config.json'}"))
+            return bool(filesystem.exists(f"{path}/{ADAPTER_CONFIG if self._is_adapter() else 'config.json'}"))
 
         if not self._runtime.coordination.lead_decides("export/is-there", is_there, limit_seconds=LIMIT_SECONDS):
             self.write(step, state, self.companions())
+
+    def _is_adapter(self) -> bool:
+        return self._run.lora is not None and not self._config.merged
+
+    def _weights(self, state: TrainState) -> Weights:
+        if isinstance(self._model, LoraModel):
+            merged = jax.jit(self._model.merged, out_shardings=self._model.base_shardings)
+            weights: Weights = merged(state.weights)
+            return weights
+        return averaged(state) if self._config.average else current(state)
 
     def _barrier(self, name: str) -> None:
         self._runtime.coordination.barrier(name, limit_seconds=LIMIT_SECONDS)

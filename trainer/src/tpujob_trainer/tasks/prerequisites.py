@@ -32,6 +32,7 @@ from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.shape import TRAINING_ONLY
+from tpujob_trainer.model.weights.adapter_config import check_adapter
 from tpujob_trainer.storage import is_local
 from tpujob_trainer.telemetry.process import host_memory_bytes
 from tpujob_trainer.train.state_bytes import state_bytes_per_device
@@ -71,6 +72,8 @@ def look(
         tokenizer = None
         if is_run or is_local(config.data.tokenizer or "bytes"):
             tokenizer = _try(found, lambda: load_tokenizer(config.data))
+    if config.lora is not None and (adapter := config.lora.from_) is not None and (is_run or is_local(adapter)):
+        _try(found, functools.partial(check_adapter, adapter, config.lora))
     run = None
     if config.task == "pretrain" and config.model.from_ is None and config.model.custom is None:
         vocabulary = tokenizer.vocab_size if tokenizer else None

@@ -14,9 +14,12 @@ from jax.sharding import NamedSharding
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
+from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.partitioning import REPLICATED
+from tpujob_trainer.model.weights.companions import read_config
 from tpujob_trainer.model.weights.load import load_weights
+from tpujob_trainer.model.weights.read_adapter import read_adapter
 from tpujob_trainer.tasks.parts import Parts
 from tpujob_trainer.train.loop import BATCHES, checkpoint_tree
 from tpujob_trainer.train.step import TrainState, abstract_state, init_state, state_from
@@ -61,10 +64,18 @@ def restore_or_init(parts: Parts, *, below: int | None = None, reason: str = "")
         report.enter("restoring")
         weights = load_weights(run.weights_from, model.shape, model.abstract_weights, model.shardings)
         if isinstance(model, LoraModel):
-            weights[LORA] = model.placed_adapters(run.seed)
+            weights[LORA] = _adapters(run.weights_from, model, run.seed)
         return StartingPoint(state_from(model, parts.optimizer, weights))
     report.enter("compiling")
     return StartingPoint(init_state(model, parts.optimizer, run.seed))
+
+
+def _adapters(weights_from: str, model: LoraModel, seed: int) -> Weights:
+    """Those of `lora.from`, else new ones."""
+    if model.config.from_ is None:
+        return model.placed_adapters(seed)
+    adapters: Weights = read_adapter(model.config.from_, model, read_config(weights_from))
+    return adapters
 
 
 def _restore(checkpoints: Checkpoints, parts: Parts, below: int | None, reason: str) -> StartingPoint | None:

@@ -19,14 +19,17 @@ import numpy as np
 
 from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.lora import LORA, LoraModel
+from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
 from tpujob_trainer.model.weights.names import tensors
 from tpujob_trainer.model.weights.safetensors import header_of
 
 logger = logging.getLogger(__name__)
 
 _ON_HUB = re.compile(r"hf://(?:models/)?(?P<name>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?/?")
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-OF_IMAGES = "model.language_model."
+WEIGHTS = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+"""Of a module's name."""
+OF_TEXT, OF_IMAGES = "model.", "model.language_model."
 """What transformers (4.52 and later) calls the decoder of a model that also sees images; its files say otherwise."""
 
 
@@ -44,8 +47,8 @@ def export_adapter(
     """
     if jax.process_index() != 0:
         return
-    prefix = OF_IMAGES if "text_config" in (source or {}) else ""
-    modules = _modules(model, prefix or "model.")
+    prefix = decoder_prefix(source or {})
+    modules = stored_in(model, prefix)
     found = _tensors(model, weights[LORA], modules)
     filesystem, folder = fsspec.core.url_to_fs(path)
     filesystem.makedirs(folder, exist_ok=True)
@@ -62,7 +65,7 @@ def export_adapter(
         "target_modules": _targets(modules, prefix),
         **_of_fused(model, modules),
     }
-    filesystem.pipe_file(f"{folder}/{CONFIG}", (json.dumps(config, indent=2) + "\n").encode())
+    filesystem.pipe_file(f"{folder}/{ADAPTER_CONFIG}", (json.dumps(config, indent=2) + "\n").encode())
     logger.info("Adapter written: %s", path)
 
 
@@ -76,7 +79,7 @@ def _base(path: str | None) -> dict[str, str | None]:
     if "://" not in path or path.startswith("file://"):
         return {name: str(Path(path.removeprefix("file://")).absolute())}
     logger.warning(
-        "PEFT cannot read %s; write a copy's folder, or its name on the hub, as %s of %s", path, name, CONFIG
+        "PEFT cannot read %s; write a copy's folder, or its name on the hub, as %s of %s", path, name, ADAPTER_CONFIG
     )
     return {name: path}
 
@@ -84,11 +87,16 @@ def _base(path: str | None) -> dict[str, str | None]:
 def _targets(modules: Mapping[str, list[Tensor]], prefix: str) -> list[str] | str:
     """The names of modules; a pattern of whole names where other parts of the model have modules of these names."""
     names = sorted(name.rpartition(".")[2] for name in modules)
-    return rf"{re.escape(prefix)}.*\.({'|'.join(names)})" if prefix else names
+    return names if prefix == OF_TEXT else rf"{re.escape(prefix)}.*\.({'|'.join(names)})"
 
 
-def _modules(model: LoraModel, prefix: str) -> dict[str, list[Tensor]]:
-    """By a module's name there, with `{layer}`: our matrices with adapters that are stored in it."""
+def decoder_prefix(source: Mapping[str, Any]) -> str:
+    """What transformers calls the decoder of a model with this config.json."""
+    return OF_IMAGES if "text_config" in source else OF_TEXT
+
+
+def stored_in(model: LoraModel, prefix: str) -> dict[str, list[Tensor]]:
+    """By a module's name there, with `{layer}`: our matrices with adapters that are stored in it, in their order."""
     found: dict[str, list[Tensor]] = {}
     for tensor in tensors(model.shape, prefix=prefix):
         is_matrix = tensor.path[0] == "layers" and tensor.path[1] in ("attention", "mlp")
@@ -109,7 +117,7 @@ def _tensors(model: LoraModel, adapters: Any, modules: Mapping[str, list[Tensor]
             spread = np.zeros((rows, rank * len(parts)), np.float32)
             for at, (part, (_, b)) in enumerate(zip(parts, flat, strict=True)):
                 spread[part.first : part.first + b.shape[0], at * rank : (at + 1) * rank] = b
-            name = f"base_model.model.{module.format(layer=layer)}"
+            name = PREFIX + module.format(layer=layer)
             made[f"{name}.lora_A.weight"] = np.ascontiguousarray(np.concatenate([a for a, _ in flat]))
             made[f"{name}.lora_B.weight"] = spread
     return made

@@ -53,24 +53,25 @@ class Stored:
 class SafetensorsFolder:
     """All tensors of a model, in one file or several."""
 
-    def __init__(self, root: DataRoot, field: str) -> None:
+    def __init__(self, root: DataRoot, field: str, *, single: str = SINGLE) -> None:
         """Read the headers.
 
         Args:
             root: the folder.
             field: where it was written, for messages.
+            single: name of the file that has all tensors, where one has.
 
         Raises:
             NotFoundError: there are no such files, or they may not be read.
             ConfigurationError: one is not what it should be.
         """
-        self._root, self._field = root, field
+        self._root, self._field, self._single = root, field, single
         self.tensors: dict[str, Stored] = {}
         self.unread: dict[str, str] = {}
         """Types of tensors that are not read, by name."""
         with explained(root.url, field):
             listed = self._listed()
-            for name in sorted({*listed.values()}) if listed is not None else [SINGLE]:
+            for name in sorted({*listed.values()}) if listed is not None else [single]:
                 self.tensors |= self._header(name)
         for tensor, name in (listed or {}).items():
             if tensor not in self.unread and (tensor not in self.tensors or self.tensors[tensor].file != name):
@@ -129,7 +130,7 @@ class SafetensorsFolder:
     def _listed(self) -> dict[str, str] | None:
         """The file of each tensor by the index; None: all are in one file."""
         filesystem, locate = self._root.filesystem, self._root.locate
-        if filesystem.exists(locate(SINGLE)):
+        if filesystem.exists(locate(self._single)):
             return None
         if filesystem.exists(locate(INDEX)):
             try:
@@ -141,7 +142,7 @@ class SafetensorsFolder:
                     raise NotFoundError(f"{self._field}: {INDEX} names {name!r}, which is not there; copy it, too")
             return found
         raise NotFoundError(
-            f"{self._field}: {self._root.url!r} has neither {SINGLE} nor {INDEX}; name the folder of a model"
+            f"{self._field}: {self._root.url!r} has neither {self._single} nor {INDEX}; name the folder of a model"
         )
 
     def _header(self, name: str) -> dict[str, Stored]:

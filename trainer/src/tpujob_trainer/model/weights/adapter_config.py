@@ -1,0 +1,84 @@
+"""The adapter_config.json of PEFT, compared with the fields of a job."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tpujob_trainer.data.sources.files import explained, open_root
+from tpujob_trainer.data.sources.remote import reach
+from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.model.lora_config import LoraConfig
+
+ADAPTER_CONFIG = "adapter_config.json"
+FIELD = "spec.trainer.lora.from"
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "use_dora": (False,),
+    "bias": ("none",),
+    "lora_bias": (False,),
+    "fan_in_fan_out": (False,),
+    "modules_to_save": ([],),
+    "target_parameters": ([],),
+    "trainable_token_indices": ([],),
+    "layer_replication": ([],),
+    "alora_invocation_tokens": ([],),
+    "use_qalora": (False,),
+    "use_bdlora": (False,),
+}
+"""Settings with which A · B is all that is added, besides None; huggingface/peft:src/peft/tuners/lora/config.py."""
+
+
+def check_adapter(path: str, config: LoraConfig) -> None:
+    """Compares adapter_config.json with the fields beside `from`; the weights are not read.
+
+    Args:
+        path: the folder; local, or a URL (gs://, hf://).
+        config: the block `lora`.
+
+    Raises:
+        NotFoundError: it is not there, or may not be read.
+        ConfigurationError: it is not JSON, of another rank or alpha, or of a kind that is not computed here.
+    """
+    with explained(path, FIELD):
+        reach(path)
+        root = open_root(path)
+        if root.filesystem.isdir(root.folder) and not root.filesystem.exists(root.locate(ADAPTER_CONFIG)):
+            raise NotFoundError(f"{FIELD}: {path!r} has no {ADAPTER_CONFIG}; name the folder of an adapter")
+        content = root.filesystem.cat_file(root.locate(ADAPTER_CONFIG))
+    try:
+        given = json.loads(content)
+        rank, alpha = int(given["r"]), float(given["lora_alpha"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        where = f"{FIELD}: {path}/{ADAPTER_CONFIG}"
+        raise ConfigurationError(f"{where} is not a configuration of PEFT: {error!r}") from error
+    for key, allowed in _NEUTRAL.items():
+        if (value := given.get(key)) is not None and value not in allowed:
+            raise ConfigurationError(
+                f"{FIELD}: {ADAPTER_CONFIG} has {key}: {json.dumps(value)}, which is not computed here; only "
+                f"{json.dumps(allowed[0])} is"
+            )
+    has_root = bool(given.get("use_rslora"))
+    _check_patterns(given, alpha / rank, has_root=has_root)
+    scaled = alpha * math.sqrt(rank) if has_root else alpha
+    for key, found, wanted in (("rank", rank, config.rank), ("alpha", scaled, config.alpha)):
+        if not math.isclose(found, wanted, rel_tol=1e-6):
+            because = " (lora_alpha times the root of r, by use_rslora)" if key == "alpha" and has_root else ""
+            raise ConfigurationError(
+                f"spec.trainer.lora.{key}: the adapter in {path} has {found:.9g}{because}, the job says {wanted:.9g}; "
+                f"write {key}: {found:.9g}"
+            )
+
+
+def _check_patterns(given: Mapping[str, Any], scale: float, *, has_root: bool) -> None:
+    """Refuses modules whose product counts other times than that of the rest."""
+    ranks, alphas = (given.get(key) or {} for key in ("rank_pattern", "alpha_pattern"))
+    for module in sorted({*ranks, *alphas}):
+        rank, alpha = ranks.get(module, given["r"]), alphas.get(module, given["lora_alpha"])
+        if has_root or not math.isclose(alpha / rank, scale, rel_tol=1e-6):
+            raise ConfigurationError(
+                f"{FIELD}: {ADAPTER_CONFIG} has alpha {alpha:g} and rank {rank:g} for {module!r}, which counts other "
+                "times than the rest; only one quotient for all modules is computed here"
+            )
