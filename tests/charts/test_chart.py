@@ -20,6 +20,7 @@ from tests.charts.rendered import (
     run_helm,
 )
 from tests.harness.operator_process import LEASE_RULES, NAME, RULES
+from tools.localcluster import binaries
 from tpujob_contract import kubernetes_names
 from tpujob_contract.ports import REPORT
 from tpujob_operator.settings import Settings
@@ -83,6 +84,12 @@ def test_switch_decides_what_is_installed(values, without, plus):
 
 def test_chart_lints():
     run_helm("lint", "--strict", CHART, "--set=image.preloaded=true")
+
+
+def test_lint_of_the_plain_chart_says_once_what_is_missing():
+    """Helm prints what a template refuses as [INFO] there, once for each place."""
+    found = subprocess.run([binaries.path("helm"), "lint", CHART], capture_output=True, text=True, check=True)
+    assert (found.stdout + found.stderr).count("[INFO] Fail") == 1
 
 
 def test_rendered_yaml_lints():
@@ -443,7 +450,7 @@ def test_service_monitor_needs_the_service():
 @pytest.mark.parametrize(
     ("settings", "image"),
     [
-        ([], "tpujob-operator"),
+        ([], "tpujob-operator and tpujob-trainer"),
         (["image.repository=mine/operator"], "tpujob-trainer"),
         (["trainerImage.repository=mine/trainer"], "tpujob-operator"),
     ],
@@ -451,7 +458,7 @@ def test_service_monitor_needs_the_service():
 )
 def test_images_that_nobody_can_pull_are_refused(settings, image):
     options = [f"--set={setting}" for setting in settings]
-    with pytest.raises(RefusedValues, match=f"image.registry is not set, and {image} is in no public registry"):
+    with pytest.raises(RefusedValues, match=f"image.registry is not set, and no public registry has {image}"):
         run_helm("template", RELEASE, CHART, "--kube-version=1.35.0", *options)
 
 

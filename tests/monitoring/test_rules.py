@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.charts.rendered import CHART, of_kind
+from tests.charts.rendered import CHART, RefusedValues, of_kind
 from tools.localcluster import binaries
 from tools.localcluster.toolchain import ToolsUnavailable
-from tools.monitoring import families
+from tools.monitoring import families, runbooks
 
 ROOT = Path(__file__).parents[2]
 FILE = CHART / "rules" / "tpujob.yaml"
@@ -206,6 +206,8 @@ def test_every_alert_has_a_runbook():
         text = (RUNBOOKS / f"{name}.md").read_text()
         assert text.startswith(f"# {name}\n")
         assert [line for line in text.splitlines() if line.startswith("## ")] == ["## What it means", "## What to do"]
+        first = "tpujob doctor" if name.startswith("TpuJobOperator") else "tpujob describe NAME"
+        assert text.split("## What to do\n\n1. `")[1].startswith(first), name
 
 
 @pytest.mark.parametrize("name", ALERTS)
@@ -216,8 +218,8 @@ def test_list_of_runbooks_says_how_grave_and_how_long(name):
 
 
 def test_installed_rule_is_the_tested_one():
-    runbooks = "https://example.org/runbooks"
-    [rule] = of_kind("PrometheusRule", {"metrics": {"prometheusRule": {"enabled": True, "runbooks": runbooks}}})
+    address = "https://example.org/runbooks"
+    [rule] = of_kind("PrometheusRule", {"metrics": {"prometheusRule": {"enabled": True, "runbooks": address}}})
     installed = rule["spec"]["groups"]
     links = {
         alert["alert"]: alert["annotations"].pop("runbook_url")
@@ -226,7 +228,23 @@ def test_installed_rule_is_the_tested_one():
         if "alert" in alert
     }
     assert installed == GROUPS
-    assert links == {name: f"{runbooks}/{name}.md" for name in ALERTS}
+    assert links == {name: f"{address}/{name}.md" for name in ALERTS}
+
+
+def test_alerts_without_an_address_of_runbooks_say_what_to_do():
+    assert runbooks.FILE.read_text() == runbooks.written(), "make generate"
+    [rule] = of_kind("PrometheusRule", {"metrics": {"prometheusRule": {"enabled": True}}})
+    for alert in [alert for group in rule["spec"]["groups"] for alert in group["rules"] if "alert" in alert]:
+        annotations, name = alert["annotations"], alert["alert"]
+        assert "runbook_url" not in annotations
+        assert annotations["description"].startswith(ALERTS[name]["annotations"]["description"])
+        assert annotations["description"].endswith("\n\nWhat to do:\n" + runbooks.steps(RUNBOOKS / f"{name}.md"))
+
+
+@pytest.mark.parametrize("address", ["docs/runbooks", "runbooks.example.org", "https://example.org/runbooks/"])
+def test_address_of_runbooks_is_a_url(address):
+    with pytest.raises(RefusedValues, match="runbooks"):
+        of_kind("PrometheusRule", {"metrics": {"prometheusRule": {"enabled": True, "runbooks": address}}})
 
 
 def promtool(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

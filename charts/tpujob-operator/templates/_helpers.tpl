@@ -36,14 +36,10 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- /*
-Takes (dict "image" <repository, tag, digest> "root" $). A name without a registry would be asked of Docker Hub, where these
-images are not: a pod would wait for it until somebody looks.
+Takes (dict "image" <repository, tag, digest> "root" $). preflight.yaml refuses names that no node can pull.
 */ -}}
 {{- define "tpujob.image" -}}
 {{- $registry := .root.Values.image.registry -}}
-{{- if not (or $registry .root.Values.image.preloaded (contains "/" .image.repository)) -}}
-{{- fail (printf "image.registry is not set, and %s is in no public registry. Set image.registry to where you pushed the images (docs/install.md says how to build them), or image.preloaded=true if every node has them already." .image.repository) -}}
-{{- end -}}
 {{- $name := ternary (printf "%s/%s" $registry .image.repository) .image.repository (ne $registry "") -}}
 {{- if .image.digest -}}
 {{- printf "%s@%s" $name .image.digest -}}
