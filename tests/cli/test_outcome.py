@@ -104,3 +104,29 @@ def test_the_summary_has_the_documented_keys():
     }
     assert wanted <= set(made)
     assert (made["phase"], made["loss_last"], made["processes"], made["exit_code"]) == ("Suspended", 2.0, 2, 75)
+
+
+@pytest.mark.parametrize(
+    ("exits", "failed_at", "code", "culprit"),
+    [
+        pytest.param(
+            [ending(0, 1), ending(1, 1)], {0: 12.5, 1: 10.0}, 1, 1, id="who raised first, though it ended last"
+        ),
+        pytest.param(
+            [ending(0, 1), ending(1, 3, asked=True)], {0: 12.5, 1: 10.0}, 3, 1, id="it had failed before it was asked"
+        ),
+        pytest.param([ending(0, 1), ending(1, 137)], {0: 10.0, 1: 10.3}, 137, 1, id="a kill explains an exception"),
+        pytest.param([ending(0, 1), ending(1, 137)], {0: 10.0, 1: 15.0}, 1, 0, id="not one that came long before"),
+        pytest.param(
+            [ending(0, 1), ending(1, 137, asked=True)], {0: 10.0}, 1, 0, id="killed for it did not leave in time"
+        ),
+        pytest.param(
+            [ending(0, 1), ending(1, 137, asked=True)], {0: 40.0, 1: 10.0}, 137, 1, id="frozen before the other raised"
+        ),
+        pytest.param([ending(0, 1), ending(1, 77)], {0: 10.0, 1: 12.0}, 77, 1, id="a fatal code wins, though later"),
+    ],
+)
+def test_the_culprit_is_who_failed_first(exits, failed_at, code, culprit):
+    outcome = judge(exits, None, failed_at)
+    assert outcome.culprit is not None
+    assert (outcome.exit_code, outcome.culprit.process.index) == (code, culprit)

@@ -3,8 +3,10 @@
 import http.server
 import threading
 
+from tests.cli.test_supervisor import make
 from tools.localcluster.waiting import wait_for
 from tpujob.local import reports
+from tpujob.local.launcher_notices import LauncherNotices
 from tpujob.local.program_output import SILENT_SECONDS, ProgramOutput
 
 
@@ -46,3 +48,25 @@ def test_the_wiring_is_left_out_and_silence_is_told_once(tmp_path):
     (hint,) = output.lines(SILENT_SECONDS)
     assert "printed nothing for 120 s" in hint
     assert list(output.lines(SILENT_SECONDS + 1)) == []
+
+
+def test_launchers_of_all_processes_are_heard_and_who_fell_silent_first_is_named(tmp_path):
+    processes = make(tmp_path, "", "")
+    for process in processes:
+        process.log.write_text("tpujob launch: process 0 of 2\nstep 1\n")
+    notices = LauncherNotices(processes)
+    assert list(notices.lines(0.0)) == []
+    assert notices.first_silent(0.0) == "", "both spoke at once"
+    with processes[0].log.open("a") as log:
+        log.write("step 2\n")
+    assert list(notices.lines(10.0)) == []
+    hint = "process 1 (p1) has printed nothing for longest, 130 s"
+    assert notices.first_silent(130.0) == hint
+    output = ProgramOutput(processes[0].log, verbose=False, first_silent=notices.first_silent)
+    list(output.lines(10.0))
+    (line,) = output.lines(130.0)
+    assert line.startswith("process 0 has printed nothing for 120 s")
+    assert hint in line
+    with processes[1].log.open("a") as log:
+        log.write("tpujob launch: the program failed, and is in its exit handlers: E: x\n")
+    assert list(notices.lines(131.0)) == ["process 1 (p1): the program failed, and is in its exit handlers: E: x"]

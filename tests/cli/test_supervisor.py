@@ -123,6 +123,26 @@ def test_programs_of_ones_own_may_end_one_after_the_other(tmp_path, monkeypatch)
     assert [exits[i].code for i in (0, 1)] == [0, 0]
 
 
+def test_an_early_finish_is_named_once_and_a_failure_names_who_ends_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "EARLY_FINISH_SECONDS", 0)
+    named: list[int] = []
+    failed: list[tuple[int, int]] = []
+    supervisor = Supervisor(
+        make(tmp_path, FINISH, WAIT_BLOCKED, WAIT_BLOCKED),
+        grace_seconds=5,
+        on_tick=lambda: (
+            os.kill(supervisor._running[1][1].pid, signal.SIGKILL) if named and 1 in supervisor._running else None
+        ),
+    )
+    supervisor.on_early_finish = lambda end: named.append(end.process.index)
+    supervisor.on_failure = lambda end: failed.append((end.process.index, end.code))
+    exits = supervisor.run()
+    assert named == [0]
+    assert failed == [(1, 137)]
+    assert [end.asked_to_stop for end in exits] == [False, False, True]
+    assert sorted(end.ended_at for end in exits) == [end.ended_at for end in exits]
+
+
 def test_death_by_a_signal_reads_as_in_a_shell(tmp_path):
     assert run(make(tmp_path, "import os; os.kill(os.getpid(), 9)"))[0].code == 137
 

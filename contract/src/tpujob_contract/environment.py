@@ -46,6 +46,9 @@ MEGASCALE_PORT = "MEGASCALE_PORT"
 TERMINATION_LOG = "TPUJOB_TERMINATION_LOG"
 """Where the launcher writes the termination message; unset: /dev/termination-log if it is there."""
 
+LAUNCHER_SOCKET = "TPUJOB_LAUNCHER_SOCKET"
+"""Where the start-up hook in a Python program reports to its launcher: see `tpujob_launcher.child.start_hook`."""
+
 DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own default, for a process that belongs to no job."""
 
@@ -75,7 +78,7 @@ RESERVED_PREFIXES = (
 COMMON = (NAME, NAMESPACE, INCARNATION, ATTEMPT, CHIPS_PER_HOST, STARTUP_SECONDS, GRACE_SECONDS)
 DISTRIBUTED = (*COMMON, SLICE, HOST, HOSTS_PER_SLICE, SLICES, COORDINATOR)
 INDEPENDENT = (*COMMON, WORKER, WORKERS)
-OPTIONAL = (CHECKPOINT_DIR, CODE, CODE_SHA256, CONFIG, FRAMEWORK, REPORT_PORT, TERMINATION_LOG)
+OPTIONAL = (CHECKPOINT_DIR, CODE, CODE_SHA256, CONFIG, FRAMEWORK, LAUNCHER_SOCKET, REPORT_PORT, TERMINATION_LOG)
 
 
 class ContractError(ValueError):

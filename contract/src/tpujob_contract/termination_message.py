@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import os
+import re
 from pathlib import Path
 from typing import Mapping, Optional, Union
 
@@ -16,6 +18,30 @@ LIMIT_BYTES = 4096
 
 DEFAULT_PATH = Path("/dev/termination-log")
 """The kubelet mounts a file here unless the container names another place."""
+
+_FAILED = re.compile(r"^program failed at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z: ", re.MULTILINE)
+
+
+def failure_line(at: float, error: str) -> str:
+    """The line that names the error of a program and when it was raised; `failed_at` reads it.
+
+    Args:
+        at: Unix time.
+        error: The exception, in one line.
+    """
+    moment = datetime.datetime.fromtimestamp(at, datetime.timezone.utc)  # noqa: UP017 - new in 3.11
+    return f"program failed at {moment.strftime('%Y-%m-%dT%H:%M:%S.%f')}Z: {error}"
+
+
+def failed_at(message: str) -> Optional[float]:
+    """When the program failed, as Unix time; None for a message that does not say so."""
+    found = _FAILED.search(message)
+    if found is None:
+        return None
+    try:
+        return datetime.datetime.fromisoformat(f"{found[1]}+00:00").timestamp()
+    except ValueError:  # a month 13, from a program that imitates the line
+        return None
 
 
 def find(environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> Optional[Path]:

@@ -9,7 +9,8 @@ Kubernetes a true account of its end. Exit codes:
 - 78 when the environment or the command is wrong, a command not found included (a shell says 127): a retry would end
   the same way, and every code but 76 to 78 is retried.
 - 69 when another process holds the TPU.
-- Otherwise the program's own, and 128 + n for death by signal n.
+- Otherwise the program's own, and 128 + n for death by signal n. A Python program that an uncaught exception or
+  `sys.exit(N)` has ended, and that others wait for, is killed if its exit handlers do not return; its code is 1 or N.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -33,6 +35,8 @@ from tpujob_contract.environment import (
     read_environment,
 )
 from tpujob_contract.exit_codes import ExitCode
+from tpujob_contract.termination_message import failure_line
+from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.child.supervisor import ExitResult, run
 from tpujob_launcher.code.archive import CodeRefused
@@ -48,6 +52,11 @@ _JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_I
 _LOCAL_DEVICES = "JAX_LOCAL_DEVICE_IDS"
 """On CPU, JAX does not use the value. Without it, `jax.distributed.initialize` looks for a cluster to ask. That fails
 in an image with the package `kubernetes`: pods have no token (jax-ml/jax:jax/_src/clusters/k8s_cluster.py)."""
+
+
+FAILED_EXIT_SECONDS = 5.0
+"""How long a program that has peers may take to end once an exception has ended its main thread. A JAX program waits in
+its exit handler until all peers are there, for up to five minutes, and the peers wait for it."""
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -89,7 +98,9 @@ def launch(arguments: Sequence[str], environ: Mapping[str, str], tpu: TpuFiles =
         exit_code, diagnostics = exit_code_of(result)
         if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
             diagnostics = [*diagnostics, *tpu_access.diagnostics(access, result.output)]
-        message.write(exit_code, [*diagnostics, *report], result.output if exit_code else b"")
+        if result.failure is not None and not result.failure.error:
+            diagnostics.append(failure_line(result.failure.at, "its process ended"))
+        message.write(exit_code, [*diagnostics, *report], _last_words(result) if exit_code else b"")
         return exit_code
 
 
@@ -114,6 +125,8 @@ def child_environment(
 def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
     """The exit code of the container, and diagnostics, for a program that has ended."""
     diagnostics = list(result.diagnostics)
+    if result.failure is not None and result.failure.error:
+        diagnostics.insert(0, failure_line(result.failure.at, result.failure.error))
     if result.stop_signal is not None:
         name = signal.Signals(result.stop_signal).name
         if result.code == ExitCode.FINISHED:
@@ -197,17 +210,44 @@ def _run(
     metrics_file = scratch / "metrics.jsonl"
     child = child_environment(environ, process, command, str(metrics_file))
     reporting = frameworks.reporting(process, child, command, metrics_file)
-    on_start = reporting.start if reporting else None
-    try:
-        result = run(
-            command, child, signals, grace_seconds=process.grace_seconds, keep_output=keep_output, on_start=on_start
-        )
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
-            raise
-        reason = f"command {command[0]!r} cannot be started: {error.strerror}"
-        raise Refused(ExitCode.CONFIGURATION, f"{reason}; {_way_out(command[0])}") from error
+    with ExitStack() as stack:
+        ends = _listen(scratch, stack)
+        try:
+            result = run(
+                command,
+                {**child, **ends.variables(child)} if ends else child,
+                signals,
+                grace_seconds=process.grace_seconds,
+                keep_output=keep_output,
+                on_start=reporting.start if reporting else None,
+                ends=ends,
+                exit_seconds=FAILED_EXIT_SECONDS if _has_peers(process) else None,
+            )
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
+                raise
+            reason = f"command {command[0]!r} cannot be started: {error.strerror}"
+            raise Refused(ExitCode.CONFIGURATION, f"{reason}; {_way_out(command[0])}") from error
     return result, reporting.finish(exit_code_of(result)[0]) if reporting else []
+
+
+def _listen(scratch: Path, stack: ExitStack) -> Optional[ProgramEnds]:
+    """Where the program reports its end; None where there can be no socket."""
+    try:
+        return stack.enter_context(ProgramEnds(scratch))
+    except OSError as error:
+        logger.warning("an uncaught exception of the program is seen only when its process ends: %s", error)
+        return None
+
+
+def _has_peers(process: Process) -> bool:
+    return isinstance(process, DistributedProcess) and process.num_processes > 1
+
+
+def _last_words(result: ExitResult) -> bytes:
+    """The end of the output; where other things follow the traceback of the program's error there, the traceback."""
+    trace = result.failure.traceback.strip().encode() if result.failure else b""
+    return trace if trace and not result.output.rstrip().endswith(trace.rpartition(b"\n")[2]) else result.output
 
 
 def _way_out(program: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,9 @@ from tpujob.local.supervisor import Exit
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import FATAL, describe
 
+KILLED_FIRST_SECONDS = 2.0
+"""Within which the peers of a killed process may raise before its death is seen, on a busy machine."""
+_KILLED = tuple(128 + number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS))
 _NAMED = re.compile(r"(?:ended with|\blost|behind the others:) process (\d+)\b")
 """As the trainer's processes write it: `tpujob_trainer.distributed.failure`."""
 
@@ -42,22 +46,29 @@ def named_in(message: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def judge(exits: Sequence[Exit], named: Mapping[int, int] | None = None) -> Outcome:
+def judge(
+    exits: Sequence[Exit], named: Mapping[int, int] | None = None, failed_at: Mapping[int, float] | None = None
+) -> Outcome:
     """The result of a run, from the endings in their order.
 
     A code that no retry would change (76–78) names the culprit whenever it came; else it is the first failure: what
-    follows are peers that lost it. A process that was asked to stop is not the culprit unless a peer names it: it may
-    have hung, so that its peers ended before it.
+    follows are peers that lost it. A process that was asked to stop is not the culprit unless a peer names it, or it
+    says itself that it failed before that: it may have hung, so that its peers ended before it.
 
     Args:
         exits: In the order of ending.
         named: Process → the one that its message names as the cause of its end.
+        failed_at: Process → when its program failed, as Unix time, where that was before its end.
     """
+    failed_at = failed_at or {}
     failures = [e for e in exits if e.code != ExitCode.FINISHED]
     if not failures:
         return Outcome(phase="Succeeded", exit_code=0, culprit=None)
     fatal = [e for e in failures if e.code in FATAL]
-    crashed = [e for e in failures if not e.asked_to_stop and e.code != ExitCode.STOPPED]
+    crashed = [
+        e for e in failures if e.code != ExitCode.STOPPED and (not e.asked_to_stop or e.process.index in failed_at)
+    ]
+    crashed.sort(key=lambda each: failed_at.get(each.process.index, each.ended_at) - _head_start(each))
     if not fatal and not crashed:
         return Outcome(phase="Suspended", exit_code=int(ExitCode.STOPPED), culprit=None)
     first = (fatal or crashed)[0]
@@ -66,6 +77,11 @@ def judge(exits: Sequence[Exit], named: Mapping[int, int] | None = None) -> Outc
         return Outcome(phase="Failed", exit_code=first.code, culprit=first)
     own_end = not culprit.asked_to_stop and culprit.code != ExitCode.STOPPED
     return Outcome(phase="Failed", exit_code=culprit.code if own_end else first.code, culprit=culprit, witness=first)
+
+
+def _head_start(end: Exit) -> float:
+    """Seconds by which a killed process goes before exceptions: these follow from its death, and never the reverse."""
+    return KILLED_FIRST_SECONDS if end.code in _KILLED and not end.asked_to_stop else 0.0
 
 
 def _named_by(first: Exit, failures: Sequence[Exit], named: Mapping[int, int]) -> Exit | None:

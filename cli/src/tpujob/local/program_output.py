@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tpujob.local.reports import LogFollower
@@ -11,16 +11,24 @@ from tpujob.local.reports import LogFollower
 SILENT_SECONDS = 120.0
 """Without a line after which a person is told: a hang looks like this, and so does a long step."""
 
-_WIRING = re.compile(r"\[Gloo\] Rank |tpujob launch: (process|worker) \d+ of |tpujob launch: no TPUJOB_ variables")
-"""Lines of JAX's network library and of the launcher that say only that all is well."""
+_WIRING = re.compile(r"\[Gloo\] Rank |tpujob launch: ((process|worker) \d+ of |no TPUJOB_ variables|the program )")
+"""Lines of JAX's network library and of the launcher that say only that all is well, or that are shown as notices."""
 
 
 class ProgramOutput:
     """The new lines of a log. `now` is in seconds, of any monotonic clock."""
 
-    def __init__(self, log: Path, *, verbose: bool) -> None:
+    def __init__(self, log: Path, *, verbose: bool, first_silent: Callable[[float], str] = lambda now: "") -> None:
+        """Reads nothing yet.
+
+        Args:
+            log: Of process 0.
+            verbose: Whether lines of the wiring are shown, too.
+            first_silent: Who has printed nothing for longest, in words; empty if nobody stands out.
+        """
         self._follower = LogFollower(log)
         self._verbose = verbose
+        self._first_silent = first_silent
         self._heard_at: float | None = None
         self._is_silence_said = False
 
@@ -32,5 +40,9 @@ class ProgramOutput:
         yield from (line for line in lines if self._verbose or not _WIRING.match(line))
         if now - self._heard_at >= SILENT_SECONDS and not self._is_silence_said:
             self._is_silence_said = True
-            hint = "it works, or it hangs; the logs of the other processes may say more, and Ctrl-C ends all"
-            yield f"process 0 has printed nothing for {SILENT_SECONDS:.0f} s: {hint}"
+            first = self._first_silent(now)
+            hint = f"{first}; its log may say more" if first else "the logs of the other processes may say more"
+            yield (
+                f"process 0 has printed nothing for {SILENT_SECONDS:.0f} s: it works, or it hangs; {hint}, and Ctrl-C "
+                "ends all"
+            )

@@ -12,6 +12,7 @@ from typing import Any
 
 from tpujob_contract import storage_address
 from tpujob_contract.report import ATTEMPTS, PATH, newest_first, split_final_report
+from tpujob_contract.termination_message import LIMIT_BYTES
 
 Report = dict[str, Any]
 
@@ -100,7 +101,7 @@ def final_report(termination_log: Path) -> Report:
 
 def message_of(termination_log: Path) -> list[str]:
     """What a process said when it ended, in lines, without its report."""
-    words, _ = split_final_report("\n".join(tail(termination_log, 20)))
+    words, _ = split_final_report("\n".join(tail(termination_log, LIMIT_BYTES)))
     return words.splitlines()
 
 

@@ -17,13 +17,16 @@ from tpujob.jobs import prerequisites
 from tpujob.local import ports as report_ports
 from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
+from tpujob.local.launcher_notices import LauncherNotices
 from tpujob.local.outcome import Outcome, judge, named_in, summary
 from tpujob.local.plan import LocalProcess, plan_processes
 from tpujob.local.program_output import ProgramOutput
 from tpujob.local.reports import Report, ReportReader, final_report, last_attempt, message_of
-from tpujob.local.supervisor import Supervisor
+from tpujob.local.supervisor import EARLY_FINISH_SECONDS, PEER_FAILED_GRACE_SECONDS, Exit, Supervisor
 from tpujob.output.words import counted
 from tpujob_contract import environment as names
+from tpujob_contract.exit_codes import describe
+from tpujob_contract.termination_message import failed_at
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
@@ -74,10 +77,14 @@ def run_job(
     console = Console(stderr=text_to_stderr, highlight=False)
     display = make_display(console)
     reader = ReportReader(lead.report_port)
-    output = None if job.spec.trainer is not None else ProgramOutput(lead.log, verbose=verbose)
+    notices = LauncherNotices(processes)
+    output = None
+    if job.spec.trainer is None:
+        output = ProgramOutput(lead.log, verbose=verbose, first_silent=notices.first_silent)
 
     def tick(last: Report | None = None) -> None:
-        for line in output.lines(time.monotonic()) if output else ():
+        now = time.monotonic()
+        for line in (*(output.lines(now) if output else ()), *notices.lines(now)):
             display.say(line)
         display.show(last or reader.latest)
 
@@ -106,6 +113,9 @@ def run_job(
             f"warning: process {process.index} ({process.name}) is frozen: somebody stopped its launcher, pid {pid}; "
             f"`kill -CONT {pid}` lets it go on"
         )
+        supervisor.on_failure = lambda end: display.say(_failure(end))
+        if job.spec.workers is None:
+            supervisor.on_early_finish = lambda end: display.say(_early_finish(end))
         supervisor.on_started = reader.start
         exits = supervisor.run()
         reader.close()
@@ -117,12 +127,37 @@ def run_job(
             report["units_done"] = max([report.get("units_done") or 0, *known])
         # A run may be over before it is asked for a report that says what it went on from.
         tick(report)
-    named = {each.process.index: named_in("\n".join(message_of(each.process.termination_log))) for each in exits}
-    outcome = judge(exits, {process: other for process, other in named.items() if other is not None})
+    outcome = _outcome(exits)
     closing = Closing(outcome, report, again=again, has_trainer=job.spec.trainer is not None)
     for line in closing.lines():
         Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
     return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause, warnings=warnings)
+
+
+def _early_finish(end: Exit) -> str:
+    return (
+        f"warning: process {end.process.index} ({end.process.name}) finished {EARLY_FINISH_SECONDS} s ago, and others "
+        "go on; if they wait for it, they wait forever: Ctrl-C ends all"
+    )
+
+
+def _failure(end: Exit) -> str:
+    return (
+        f"process {end.process.index} ({end.process.name}) ended with exit code {describe(end.code)}; "
+        f"the others have {PEER_FAILED_GRACE_SECONDS} s to end"
+    )
+
+
+def _outcome(exits: list[Exit]) -> Outcome:
+    """What the endings mean, with what their termination messages say."""
+    messages = {each.process.index: "\n".join(message_of(each.process.termination_log)) for each in exits}
+    named = {index: named_in(message) for index, message in messages.items()}
+    failed = {index: failed_at(message) for index, message in messages.items()}
+    return judge(
+        exits,
+        {index: other for index, other in named.items() if other is not None},
+        {index: moment for index, moment in failed.items() if moment is not None},
+    )
 
 
 def _stopping(job: TpuTrainingJob) -> str:

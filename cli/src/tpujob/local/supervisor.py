@@ -25,6 +25,8 @@ PEER_FAILED_GRACE_SECONDS = 10
 """Time for the others once one process failed: they cannot finish a step any more, only leave."""
 FINISHED_PEERS_LIMIT_SECONDS = 60
 """How long the others may go on after the first of those that finish within the same step."""
+EARLY_FINISH_SECONDS = 60
+"""How long the others may go on after a process has finished before a person is told."""
 KILL_MARGIN_SECONDS = 3
 """The launcher ends its child within the grace period by itself; after this much more it is killed."""
 TICK_SECONDS = 0.5
@@ -41,6 +43,8 @@ class Exit:
     """Whether it had been told to stop before it ended."""
     killed: bool
     """Whether it had to be killed since it did not leave in time."""
+    ended_at: float = 0.0
+    """Unix time."""
 
 
 class Supervisor:
@@ -75,6 +79,11 @@ class Supervisor:
         self._deadline: float | None = None
         self.on_started: Callable[[], None] = lambda: None
         self.on_interrupt: Callable[[int], None] = lambda count: None
+        self.on_failure: Callable[[Exit], None] = lambda end: None
+        """Called once, when the first failure ends the others."""
+        self.on_early_finish: Callable[[Exit], None] = lambda end: None
+        """Called once for the first process that finished, when others still run `EARLY_FINISH_SECONDS` later."""
+        self._is_early_finish_named = False
         self.on_frozen: Callable[[LocalProcess, int], None] = lambda process, pid: None
         """Called once for a process whose launcher somebody has stopped (SIGSTOP): it neither works nor ends."""
         self._frozen: set[int] = set()
@@ -100,6 +109,7 @@ class Supervisor:
                             self._ended(key.data)
                     self._enforce_deadline()
                     self._look_for_frozen()
+                    self._look_for_early_finish()
                     self._on_tick()
             finally:
                 self._kill_all()
@@ -113,7 +123,13 @@ class Supervisor:
         code = child.wait()
         code = 128 - code if code < 0 else code
         self._exits.append(
-            Exit(process=process, code=code, asked_to_stop=index in self._asked, killed=index in self._killed)
+            Exit(
+                process=process,
+                code=code,
+                asked_to_stop=index in self._asked,
+                killed=index in self._killed,
+                ended_at=time.time(),
+            )
         )
         if self._deadline is not None and code == 0:
             return
@@ -122,6 +138,8 @@ class Supervisor:
                 self._deadline = time.monotonic() + FINISHED_PEERS_LIMIT_SECONDS
         elif not self._asked:
             self._ask_all_to_stop(min(self._grace_seconds, PEER_FAILED_GRACE_SECONDS))
+            if self._running:
+                self.on_failure(self._exits[-1])
 
     def _interrupt(self) -> None:
         self._interrupts += 1
@@ -147,6 +165,13 @@ class Supervisor:
             process, child = self._running[index]
             self.on_frozen(process, child.pid)
         self._frozen = frozen
+
+    def _look_for_early_finish(self) -> None:
+        if self._is_early_finish_named or not self._exits or not self._running or self._asked:
+            return
+        if time.time() - self._exits[0].ended_at >= EARLY_FINISH_SECONDS:
+            self._is_early_finish_named = True
+            self.on_early_finish(self._exits[0])
 
     def _kill_all(self) -> None:
         """Kills the launchers and all below them; the kernel alone would end their programs, and no daemons."""

@@ -6,7 +6,15 @@ import os
 import select
 import signal
 from types import FrameType, TracebackType
-from typing import Any, Dict, List, Optional, Type
+from typing import Any, Dict, List, Optional, Protocol, Type
+
+
+class Readable(Protocol):
+    """What `select` can wait for."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 """Signals that ask a program to end: Kubernetes and eviction, Ctrl-C, an image's STOPSIGNAL, a closed terminal."""
@@ -42,9 +50,15 @@ class SignalQueue:
         os.close(self._reader)
         os.close(self._writer)
 
-    def wait(self, seconds: Optional[float]) -> List[int]:
-        """The signals that came since the last call, in order; waits up to `seconds` for the first, None for ever."""
-        if not select.select([self._reader], [], [], seconds)[0]:
+    def wait(self, seconds: Optional[float], *others: Readable) -> List[int]:
+        """The signals that came since the last call, in order; waits up to `seconds` for the first, None for ever.
+
+        Args:
+            seconds: How long to wait.
+            others: What ends the wait, too, by becoming readable.
+        """
+        sources: List[Any] = [self._reader, *others]
+        if self._reader not in select.select(sources, [], [], seconds)[0]:
             return []
         return list(os.read(self._reader, 4096))
 

@@ -2,28 +2,42 @@
 
 - It has a session and process group of its own. Signals go to the group, once each.
 - Told to stop, it has the grace period less a margin; then it and all that it started are killed.
+- When it has failed and others wait for it, its exit handlers get a few seconds; then it is killed as well.
 - When it has ended by itself, what it left behind is asked to end, and killed a few seconds later.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from tpujob_contract.exit_codes import KILLED, ExitCode
 from tpujob_contract.grace import margin_seconds
 from tpujob_launcher.child.output import Output
-from tpujob_launcher.child.processes import adopt_orphans, command_line, descendants, die_with, reap, send
+from tpujob_launcher.child.processes import adopt_orphans, command_line, descendants, die_with, is_stopped, reap, send
+from tpujob_launcher.child.program_end import ProgramEnd, ProgramEnds
 from tpujob_launcher.child.signals import FORWARDED, STOP, SignalQueue
 
 logger = logging.getLogger(__name__)
 
 LEFTOVER_SECONDS = 5.0
 """How long a process may outlive the program that started it. Short: a restart of the whole job waits for it."""
+
+FROZEN_SECONDS = 60.0
+"""How long a program that has peers may be stopped by a signal. Longer than the trainer's heartbeat, by which its peers
+end before."""
+
+_NAME_SECONDS = 1.0
+"""How long a program may take to end after its last traceback before there is anything to say about that."""
+
+FINISHED_SECONDS = 60.0
+"""How long a program that has peers may be in its exit handlers, with exit code 0, before that is said."""
 
 _KILLED_SECONDS = 1.0
 """How long a killed process may take to disappear. Longer means that it hangs in a driver, where nobody can help."""
@@ -44,6 +58,8 @@ class ExitResult:
     """The last lines of its output, if they were kept."""
     stop_signal: Optional[int] = None
     """By which signal it was told to stop, if it was."""
+    failure: Optional[ProgramEnd] = None
+    """With which error the program says that it ended."""
 
 
 def run(
@@ -54,6 +70,8 @@ def run(
     grace_seconds: float,
     keep_output: bool,
     on_start: Optional[Callable[[], None]] = None,
+    ends: Optional[ProgramEnds] = None,
+    exit_seconds: Optional[float] = None,
 ) -> ExitResult:
     """Runs a command until neither it nor anything that it started is alive.
 
@@ -65,6 +83,8 @@ def run(
         keep_output: Pass the output through pipes, so that its last lines are known. Otherwise the program writes
             to our stdout and stderr themselves, and sees a terminal where there is one.
         on_start: Called once the program runs; may start threads.
+        ends: Receives what the program says of its end.
+        exit_seconds: How long the program may take to end once it has failed; None: as long as it likes.
 
     Raises:
         OSError: The command could not be started.
@@ -87,43 +107,149 @@ def run(
             output.start()
     if on_start:
         on_start()
-    result = _supervise(child, signals, grace_seconds)
+    result = _Supervision(child, signals, grace_seconds, ends, exit_seconds).run()
     if output and not output.finish(margin_seconds(grace_seconds) / 2 if result.stop_signal else _DRAIN_SECONDS):
         logger.warning("nobody reads the output: its end is lost")
-    return ExitResult(result.code, result.diagnostics, output.tail.last_lines() if output else b"", result.stop_signal)
+    return dataclasses.replace(result, output=output.tail.last_lines() if output else b"")
 
 
-def _supervise(child: subprocess.Popen[bytes], signals: SignalQueue, grace_seconds: float) -> ExitResult:
-    patience = grace_seconds - margin_seconds(grace_seconds)
-    diagnostics = []
-    stop_signal: Optional[int] = None
-    deadline: Optional[float] = None
-    is_killed = False
-    while child.returncode is None:
-        seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
-        received = signals.wait(0.1 if is_killed else seconds)
-        # Reaped first: a signal that comes after the end was not heard by the program, and must not change its meaning.
-        child.returncode = reap().get(child.pid)
-        if child.returncode is not None:
-            break
+class _Supervision:
+    """One program from its start to its end: what it was sent, what it said, how long it still has."""
+
+    def __init__(
+        self,
+        child: subprocess.Popen[bytes],
+        signals: SignalQueue,
+        grace_seconds: float,
+        ends: Optional[ProgramEnds],
+        exit_seconds: Optional[float],
+    ) -> None:
+        self._child = child
+        self._signals = signals
+        self._patience = grace_seconds - margin_seconds(grace_seconds)
+        self._ends = ends
+        self._exit_seconds = exit_seconds
+        self._diagnostics: List[str] = []
+        self._stop_signal: Optional[int] = None
+        self._stop_deadline: Optional[float] = None
+        self._failure: Optional[ProgramEnd] = None
+        self._frozen: Optional[ProgramEnd] = None
+        self._alarms: Dict[Callable[[], None], float] = {}
+        self._is_killed = False
+
+    def run(self) -> ExitResult:
+        """Returns how it ended; nothing that it started is alive then."""
+        child = self._child
+        while child.returncode is None:
+            received = self._signals.wait(self._seconds(), *([self._ends] if self._ends else []))
+            # Reaped first: a signal that comes after the end was not heard by the program, and must not change what the
+            # end means.
+            child.returncode = reap().get(child.pid)
+            self._hear_program()
+            if child.returncode is not None:
+                break
+            if signal.SIGCHLD in received:
+                self._look_whether_frozen()
+            self._pass_on(received)
+            self._look_at_clock()
+        ended = ProgramEnd(child.pid, child.returncode, time.time())
+        left = LEFTOVER_SECONDS if self._stop_deadline is None else self._stop_deadline - time.monotonic()
+        self._diagnostics += _end_leftovers(self._signals, min(LEFTOVER_SECONDS, self._patience, left))
+        failure = self._failure or self._frozen
+        if failure is None and self._stop_signal is None and self._exit_seconds is not None:
+            failure = ended  # when it was, to be compared with what the peers say
+        failure = failure if failure is not None and ended.is_failure else None
+        # Killed, or aborted in an exit handler: that is not how the program meant to end.
+        code = failure.code if failure and child.returncode > 128 else child.returncode
+        return ExitResult(code, tuple(self._diagnostics), stop_signal=self._stop_signal, failure=failure)
+
+    def _seconds(self) -> Optional[float]:
+        if self._is_killed:
+            return 0.1
+        stop = [] if self._stop_deadline is None else [self._stop_deadline]
+        nearest = min([*stop, *self._alarms.values()], default=None)
+        return None if nearest is None else max(0.0, nearest - time.monotonic())
+
+    def _hear_program(self) -> None:
+        for end in self._ends.receive() if self._ends else ():
+            if self._stop_signal is not None:
+                continue  # it ends since it was asked to
+            if end.is_failure:
+                self._failure = end
+            if self._exit_seconds is None:
+                continue  # nobody waits for it
+            if end.is_failure:
+                self._alarms[self._name_failure] = time.monotonic() + _NAME_SECONDS
+                self._alarms[self._end_failed] = time.monotonic() + self._exit_seconds
+            elif end.code == ExitCode.FINISHED and end.pid == self._child.pid:
+                self._alarms[self._name_finished] = time.monotonic() + FINISHED_SECONDS
+
+    def _look_whether_frozen(self) -> None:
+        if not is_stopped(self._child.pid):
+            self._frozen = None
+            self._alarms.pop(self._end_frozen, None)
+        elif self._frozen is None:
+            self._frozen = ProgramEnd(self._child.pid, KILLED, time.time(), "frozen: a signal (SIGSTOP) has stopped it")
+            logger.warning(
+                "the program is frozen: a signal (SIGSTOP) has stopped it; `kill -CONT %d` lets it go on",
+                self._child.pid,
+            )
+            if self._exit_seconds is not None:
+                self._alarms[self._end_frozen] = time.monotonic() + FROZEN_SECONDS
+
+    def _pass_on(self, received: Sequence[int]) -> None:
         for number in received:
             if number in FORWARDED:
-                send(child.pid, number, group=True)
-            if number in STOP and stop_signal is None:
-                stop_signal = number
-                deadline = time.monotonic() + patience
-        if deadline is not None and time.monotonic() >= deadline:
-            if not is_killed:
-                diagnostics.append(
-                    f"still running {patience:.0f} s after {signal.Signals(stop_signal or 0).name}: killed"
-                )
-            is_killed = True
-            send(child.pid, signal.SIGKILL, group=True)
-            for pid in descendants(os.getpid()):
-                send(pid, signal.SIGKILL)
-    left = LEFTOVER_SECONDS if deadline is None else deadline - time.monotonic()
-    diagnostics += _end_leftovers(signals, min(LEFTOVER_SECONDS, patience, left))
-    return ExitResult(child.returncode, tuple(diagnostics), stop_signal=stop_signal)
+                send(self._child.pid, number, group=True)
+            if number in STOP and self._stop_signal is None:
+                self._stop_signal = number
+                self._stop_deadline = time.monotonic() + self._patience
+
+    def _look_at_clock(self) -> None:
+        now = time.monotonic()
+        for act in [act for act, moment in self._alarms.items() if now >= moment]:
+            del self._alarms[act]
+            act()
+        if self._stop_deadline is not None and now >= self._stop_deadline:
+            if not self._is_killed:
+                name = signal.Signals(self._stop_signal or 0).name
+                self._diagnostics.append(f"still running {self._patience:.0f} s after {name}: killed")
+            self._kill()
+
+    def _name_failure(self) -> None:
+        assert self._failure is not None
+        logger.error(
+            "the program failed, and is in its exit handlers: %s; it is killed %.0f s after it failed",
+            self._failure.error,
+            self._exit_seconds,
+        )
+
+    def _name_finished(self) -> None:
+        logger.warning(
+            "the program came to its end %.0f s ago, with exit code 0, and is in its exit handlers: in JAX it waits "
+            "there for the processes that go on",
+            FINISHED_SECONDS,
+        )
+
+    def _end_frozen(self) -> None:
+        self._diagnostics.append(f"frozen for {FROZEN_SECONDS:.0f} s: killed")
+        self._kill()
+
+    def _end_failed(self) -> None:
+        """Ends the process that failed: the program with all that it started, or a command of a shell script alone."""
+        failure = self._failure
+        assert failure is not None
+        self._diagnostics.append(f"still running {self._exit_seconds:.0f} s after it failed: killed")
+        if failure.pid == self._child.pid:
+            self._kill()
+        elif failure.pid in descendants(os.getpid()):
+            send(failure.pid, signal.SIGKILL)
+
+    def _kill(self) -> None:
+        self._is_killed = True
+        send(self._child.pid, signal.SIGKILL, group=True)
+        for pid in descendants(os.getpid()):
+            send(pid, signal.SIGKILL)
 
 
 def _end_leftovers(signals: SignalQueue, seconds: float) -> Tuple[str, ...]:

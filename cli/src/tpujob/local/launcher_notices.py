@@ -1,0 +1,40 @@
+"""What the launchers of all processes say about their programs while these run, from their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tpujob.local.plan import LocalProcess
+from tpujob.local.reports import LogFollower
+
+_NOTICE = "tpujob launch: the program "
+_ENOUGH_SECONDS = 1.0
+"""By which one process must have been silent for longer than another one to be named before it."""
+
+
+class LauncherNotices:
+    """The logs of all processes: notices of their launchers, and who has printed nothing for how long."""
+
+    def __init__(self, processes: Sequence[LocalProcess]) -> None:
+        self._followers = [(process, LogFollower(process.log)) for process in processes]
+        self._heard_at: dict[int, float] = {}
+
+    def lines(self, now: float) -> Iterator[str]:
+        """New notices, each with its process. `now` is in seconds, of any monotonic clock."""
+        for process, follower in self._followers:
+            lines = follower.lines()
+            if lines or process.index not in self._heard_at:
+                self._heard_at[process.index] = now
+            for line in lines:
+                if line.startswith(_NOTICE):
+                    yield f"process {process.index} ({process.name}): {line.removeprefix('tpujob launch: ')}"
+
+    def first_silent(self, now: float) -> str:
+        """Who has printed nothing for longest, in words; empty where no process is behind all the others."""
+        if len(self._heard_at) < 2:
+            return ""
+        first, second = sorted(self._heard_at, key=lambda index: self._heard_at[index])[:2]
+        if self._heard_at[second] - self._heard_at[first] < _ENOUGH_SECONDS:
+            return ""
+        name = self._followers[first][0].name
+        return f"process {first} ({name}) has printed nothing for longest, {now - self._heard_at[first]:.0f} s"

@@ -1,0 +1,116 @@
+"""What the program says of its own end, through the start-up hook in its interpreter, before its exit handlers run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pkgutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional
+
+from tpujob_contract.exit_codes import ExitCode
+from tpujob_launcher.child import start_hook
+
+logger = logging.getLogger(__name__)
+
+_MOST_BYTES = 1 << 17
+_FOLDER = "start-hook"
+
+
+@dataclass(frozen=True)
+class ProgramEnd:
+    """The end of a Python program, as its interpreter reports it."""
+
+    pid: int
+    code: int
+    """The exit code that the interpreter is about to end with."""
+    at: float
+    """Unix time."""
+    error: str = ""
+    """The exception in one line; empty without one."""
+    traceback: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the others cannot go on: not after the end, nor after "saved, start me again"."""
+        return self.code not in (ExitCode.FINISHED, ExitCode.STOPPED)
+
+
+class ProgramEnds:
+    """Receives the reports of a program's hook; `variables` is how the program finds it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Writes the hook into the folder and opens the socket there.
+
+        Args:
+            folder: An empty folder of this launcher; stays as long as the program runs.
+
+        Raises:
+            OSError: A socket cannot be there: its path is too long, or the file system has none.
+        """
+        self._folder = folder / _FOLDER
+        self._folder.mkdir()
+        (self._folder / "sitecustomize.py").write_bytes(
+            pkgutil.get_data("tpujob_launcher.child", "start_hook.py") or b""
+        )
+        self._address = str(folder / "socket")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        try:
+            self._socket.bind(self._address)
+        except OSError:
+            self._socket.close()
+            raise
+        self._has_warned = False
+
+    def __enter__(self) -> ProgramEnds:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """For `select`."""
+        return self._socket.fileno()
+
+    def variables(self, environ: Mapping[str, str]) -> Dict[str, str]:
+        """The variables that bring the hook into every Python program of this environment."""
+        inherited = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        return {
+            "PYTHONPATH": os.pathsep.join([str(self._folder), *inherited]),
+            start_hook.SOCKET: self._address,
+        }
+
+    def receive(self) -> List[ProgramEnd]:
+        """The reports since the last call; what is none is dropped, and logged once."""
+        found: List[ProgramEnd] = []
+        while True:
+            try:
+                content = self._socket.recv(_MOST_BYTES)
+            except OSError:
+                return found
+            end = _parse(content)
+            if end is not None:
+                found.append(end)
+            elif not self._has_warned:
+                self._has_warned = True
+                logger.warning("dropped: %d bytes on the launcher's socket that are no report", len(content))
+
+
+def _parse(content: bytes) -> Optional[ProgramEnd]:
+    try:
+        report: Dict[str, Any] = json.loads(content)
+        if report["version"] != start_hook.VERSION:
+            return None
+        return ProgramEnd(
+            pid=int(report["pid"]),
+            code=int(report["code"]) & 0xFF,
+            at=float(report["at"]),
+            error=" ".join(str(report["error"]).split()),
+            traceback=str(report["traceback"]),
+        )
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -1,0 +1,201 @@
+"""A Python program that fails and cannot end, as JAX's exit handler keeps it: named, ended, with its own exit code."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.harness.launched import JOB
+from tests.launcher.conftest import Launch
+from tests.launcher.test_carrier import find_python
+from tpujob_contract import environment
+from tpujob_contract.termination_message import failed_at, failure_line
+from tpujob_launcher.child import start_hook
+from tpujob_launcher.child.program_end import ProgramEnds
+from tpujob_launcher.main import FAILED_EXIT_SECONDS
+
+SHARED_BARRIER = "import atexit, sys, threading\natexit.register(threading.Event().wait, 300)\nprint('buffered')\n"
+"""An exit handler that waits for peers, registered by the program, and so run before any of ours."""
+ALONE = JOB | {"TPUJOB_SLICE": "0", "TPUJOB_HOST": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": "1"}
+LIMIT_SECONDS = FAILED_EXIT_SECONDS + 5
+"""Within which a failed process has to be named."""
+
+
+@pytest.fixture(params=[None, "3.9", "3.11"])
+def python(request) -> str:
+    """Interpreters with and without `sys.monitoring`."""
+    found = sys.executable if request.param is None else find_python(request.param)
+    if found is None:
+        pytest.skip(f"no Python {request.param} on this machine")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "named"),
+    [
+        pytest.param("raise RuntimeError('on purpose')", 1, "RuntimeError: on purpose", id="exception"),
+        pytest.param("sys.exit(3)", 3, "SystemExit: 3", id="sys.exit"),
+        pytest.param("sys.exit('no data')", 1, "SystemExit: no data", id="sys.exit with words"),
+    ],
+)
+def test_a_failed_program_is_ended_with_its_own_code(launch: Launch, python, tmp_path, ending, code, named):
+    script = tmp_path / "train.py"
+    script.write_text(f"{SHARED_BARRIER}def main():\n    {ending}\nmain()\n")
+    before = time.time()
+    launched = launch(python, str(script), environ=JOB)
+    assert launched.wait() == code
+    assert time.time() - before < LIMIT_SECONDS
+    assert launched.stdout == "buffered\n", "what the program had printed is not lost with it"
+    assert f"the program failed, and is in its exit handlers: {named}" in launched.stderr
+    assert launched.message[0] == f"exit code {code}, crashed"
+    assert launched.message[1].endswith(f"Z: {named}")
+    assert launched.message[2] == "still running 5 s after it failed: killed"
+    moment = failed_at("\n".join(launched.message))
+    assert moment is not None
+    assert before < moment < time.time()
+    if "exit" not in ending:
+        assert f'  File "{script}", line 6, in <module>' in launched.message
+        assert launched.message[-1] == named
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param("raise SystemExit(3)", id="raised, not called"),
+        pytest.param("sys.excepthook = lambda *_: None; raise SystemExit(3)", id="hook replaced"),
+    ],
+)
+def test_system_exit_is_seen_however_it_is_raised(launch: Launch, ending):
+    launched = launch(sys.executable, "-c", SHARED_BARRIER + ending, environ=JOB)
+    assert launched.wait() == 3
+    assert launched.message[2] == "still running 5 s after it failed: killed"
+
+
+def test_an_exception_is_seen_whoever_has_replaced_the_hook(launch: Launch):
+    ending = "sys.excepthook = lambda *_: None\nraise RuntimeError('hidden')"
+    launched = launch(sys.executable, "-c", SHARED_BARRIER + ending, environ=JOB)
+    assert launched.wait() == 1
+    assert launched.message[-1] == "RuntimeError: hidden"
+
+
+def test_a_module_is_watched_as_a_script_is(launch: Launch, tmp_path):
+    (tmp_path / "trains.py").write_text(SHARED_BARRIER + "raise SystemExit(4)")
+    launched = launch(sys.executable, "-m", "trains", environ=JOB | {"PYTHONPATH": str(tmp_path)})
+    assert launched.wait() == 4
+
+
+def test_the_traceback_is_quoted_and_not_the_frames_that_follow_it(launch: Launch):
+    program = (
+        "import atexit, os, sys\n"
+        "atexit.register(os.abort)\n"
+        "atexit.register(lambda: print('*** Check failure stack trace: ***', file=sys.stderr))\n"
+        "raise RuntimeError('on purpose')"
+    )
+    launched = launch(sys.executable, "-c", program, environ=JOB)
+    assert launched.wait() == 1, "not 134: its exit handlers aborted, after it had failed"
+    assert launched.message[-1] == "RuntimeError: on purpose"
+    assert "Traceback (most recent call last):" in launched.message
+    assert "Check failure" not in "\n".join(launched.message)
+
+
+QUIET = {
+    "ended by itself": "print('done')",
+    "exit with 0": "import sys; sys.exit(0)",
+    "caught": "import sys\ntry:\n    sys.exit(2)\nexcept SystemExit:\n    print('done')",
+    "a thread": "import threading\nt = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()",
+    "sys.exit in a thread": (
+        "import sys, threading\nt = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()"
+    ),
+    "a fork": "import os, sys\npid = os.fork()\nif pid == 0:\n    sys.exit(3)\nos.waitpid(pid, 0)",
+    "a subprocess": "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'raise SystemExit(3)'])",
+    "a worker of multiprocessing": (
+        "import multiprocessing, sys\n"
+        "w = multiprocessing.get_context('fork').Process(target=sys.exit, args=(3,))\nw.start(); w.join()"
+    ),
+}
+
+
+@pytest.mark.parametrize("program", QUIET.values(), ids=QUIET)
+def test_what_is_no_failure_of_the_program_is_not_reported(python, tmp_path, program):
+    with ProgramEnds(tmp_path) as ends:
+        environ = {"PATH": os.environ["PATH"]}
+        done = subprocess.run([python, "-c", program], env=environ | ends.variables(environ), capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert [(end.code, end.error) for end in ends.receive()] == [(0, "")]
+
+
+def test_a_failed_command_of_a_shell_script_is_ended_alone(launch: Launch, tmp_path):
+    (tmp_path / "train.py").write_text(SHARED_BARRIER + "raise RuntimeError('on purpose')")
+    script = f"{sys.executable} {tmp_path}/train.py; echo after $?; exit 7"
+    launched = launch("sh", "-c", script, environ=JOB)
+    assert launched.wait() == 7
+    assert launched.stdout.endswith("after 137\n")
+    launched = launch("sh", "-ec", f"{sys.executable} {tmp_path}/train.py; true", environ=JOB)
+    assert launched.wait() == 1, "the code of the program, where the shell passes on that it was killed"
+    assert launched.message[-1] == "RuntimeError: on purpose"
+
+
+def test_a_program_on_its_own_may_take_its_time(launch: Launch):
+    program = "import atexit, sys, time\natexit.register(lambda: time.sleep(6))\nraise RuntimeError('on purpose')"
+    launched = launch(sys.executable, "-c", program, environ=ALONE)
+    assert launched.wait() == 1
+    assert "killed" not in "\n".join(launched.message)
+    assert launched.message[-1] == "RuntimeError: on purpose"
+
+
+def test_saved_and_start_me_again_is_no_failure(launch: Launch):
+    program = "import atexit, sys, time\natexit.register(lambda: time.sleep(6))\nsys.exit(75)"
+    launched = launch(sys.executable, "-c", program, environ=JOB)
+    assert launched.wait() == 75
+    assert "killed" not in "\n".join(launched.message)
+
+
+def test_the_users_own_sitecustomize_runs(launch: Launch, python, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.MINE = __name__")
+    program = "import sitecustomize, sys; print(MINE, sitecustomize.__file__, *sys.path[:2])"
+    launched = launch(python, "-c", program, environ=JOB | {"PYTHONPATH": str(tmp_path)})
+    assert launched.wait() == 0, launched.stderr
+    assert launched.stdout == f"sitecustomize {tmp_path}/sitecustomize.py  {tmp_path}\n"
+
+
+def test_a_broken_sitecustomize_is_the_users_own_error(launch: Launch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import not_there")
+    launched = launch(sys.executable, "-c", "print('runs')", environ=JOB | {"PYTHONPATH": str(tmp_path)})
+    assert launched.wait() == 0
+    assert launched.stdout == "runs\n"
+    assert "No module named 'not_there'" in launched.stderr
+
+
+def test_a_frozen_program_is_named_at_once(launch: Launch):
+    launched = launch("sh", "-c", "echo $$ ready; exec sleep 60", environ=JOB | {"TPUJOB_GRACE_SECONDS": "2"})
+    launched.wait_until_said("ready")
+    child = int(launched.stdout.split()[0])
+    os.kill(child, signal.SIGSTOP)
+    launched.wait_until_said(f"the program is frozen: a signal (SIGSTOP) has stopped it; `kill -CONT {child}`")
+    launched.send(signal.SIGTERM)
+    assert launched.wait() == 137
+    assert failed_at("\n".join(launched.message)) is not None
+    assert "frozen" in launched.message[1]
+
+
+def test_garbage_on_the_socket_is_dropped(tmp_path, caplog):
+    with ProgramEnds(tmp_path) as ends, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        address = ends.variables({})[environment.LAUNCHER_SOCKET]
+        for content in (b"\xff", b"[]", b"{}", b'{"version": 1, "pid": "x"}', b'{"version": 99}'):
+            sender.sendto(content, address)
+        assert ends.receive() == []
+    assert len(caplog.records) == 1
+
+
+def test_hook_and_contract_agree():
+    assert start_hook.SOCKET == environment.LAUNCHER_SOCKET
+
+
+def test_the_moment_of_a_failure_is_read_as_it_was_written():
+    assert failed_at(f"exit code 1, crashed\n{failure_line(1764054000.25, 'E: x')}\nmore") == 1764054000.25
+    assert failed_at("program failed at 2026-13-45T00:00:00.000000Z: x") is None
+    assert failed_at("exit code 1, crashed") is None
