@@ -272,6 +272,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"extract": {"scratch": "/dev/shm", "scratchBytes": 1 << 40}},
         "spec.trainer.extract.scratch: ",
     ),
+    "other rows": ({"extract": {"rows": 40}}, "spec.trainer.extract.rows: 40 in this job, "),
     "another corpus": ({"data": {}}, "spec.trainer.data"),
     "other weights": ({"seed": 5}, "spec.trainer."),
     "another image": ({}, "image, jax: "),

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpujob_trainer.corpus.extract.units import UNCOUNTED, cut, first_samples
+from tpujob_trainer.corpus.extract.units import UNCOUNTED, cut, first_samples, rows_problem
 from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.errors import ConfigurationError
 
@@ -54,3 +54,21 @@ def test_samples_of_uncounted_units_have_room(tmp_path):
         (tmp_path / f"{name}.jsonl").write_text('{"text": "a"}\n')
     manifest = make_manifest(DataConfig(path=f"{tmp_path}/*.jsonl"))
     assert first_samples(manifest).tolist() == [0, UNCOUNTED, 2 * UNCOUNTED]
+
+
+@pytest.mark.parametrize(
+    ("asked", "made", "corpus", "problem"),
+    [
+        pytest.param(40, 40, 100, None, id="the same"),
+        pytest.param(None, 100, 100, None, id="all"),
+        pytest.param(200, 100, 100, None, id="more than there are, and all"),
+        pytest.param(80, 40, 100, "80 in this job, 40 in the files that are there; put 40 back, or write", id="more"),
+        pytest.param(20, 40, 100, "20 in this job, 40 in the files that are there; put 40 back, or write", id="fewer"),
+        pytest.param(None, 40, 100, "all 100 in this job, 40 in the files that are there; put 40 back", id="then all"),
+        pytest.param(20, 100, 100, "20 in this job, 100 in the files that are there; leave it out", id="all before"),
+    ],
+)
+def test_other_rows_than_the_units_have_are_refused(asked, made, corpus, problem):
+    found = rows_problem(asked, made=made, corpus=corpus, field=FIELD)
+    assert (found or "").startswith("" if problem is None else f"{FIELD}.rows: {problem}")
+    assert (found is None) == (problem is None)

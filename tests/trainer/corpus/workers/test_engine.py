@@ -101,6 +101,33 @@ def test_second_run_has_nothing_to_do(engine):
     assert work.reads == []
 
 
+def test_result_that_is_gone_is_made_again_though_the_board_has_it(engine, tmp_path, caplog):
+    """The board of the run before says that every unit is done."""
+    engine("a").run(Numbers())
+    for unit in (3, 17):
+        next((tmp_path / "out" / "done").glob(f"*{unit:02}.json")).unlink()
+
+    work, again = Numbers(), engine("b")
+
+    assert again.run(work)
+    assert sorted(work.reads) == [3, 17]
+    assert again.tally.gone == 2
+    assert "Units computed again, since their results in done/ are gone: 3, 17" in caplog.text
+    assert _results(tmp_path) == {unit: [str(unit)] for unit in range(UNITS)}
+    assert json.loads((tmp_path / "out" / "board.json").read_text())["by"] == "b"
+
+
+def test_result_that_goes_while_another_unit_is_computed_is_made_again(engine, tmp_path):
+    class Loses(Numbers):
+        def compute(self, read):
+            if len(self.reads) == 30:
+                (tmp_path / "out" / "done" / f"{self.reads[0]:08}.json").unlink()
+            return read
+
+    assert engine("a").run(Loses())
+    assert _results(tmp_path) == {unit: [str(unit)] for unit in range(UNITS)}
+
+
 def test_stopped_worker_leaves_no_claim(engine, tmp_path):
     asked = threading.Event()
 

@@ -48,6 +48,26 @@ def cut(manifest: Manifest, rows_per_unit: int, rows: int | None, *, field: str)
     )
 
 
+def rows_problem(asked: int | None, *, made: int, corpus: int, field: str) -> str | None:
+    """Why a job with this number of rows cannot go on with units that were cut before; None: it can.
+
+    Args:
+        asked: `rows` of the job; None: all.
+        made: rows of the units that are there.
+        corpus: rows of the corpus.
+        field: the task's block, for messages.
+    """
+    wanted = corpus if asked is None else min(asked, corpus)
+    if wanted == made:
+        return None
+    all_or = f"{asked}" if asked is not None else f"all {corpus}"
+    back = "leave it out" if made == corpus else f"put {made} back"
+    return (
+        f"{field}.rows: {all_or} in this job, {made} in the files that are there; {back}, or write into another "
+        "spec.checkpointDir"
+    )
+
+
 def first_samples(manifest: Manifest) -> np.ndarray:
     """int64 [units]: the number of the first sample of each unit in the corpus."""
     if manifest.num_rows is None:

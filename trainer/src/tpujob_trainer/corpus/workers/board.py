@@ -42,6 +42,10 @@ class Listing:
     failures: Mapping[str, int] = field(default_factory=dict)
     """How often a unit was not finished, by cause."""
 
+    def missing(self) -> list[int]:
+        """The units that are not done."""
+        return [int(unit) for unit in np.flatnonzero(~self.done)]
+
 
 class Board:
     """The board, as one worker sees it."""
@@ -68,6 +72,7 @@ class Board:
         self._looked = -float("inf")
         self._announced = 0
         self.latest: Listing | None = None
+        self._lost: set[int] = set()
         self.listings = 0
         """Made by this worker."""
 
@@ -79,6 +84,15 @@ class Board:
                 return self._list()
             self._wait(POLL_SECONDS)
         return found
+
+    def confirmed(self) -> Listing:
+        """A listing that is made now, which the board has from then on: for the last word."""
+        return self._list(self._generation)
+
+    def take_lost(self) -> list[int]:
+        """Units that a listing had as done and a later one has not, in ascending order; each is given out once."""
+        lost, self._lost = sorted(self._lost), set()
+        return lost
 
     def look(self, *, at_most_every_seconds: float = 0.0) -> Listing | None:
         """The latest listing, made now if the last one is old; None while the first one is under way."""
@@ -104,6 +118,8 @@ class Board:
         done[results.units_in(self._objects.names(results.FOLDER))] = True
         failed = failures.counts(self._objects.names(failures.FOLDER))
         made = Listing(done, len(self._objects.names(CLAIMS)), failed)
+        if self.latest is not None:
+            self._lost |= {int(unit) for unit in np.flatnonzero(self.latest.done & ~done)}
         if announced is not None:
             self._generation = self._objects.replace(NAME, self._content(made), version=announced)
             if self._generation is not None:

@@ -110,12 +110,30 @@ class Engine:
         try:
             with ThreadPoolExecutor(1, "read") as reader, ThreadPoolExecutor(FINISHING, "finish") as finishers:
                 self._loop(work, reader, finishers)
+                while not self._is_confirmed():
+                    self._loop(work, reader, finishers)
         finally:
             # After the threads have ended, so that nothing is claimed behind its back.
             self._claims.close()
         self._on_progress(self.tally, self.states, self._board.latest)
         self._log()
         return self.states.num_done == len(self.states)
+
+    def _is_confirmed(self) -> bool:
+        """Whether a listing that is made now says what this worker would say; else there is more to do."""
+        if self._stop_requested() or self.states.num_done < len(self.states):
+            return True
+        gone = {*self._board.confirmed().missing(), *self._board.take_lost()}
+        return not self._reopen(sorted(gone))
+
+    def _reopen(self, lost: list[int]) -> bool:
+        """Whether results are gone that were there; their units are computed again."""
+        if lost:
+            shown = ", ".join(str(unit) for unit in lost[:10]) + (", …" if len(lost) > 10 else "")
+            logger.warning("Units computed again, since their results in %s are gone: %s", results.FOLDER, shown)
+            self.states.reopen(lost)
+            self.tally.add_gone(len(lost))
+        return bool(lost)
 
     def _loop(self, work: Work[Any, Any], reader: ThreadPoolExecutor, finishers: ThreadPoolExecutor) -> None:
         room = threading.BoundedSemaphore(FINISHING)
@@ -193,6 +211,7 @@ class Engine:
         listing = self._board.look(at_most_every_seconds=BOARD_SECONDS)
         if listing is not None:
             self.states.set_done(listing.done)
+            self._reopen(self._board.take_lost())
         self._on_progress(self.tally, self.states, listing)
         if time.monotonic() - self._logged > LOG_SECONDS:
             self._log()

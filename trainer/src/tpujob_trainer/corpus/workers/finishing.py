@@ -30,6 +30,8 @@ class Tally:
     """Units whose first worker had gone silent."""
     lost: int = 0
     """Units that another worker took over from this one, or finished first."""
+    gone: int = 0
+    """Units that were done, and whose results had gone."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, result: UnitResult) -> None:
@@ -40,6 +42,11 @@ class Tally:
             self.tokens += result.tokens
             self.bytes += result.num_bytes
             self.taken_over += result.taken_over_from is not None
+
+    def add_gone(self, units: int) -> None:
+        """Counts units whose results had gone."""
+        with self._lock:
+            self.gone += units
 
     def add_lost(self) -> None:
         """Counts a unit that was somebody else's in the end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -42,6 +42,11 @@ class UnitStates:
         """Records the finished units, bool [units]."""
         with self._lock:
             self._states[done] = DONE
+
+    def reopen(self, units: Sequence[int]) -> None:
+        """Frees units that were done and are not any more."""
+        with self._lock:
+            self._states[list(units)] = FREE
 
     def taken(self) -> list[int]:
         """The units that somebody has claimed, this worker included."""

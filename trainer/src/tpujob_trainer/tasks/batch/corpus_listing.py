@@ -16,12 +16,15 @@ from tpujob_trainer import data
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract import batches, units
 from tpujob_trainer.corpus.workers import setup
+from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.tasks.batch.task import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
 
 LISTING_SECONDS = 900.0
 """Workers that start so long after a listing, give or take what clocks differ, make one of their own."""
+ROWS = "rows.json"
+"""How many rows the corpus has, of which `rows` may take the first ones."""
 UNIT_BYTES = (1 << 31) - 1
 """For the first cut, by row groups."""
 
@@ -46,12 +49,12 @@ def _listed_once(
     source: data.DataConfig,
     list_corpus: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
-    """What `list_corpus` found, in this worker or in one that started lately with the same `data` block.
+    """What `list_corpus` found, in this worker or in one that started lately with the same `data` block and `rows`.
 
     An older listing may be that of a job of the same name that was deleted: the corpus is listed again.
     """
     objects = open_bucket(worker.directory)
-    text = json.dumps(dataclasses.asdict(source), sort_keys=True, default=str)
+    text = json.dumps([dataclasses.asdict(source), task.units.rows], sort_keys=True, default=str)
     digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     started = secrets.token_hex(4)
     if not isinstance(process, LocalProcess):
@@ -76,6 +79,7 @@ def _corpus(directory: str, config: TrainerConfig, task: BatchTask, workers: int
     manifest = data.read_manifest(directory, config.data)
     if manifest is not None:
         data.verify_unchanged(manifest, config.data)
+        _require_same_rows(directory, config, task, manifest)
     else:
         limit = task.units.rows
         whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
@@ -91,4 +95,30 @@ def _corpus(directory: str, config: TrainerConfig, task: BatchTask, workers: int
             whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=rows * units.BYTES_PER_ROW))
         manifest = units.cut(whole, rows, limit, field=task.field)
         data.write_manifest(manifest, directory)
+        _record_rows(directory, whole)
     return {"roots": [source.root for source in manifest.sources], "units": manifest.num_units}
+
+
+def _require_same_rows(directory: str, config: TrainerConfig, task: BatchTask, manifest: data.Manifest) -> None:
+    """Returns if the job asks for the rows that the units have.
+
+    Raises:
+        ConfigurationError: it asks for more or fewer: the units are cut, and further ones would be left out.
+    """
+    if manifest.num_rows is None:
+        return
+    recorded = open_bucket(directory).look(ROWS)
+    if recorded is not None:
+        corpus = int(json.loads(recorded.data)["corpus"])
+    else:  # of a release that did not record it
+        whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
+        _record_rows(directory, whole)
+        corpus = whole.num_rows or manifest.num_rows
+    problem = units.rows_problem(task.units.rows, made=manifest.num_rows, corpus=corpus, field=task.field)
+    if problem is not None:
+        raise ConfigurationError(problem)
+
+
+def _record_rows(directory: str, whole: data.Manifest) -> None:
+    if whole.num_rows is not None:
+        open_bucket(directory).create(ROWS, json.dumps({"corpus": whole.num_rows}).encode())

@@ -137,7 +137,8 @@ class Worker:
                 raise
         logger.info("Corpus bytes read: %d; scratch: at most %d bytes", METER.bytes_read, scratch.most_bytes)
         if is_complete:
-            self.report.update(message=f"complete: all {units} units are done")
+            again = f"; the results of {engine.tally.gone} were gone and are made again" if engine.tally.gone else ""
+            self.report.update(message=f"complete: all {units} units are done{again}")
             return ExitCode.FINISHED
         return ExitCode.STOPPED
 
