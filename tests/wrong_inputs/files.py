@@ -32,6 +32,7 @@ FILES: dict[str, tuple[str, str]] = {
     "wrong indentation": (f"{HEAD}spec:\n  accelerator: v5e-16\n   slices: 2\n", "indented more or less"),
     "a tab": (f"{HEAD}spec:\n\taccelerator: v5e-16\n", "indent with spaces"),
     "no space after a colon": (f"{HEAD}spec:\n  accelerator:v5e-16\n  slices: 2\n", "no space after a colon"),
+    "half of a character": (f'{HEAD}spec: {{image: "\\ud83d"}}\n', "half of a character; write both halves"),
     "an open bracket": (f"{HEAD}spec: {{accelerator: v5e-16\n", "not YAML"),
     "an open quote": (f'{HEAD}spec: {{accelerator: "v5e-16}}\n', "not YAML"),
     "a key twice": (f"{HEAD}spec:\n  slices: 1\n  slices: 2\n", "not YAML"),

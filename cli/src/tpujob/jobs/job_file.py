@@ -90,14 +90,24 @@ def read_document(path: Path) -> dict[str, Any]:
         )
     try:
         return {key: _as_json(value) for key, value in documents[0].items()}
+    except UnicodeDecodeError as error:
+        raise CommandError(
+            f"{path}: not YAML: an escape such as \\ud83d is half of a character; write both halves, or the character"
+        ) from error
     except RecursionError as error:
         raise CommandError(f"{path}: not YAML: an alias (*name) stands inside what it names; write it out") from error
 
 
 def _as_json(value: Any) -> Any:
-    """What kubectl makes of a value: JSON has one kind of number, and 4e3 is 4000 there."""
+    """What kubectl makes of a value: JSON has one kind of number, and 4e3 is 4000 there.
+
+    Raises:
+        UnicodeDecodeError: half of a character is escaped. JSON escapes both of an emoji, which YAML leaves apart.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16")
     if isinstance(value, Mapping):
-        return {key: _as_json(each) for key, each in value.items()}
+        return {_as_json(key): _as_json(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_as_json(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -9,7 +9,7 @@ import pytest
 from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.table import FILE_NAME, read_manifest, write_manifest
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -43,3 +43,28 @@ def test_damaged_list_of_data_is_named(tmp_path, harm):
     kept.write_bytes(harm(kept.read_bytes()))
     with pytest.raises(ConfigurationError, match=rf"{FILE_NAME}: the list of data is damaged"):
         read_manifest(str(tmp_path), config)
+
+
+@pytest.mark.parametrize("compression", ["snappy", "zstd", "gzip", "none"])
+def test_damaged_page_of_parquet_is_named(tmp_path, compression):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"row {number}" for number in range(2000)]}), path, compression=compression)
+    content = bytearray(path.read_bytes())
+    content[4:64] = b"\xff" * 60
+    path.write_bytes(bytes(content))
+    with pytest.raises(ConfigurationError, match=r"spec\.trainer\.data\.path: 'a\.parquet': a page is damaged"):
+        UnitReader(make_manifest(DataConfig(path=str(tmp_path)))).read(0)
+
+
+@pytest.mark.parametrize("is_folder", [True, False], ids=["folder", "file"])
+def test_name_that_is_taken_as_a_pattern_is_told_how_to_be_written(tmp_path, is_folder):
+    named = tmp_path / "a[1]"
+    if is_folder:
+        named.mkdir()
+    (named / "a.txt" if is_folder else named).write_text("some words\n")
+    with pytest.raises(NotFoundError, match="was taken as a pattern, and matches no file") as refusal:
+        make_manifest(DataConfig(path=str(named)))
+
+    advice = str(refusal.value).rpartition("write ")[2].strip("'")
+    assert advice.startswith(f"{tmp_path}/a[[]1]")
+    assert make_manifest(DataConfig(path=advice)).num_units == 1

@@ -263,3 +263,11 @@ def test_units_of_texts_that_repeat_are_no_larger_than_others(tmp_path, differen
 
     assert (manifest.unit_count <= 1100).all()
     assert 4.9e6 < manifest.unit_bytes.sum() < 5.3e6
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_blank_lines_alone_are_named(tmp_path, name):
+    (tmp_path / name).write_text("\n\n\n")
+    manifest = make_manifest(DataConfig(path=str(tmp_path)))
+    with pytest.raises(ConfigurationError, match=rf"data\.path: no rows in 1 units of data, such as {name} row 0"):
+        take(manifest, LanePlan(1, 1, 1, 0), 1)

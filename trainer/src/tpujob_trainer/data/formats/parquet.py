@@ -20,6 +20,7 @@ from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.columns import require_kind
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import most_bytes, too_large
+from tpujob_trainer.data.sources.changes import damaged
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.data.sources.footers import Footer, read_footer, require_digest
 from tpujob_trainer.errors import ConfigurationError
@@ -130,11 +131,16 @@ class OpenedParquet:
         return self._use(rows, buffer_size=_STREAM_BYTES)
 
     def _use(self, use: Callable[[Any], Any], **options: Any) -> Any:
-        with (
-            self._root.open_file(self._file) as source,
-            pq.ParquetFile(source, metadata=self._metadata, **{"pre_buffer": False, **options}) as parquet,
-        ):
-            return use(parquet)
+        with self._root.open_file(self._file) as source:
+            try:
+                with pq.ParquetFile(source, metadata=self._metadata, **{"pre_buffer": False, **options}) as parquet:
+                    return use(parquet)
+            except (OSError, pa.ArrowException) as error:
+                # Of pyarrow about what it has read; errors of storage have a number or a class of their own.
+                if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+                    raise
+                how = f"a page is damaged ({' '.join(str(error).split())[:120]})"
+                raise ConfigurationError(damaged(self._file.path, how)) from error
 
 
 class _SharedGroups:

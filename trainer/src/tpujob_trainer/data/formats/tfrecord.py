@@ -20,8 +20,9 @@ from tpujob_trainer.data.formats.content import beyond, content_digest, read_ran
 from tpujob_trainer.data.formats.examples import value_of_record
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.values import rows_of_values
-from tpujob_trainer.data.sources.changes import DataChangedError, changed
+from tpujob_trainer.data.sources.changes import DataChangedError, changed, damaged
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
+from tpujob_trainer.errors import ConfigurationError
 
 _HEADER = 12
 _FOOTER = 4
@@ -90,7 +91,7 @@ class OpenedRecords:
     def _record(self, window: _Window, at: int) -> bytes:
         length = self._length(window, at)
         if not self._is_whole(window, at, length):
-            raise DataChangedError(self._damaged(at))
+            raise ConfigurationError(self._damaged(at))
         return window.take(at + _HEADER, at + _HEADER + length)
 
     def _length(self, window: _Window, at: int) -> int:
@@ -98,7 +99,7 @@ class OpenedRecords:
         length = int.from_bytes(header[:8], "little")
         ends_inside = at + _HEADER + length + _FOOTER <= self._file.size
         if len(header) < _HEADER or masked_crc(header[:8]) != int.from_bytes(header[8:], "little") or not ends_inside:
-            raise DataChangedError(self._damaged(at))
+            raise ConfigurationError(self._damaged(at))
         return length
 
     def _is_whole(self, window: _Window, at: int, length: int) -> bool:
@@ -106,7 +107,7 @@ class OpenedRecords:
         return masked_crc(body[:length]) == int.from_bytes(body[length:], "little")
 
     def _damaged(self, at: int) -> str:
-        return changed(self._file.path, f"the record at byte {at} is damaged")
+        return damaged(self._file.path, f"the record at byte {at} is damaged")
 
 
 class _Window:

@@ -11,6 +11,11 @@ class DataChangedError(ConfigurationError):
     """A file of the data set is not the one that this run began with."""
 
 
+def damaged(path: str, how: str) -> str:
+    """The message about a file of which a part cannot be read."""
+    return f"{PATH}: {path!r}: {how}; copy the file again, or leave it out"
+
+
 def changed(path: str, how: str) -> str:
     """The message about a file that is not the one the run began with."""
     return f"{PATH}: {path!r} has changed since this run began: {how}; put the data back as it was, or {ANOTHER_RUN}"

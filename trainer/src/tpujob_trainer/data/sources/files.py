@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -137,6 +138,12 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
     if not PurePosixPath(location).name.startswith((".", "_")):
         files = [file for file in files if not _is_hidden(file.path)]
     if not files:
+        if read == filesystem.glob and request(path, lambda: filesystem.exists(location)):
+            literal = re.sub(r"([\[*?])", r"[\1]", location) + ("/**" if filesystem.isdir(location) else "")
+            raise NotFoundError(
+                f"{field}: {path!r} was taken as a pattern, and matches no file; to name what is called so, write "
+                f"{filesystem.unstrip_protocol(literal) if '://' in path else literal!r}"
+            )
         raise NotFoundError(f"{field}: {path!r} matches no file; give a file, a folder that has some, or a pattern")
     return root, files
 

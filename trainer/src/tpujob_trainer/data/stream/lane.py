@@ -255,6 +255,11 @@ class Lane:
         self._rows_in_vain += sum(map(len, rows.skipped.values()))
         whole_source = len(self._empty_units) == len(self._plan.source_units[self._source])
         if whole_source or self._rows_in_vain >= _MOST_SKIPPED_ROWS:
+            if self._rows_in_vain == 0:
+                raise ConfigurationError(
+                    f"spec.trainer.data.path: no rows in {len(self._empty_units)} units of data, such as "
+                    f"{self._skipped.name_row(unit, 0)}; empty files and blank lines have none"
+                )
             raise ConfigurationError(
                 f"spec.trainer.data.textColumn: no usable text in {len(self._empty_units)} units of rows, one after "
                 f"the other ({self._skipped.summary()}); name the column that holds the text"

@@ -98,7 +98,7 @@ class SkippedRows:
         """
         self.used = 0
         self.by_cause: collections.Counter[str] = collections.Counter()
-        self._name_row = name_row
+        self.name_row = name_row
         self._max_fraction = max_fraction
         self._named: dict[str, list[str]] = {}
         self._reported = False
@@ -144,7 +144,7 @@ class SkippedRows:
         self.by_cause[cause] += len(places)
         METER.rows[cause] += len(places)
         named = self._named.setdefault(cause, [])
-        named += [self._name_row(unit, int(place)) for place in places[: _NAMED - len(named)]]
+        named += [self.name_row(unit, int(place)) for place in places[: _NAMED - len(named)]]
 
     def _judge(self) -> None:
         total = self.used + self.skipped

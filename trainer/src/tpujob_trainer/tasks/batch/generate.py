@@ -48,11 +48,12 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
     )
 
 
-def _require_prompts(source: data.DataConfig) -> None:
+def _require_prompts(config: data.DataConfig) -> None:
     """The text of a conversation ends with its last turn: a model would go on behind that, and not answer."""
-    given = {"messagesColumn": source.messages_column, "messages": source.messages}
-    if key := next((key for key, value in given.items() if value is not None), None):
-        raise ConfigurationError(
-            f"{BLOCK}.data.{key}: task: generate continues texts, and a conversation ends with its last turn; write "
-            "the prompt with data.template, up to where the answer begins"
-        )
+    for field, source in config.sources():
+        given = {"messagesColumn": source.messages_column, "messages": source.messages}
+        if key := next((key for key, value in given.items() if value is not None), None):
+            raise ConfigurationError(
+                f"{field}.{key}: task: generate continues texts, and a conversation ends with its last turn; write "
+                f"the prompt with {field.removeprefix(f'{BLOCK}.')}.template, up to where the answer begins"
+            )
