@@ -66,6 +66,9 @@ def test_a_message_names_who_was_first(message, process):
     [
         pytest.param([ending(1, 1), ending(0, 1)], {1: 0}, 1, 0, id="the echo ended before the cause"),
         pytest.param([ending(1, 1), ending(0, 137, asked=True)], {1: 0}, 1, 0, id="the cause hung and was killed"),
+        pytest.param(
+            [ending(1, 1), ending(0, 3, asked=True)], {1: 0}, 3, 0, id="the cause was asked to stop while it ended"
+        ),
         pytest.param([ending(1, 78), ending(0, 78)], {1: 0}, 78, 0, id="a fatal code is everybody's"),
         pytest.param([ending(1, 1), ending(0, 0)], {1: 0}, 1, 1, id="a process that finished is no culprit"),
         pytest.param([ending(1, 79), ending(0, 79)], {1: 1}, 79, 1, id="it names itself"),

@@ -128,6 +128,9 @@ def test_what_no_retry_would_mend_ends_with_78(launch: Launch, command, environ,
         pytest.param(ExitResult(0), 0, [], id="finished"),
         pytest.param(ExitResult(76), 76, [], id="failed"),
         pytest.param(
+            ExitResult(75), 75, ["not told to stop: the program asks for another start"], id="asks for another start"
+        ),
+        pytest.param(
             ExitResult(0, stop_signal=signal.SIGTERM),
             75,
             ["told to stop by SIGTERM, the program returned 0"],

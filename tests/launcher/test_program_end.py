@@ -14,6 +14,7 @@ from tests.launcher.conftest import Launch
 from tests.launcher.test_carrier import find_python
 from tpujob_contract import environment
 from tpujob_contract.termination_message import failed_at, failure_line
+from tpujob_launcher.carrier.archive import write_launcher
 from tpujob_launcher.child import start_hook
 from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.main import FAILED_EXIT_SECONDS
@@ -128,6 +129,15 @@ def test_what_is_no_failure_of_the_program_is_not_reported(python, tmp_path, pro
         assert [(end.code, end.error) for end in ends.receive()] == [(0, "")]
 
 
+def test_the_carried_launcher_brings_the_hook(launch: Launch, python, tmp_path):
+    write_launcher(tmp_path / "launch.pyz")
+    launched = launch(
+        python, "-c", "raise RuntimeError('on purpose')", environ=JOB, launcher=(python, str(tmp_path / "launch.pyz"))
+    )
+    assert launched.wait() == 1
+    assert launched.message[1].endswith("Z: RuntimeError: on purpose")
+
+
 def test_a_failed_command_of_a_shell_script_is_ended_alone(launch: Launch, tmp_path):
     (tmp_path / "train.py").write_text(SHARED_BARRIER + "raise RuntimeError('on purpose')")
     script = f"{sys.executable} {tmp_path}/train.py; echo after $?; exit 7"
@@ -145,6 +155,21 @@ def test_a_program_on_its_own_may_take_its_time(launch: Launch):
     assert launched.wait() == 1
     assert "killed" not in "\n".join(launched.message)
     assert launched.message[-1] == "RuntimeError: on purpose"
+
+
+def test_who_is_asked_to_stop_and_then_fails_waits_no_longer_and_is_no_culprit(launch: Launch):
+    program = (
+        SHARED_BARRIER + "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [15])\nprint('ready', flush=True)\n"
+        "signal.sigwait([15])\nraise RuntimeError('the others are gone')"
+    )
+    launched = launch(sys.executable, "-c", program, environ=JOB)
+    launched.wait_until_said("ready")
+    asked = time.monotonic()
+    launched.send(signal.SIGTERM)
+    assert launched.wait() == 137
+    assert time.monotonic() - asked < LIMIT_SECONDS, "the grace period is 30 s"
+    assert launched.message[1:3] == ["still running 5 s after SIGTERM: killed", "told to stop by SIGTERM"]
+    assert failed_at("\n".join(launched.message)) is None
 
 
 def test_saved_and_start_me_again_is_no_failure(launch: Launch):

@@ -80,15 +80,20 @@ FAULTS: dict[str, Callable[[], None]] = {
 def main() -> None:
     """Puts the fault in place and trains."""
     gc.disable()  # as `python -m tpujob_trainer` does
+    prepare()
+    from tpujob_trainer.main import main
+
+    main()
+
+
+def prepare() -> None:
+    """Puts the fault in place, in a process that will run the trainer."""
     pace_training()
     fault = os.environ.get("FAULT")
     if fault:
         _watch_from(Path(os.environ["FAULT_MARK"]))
     if fault and os.environ["FAULT_PROCESS"] == os.environ["TPUJOB_HOST"]:
         _arm(os.environ["FAULT_STAGE"], functools.partial(_strike, fault))
-    from tpujob_trainer.main import main
-
-    main()
 
 
 def _watch_from(mark: Path) -> None:

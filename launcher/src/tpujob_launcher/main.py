@@ -132,6 +132,8 @@ def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
         if result.code == ExitCode.FINISHED:
             return ExitCode.STOPPED, [*diagnostics, f"told to stop by {name}, the program returned 0"]
         diagnostics.append(f"told to stop by {name}")
+    elif result.code == ExitCode.STOPPED:
+        diagnostics.append("not told to stop: the program asks for another start")
     return result.code, diagnostics
 
 

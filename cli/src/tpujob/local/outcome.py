@@ -14,7 +14,9 @@ from tpujob_contract.exit_codes import FATAL, describe
 
 KILLED_FIRST_SECONDS = 2.0
 """Within which the peers of a killed process may raise before its death is seen, on a busy machine."""
-_KILLED = tuple(128 + number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS))
+_BY_SIGNAL = 128
+"""And more: death by a signal, as a shell counts."""
+_KILLED = tuple(_BY_SIGNAL + number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS))
 _NAMED = re.compile(r"(?:ended with|\blost|behind the others:) process (\d+)\b")
 """As the trainer's processes write it: `tpujob_trainer.distributed.failure`."""
 
@@ -75,7 +77,8 @@ def judge(
     culprit = _named_by(first, failures, named or {})
     if culprit is None:
         return Outcome(phase="Failed", exit_code=first.code, culprit=first)
-    own_end = not culprit.asked_to_stop and culprit.code != ExitCode.STOPPED
+    # Asked to stop while it was ending: a code of its own is still its own, death by a signal need not be.
+    own_end = culprit.code != ExitCode.STOPPED and (not culprit.asked_to_stop or culprit.code < _BY_SIGNAL)
     return Outcome(phase="Failed", exit_code=culprit.code if own_end else first.code, culprit=culprit, witness=first)
 
 

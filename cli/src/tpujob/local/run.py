@@ -24,6 +24,7 @@ from tpujob.local.program_output import ProgramOutput
 from tpujob.local.reports import Report, ReportReader, final_report, last_attempt, message_of
 from tpujob.local.supervisor import EARLY_FINISH_SECONDS, PEER_FAILED_GRACE_SECONDS, Exit, Supervisor
 from tpujob.output.words import counted
+from tpujob_contract import ExitCode
 from tpujob_contract import environment as names
 from tpujob_contract.exit_codes import describe
 from tpujob_contract.termination_message import failed_at
@@ -142,9 +143,13 @@ def _early_finish(end: Exit) -> str:
 
 
 def _failure(end: Exit) -> str:
+    other = named_in("\n".join(message_of(end.process.termination_log)))
+    because = "" if other in (None, end.process.index) else f" since process {other} failed"
+    how = f"ended with exit code {describe(end.code)}{because}"
+    if end.code == ExitCode.STOPPED:
+        how = f"asks for another start (exit code {end.code})"
     return (
-        f"process {end.process.index} ({end.process.name}) ended with exit code {describe(end.code)}; "
-        f"the others have {PEER_FAILED_GRACE_SECONDS} s to end"
+        f"process {end.process.index} ({end.process.name}) {how}; the others have {PEER_FAILED_GRACE_SECONDS} s to end"
     )
 
 

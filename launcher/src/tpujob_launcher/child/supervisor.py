@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from tpujob_contract.exit_codes import KILLED, ExitCode
+from tpujob_contract.exit_codes import KILLED
 from tpujob_contract.grace import margin_seconds
 from tpujob_launcher.child.output import Output
 from tpujob_launcher.child.processes import adopt_orphans, command_line, descendants, die_with, is_stopped, reap, send
@@ -37,7 +37,7 @@ _NAME_SECONDS = 1.0
 """How long a program may take to end after its last traceback before there is anything to say about that."""
 
 FINISHED_SECONDS = 60.0
-"""How long a program that has peers may be in its exit handlers, with exit code 0, before that is said."""
+"""How long a program that has peers may be in its exit handlers, without a failure, before that is said."""
 
 _KILLED_SECONDS = 1.0
 """How long a killed process may take to disappear. Longer means that it hangs in a driver, where nobody can help."""
@@ -131,9 +131,11 @@ class _Supervision:
         self._exit_seconds = exit_seconds
         self._diagnostics: List[str] = []
         self._stop_signal: Optional[int] = None
+        self._asked_at = 0.0
         self._stop_deadline: Optional[float] = None
         self._failure: Optional[ProgramEnd] = None
         self._frozen: Optional[ProgramEnd] = None
+        self._finished: Optional[ProgramEnd] = None
         self._alarms: Dict[Callable[[], None], float] = {}
         self._is_killed = False
 
@@ -172,8 +174,11 @@ class _Supervision:
 
     def _hear_program(self) -> None:
         for end in self._ends.receive() if self._ends else ():
-            if self._stop_signal is not None:
-                continue  # it ends since it was asked to
+            if self._stop_deadline is not None:
+                # It ends since it was asked to, or since its peers have: no failure of its own, and no longer wait.
+                if end.is_failure and self._exit_seconds is not None:
+                    self._stop_deadline = min(self._stop_deadline, time.monotonic() + self._exit_seconds)
+                continue
             if end.is_failure:
                 self._failure = end
             if self._exit_seconds is None:
@@ -181,7 +186,8 @@ class _Supervision:
             if end.is_failure:
                 self._alarms[self._name_failure] = time.monotonic() + _NAME_SECONDS
                 self._alarms[self._end_failed] = time.monotonic() + self._exit_seconds
-            elif end.code == ExitCode.FINISHED and end.pid == self._child.pid:
+            elif end.pid == self._child.pid:
+                self._finished = end
                 self._alarms[self._name_finished] = time.monotonic() + FINISHED_SECONDS
 
     def _look_whether_frozen(self) -> None:
@@ -203,7 +209,8 @@ class _Supervision:
                 send(self._child.pid, number, group=True)
             if number in STOP and self._stop_signal is None:
                 self._stop_signal = number
-                self._stop_deadline = time.monotonic() + self._patience
+                self._asked_at = time.monotonic()
+                self._stop_deadline = self._asked_at + self._patience
 
     def _look_at_clock(self) -> None:
         now = time.monotonic()
@@ -213,7 +220,8 @@ class _Supervision:
         if self._stop_deadline is not None and now >= self._stop_deadline:
             if not self._is_killed:
                 name = signal.Signals(self._stop_signal or 0).name
-                self._diagnostics.append(f"still running {self._patience:.0f} s after {name}: killed")
+                seconds = now - self._asked_at
+                self._diagnostics.append(f"still running {seconds:.0f} s after {name}: killed")
             self._kill()
 
     def _name_failure(self) -> None:
@@ -225,10 +233,12 @@ class _Supervision:
         )
 
     def _name_finished(self) -> None:
+        assert self._finished is not None
         logger.warning(
-            "the program came to its end %.0f s ago, with exit code 0, and is in its exit handlers: in JAX it waits "
+            "the program came to its end %.0f s ago, with exit code %d, and is in its exit handlers: in JAX it waits "
             "there for the processes that go on",
             FINISHED_SECONDS,
+            self._finished.code,
         )
 
     def _end_frozen(self) -> None:

@@ -1,0 +1,67 @@
+"""Whatever ends one process under `tpujob run`, it is named, all end, and it is to blame; a plain JAX program's too.
+
+Some cells in every run of the tests; all of them, and the table, by `make faults`.
+"""
+
+import concurrent.futures
+
+import pytest
+
+from tests.multiprocess import program_faults
+from tests.multiprocess.program_faults import TABLE, Cell
+
+pytestmark = pytest.mark.processes
+
+AT_ONCE = 2
+TABLE_SECONDS = 3600
+
+TELLING = (
+    # JAX's exit handler waits for the others, the coordinator's for all.
+    Cell("plain JAX", "exception", 0),
+    Cell("plain JAX", "exception", 1),
+    Cell("plain JAX", "sys.exit", 1),
+    # Its peer raises a moment later, and its launcher may say so first.
+    Cell("plain JAX", "kill -9", 1),
+    Cell("trainer", "exception", 1),
+)
+
+
+@pytest.fixture(scope="module")
+def config(trainer_block):
+    return trainer_block(steps=100_000, every_steps=4)
+
+
+def play(cells, folder, config):
+    """What is to be seen of the cells, by cell."""
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        return {cell: pool.submit(program_faults.play, cell, folder / cell.key, config) for cell in cells}
+
+
+@pytest.fixture(scope="module")
+def telling(tmp_path_factory, config):
+    return play(TELLING, tmp_path_factory.mktemp("telling"), config)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory, config, pytestconfig, request):
+    """All cells that were asked for, printed."""
+    asked = {item.callspec.params["cell"] for item in request.session.items if "table" in item.fixturenames}
+    found = play([cell for cell in TABLE if cell in asked], tmp_path_factory.mktemp("table"), config)
+    terminal = pytestconfig.pluginmanager.getplugin("terminalreporter")
+    terminal.write_line("")
+    terminal.write_line(program_faults.markdown([each.result() for each in found.values() if each.exception() is None]))
+    return found
+
+
+@pytest.mark.parametrize("cell", TELLING, ids=lambda cell: cell.key)
+def test_telling_fault_is_named_and_ends_the_run(cell, telling):
+    seen = telling[cell].result()
+    assert not seen.problems(), seen.text
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(TABLE_SECONDS)
+@pytest.mark.parametrize("cell", TABLE, ids=lambda cell: cell.key)
+def test_fault_is_named_and_ends_the_run(cell, table):
+    seen = table[cell].result()
+    assert not seen.problems(), seen.text
