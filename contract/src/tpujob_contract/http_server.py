@@ -1,4 +1,4 @@
-"""A small HTTP server for a process that must not notice its clients: /report and /metrics of launcher and trainer.
+"""A small HTTP server for a process that must not notice its clients: those of launcher, trainer and operator.
 
 - One thread for all connections, so that many clients cost no threads; a request is answered when it is whole.
 - A deadline for the whole request and its answer: a client that sends a byte now and then is dropped, too.
@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http
 import logging
 import resource
@@ -21,6 +22,8 @@ from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 logger = logging.getLogger(__name__)
 
+EVERY_ADDRESS = ""
+"""All interfaces, of IPv6 as well where the machine has it."""
 REQUEST_SECONDS = 5.0
 MOST_CONNECTIONS = 128
 MOST_HEAD_BYTES = 16 << 10
@@ -83,7 +86,7 @@ class HttpServer:
 
         Args:
             handler: Answers a request, in a moment.
-            host: Address to listen on.
+            host: Address of IPv4 to listen on, or EVERY_ADDRESS.
             port: 0 takes a free one.
             request_seconds: From the connection to the last byte of the answer.
             most_connections: At once.
@@ -94,14 +97,7 @@ class HttpServer:
         self._handler = handler
         self._request_seconds = request_seconds
         self._most = min(most_connections, _affordable())
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._listener.bind((host, port))
-            self._listener.listen(_BACKLOG)
-        except OSError:
-            self._listener.close()
-            raise
+        self._listener = _listening(host, port)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
@@ -219,6 +215,16 @@ class HttpServer:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(connection.socket)
         connection.socket.close()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    if host == EVERY_ADDRESS and socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # IPv6 is switched off on this machine
+                raise
+    return socket.create_server((host, port), backlog=_BACKLOG)
 
 
 def _affordable() -> int:

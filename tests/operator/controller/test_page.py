@@ -1,11 +1,11 @@
 """The operator's page shows jobs, phases and who leads, as text and nothing else."""
 
+import aiohttp
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 
 from tests.html_page import Page, in_chromium
 from tpujob_operator.controller import page
-from tpujob_operator.controller.http import metrics_app
+from tpujob_operator.controller.http import listening, metrics_pages
 from tpujob_operator.controller.job_gauges import JobFacts
 
 RESTARTS = (("Crash", 2), ("Disruption", 1), ("Unexplained", 4))
@@ -58,12 +58,13 @@ def test_text_of_others_is_no_markup():
 
 
 async def test_server_answers_with_the_page_and_forbids_scripts():
-    async with TestClient(TestServer(metrics_app(overview))) as client:
-        answer = await client.get("/")
+    async with listening(metrics_pages(overview), 0, host="127.0.0.1") as server, aiohttp.ClientSession() as client:
+        here = f"http://127.0.0.1:{server.port}"
+        answer = await client.get(f"{here}/")
         assert answer.content_type == "text/html"
         assert answer.headers["Content-Security-Policy"] == page.SECURITY_POLICY
         assert "ns/llama" in Page(await answer.read()).words
-        assert (await client.get("/metrics")).status == 200
+        assert (await client.get(f"{here}/metrics")).status == 200
 
 
 def test_browser_shows_the_page(tmp_path):

@@ -2,10 +2,9 @@
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from tests.fakes import Clock
-from tpujob_operator.controller.http import SLACK_SECONDS, health_app
+from tpujob_operator.controller.http import SLACK_SECONDS, health_pages, listening
 from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, WatchStaleness
 
 JOBS = "tputrainingjobs"
@@ -83,15 +82,10 @@ def test_other_resources_are_not_touched(staleness: WatchStaleness, clock: Clock
 
 
 async def probe(staleness: WatchStaleness, path: str, *namespaces: str) -> tuple[int, str]:
-    runner = web.AppRunner(health_app(staleness, resync_seconds=300, namespaces=namespaces))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            return answer.status, await answer.text()
-    finally:
-        await runner.cleanup()
+    pages = health_pages(staleness, resync_seconds=300, namespaces=namespaces)
+    async with listening(pages, 0, host="127.0.0.1") as server, aiohttp.ClientSession() as session:
+        answer = await session.get(f"http://127.0.0.1:{server.port}{path}")
+        return answer.status, await answer.text()
 
 
 async def test_not_ready_before_the_first_list(staleness: WatchStaleness) -> None:

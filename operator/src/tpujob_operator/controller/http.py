@@ -1,47 +1,52 @@
 """The HTTP side: /healthz and /readyz on one port, /metrics and a page for people on another.
 
-- /healthz fails when only a new process can help: the watches have not shown for minutes what lists show. It does not
-  fail because the API server is away, for a restart would not bring it back.
+- /healthz fails when only a new process can help: the watches have not shown for minutes what lists show, or the loop
+  of the operator does not run. It does not fail because the API server is away: a restart would not bring it back.
 - /readyz fails when what is known is old: no complete list of a namespace for two resync intervals. It names the
   namespace and what the API server said; the other namespaces are served all the same.
+- The small server of trainer and launcher has the connections, in threads of its own: slow clients take neither the
+  operator's loop nor its descriptors. What an answer says comes from the loop, which owns the state.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
-from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from tpujob_contract.http_server import EVERY_ADDRESS, Handler, HttpServer, Request, Response, plain
 from tpujob_operator.controller import page
 from tpujob_operator.controller.watch_staleness import ALLOWED_SECONDS, WatchStaleness
 from tpujob_operator.settings import Settings
 
-logger = logging.getLogger(__name__)
-
 SLACK_SECONDS = 60.0
+LOOP_SECONDS = 3.0
+"""How long an answer waits for the operator's loop; below the time-outs of the chart's probes."""
+
+type Page = Callable[[], Response]
+"""Makes the answer to one path."""
 
 
-def health_app(staleness: WatchStaleness, *, resync_seconds: float, namespaces: Sequence[str] = ()) -> web.Application:
-    """Answers /healthz and /readyz, with the reason in the body; `namespaces` are those that are served, if not all."""
+def health_pages(
+    staleness: WatchStaleness, *, resync_seconds: float, namespaces: Sequence[str] = ()
+) -> Mapping[str, Page]:
+    """/healthz and /readyz, with the reason in the body; `namespaces` are those that are served, if not all."""
 
-    async def healthz(_: web.Request) -> web.Response:
+    def healthz() -> Response:
         behind = staleness.seconds_behind()
         if behind > ALLOWED_SECONDS:
-            return web.Response(status=503, text=f"the watches are {behind:.0f} s behind the lists\n")
-        return web.Response(text="ok\n")
+            return plain(503, f"the watches are {behind:.0f} s behind the lists")
+        return plain(200, "ok")
 
-    async def readyz(_: web.Request) -> web.Response:
+    def readyz() -> Response:
         longest = 2 * resync_seconds + SLACK_SECONDS
         found = [_list_problem(staleness, namespace, longest) for namespace in namespaces or (None,)]
         problems = [problem for problem in found if problem is not None]
-        return web.Response(status=503, text="".join(problems)) if problems else web.Response(text="ok\n")
+        return plain(503, "\n".join(problems)) if problems else plain(200, "ok")
 
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
-    return app
+    return {"/healthz": healthz, "/readyz": readyz}
 
 
 def _list_problem(staleness: WatchStaleness, namespace: str | None, longest: float) -> str | None:
@@ -51,44 +56,61 @@ def _list_problem(staleness: WatchStaleness, namespace: str | None, longest: flo
         return None
     where = f"namespace {namespace}: " if namespace is not None else ""
     why = f": {error}" if error is not None else ""
-    return f"{where}{'nothing listed yet' if age is None else f'the last complete list is {age:.0f} s old'}{why}\n"
+    return f"{where}{'nothing listed yet' if age is None else f'the last complete list is {age:.0f} s old'}{why}"
 
 
-def metrics_app(overview: Callable[[], page.Overview]) -> web.Application:
-    """Answers /metrics in the Prometheus text format, and / with what `overview` says, as a page."""
+def metrics_pages(overview: Callable[[], page.Overview]) -> Mapping[str, Page]:
+    """/metrics in the Prometheus text format, and / with what `overview` says, as a page."""
 
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    def show() -> Response:
+        policy = (("Content-Security-Policy", page.SECURITY_POLICY),)
+        return Response(200, "text/html; charset=utf-8", page.render(overview()), policy)
 
-    async def show(_: web.Request) -> web.Response:
-        headers = {"Content-Security-Policy": page.SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}
-        return web.Response(body=page.render(overview()), content_type="text/html", charset="utf-8", headers=headers)
-
-    app = web.Application()
-    app.add_routes([web.get("/metrics", answer), web.get("/", show)])
-    return app
+    return {"/metrics": lambda: Response(200, CONTENT_TYPE_LATEST, generate_latest()), "/": show}
 
 
 @asynccontextmanager
 async def serving(
     staleness: WatchStaleness, settings: Settings, overview: Callable[[], page.Overview]
 ) -> AsyncIterator[None]:
-    """Serves both on all addresses while the block runs; `overview` is asked for each view of the page."""
-    apps = (
-        (
-            health_app(staleness, resync_seconds=settings.resync_seconds, namespaces=settings.watch_namespaces),
-            settings.health_port,
-        ),
-        (metrics_app(overview), settings.metrics_port),
-    )
-    runners: list[web.AppRunner] = []
-    try:
-        for app, port in apps:
-            runner = web.AppRunner(app, access_log=None)
-            runners.append(runner)
-            await runner.setup()
-            await web.TCPSite(runner, port=port).start()
+    """Serves both on all addresses while the block runs; `overview` is asked for each view of the page.
+
+    Raises:
+        OSError: a port is taken.
+    """
+    health = health_pages(staleness, resync_seconds=settings.resync_seconds, namespaces=settings.watch_namespaces)
+    async with listening(health, settings.health_port), listening(metrics_pages(overview), settings.metrics_port):
         yield
-    finally:
-        for runner in runners:
-            await runner.cleanup()
+
+
+@asynccontextmanager
+async def listening(pages: Mapping[str, Page], port: int, *, host: str = EVERY_ADDRESS) -> AsyncIterator[HttpServer]:
+    """A server of these pages while the block runs."""
+    async with AsyncExitStack() as stack:
+        server = HttpServer(_handler(pages, asyncio.get_running_loop()), host=host, port=port)
+        # Its thread may wait for this loop.
+        stack.push_async_callback(asyncio.to_thread, server.close)
+        server.start()
+        yield server
+
+
+def _handler(pages: Mapping[str, Page], loop: asyncio.AbstractEventLoop) -> Handler:
+    """Answers with the pages, made in the loop, from the server's thread."""
+
+    async def made(make: Page) -> Response:
+        return make()
+
+    def answer(request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return plain(405, "GET alone is answered here")
+        make = pages.get(request.path)
+        if make is None:
+            return plain(404, f"there are {', '.join(pages)}")
+        waiting = asyncio.run_coroutine_threadsafe(made(make), loop)
+        try:
+            return waiting.result(LOOP_SECONDS)
+        except TimeoutError:
+            waiting.cancel()
+            return plain(503, f"the operator's loop has not run for {LOOP_SECONDS:g} s")
+
+    return answer
