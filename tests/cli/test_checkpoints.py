@@ -4,6 +4,7 @@ from tpujob.checkpoints.inspection import sentences, table, verdicts
 
 CHECKPOINT = {
     "step": 400,
+    "problem": None,
     "committed_time": 1_900_000_000.0,
     "bytes": 12_345_678,
     "loss": 2.25,
@@ -25,6 +26,13 @@ def test_a_line_for_each_checkpoint() -> None:
     assert newest.split()[-5:] == ["12.3", "MB", "1,638,400", "2.2500", "2.5000"]
     assert before.split()[-2:] == ["-", "-"]
     assert unfinished.endswith("step 600")
+
+
+def test_a_checkpoint_that_cannot_be_used_says_why() -> None:
+    renamed = {**CHECKPOINT, "problem": "it holds step 2: the folder was renamed", "versions": None}
+    found = {"directory": "gs://b/run", "owner": "team/llama", "checkpoints": [renamed], "unfinished": []}
+    assert list(table(found))[-1] == "step 400 cannot be used: it holds step 2: the folder was renamed"
+    assert "  cannot be used: it holds step 2: the folder was renamed" in sentences({**found, **renamed})
 
 
 def test_one_checkpoint_in_lines() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from tpujob_trainer.checkpoint import inspection, ownership
+from tpujob_trainer.checkpoint import inspection, layout, ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.checkpoint.settings import Settings
@@ -14,6 +14,7 @@ from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.tasks import stored_checkpoint
 
 RUN = {"batchSize": 8, "sequenceLength": 32}
 
@@ -63,3 +64,31 @@ def test_one_is_chosen_by_its_step(directory: str) -> None:
 def test_another_folder_is_no_checkpoint_directory(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"is no checkpoint directory: it has no owner\.json"):
         inspection.inspect(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "the file _CHECKPOINT_METADATA is not as it was written"),
+        ('{"custom_metadata": [1]}', "the file _CHECKPOINT_METADATA is not as it was written"),
+        ('{"custom_metadata": {"step": "x"}}', "invalid literal"),
+        ("[" * 100_000, "the file _CHECKPOINT_METADATA is not as it was written"),
+        ('{"custom_metadata": {"step": 2}}', "it holds step 2: the folder was renamed"),
+        (None, "_CHECKPOINT_METADATA"),
+    ],
+    ids=["cut", "a list", "no number", "deep", "renamed", "missing"],
+)
+def test_a_checkpoint_that_cannot_be_used_hides_no_other(directory: str, content: str | None, words: str) -> None:
+    file = Path(directory, "steps/4", layout.METADATA)
+    if content is None:
+        file.unlink()
+    else:
+        file.write_text(content)
+    found = inspection.inspect(directory)
+    damaged, whole = found["checkpoints"]
+    assert (damaged["step"], whole["step"], whole["problem"]) == (4, 2, None)
+    assert words in damaged["problem"]
+    assert inspection.select(found, None)["step"] == 2
+    with pytest.raises(NotFoundError, match="--step: 4 cannot be exported: ") as refused:
+        stored_checkpoint.export(directory, 4, "out", dtype="F32")
+    assert "\n" not in str(refused.value)

@@ -60,6 +60,9 @@ def table(found: Facts) -> Iterator[str]:
             f"{each['step']:>10}  {_when(each['committed_time'])}  {_size(each['bytes']):>10}  "
             f"{each['data']['tokens']:>16,}  {_number(each['loss']):>8}  {_number(evaluation)}"
         )
+    yield from (
+        f"step {each['step']} cannot be used: {each['problem']}" for each in found["checkpoints"] if each["problem"]
+    )
     if found["unfinished"]:
         steps = ", ".join(map(str, found["unfinished"]))
         yield f"not committed, and deleted when the run next starts: step {steps}"
@@ -68,6 +71,8 @@ def table(found: Facts) -> Iterator[str]:
 def sentences(found: Facts) -> Iterator[str]:
     """One checkpoint in lines."""
     yield f"step {found['step']} of {found['owner']}, committed {_when(found['committed_time'])}"
+    if found["problem"]:
+        yield f"  cannot be used: {found['problem']}"
     yield f"  directory: {found['directory']}"
     yield f"  size: {_size(found['bytes'])}, written by {found['processes']} processes"
     if found["loss"] is not None:

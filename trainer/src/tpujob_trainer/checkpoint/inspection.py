@@ -22,6 +22,7 @@ from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
+from tpujob_trainer.storage import errors as storage_errors
 
 REACH_SECONDS = 5.0
 """How long a server that does not answer is tried: somebody waits at a terminal."""
@@ -54,12 +55,13 @@ def inspect(directory: str) -> dict[str, Any]:
 
 
 def describe(directory: str, step: int, *, losses: dict[int, float]) -> dict[str, Any]:
-    """One checkpoint: when, how large, what was measured of it, what it was made with."""
-    metadata = layout.metadata_of(directory, step)
+    """One checkpoint: when, how large, what was measured of it, what it was made with, and why it cannot be used."""
+    metadata, problem = _metadata(directory, step)
     run = metadata.get("configuration") or {}
     tokens = (run.get("batchSize") or 0) * (run.get("sequenceLength") or 0) * step
     return {
         "step": step,
+        "problem": problem,
         "committed_time": layout.committed_at(directory, step),
         "bytes": _size(str(layout.folder(directory, step))),
         "loss": losses.get(step),
@@ -71,8 +73,19 @@ def describe(directory: str, step: int, *, losses: dict[int, float]) -> dict[str
     }
 
 
+def _metadata(directory: str, step: int) -> tuple[dict[str, Any], str | None]:
+    """What was said with a step, and why the step cannot be used; None: nothing speaks against it."""
+    try:
+        found = layout.metadata_of(directory, step)
+        return found, layout.of_another_step(step, found.get(layout.STEP))
+    except FileNotFoundError as error:
+        return {}, storage_errors.brief(error)
+    except (ValueError, TypeError) as error:
+        return {}, str(error)
+
+
 def select(found: dict[str, Any], step: int | None) -> dict[str, Any]:
-    """One of the checkpoints of a directory; None is the newest.
+    """One of the checkpoints of a directory; None is the newest that can be used.
 
     Raises:
         NotFoundError: there is no such checkpoint.
@@ -80,7 +93,8 @@ def select(found: dict[str, Any], step: int | None) -> dict[str, Any]:
     by_step = {each["step"]: each for each in found["checkpoints"]}
     if not by_step:
         raise NotFoundError(f"DIRECTORY: {found['directory']} has no committed checkpoint yet")
-    wanted = max(by_step) if step is None else step
+    usable = [each for each, about in by_step.items() if about["problem"] is None]
+    wanted = max(usable or by_step) if step is None else step
     if wanted not in by_step:
         steps = ", ".join(map(str, sorted(by_step)))
         raise NotFoundError(f"--step: {wanted} is not a committed checkpoint; there are {steps}")

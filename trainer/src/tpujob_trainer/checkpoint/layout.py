@@ -146,9 +146,11 @@ def metadata_of(directory: epath.PathLike, step: int) -> dict[str, Any]:
         ValueError: the file holds something else.
     """
     try:
-        found: dict[str, Any] = json.loads((folder(directory, step) / METADATA).read_text())["custom_metadata"]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"the file of metadata is not as it was written ({error!r})") from error
+        found = json.loads((folder(directory, step) / METADATA).read_text())["custom_metadata"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"the file {METADATA} is not as it was written ({error!r})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"the file {METADATA} is not as it was written (a {type(found).__name__} for an object)")  # noqa: TRY004
     return found
 
 

@@ -61,6 +61,10 @@ def export(directory: str, step: int | None, out: str, *, dtype: str) -> dict[st
         OSError: `out` cannot be written to.
     """
     chosen = select(inspect(directory), step)
+    if chosen["problem"] is not None:
+        raise NotFoundError(
+            f"--step: {chosen['step']} cannot be exported: {chosen['problem']}; `tpujob checkpoint ls` lists the others"
+        )
     configuration = chosen["configuration"]
     if "model" not in configuration:
         raise NotFoundError(f"DIRECTORY: step {chosen['step']} names no model; it was not made by `trainer`")
