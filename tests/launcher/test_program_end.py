@@ -112,6 +112,7 @@ QUIET = {
         "import sys, threading\nt = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()"
     ),
     "a fork": "import os, sys\npid = os.fork()\nif pid == 0:\n    sys.exit(3)\nos.waitpid(pid, 0)",
+    "a fork that leaves at once": "import os\npid = os.fork()\nif pid == 0:\n    os._exit(3)\nos.waitpid(pid, 0)",
     "a subprocess": "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'raise SystemExit(3)'])",
     "a worker of multiprocessing": (
         "import multiprocessing, sys\n"
@@ -127,6 +128,14 @@ def test_what_is_no_failure_of_the_program_is_not_reported(python, tmp_path, pro
         done = subprocess.run([python, "-c", program], env=environ | ends.variables(environ), capture_output=True)
         assert done.returncode == 0, done.stderr
         assert [(end.code, end.error) for end in ends.receive()] == [(0, "")]
+
+
+def test_an_exit_without_handlers_is_reported_with_its_place(launch: Launch, python, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import os\ndef main():\n    os._exit(3)\nmain()\n")
+    launched = launch(python, str(script), environ=JOB)
+    assert launched.wait() == 3
+    assert launched.message[1].endswith(f"Z: os._exit(3) at {script}:3 in main")
 
 
 def test_the_carried_launcher_brings_the_hook(launch: Launch, python, tmp_path):

@@ -38,6 +38,10 @@ def _exit() -> None:
     sys.exit(3)
 
 
+def _exit_at_once() -> None:
+    os._exit(3)
+
+
 def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -68,6 +72,7 @@ def _read() -> None:
 FAULTS: dict[str, Callable[[], None]] = {
     "exception": _raise,
     "sys.exit": _exit,
+    "os._exit": _exit_at_once,
     "kill -9": _kill,
     "SIGSTOP": _freeze,
     "sleep": _sleep,

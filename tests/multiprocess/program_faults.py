@@ -24,7 +24,7 @@ from tools.localcluster.processes import is_alive
 from tpujob_launcher.child.processes import send
 
 PROGRAMS = ("plain JAX", "trainer")
-FAULTS = {"exception": 1, "sys.exit": 3, "kill -9": 137, "SIGSTOP": 137}
+FAULTS = {"exception": 1, "sys.exit": 3, "os._exit": 3, "kill -9": 137, "SIGSTOP": 137}
 """Each with the exit code of the process that has it, which is that of `tpujob run`."""
 NAMED_SECONDS = 10.0
 """From the fault until the process is named on the screen."""

@@ -17,7 +17,8 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from types import FrameType
+    from typing import Callable, NoReturn
 
 SOCKET = "TPUJOB_LAUNCHER_SOCKET"
 """Address of the launcher's socket; behind a colon the pid of the process that reports, once there is one."""
@@ -45,11 +46,19 @@ class Reporter:
 
             lines = traceback.format_exception(type(error), error, error.__traceback__)
             self._send(code, lines[-1].strip(), "".join(lines))
+            sys.stdout.flush()  # exit handlers may not return, and the interpreter would write it after them
+
+    def leave(self, code: int, caller: FrameType) -> None:
+        """Reports a call of `os._exit`, and where: its peers may raise before the launcher sees that it is gone."""
+        if self._is_first():
+            where = f"{caller.f_code.co_filename}:{caller.f_lineno} in {caller.f_code.co_name}"
+            self._send(code & 0xFF, f"os._exit({code}) at {where}", "")
 
     def end(self) -> None:
         """Reports that the interpreter begins to shut down, unless an error has been reported."""
         if self._is_first():
             self._send(0, "", "")
+            sys.stdout.flush()
 
     def _is_first(self) -> bool:
         if self._has_reported or os.getpid() != self._pid:
@@ -67,8 +76,6 @@ class Reporter:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             sender.sendto(json.dumps(report).encode(), self._address)
-        # Before exit handlers, which may not return: the interpreter would write it after them.
-        sys.stdout.flush()
 
 
 def install() -> None:
@@ -81,6 +88,7 @@ def install() -> None:
     if not _watch_unwinding(reporter):
         _watch_hooks(reporter)
     _watch_shutdown(reporter)
+    _watch_exit_at_once(reporter)
 
 
 def _safely(function: Callable[..., None], *arguments: object) -> None:
@@ -164,6 +172,16 @@ def _watch_shutdown(reporter: Reporter) -> None:
         shutdown()
 
     threading._shutdown = reported  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _watch_exit_at_once(reporter: Reporter) -> None:
+    leave = os._exit
+
+    def _exit(status: int) -> NoReturn:
+        _safely(reporter.leave, status, sys._getframe(1))  # noqa: SLF001
+        leave(status)
+
+    os._exit = _exit
 
 
 def _run_hidden() -> None:
