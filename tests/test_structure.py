@@ -98,13 +98,20 @@ def test_a_mention_names_one_field_or_none(mention: str, field: str | None) -> N
     assert named == ([field] if field else [])
 
 
+def test_a_block_shows_the_same_fields_of_another_block() -> None:
+    paths = [tuple(path.split(".")) for path in ("trainer.data.path", "trainer.evaluation.data.path")]
+    assert list(fields.same_fields(paths[1], paths)) == [paths[1], paths[0]]
+    assert list(fields.same_fields(paths[0], paths)) == [paths[0]]
+
+
 def test_pages_show_fields_in_yaml_and_in_code() -> None:
-    page = "Set `restarts.crashes`, or `keep: 3`.\n\n- so:\n\n  ```yaml\n  data:\n    path: /x\n  ```\n"
+    page = "Set `restarts.crashes`, or `keep: 3`.\n\n- so:\n\n  ```yaml\n  data:\n    path: /x\n  ```\n\n    seed: 1\n"
     assert {".".join(path) for path in fields.mentions_of_page(page)} == {
         "restarts.crashes",
         "keep",
         "data",
         "data.path",
+        "seed",
     }
 
 

@@ -11,7 +11,10 @@ import typer
 from ruamel.yaml import YAML
 
 from tools import diagrams
+from tools.structure.fields import yaml_blocks
 from tpujob.main import app
+from tpujob_contract.kubernetes_names import API_VERSION, KIND
+from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import load_job
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +99,45 @@ def test_whole_jobs_are_accepted(page: Path) -> None:
             # `tpujob run` needs no image.
             manifest["spec"].setdefault("image", "registry.example/own:1")
         load_job(manifest)
+
+
+BASE: dict[str, Any] = {
+    "accelerator": "v5e-16",
+    "trainer": {
+        "model": {"preset": "tiny"},
+        "data": {"path": "/data/*.parquet", "tokenizer": "bytes"},
+        "batchSize": 64,
+        "sequenceLength": 512,
+        "steps": 1000,
+    },
+}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "options").glob("*.md")), ids=lambda page: page.name)
+def test_parts_of_a_job_are_accepted(page: Path) -> None:
+    blocks = list(yaml_blocks(page.read_text()))
+    assert blocks
+    refused = {block: str(why) for block in blocks if (why := refusal(YAML(typ="safe", pure=True).load(block)))}
+    assert refused == {}
+
+
+def refusal(part: dict[str, Any]) -> InvalidJob | None:
+    """Why a small job that takes over the fields of `part` is refused."""
+    trainer = {**BASE["trainer"], **part.get("trainer", {})}
+    if "task" in trainer:
+        del trainer["steps"]
+    spec = {**BASE, **part, "trainer": trainer}
+    if "command" in spec:
+        del spec["trainer"]
+    try:
+        load_job({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "part"}, "spec": spec})
+    except InvalidJob as error:
+        return error
+    return None
+
+
+def test_a_part_that_no_job_may_have_is_refused() -> None:
+    assert "spec.trainer.zLos" in str(refusal({"trainer": {"zLos": 1}}))
 
 
 def test_every_page_is_linked_from_another() -> None:

@@ -8,6 +8,7 @@ reference lists every field and shows none.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,26 @@ def fields_without_example(root: Path) -> list[str]:
     """The paths below `spec` that no example and no page shows, as people write them."""
     fields = list(fields_of(crd_spec(root)))
     shown = {field for mention in mentions(root) for field in named_by(mention, fields)}
-    return [".".join(field) for field in fields if field not in shown]
+    return [".".join(field) for field in fields if shown.isdisjoint(same_fields(field, fields))]
+
+
+SAME = {
+    ("trainer", "evaluation", "data"): ("trainer", "data"),
+    ("trainer", "data", "mixture"): ("trainer", "data"),
+    ("trainer", "score"): ("trainer", "extract"),
+    ("trainer", "embed"): ("trainer", "extract"),
+    ("trainer", "generate"): ("trainer", "extract"),
+}
+"""Blocks that repeat the fields of another block, which pages show once."""
+
+
+def same_fields(field: Path_of_field, fields: list[Path_of_field]) -> Iterator[Path_of_field]:
+    """A field, and those of other blocks that have its name and meaning."""
+    yield field
+    for block, other in SAME.items():
+        inside = field[len(block) :]
+        if inside and field[: len(block)] == block and (*other, *inside) in fields:
+            yield from same_fields((*other, *inside), fields)
 
 
 def crd_spec(root: Path) -> dict[str, Any]:
@@ -46,10 +66,11 @@ def fields_of(schema: dict[str, Any], at: Path_of_field = ()) -> Iterator[Path_o
 
 
 def named_by(mention: Path_of_field, fields: list[Path_of_field]) -> list[Path_of_field]:
-    """The one field that a path or the end of a path names, or none."""
+    """The field that a path names: from `spec`, from `spec.trainer`, or as the end of one path only."""
     whole = mention[1:] if mention[:1] == ("spec",) else mention
-    if whole in fields:
-        return [whole]
+    for path in (whole, ("trainer", *whole)) if whole else ():
+        if path in fields:
+            return [path]
     ends = [field for field in fields if field[-len(whole) :] == whole] if whole else []
     return ends if len(ends) == 1 else []
 
@@ -66,10 +87,19 @@ def mentions(root: Path) -> Iterator[Path_of_field]:
 
 def mentions_of_page(text: str) -> Iterator[Path_of_field]:
     """What the code blocks of a page set, and what its inline code names."""
-    for indent, block in re.findall(r"^( *)```ya?ml\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
-        yield from paths_in_yaml("\n".join(line.removeprefix(indent) for line in block.splitlines()))
+    for block in yaml_blocks(text):
+        yield from paths_in_yaml(block)
     for code in re.findall(r"`([A-Za-z][\w.]*)(?:: ?[^`\n]*)?`", text):
         yield tuple(code.split("."))
+
+
+def yaml_blocks(text: str) -> Iterator[str]:
+    """The fenced blocks of YAML and the indented blocks of a page."""
+    for indent, block in re.findall(r"^( *)```ya?ml\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
+        yield "\n".join(line.removeprefix(indent) for line in block.splitlines())
+    outside = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+    for block in re.findall(r"(?:\A|(?<=\n\n))(?: {4}.*\n?)+", outside):
+        yield textwrap.dedent(block)
 
 
 def paths_in_yaml(text: str) -> Iterator[Path_of_field]:
