@@ -11,7 +11,6 @@ from tpujob_resource.jobset.build import build_jobset, spec_hash
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
 
-POOL = "cloud.google.com/gke-nodepool"
 SETTINGS = JobSettings()
 
 
@@ -19,24 +18,14 @@ def _jobset(given: dict[str, Any], settings: JobSettings = SETTINGS) -> dict[str
     return build_jobset(load_job(given), settings)
 
 
-def _job_spec(given: dict[str, Any]) -> dict[str, Any]:
-    spec: dict[str, Any] = _jobset(given)["spec"]["replicatedJobs"][0]["template"]["spec"]
-    return spec
-
-
-def _pod_spec(given: dict[str, Any]) -> dict[str, Any]:
-    spec: dict[str, Any] = _job_spec(given)["template"]["spec"]
+def _pod_spec(given: dict[str, Any], settings: JobSettings = SETTINGS) -> dict[str, Any]:
+    spec: dict[str, Any] = _jobset(given, settings)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     return spec
 
 
 def _main(given: dict[str, Any]) -> dict[str, Any]:
     container: dict[str, Any] = _pod_spec(given)["containers"][0]
     return container
-
-
-def test_one_slice_is_placed_within_one_topology() -> None:
-    template = _job_spec(manifest(accelerator="v5e-16", queue="team", placement={"requiredTopology": POOL}))["template"]
-    assert template["metadata"]["annotations"] == {"kueue.x-k8s.io/podset-required-topology": POOL}
 
 
 def test_the_operator_has_the_last_word_on_the_environment() -> None:
@@ -48,34 +37,6 @@ def test_the_operator_has_the_last_word_on_the_environment() -> None:
 def test_a_home_of_the_users_own_is_kept() -> None:
     env = _main(manifest(env=[{"name": "HOME", "value": "/tmp/me"}]))["env"]
     assert [v for v in env if v["name"] == "HOME"] == [{"name": "HOME", "value": "/tmp/me"}]
-
-
-@pytest.mark.parametrize(
-    ("capacity", "selector", "tolerated"),
-    [
-        (
-            {"reservation": {"name": "r", "block": "b", "subBlock": "s"}},
-            {
-                "cloud.google.com/reservation-name": "r",
-                "cloud.google.com/reservation-affinity": "specific",
-                "cloud.google.com/reservation-blocks": "b",
-                "cloud.google.com/reservation-subblocks": "s",
-            },
-            set(),
-        ),
-        ({"computeClass": "c"}, {"cloud.google.com/compute-class": "c"}, {"cloud.google.com/compute-class"}),
-    ],
-)
-def test_capacity_selects_and_tolerates(
-    capacity: dict[str, Any], selector: dict[str, str], tolerated: set[str]
-) -> None:
-    pod = _pod_spec(manifest(accelerator="v6e-16", capacity=capacity))
-    topology = {
-        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
-        "cloud.google.com/gke-tpu-topology": "4x4",
-    }
-    assert pod["nodeSelector"] == {**topology, **selector}
-    assert {t["key"] for t in pod["tolerations"]} == {"google.com/tpu"} | tolerated
 
 
 def test_the_owner_is_named_once_there_is_one() -> None:
@@ -93,7 +54,7 @@ def test_the_owner_is_named_once_there_is_one() -> None:
 
 def test_the_installations_settings_reach_the_pods() -> None:
     settings = JobSettings(trainer_image="trainer:9", image_pull_policy="Never", run_as_user=777)
-    pod = _jobset(manifest(), settings)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod = _pod_spec(manifest(), settings)
     assert (pod["containers"][0]["image"], pod["containers"][0]["imagePullPolicy"]) == ("trainer:9", "Never")
     assert pod["securityContext"]["runAsUser"] == 777
 
@@ -144,7 +105,6 @@ def test_the_same_job_gives_the_same_bytes() -> None:
 @pytest.mark.parametrize("policy", [None, "IfNotPresent"], ids=["the cluster's own", "configured"])
 def test_launcher_is_pulled_as_the_operator_says(policy: str | None) -> None:
     """An image of somebody's own gets the launcher from the operator's image, by the operator's pull policy."""
-    given = _jobset(container_manifest(imagePullPolicy="Always"), JobSettings(image_pull_policy=policy))
-    pod = given["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod = _pod_spec(container_manifest(imagePullPolicy="Always"), JobSettings(image_pull_policy=policy))
     assert pod["initContainers"][0].get("imagePullPolicy") == policy
     assert pod["containers"][0]["imagePullPolicy"] == "Always"

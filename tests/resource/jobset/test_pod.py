@@ -72,11 +72,6 @@ def test_every_machine_of_the_topology_is_known() -> None:
     assert {machine for generation in GENERATIONS.values() for machine in generation.machines.values()} <= set(MACHINES)
 
 
-def test_a_placement_policy_selects_its_pools() -> None:
-    pod, _ = _pod(accelerator="tpu7x:4x4x4", placement={"policyName": "rack-4"})
-    assert pod["nodeSelector"]["cloud.google.com/placement-policy-name"] == "rack-4"
-
-
 @pytest.mark.parametrize(
     ("settings", "security"),
     [

@@ -1,46 +1,12 @@
-"""Volumes of a job: in the pod, and refused where checkpoints would be lost on them."""
+"""Checkpoints are refused on volumes where they would be lost."""
 
 from typing import Any
 
 import pytest
 
 from tests.operator.manifests import manifest
-from tests.resource.api.test_load import GOOD
 from tpujob_resource.errors import InvalidJob
-from tpujob_resource.jobset.build import build_jobset
-from tpujob_resource.jobset.expand import expand_pods
-from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
-
-OWN = {"tmp", "home", "shared-memory"}
-
-
-def test_volumes_of_every_kind_reach_the_pod() -> None:
-    pod = expand_pods(build_jobset(load_job(GOOD["volumes"]), JobSettings()))[0]
-    volumes = {v.pop("name"): v for v in map(dict, pod.spec["volumes"])}
-    assert {name: source for name, source in volumes.items() if name not in OWN} == {
-        "ckpt": {"persistentVolumeClaim": {"claimName": "claim"}},
-        "data": {
-            "csi": {
-                "driver": "gcsfuse.csi.storage.gke.io",
-                "readOnly": True,
-                "volumeAttributes": {"bucketName": "b-1", "mountOptions": "o"},
-            }
-        },
-        "scratch": {"emptyDir": {"sizeLimit": "10Gi"}},
-        "keys": {"secret": {"secretName": "s"}},
-        "conf": {"configMap": {"name": "c"}},
-    }
-    mounts = {m["name"]: (m["mountPath"], m.get("readOnly", False)) for m in pod.container["volumeMounts"]}
-    assert {name: mount for name, mount in mounts.items() if name not in OWN} == {
-        "ckpt": ("/ckpt", False),
-        "data": ("/data", True),
-        "scratch": ("/scratch", False),
-        "keys": ("/keys", True),
-        "conf": ("/conf", True),
-    }
-    assert pod.annotations["gke-gcsfuse/volumes"] == "true"
-    assert (pod.labels["team"], pod.annotations["example.com/cost"]) == ("a", "research")
 
 
 @pytest.mark.parametrize(
