@@ -70,10 +70,6 @@ ROWS: dict[str, Wrong] = {
         manifest(accelerator="v5e-16", checkpointDir="gs://bucket/a", trainer=EXTRACTION),
         "spec.trainer.task: is for independent workers of one host each; set spec.workers, and an accelerator of one host",
     ),
-    "an export of a model of one's own": Wrong(
-        manifest(trainer={**TRAINER, "model": {"custom": "mine:Model"}, "batchSize": 8, "export": {}}),
-        "spec.trainer.export: transformers knows no model.custom; leave it out, and read the checkpoint",
-    ),
     "a sum with adapters that there are not": Wrong(
         manifest(trainer={**TRAINER, "export": {"merged": True}}),
         "spec.trainer.export.merged: adds adapters to the weights, and the job has none; set lora, or leave it out",

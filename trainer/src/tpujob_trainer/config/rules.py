@@ -200,12 +200,6 @@ RULES = (
         _TRAINS,
     ),
     _rule(
-        "export",
-        "transformers knows no model.custom; leave it out, and read the checkpoint",
-        given("export", "model.custom"),
-        _TRAINS,
-    ),
-    _rule(
         "export.merged",
         "adds adapters to the weights, and the job has none; set lora, or leave it out",
         given("export.merged"),

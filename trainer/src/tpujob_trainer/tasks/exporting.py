@@ -12,11 +12,13 @@ from tpujob_trainer.config.schema import BLOCK, ExportConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
+from tpujob_trainer.model.shape import OwnShape, described
 from tpujob_trainer.model.weights.adapter import export_adapter
 from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
 from tpujob_trainer.model.weights.companions import Companions, read_companions, read_config
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.export import export_weights
+from tpujob_trainer.model.weights.own_export import DESCRIPTION, export_own_weights, own_description
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.train.optimizer import averaged_weights
 from tpujob_trainer.train.step import TrainState
@@ -75,6 +77,8 @@ class Exporter:
             NotFoundError: the files may not be read any more.
         """
         run = self._run
+        if isinstance(run.model, OwnShape):
+            return Companions()
         if self._is_adapter():
             return Companions(config=None if run.weights_from is None else read_config(run.weights_from))
         companions = read_companions(run.weights_from, run.data)
@@ -87,6 +91,15 @@ class Exporter:
         if isinstance(model, LoraModel) and not config.merged:
             export_adapter(self._folder, model, state.weights, base=run.weights_from, source=companions.config)
             self._barrier(f"export-adapter/{step}")
+            return
+        if isinstance(run.model, OwnShape):
+            export_own_weights(
+                self._folder,
+                self._weights(state),
+                own_description(described(run.model), step),
+                dtype=DTYPES[config.dtype],
+                barrier=lambda name: self._barrier(f"{name}/{step}"),
+            )
             return
         export_weights(
             self._folder,
@@ -103,10 +116,15 @@ class Exporter:
 
         def is_there() -> bool:
             filesystem, path = fsspec.core.url_to_fs(self._folder)
-            return bool(filesystem.exists(f"{path}/{ADAPTER_CONFIG if self._is_adapter() else 'config.json'}"))
+            return bool(filesystem.exists(f"{path}/{self._last_file()}"))
 
         if not self._runtime.coordination.lead_decides("export/is-there", is_there, limit_seconds=LIMIT_SECONDS):
             self.write(step, state, self.companions())
+
+    def _last_file(self) -> str:
+        if isinstance(self._run.model, OwnShape):
+            return DESCRIPTION
+        return ADAPTER_CONFIG if self._is_adapter() else "config.json"
 
     def _is_adapter(self) -> bool:
         return self._run.lora is not None and not self._config.merged

@@ -7,14 +7,11 @@ whole.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import logging
-import math
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,33 +26,22 @@ from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import CONFIG, Companions, OtherTensors
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.names import tensors
-from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX, SINGLE, header_of
+from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX
+from tpujob_trainer.model.weights.shards import FILE_BYTES, StoredTensor, in_files, index_of, remove_former, write_file
 
 logger = logging.getLogger(__name__)
 
-_SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
-FILE_BYTES = 50_000_000_000
-"""Of one file, as transformers has it."""
 TORCH_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """One stored tensor."""
+class _Piece(StoredTensor):
+    """One stored tensor, and what it is made of."""
 
-    name: str
-    parts: tuple[Tensor, ...]
+    parts: tuple[Tensor, ...] = ()
     """Of our weights, one below the other; none: it is copied from the source."""
-    index: tuple[int, ...]
+    index: tuple[int, ...] = ()
     """Layer and expert, as far as there are."""
-    shape: tuple[int, ...]
-    dtype: str
-    """A key of `DTYPES`."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Of it, stored."""
-        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
 def export_weights(
@@ -92,23 +78,23 @@ def export_weights(
     filesystem, folder = fsspec.core.url_to_fs(path)
     filesystem.makedirs(folder, exist_ok=True)
     others = companions.others
-    files = _files([*_pieces(shape, weights, dtype, others), *_copied(others)], file_bytes)
+    files = in_files([*_pieces(shape, weights, dtype, others), *_copied(others)], file_bytes)
     mine = jax.process_index()
     if mine == 0:
-        _remove_former(filesystem, folder, {*files})
+        remove_former(filesystem, folder, {*files}, description=CONFIG)
     barrier("export/empty")
     for number, (file, pieces) in enumerate(files.items()):
         writes = number % jax.process_count() == mine
         content = _collected(weights, pieces, others if writes else None)
         if writes:
-            _write(filesystem, f"{folder}/{file}", pieces, content)
+            write_file(filesystem, f"{folder}/{file}", pieces, content)
         else:
             for _ in content:
                 pass
     barrier("export/files")
     if mine == 0:
         if len(files) > 1:
-            filesystem.pipe_file(f"{folder}/{INDEX}", _index(files))
+            filesystem.pipe_file(f"{folder}/{INDEX}", index_of(files))
         for name, beside in companions.files.items():
             filesystem.pipe_file(f"{folder}/{name}", beside)
         filesystem.pipe_file(f"{folder}/{CONFIG}", (json.dumps(made, indent=2) + "\n").encode())
@@ -116,19 +102,11 @@ def export_weights(
     logger.info("Exported to %s: files=%d seconds=%.1f", path, len(files), time.monotonic() - began)
 
 
-def _remove_former(filesystem: Any, folder: str, names: set[str]) -> None:
-    """What would make of a former export's files and these a model that is neither; config.json first."""
-    former = {str(path).rpartition("/")[2] for path in filesystem.ls(folder, detail=False)}
-    weights = {name for name in former if name == SINGLE or _SHARD.fullmatch(name)} - names
-    for name in [name for name in (CONFIG, INDEX) if name in former] + sorted(weights):
-        filesystem.rm(f"{folder}/{name}")
-
-
 def _copied(others: OtherTensors | None) -> Iterator[_Piece]:
     names = {dtype: name for name, dtype in DTYPES.items()}
     for name in others.names if others is not None else ():
         stored = others.folder.tensors[name]  # type: ignore[union-attr]
-        yield _Piece(name, (), (), stored.shape, names[stored.dtype])
+        yield _Piece(name, stored.shape, names[stored.dtype])
 
 
 def _pieces(shape: ModelShape, weights: Any, dtype: str, others: OtherTensors | None) -> Iterator[_Piece]:
@@ -152,29 +130,7 @@ def _piece(parts: tuple[Tensor, ...], index: tuple[int, ...], weights: Any, dtyp
     stored = [int(np.prod([sizes[axis] for axis in group])) for group in first.theirs.split()]
     layer, expert = (*index, 0, 0)[:2]
     shape = (first.rows or stored[0], *stored[1:])
-    return _Piece(first.name.format(layer=layer, expert=expert), parts, index, shape, dtype)
-
-
-def _files(pieces: list[_Piece], most: int) -> dict[str, list[_Piece]]:
-    groups: list[list[_Piece]] = [[]]
-    size = 0
-    for piece in pieces:
-        more = piece.num_bytes
-        if groups[-1] and size + more > most:
-            groups.append([])
-            size = 0
-        groups[-1].append(piece)
-        size += more
-    if len(groups) == 1:
-        return {SINGLE: groups[0]}
-    return {f"model-{at + 1:05}-of-{len(groups):05}.safetensors": group for at, group in enumerate(groups)}
-
-
-def _index(files: Mapping[str, list[_Piece]]) -> bytes:
-    pieces = [(file, piece) for file, group in files.items() for piece in group]
-    size = sum(piece.num_bytes for _, piece in pieces)
-    content = {"metadata": {"total_size": size}, "weight_map": {piece.name: file for file, piece in pieces}}
-    return (json.dumps(content, indent=2) + "\n").encode()
+    return _Piece(first.name.format(layer=layer, expert=expert), shape, dtype, parts, index)
 
 
 def _collected(weights: Any, pieces: list[_Piece], others: OtherTensors | None) -> Iterator[np.ndarray]:
@@ -217,24 +173,6 @@ def _collector(ours: str, theirs: str, dtype: str, mesh: Mesh) -> Callable[[jax.
         return jitted(jax.make_array_from_single_device_arrays(leaf.shape, sharding, parts), index)
 
     return call
-
-
-def _write(filesystem: Any, target: str, pieces: list[_Piece], content: Iterator[np.ndarray]) -> None:
-    types = {piece.name: piece.dtype for piece in pieces}
-    header, _ = header_of({piece.name: piece.shape for piece in pieces}, types)
-    is_local = "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
-    written = f"{target}.partial" if is_local else target  # an object appears whole
-    try:
-        with contextlib.closing(filesystem.open(written, "wb")) as file:
-            file.write(header)
-            for array in content:
-                file.write(np.ascontiguousarray(array).tobytes())
-    except BaseException:
-        with contextlib.suppress(OSError):
-            filesystem.rm(written)
-        raise
-    if is_local:
-        filesystem.mv(written, target)
 
 
 def _leaf(weights: Any, tensor: Tensor) -> Any:
