@@ -198,7 +198,7 @@ def _compare(case: dict[str, Any]) -> str:
     told = np.array(case["logits"])
     largest = max(1.0, np.abs(told).max())
     apart = float(np.abs(found - told).max() / largest)
-    allowed = max(TOLERANCE, MOST_ROUNDINGS * case["rounding"] / largest)
+    allowed = max(TOLERANCE, MOST_ROUNDINGS * case.get("rounding", 0.0) / largest)
     return "equal" if apart <= allowed else f"differs by {apart:.1e}, where {allowed:.1e} is allowed"
 
 
