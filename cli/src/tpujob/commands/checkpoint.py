@@ -94,8 +94,8 @@ def export(
     """Write a checkpoint's weights as config.json and safetensors, which transformers and `model.from` read.
 
     Reads on this machine, whose memory must hold the weights. Tokenizer, chat template and generation_config.json are
-    copied from `model.from` and `data.tokenizer` of the run, which must still be there. The weights of `model.custom` are
-    written by the paths of its parameters, with a model.json of arguments and step.
+    copied from `model.from` and `data.tokenizer` of the run, which must still be there.
+    The weights of `model.custom` are written by the paths of its parameters, with a model.json of arguments and step.
     """
     from tpujob.checkpoints.inspection import read
 

@@ -163,8 +163,9 @@ class SampleConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """The finished model as config.json and safetensors, which transformers and model.from read. Of model.custom:
-    safetensors by the paths of its parameters, and model.json with its arguments and the step.
+    """The finished model as config.json and safetensors, which transformers and model.from read.
+
+    Of model.custom: safetensors by the paths of its parameters, and model.json with its arguments and the step.
     """
 
     directory: str | None = None
