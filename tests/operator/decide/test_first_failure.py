@@ -3,6 +3,7 @@
 import pytest
 
 from tests.operator.building import ended, job, jobset, observed, recorded, stored
+from tpujob_contract.termination_message import failure_line
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.first_failure import MESSAGE_LENGTH, first_failure, recorded_end
 from tpujob_operator.observe.state import Ended
@@ -10,6 +11,7 @@ from tpujob_operator.settings import Settings
 from tpujob_resource.models.status import Failure
 from tpujob_resource.models.times import EARLIEST
 
+SAID = failure_line(1000.25, "E: a")
 CAUSES = {
     # name: (ends, index of the host to be named)
     "the only one": ([ended(1, 1)], 1),
@@ -20,6 +22,11 @@ CAUSES = {
     "not one that stopped by contract": ([ended(0, 75), ended(1, 137, after=3)], 1),
     "the one with a code of its own within a second": ([ended(0, 1), ended(1, 139)], 1),
     "the fatal one, although it was asked to stop": ([ended(0, 1), ended(1, 78, was_asked=True)], 1),
+    "the one that says it failed first, within a second": (
+        [ended(0, 1, message=failure_line(1000.75, "E: b")), ended(1, 1, message=failure_line(1000.25, "E: a"))],
+        1,
+    ),
+    "one that says when it failed, before one that does not": ([ended(0, 1), ended(1, 1, message=SAID)], 1),
     "by position within a second": ([ended(1, 1), ended(0, 1)], 0),
     "of the newest attempt": ([ended(0, 1, after=50), ended(1, 1, attempt=1)], 1),
 }

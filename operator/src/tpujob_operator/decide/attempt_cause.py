@@ -55,7 +55,8 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
         return AttemptCause(cause=Cause.CRASH, message=message, crashed=first)
     stopped = min(unasked, key=lambda end: end.cause_order, default=None)
     if stopped is not None:
-        what = f"Pod {stopped.pod} stopped as if it had been asked to, and nobody is known to have asked."
+        asks = f"ended with exit code {ExitCode.STOPPED}, by which a program asks to be started again"
+        what = f"Pod {stopped.pod} {asks}, and nobody is known to have asked it to stop."
         return AttemptCause(cause=Cause.UNEXPLAINED, message=what)
     return AttemptCause(cause=Cause.UNEXPLAINED, message="Nobody saw how it ended.")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from tpujob_contract import termination_message
 from tpujob_contract.exit_codes import FATAL, ExitCode
 from tpujob_operator.observe.report import Progress
 from tpujob_resource.models.stored import StoredJob
@@ -66,10 +67,13 @@ class Ended:
         A code of 76 to 78 explains everything, whenever it was seen: such a process gives its reason. Then those that
         ended by themselves, before those that were asked to. Then the clock, which counts in seconds and differs
         between hosts. Within a second a code of its own counts more than 1, with which the trainer's processes follow
-        another one's end; at last the position, so that the answer is always the same.
+        another one's end; then the moment at which a program says that it failed; at last the position, so that the
+        answer is always the same.
         """
+        failed_at = termination_message.failed_at(self.message)
+        said = (failed_at is None, failed_at or 0.0)
         place = (self.slice_index, self.host_index)
-        return (self.exit_code not in FATAL, self.is_consequence, self.finished_at, self.exit_code == 1, *place)
+        return (self.exit_code not in FATAL, self.is_consequence, self.finished_at, self.exit_code == 1, *said, *place)
 
     @property
     def is_consequence(self) -> bool:
