@@ -12,9 +12,9 @@ LEAST_LIKENESS = 0.6
 
 def nearest_name(given: str, known: Iterable[str]) -> Optional[str]:
     """The known name most like a given one, whatever its capitals, hyphens and underscores; None when none is near."""
-    by_plain = {plain(name): name for name in known}
-    found = difflib.get_close_matches(plain(given), by_plain, n=1, cutoff=LEAST_LIKENESS)
-    return by_plain[found[0]] if found else None
+    by_normalized = {normalized(name): name for name in known}
+    found = difflib.get_close_matches(normalized(given), by_normalized, n=1, cutoff=LEAST_LIKENESS)
+    return by_normalized[found[0]] if found else None
 
 
 _SCALES = {
@@ -53,7 +53,7 @@ def _without_separators(digits: str) -> str:
 _SHORT = {"lr": "learningrate", "bs": "batchsize", "wd": "weightdecay"}
 
 
-def plain(name: str) -> str:
+def normalized(name: str) -> str:
     """A name without capitals, hyphens and underscores, and at length where people write it short."""
     letters = name.replace("_", "").replace("-", "").lower()
     return _SHORT.get(letters, letters)

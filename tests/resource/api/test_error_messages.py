@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tpujob_resource.messages.error_messages import MAX_SHOWN, describe_problems, field_path, shown, unknown_field
+from tpujob_resource.messages.error_messages import MAX_SHOWN, describe_problems, field_path, quoted, unknown_field
 from tpujob_resource.models.fields import Quantity
 
 
@@ -106,7 +106,7 @@ def test_path_is_as_people_write_it(parts: tuple[int | str, ...], path: str) -> 
     ("length", "is_cut"), [(MAX_SHOWN - 2, False), (MAX_SHOWN - 1, True)], ids=["fits with its quotes", "one too many"]
 )
 def test_long_values_are_cut(length: int, is_cut: bool) -> None:
-    text = shown("x" * length)
+    text = quoted("x" * length)
     assert len(text) == MAX_SHOWN
     assert text.endswith("…") is is_cut
 
@@ -127,4 +127,4 @@ def test_unknown_field_of_the_root_has_no_dot() -> None:
     ],
 )
 def test_password_of_an_address_is_not_repeated(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert quoted(value) == text

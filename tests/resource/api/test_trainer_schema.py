@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from tpujob_resource.rules.schema_fit import fits
+from tpujob_resource.rules.schema_fit import is_valid_fast
 from tpujob_resource.rules.trainer_schema import trainer_problems, trainer_schema
 
 SCHEMA: dict[str, Any] = {
@@ -105,7 +105,7 @@ def changed(value: Any) -> Iterator[Any]:
 def test_a_right_block_needs_no_jsonschema() -> None:
     schema = trainer_schema() or {}
     assert len(blocks()) > 8
-    assert all(fits(block, schema) for block in blocks())
+    assert all(is_valid_fast(block, schema) for block in blocks())
 
 
 def test_the_quick_yes_is_that_of_jsonschema() -> None:
@@ -116,7 +116,7 @@ def test_the_quick_yes_is_that_of_jsonschema() -> None:
     found = {"yes": 0, "no": 0}
     for value in changed(every_field):
         is_valid = validator.is_valid(value)
-        assert fits(value, schema) == is_valid, value
+        assert is_valid_fast(value, schema) == is_valid, value
         found["yes" if is_valid else "no"] += 1
     assert min(found.values()) > 20
 
@@ -127,4 +127,4 @@ def test_the_quick_yes_is_that_of_jsonschema() -> None:
     ids=["true is not 1", "1 is not true", "a keyword that is not known", "another one"],
 )
 def test_what_is_not_known_is_left_to_jsonschema(value: Any, schema: dict[str, Any]) -> None:
-    assert not fits(value, schema)
+    assert not is_valid_fast(value, schema)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tpujob_contract.spelling import nearest_name, number_meant, plain
+from tpujob_contract.spelling import nearest_name, normalized, number_meant
 from tpujob_contract.storage_address import redacted
 from tpujob_resource.messages import patterns
 
@@ -49,7 +49,7 @@ def _is_word(key: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9_-]+", key) is not None
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """A value for a message: JSON, not too long, and without secrets of an address: conditions and logs repeat it."""
     text = redacted(json.dumps(value, default=str, ensure_ascii=False))
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
@@ -65,7 +65,7 @@ def unknown_field(parent: str, key: str, known: list[str], below: Iterable[str] 
         below: Keys of the mappings among them, as `block.key`: one of that name is what was meant.
     """
     word, colon, value = key.partition(":")
-    deeper = [name for name in below if plain(name.rpartition(".")[2]) == plain(key)]
+    deeper = [name for name in below if normalized(name.rpartition(".")[2]) == normalized(key)]
     near = deeper[0] if len(deeper) == 1 else nearest_name(key, known)
     if colon and word in known:
         advice = f"write {word}: {value}, with a space after the colon"
@@ -90,7 +90,7 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     is_amount = detail["loc"][-1:] and detail["loc"][-1] in AMOUNT
     say = (lambda c: 'is not an amount such as 8, "500m" or "64Gi"') if is_amount else _SENTENCES.get(detail["type"])
     wanted = say(context) if say else detail["msg"][0].lower() + detail["msg"][1:]
-    given = "the key" if detail["loc"][-1:] == ("[key]",) else shown(detail["input"])
+    given = "the key" if detail["loc"][-1:] == ("[key]",) else quoted(detail["input"])
     is_number = detail["type"] in ("int_type", "float_type") and not is_amount
     meant = number_meant(detail["input"]) if is_number else ""
     if detail["type"] == "list_type" and location[-1] == "env" and isinstance(detail["input"], dict):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tpujob_resource.errors import InvalidField
-from tpujob_resource.messages.error_messages import shown
+from tpujob_resource.messages.error_messages import quoted
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.limits import spec_size
 from tpujob_resource.rules.slice_counts import rows_of_fewest_slices
@@ -48,7 +48,7 @@ def _accelerator(job: TpuTrainingJob) -> Problems:
     length = len(job.metadata.name)
     if length + longest > MAX_POD_NAME and length <= MAX_NAME:
         yield (
-            f"metadata.name: {shown(job.metadata.name)} has {length} characters; at most "
+            f"metadata.name: {quoted(job.metadata.name)} has {length} characters; at most "
             f"{MAX_POD_NAME - longest} for {job.hosts} hosts, as pod names hold slice and host"
         )
 
@@ -73,7 +73,7 @@ def _sub_slice(job: TpuTrainingJob) -> Problems:
     )
     if not is_part or pool_shape == slice_shape:
         yield (
-            f"spec.placement.poolTopology: {shown(pool)} cannot be divided into several slices of "
+            f"spec.placement.poolTopology: {quoted(pool)} cannot be divided into several slices of "
             f"{accelerator.topology}; give the pool's topology"
         )
 

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 
 from tpujob_contract.spelling import nearest_name, number_meant
-from tpujob_resource.messages.error_messages import field_path, shown, unknown_field
+from tpujob_resource.messages.error_messages import field_path, quoted, unknown_field
 
 
 def schema_errors(value: Mapping[str, Any], schema: Mapping[str, Any], field: tuple[str, ...]) -> list[str]:
@@ -49,10 +49,10 @@ def _lines(error: ValidationError, field: tuple[str, ...]) -> Iterator[str]:
         if inner is not None and (inner.absolute_path != error.absolute_path or inner.validator != "type"):
             yield from _lines(inner, field)
         else:
-            yield f"{path}: {shown(given)} {_message(error)}"
+            yield f"{path}: {quoted(given)} {_message(error)}"
     else:
         meant = number_meant(given) if rule == "type" and value in ("integer", "number") else ""
-        yield f"{path}: {shown(given)} {_message(error)}{meant}"
+        yield f"{path}: {quoted(given)} {_message(error)}{meant}"
 
 
 def _relevant(error: ValidationError) -> list[ValidationError]:
@@ -71,9 +71,9 @@ def _message(error: ValidationError) -> str:
             kinds = [_TYPES.get(option["type"], option["type"]) for option in value if "type" in option]
             return f"is not {' or '.join(kinds)}" if kinds else f"fits none of the {len(value)} allowed forms"
         case "enum":
-            return f"is not allowed; {_meant(error.instance, value)}one of {', '.join(shown(v) for v in value)}"
+            return f"is not allowed; {_meant(error.instance, value)}one of {', '.join(quoted(v) for v in value)}"
         case "const":
-            return f"is not allowed; only {shown(value)}"
+            return f"is not allowed; only {quoted(value)}"
         case "minimum":
             return f"is too small; at least {value}"
         case "exclusiveMinimum":
@@ -93,7 +93,7 @@ def _message(error: ValidationError) -> str:
 def _meant(given: Any, allowed: list[Any]) -> str:
     """The allowed word that is most like a given one, as a question; nothing where none is near."""
     near = nearest_name(given, (v for v in allowed if isinstance(v, str))) if isinstance(given, str) else None
-    return "" if near is None else f"did you mean {shown(near)}? "
+    return "" if near is None else f"did you mean {quoted(near)}? "
 
 
 _TYPES = {

@@ -1,7 +1,7 @@
-"""Whether a value is plainly valid by a JSON Schema: a quick yes, so that a right job needs no jsonschema.
+"""A fast check of valid values against a JSON Schema, without the import of jsonschema.
 
-Only keywords that the trainer's schema uses are known. What is not accepted here may still be valid; jsonschema has the
-last word, and makes the sentences.
+It knows only the keywords of the trainer's schema. A value that it does not accept may still be valid: jsonschema
+decides, and writes the messages. Without this module, each short command with a valid job would take a fifth longer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 type Schema = Mapping[str, Any]
 
 
-def fits(value: Any, schema: Schema) -> bool:
+def is_valid_fast(value: Any, schema: Schema) -> bool:
     """True only if the value is valid; False if it is not, or if that takes more than this module knows."""
     return all(
         key in _NOTES or key.startswith("x-") or (key in _KEYWORDS and _KEYWORDS[key](value, argument, schema))
@@ -49,14 +49,20 @@ def _enum(value: Any, allowed: Any, schema: Schema) -> bool:
 
 
 def _properties(value: Any, inner: Any, schema: Schema) -> bool:
-    return not isinstance(value, dict) or all(fits(value[key], inner[key]) for key in value if key in inner)
+    return not isinstance(value, dict) or all(is_valid_fast(value[key], inner[key]) for key in value if key in inner)
 
 
 def _additional(value: Any, allowed: Any, schema: Schema) -> bool:
     if not isinstance(value, dict):
         return True
     others = [each for key, each in value.items() if key not in schema.get("properties", {})]
-    return not others or allowed is True or (isinstance(allowed, Mapping) and all(fits(o, allowed) for o in others))
+    if not others or allowed is True:
+        return True
+    return isinstance(allowed, Mapping) and all(is_valid_fast(each, allowed) for each in others)
+
+
+def _items(value: Any, inner: Any, schema: Schema) -> bool:
+    return not isinstance(value, list) or all(is_valid_fast(each, inner) for each in value)
 
 
 _KEYWORDS: dict[str, Callable[[Any, Any, Schema], bool]] = {
@@ -65,8 +71,8 @@ _KEYWORDS: dict[str, Callable[[Any, Any, Schema], bool]] = {
     "properties": _properties,
     "additionalProperties": _additional,
     "required": lambda value, keys, schema: not isinstance(value, dict) or all(key in value for key in keys),
-    "items": lambda value, inner, schema: not isinstance(value, list) or all(fits(each, inner) for each in value),
-    "anyOf": lambda value, options, schema: any(fits(value, option) for option in options),
+    "items": _items,
+    "anyOf": lambda value, options, schema: any(is_valid_fast(value, option) for option in options),
     "minItems": lambda value, least, schema: not isinstance(value, list) or len(value) >= least,
     "minLength": lambda value, least, schema: not isinstance(value, str) or len(value) >= least,
     "minimum": lambda value, least, schema: not _is_number(value) or value >= least,

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any
 
 from tpujob_contract.field_rules import Rule, from_rows
-from tpujob_resource.rules.schema_fit import fits
+from tpujob_resource.rules.schema_fit import is_valid_fast
 
 FILE = "trainer_schema.json"
 FIELD = ("spec", "trainer")
@@ -50,7 +50,7 @@ def block_rules() -> tuple[Rule, ...]:
 def trainer_problems(block: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> list[str]:
     """What is wrong with a block, one line each; nothing when there is no schema to compare with."""
     schema = trainer_schema() if schema is None else schema
-    if schema is None or fits(block, schema):
+    if schema is None or is_valid_fast(block, schema):
         return []
     from tpujob_resource.rules.schema_errors import schema_errors
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpujob_contract.field_rules import Broken, Rule, broken, places
 from tpujob_resource.errors import InvalidField
-from tpujob_resource.messages.error_messages import field_path, shown
+from tpujob_resource.messages.error_messages import field_path, quoted
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules import computed
 from tpujob_resource.rules.table import CHECKPOINT_DIR_PATTERN, RULES, TWICE, UNIQUE
@@ -50,7 +50,7 @@ def _compares_accelerators(rule: Rule) -> bool:
 
 
 def _sentence(each: Broken) -> str:
-    value = f"{shown(each.value)} " if each.rule.shows and each.value is not None else ""
+    value = f"{quoted(each.value)} " if each.rule.shows and each.value is not None else ""
     return f"{field_path(each.path)}: {value}{each.rule.message}{_bucket_meant(each)}"
 
 
@@ -69,5 +69,5 @@ def _twice(document: Mapping[str, Any]) -> Iterator[str]:
         seen = set()
         for path, item in places(document, at):
             if item[field] in seen:
-                yield f"{field_path((*path, field))}: {shown(item[field])} {TWICE}"
+                yield f"{field_path((*path, field))}: {quoted(item[field])} {TWICE}"
             seen.add(item[field])

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tpujob_contract import storage_address
-from tpujob_resource.messages.error_messages import shown
+from tpujob_resource.messages.error_messages import quoted
 from tpujob_resource.models.job import TpuTrainingJob
 
 type Warnings = Iterator[str]
@@ -46,9 +46,9 @@ def _unreachable_paths(job: TpuTrainingJob) -> Warnings:
     mounts = [volume.mount_path for volume in job.spec.volumes or ()]
     for field, path in _places(job.spec.trainer or {}, "spec.trainer"):
         if not path.startswith("/"):
-            yield f"{field}: {shown(path)} is relative, and pods have no such folder; give gs://BUCKET/PATH"
+            yield f"{field}: {quoted(path)} is relative, and pods have no such folder; give gs://BUCKET/PATH"
         elif not any(PurePosixPath(path).is_relative_to(mount) for mount in mounts) and job.spec.image is None:
-            yield f"{field}: {shown(path)} is on no volume of the job (spec.volumes), and the image does not have it"
+            yield f"{field}: {quoted(path)} is on no volume of the job (spec.volumes), and the image does not have it"
 
 
 def _places(block: Any, field: str) -> Iterator[tuple[str, str]]:
