@@ -111,7 +111,7 @@ def test_result_that_is_gone_is_made_again_though_the_board_has_it(engine, tmp_p
 
     assert again.run(work)
     assert sorted(work.reads) == [3, 17]
-    assert again.tally.gone == 2
+    assert again.counters.gone == 2
     assert "Units computed again, since their results in done/ are gone: 3, 17" in caplog.text
     assert _results(tmp_path) == {unit: [str(unit)] for unit in range(UNITS)}
     assert json.loads((tmp_path / "out" / "board.json").read_text())["by"] == "b"
@@ -181,7 +181,7 @@ def test_frozen_worker_loses_only_its_own_unit(engine, tmp_path):
         back.set()
         assert ending.result(60)
     assert _results(tmp_path) == {unit: [str(unit)] for unit in range(UNITS)}
-    assert first.tally.lost >= 1
+    assert first.counters.lost >= 1
     assert len(list((tmp_path / "out" / "out").iterdir())) == UNITS, "files of the late one were left"
     taken_over = [json.loads(f.read_text()) for f in (tmp_path / "out" / "done").iterdir()]
     assert any(result["taken_over_from"] == "a" for result in taken_over)

@@ -35,17 +35,17 @@ def test_freed_memory_is_given_back():
     for piece in pieces[:-1]:  # the last one keeps the arena from shrinking by itself
         c.free(piece)
     before = _resident_bytes()
-    memory.trim()
+    memory.release_memory()
     assert before - _resident_bytes() > PIECE * PIECES / 2
     c.free(pieces[-1])
 
 
-def test_trimming_waits_between_two(monkeypatch):
+def test_memory_is_released_once_in_a_while(monkeypatch):
     now, trimmed = [0.0], []
-    monkeypatch.setattr(memory, "trim", lambda: trimmed.append(now[0]))
-    trimming = memory.Trimming(every_seconds=30, clock=lambda: now[0])
+    monkeypatch.setattr(memory, "release_memory", lambda: trimmed.append(now[0]))
+    release = memory.MemoryRelease(every_seconds=30, clock=lambda: now[0])
     for now[0] in (100, 110, 129, 130, 131, 200):
-        trimming()
+        release()
     assert trimmed == [100, 130, 200]
 
 

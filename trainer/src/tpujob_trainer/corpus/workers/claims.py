@@ -29,7 +29,7 @@ LAPSE_SECONDS = 45.0
 
 
 @dataclass
-class Held:
+class Lease:
     """A lease of this worker."""
 
     unit: int
@@ -93,13 +93,13 @@ class Claims:
         self._clock = clock
         self._sightings = Sightings()
         self._beats = itertools.count()
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, Lease] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._renewer = threading.Thread(target=self._renew, name="claims", daemon=True)
         self._renewer.start()
 
-    def take(self, unit: int, *, is_known: bool = False) -> Held | None:
+    def take(self, unit: int, *, is_known: bool = False) -> Lease | None:
         """The lease of a unit; None while another worker has it.
 
         Args:
@@ -112,12 +112,12 @@ class Claims:
         token = secrets.token_hex(4)
         name = self._name(unit)
         if not is_known and (made := self._objects.create(name, self._record(token))) is not None:
-            return self._holding(Held(unit, token, made))
+            return self._holding(Lease(unit, token, made))
         found = self._objects.look(name)
         if found is None:
             self._sightings.forget(name)
             made = self._objects.create(name, self._record(token))
-            return None if made is None else self._holding(Held(unit, token, made))
+            return None if made is None else self._holding(Lease(unit, token, made))
         if self._sightings.unchanged_seconds(name, found.version, self._clock()) < self._lapse_seconds:
             return None
         made = self._objects.replace(name, self._record(token), version=found.version)
@@ -126,9 +126,9 @@ class Claims:
         self._sightings.forget(name)
         before = holder(found.data)
         logger.warning("Unit %d: the lease of %s has lapsed, and is taken over", unit, before)
-        return self._holding(Held(unit, token, made, taken_over_from=before))
+        return self._holding(Lease(unit, token, made, taken_over_from=before))
 
-    def release(self, held: Held) -> None:
+    def release(self, held: Lease) -> None:
         """Lets another worker have the unit at once; one that was lost stays as it is."""
         with self._lock:
             self._held.pop(held.unit, None)
@@ -140,7 +140,7 @@ class Claims:
             except OSError as error:
                 logger.debug("Cannot release unit %d, it will lapse: %s", held.unit, storage_errors.brief(error))
 
-    def _delete(self, held: Held) -> None:
+    def _delete(self, held: Lease) -> None:
         if self._objects.delete(self._name(held.unit), version=held.generation):
             return
         found = self._objects.look(self._name(held.unit))
@@ -153,7 +153,7 @@ class Claims:
         for held in self.held():
             self.release(held)
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[Lease]:
         """The leases of this worker."""
         with self._lock:
             return list(self._held.values())
@@ -164,7 +164,7 @@ class Claims:
             with held.lock:
                 self._renew_one(held)
 
-    def _renew_one(self, held: Held) -> None:
+    def _renew_one(self, held: Lease) -> None:
         with self._lock:
             if held.is_lost or self._held.get(held.unit) is not held:
                 return
@@ -194,7 +194,7 @@ class Claims:
             except OSError as error:
                 logger.debug("Cannot renew leases: %s", storage_errors.brief(error))
 
-    def _holding(self, held: Held) -> Held:
+    def _holding(self, held: Lease) -> Lease:
         with self._lock:
             self._held[held.unit] = held
         return held

@@ -20,9 +20,9 @@ from typing import Any
 from tpujob_trainer.corpus.workers import failures, results
 from tpujob_trainer.corpus.workers.board import Board, Listing
 from tpujob_trainer.corpus.workers.choice import DONE, FREE, TAKEN
-from tpujob_trainer.corpus.workers.claims import Claims, Held
-from tpujob_trainer.corpus.workers.finishing import Finisher, Tally
-from tpujob_trainer.corpus.workers.memory import Trimming
+from tpujob_trainer.corpus.workers.claims import Claims, Lease
+from tpujob_trainer.corpus.workers.finishing import Counters, Finisher
+from tpujob_trainer.corpus.workers.memory import MemoryRelease
 from tpujob_trainer.corpus.workers.states import UnitStates
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Work
@@ -45,7 +45,7 @@ LOG_SECONDS = 30.0
 class Claimed:
     """A unit of this worker, and its input."""
 
-    held: Held
+    held: Lease
     read: Any
     since: float
     """When it was claimed, by `time.monotonic`."""
@@ -67,7 +67,7 @@ class Engine:
         chips: int | None = None,
         chip_kind: str | None = None,
         stop_requested: Callable[[], bool],
-        on_progress: Callable[[Tally, UnitStates, Listing | None], None] = lambda tally, states, listing: None,
+        on_progress: Callable[[Counters, UnitStates, Listing | None], None] = lambda counters, states, listing: None,
         on_idle: Callable[[], None] = lambda: None,
     ) -> None:
         """Nothing is claimed yet.
@@ -91,14 +91,14 @@ class Engine:
         self._finisher = Finisher(objects, uploads, scratch, worker=worker, chips=chips, chip_kind=chip_kind)
         self._worker = worker
         self._stop_requested, self._on_progress, self._on_idle = stop_requested, on_progress, on_idle
-        self._trimming = Trimming()
+        self._release_memory = MemoryRelease()
         self._chance = random.Random(worker)  # noqa: S311 - spreads the workers out
         self._failed = threading.Event()
         self._failing = threading.Lock()
         self._last: int | None = None
         self._logged = 0.0
         self.states = UnitStates(units)
-        self.tally = self._finisher.tally
+        self.counters = self._finisher.counters
 
     def run(self, work: Work[Any, Any]) -> bool:
         """Works until every unit is done, or until it is asked to stop; whether every unit is done.
@@ -115,7 +115,7 @@ class Engine:
         finally:
             # After the threads have ended, so that nothing is claimed behind its back.
             self._claims.close()
-        self._on_progress(self.tally, self.states, self._board.latest)
+        self._on_progress(self.counters, self.states, self._board.latest)
         self._log()
         return self.states.num_done == len(self.states)
 
@@ -132,7 +132,7 @@ class Engine:
             shown = ", ".join(str(unit) for unit in lost[:10]) + (", …" if len(lost) > 10 else "")
             logger.warning("Units computed again, since their results in %s are gone: %s", results.FOLDER, shown)
             self.states.reopen(lost)
-            self.tally.add_gone(len(lost))
+            self.counters.add_gone(len(lost))
         return bool(lost)
 
     def _loop(self, work: Work[Any, Any], reader: ThreadPoolExecutor, finishers: ThreadPoolExecutor) -> None:
@@ -186,7 +186,7 @@ class Engine:
         finally:
             room.release()
 
-    def _claim(self) -> Held | None:
+    def _claim(self) -> Lease | None:
         """The lease of some unit, waited for while others hold all that is left; None when there is nothing to do."""
         while not (self._stop_requested() or self._failed.is_set()):
             self._look_around()
@@ -207,16 +207,16 @@ class Engine:
         return None
 
     def _look_around(self) -> None:
-        self._trimming()
+        self._release_memory()
         listing = self._board.look(at_most_every_seconds=BOARD_SECONDS)
         if listing is not None:
             self.states.set_done(listing.done)
             self._reopen(self._board.take_lost())
-        self._on_progress(self.tally, self.states, listing)
+        self._on_progress(self.counters, self.states, listing)
         if time.monotonic() - self._logged > LOG_SECONDS:
             self._log()
 
-    def _take_one_of(self, taken: list[int]) -> Held | None:
+    def _take_one_of(self, taken: list[int]) -> Lease | None:
         """The lease of a unit that somebody else had: it was finished or given up, or has lapsed."""
         mine = {held.unit for held in self._claims.held() if not held.is_lost}
         for unit in self._chance.sample(taken, min(LOOKED_AT, len(taken))):
@@ -224,7 +224,7 @@ class Engine:
                 return held
         return None
 
-    def _take(self, unit: int, *, is_known: bool) -> Held | None:
+    def _take(self, unit: int, *, is_known: bool) -> Lease | None:
         held = self._claims.take(unit, is_known=is_known)
         self.states.set(unit, TAKEN)
         if held is None:
@@ -236,15 +236,15 @@ class Engine:
             return None
         return held
 
-    def _release(self, held: Held) -> None:
+    def _release(self, held: Lease) -> None:
         """A unit that was read, and is not computed: this worker is to stop, or another one has it."""
         self._claims.release(held)
         if held.is_lost:
-            self.tally.add_lost()
+            self.counters.add_lost()
         else:
             self.states.set(held.unit, FREE)
 
-    def _fail(self, held: Held, error: BaseException) -> None:
+    def _fail(self, held: Lease, error: BaseException) -> None:
         """Writes the first failure down, and ends the loop."""
         with self._failing:
             is_first = not self._failed.is_set()
@@ -255,11 +255,11 @@ class Engine:
 
     def _log(self) -> None:
         self._logged = time.monotonic()
-        tally = self.tally
+        counters = self.counters
         logger.info(
             "Units: done=%d of %d, here=%d rows=%d tokens=%d bytes=%d taken_over=%d lost=%d",
-            self.states.num_done, len(self.states), tally.units, tally.rows, tally.tokens, tally.bytes,
-            tally.taken_over, tally.lost,
+            self.states.num_done, len(self.states), counters.units, counters.rows, counters.tokens, counters.bytes,
+            counters.taken_over, counters.lost,
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tpujob_trainer.corpus.workers import results
-from tpujob_trainer.corpus.workers.claims import Held
+from tpujob_trainer.corpus.workers.claims import Lease
 from tpujob_trainer.corpus.workers.results import OutputFile, UnitResult
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Packed, Work
@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Tally:
-    """What this worker has done since it started."""
+class Counters:
+    """Counters of what this worker has done since it started."""
 
     units: int = 0
     rows: int = 0
@@ -49,7 +49,7 @@ class Tally:
             self.gone += units
 
     def add_lost(self) -> None:
-        """Counts a unit that was somebody else's in the end."""
+        """Counts a unit that another worker finished in the end."""
         with self._lock:
             self.lost += 1
 
@@ -79,9 +79,9 @@ class Finisher:
         """
         self._objects, self._uploads, self._scratch, self._worker = objects, uploads, scratch, worker
         self._chips, self._chip_kind = chips, chip_kind
-        self.tally = Tally()
+        self.counters = Counters()
 
-    def finish(self, work: Work[Any, Any], held: Held, computed: Any, since: float) -> bool:
+    def finish(self, work: Work[Any, Any], held: Lease, computed: Any, since: float) -> bool:
         """Whether the unit is done, by this worker or by another one; False if its lease was lost before.
 
         Args:
@@ -95,7 +95,7 @@ class Finisher:
             OSError: storage has failed for too long.
         """
         if held.is_lost:
-            self.tally.add_lost()
+            self.counters.add_lost()
             return False
         with self._scratch.room(work.size(computed)):
             with self._scratch.writing():
@@ -105,14 +105,14 @@ class Finisher:
             )
         result = self._result(held, packed, files, since)
         if results.mark_done(self._objects, result):
-            self.tally.add(result)
+            self.counters.add(result)
         else:
             logger.info("Unit %d: another worker has finished it first; its result counts", held.unit)
             self._uploads.remove(files)
-            self.tally.add_lost()
+            self.counters.add_lost()
         return True
 
-    def _result(self, held: Held, packed: Packed, files: tuple[OutputFile, ...], since: float) -> UnitResult:
+    def _result(self, held: Lease, packed: Packed, files: tuple[OutputFile, ...], since: float) -> UnitResult:
         return UnitResult(
             unit=held.unit,
             rows=sum(file.rows for file in files),

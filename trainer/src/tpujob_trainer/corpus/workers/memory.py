@@ -1,4 +1,4 @@
-"""Memory that was freed, given back to the system.
+"""Returns freed memory to the system.
 
 glibc has arenas of memory for threads, up to eight for each core, and keeps what is freed in the middle of one. A
 worker beside a bucket has a dozen threads: over thousands of units it uses no more, but its process grows.
@@ -14,8 +14,8 @@ from collections.abc import Callable
 TRIM_SECONDS = 30.0
 
 
-def trim() -> None:
-    """Gives free pages back; does nothing where the C library is not glibc.
+def release_memory() -> None:
+    """Return free pages to the system; does nothing if the C library is not glibc.
 
     It takes some milliseconds for each 100 MB (https://man7.org/linux/man-pages/man3/malloc_trim.3.html).
     """
@@ -23,16 +23,16 @@ def trim() -> None:
         found(ctypes.c_size_t(0))
 
 
-class Trimming:
-    """Trims now and then."""
+class MemoryRelease:
+    """Releases memory at most once in an interval."""
 
     def __init__(self, *, every_seconds: float = TRIM_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
-        """The first call trims."""
+        """The first call releases memory."""
         self._every_seconds, self._clock = every_seconds, clock
         self._trimmed = -float("inf")
 
     def __call__(self) -> None:
-        """Trims, unless it has done so a short time ago."""
+        """Release memory, unless the last release is less than an interval ago."""
         if self._clock() - self._trimmed >= self._every_seconds:
-            trim()
+            release_memory()
             self._trimmed = self._clock()

@@ -20,7 +20,7 @@ from typing import Any
 import fsspec.core
 import google_crc32c
 
-from tpujob_trainer.corpus.workers.claims import Held, unit_name
+from tpujob_trainer.corpus.workers.claims import Lease, unit_name
 from tpujob_trainer.corpus.workers.failures import ScratchFullError
 from tpujob_trainer.corpus.workers.results import OUTPUTS, OutputFile
 from tpujob_trainer.data.sources.retrying import Retrying
@@ -113,7 +113,7 @@ class Uploads:
         if is_local(directory):
             (Path(directory) / OUTPUTS).mkdir(parents=True, exist_ok=True)
 
-    def upload(self, held: Held, number: int, file: Path, rows: int) -> OutputFile:
+    def upload(self, held: Lease, number: int, file: Path, rows: int) -> OutputFile:
         """One file of a unit, once it is there; the local one is removed.
 
         Raises:

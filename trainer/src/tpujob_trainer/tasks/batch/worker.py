@@ -20,7 +20,7 @@ from tpujob_trainer.corpus.workers.board import Board, Listing
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.config import UnitsConfig
 from tpujob_trainer.corpus.workers.engine import Engine
-from tpujob_trainer.corpus.workers.finishing import Tally
+from tpujob_trainer.corpus.workers.finishing import Counters
 from tpujob_trainer.corpus.workers.rate import Rate
 from tpujob_trainer.corpus.workers.states import UnitStates
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
@@ -137,7 +137,9 @@ class Worker:
                 raise
         logger.info("Corpus bytes read: %d; scratch: at most %d bytes", METER.bytes_read, scratch.most_bytes)
         if is_complete:
-            again = f"; the results of {engine.tally.gone} were gone and are made again" if engine.tally.gone else ""
+            again = (
+                f"; the results of {engine.counters.gone} were gone and are made again" if engine.counters.gone else ""
+            )
             self.report.update(message=f"complete: all {units} units are done{again}")
             return ExitCode.FINISHED
         return ExitCode.STOPPED
@@ -150,11 +152,11 @@ class _Figures:
         self._report, self._unit_rows = report, unit_rows
         self._rate = Rate()
 
-    def __call__(self, tally: Tally, states: UnitStates, listing: Listing | None) -> None:
+    def __call__(self, counters: Counters, states: UnitStates, listing: Listing | None) -> None:
         done = states.num_done
         if done != self._report.step:
             self._report.update(step=done)
-        self._report.update(units=len(states), units_done=done, units_here=tally.units, rows_here=tally.rows)
+        self._report.update(units=len(states), units_done=done, units_here=counters.units, rows_here=counters.rows)
         if listing is not None:
             claimed = min(listing.claimed, len(states) - done)
             self._report.update(units_claimed=claimed, unit_failures=dict(listing.failures))
