@@ -86,10 +86,10 @@ def test_chart_lints():
     run_helm("lint", "--strict", CHART, "--set=image.preloaded=true")
 
 
-def test_lint_of_the_plain_chart_says_once_what_is_missing():
-    """Helm prints what a template refuses as [INFO] there, once for each place."""
+def test_lint_of_the_plain_chart_prints_no_failure():
+    """Helm prints there what a template refuses as [INFO] Fail."""
     found = subprocess.run([binaries.path("helm"), "lint", CHART], capture_output=True, text=True, check=True)
-    assert (found.stdout + found.stderr).count("[INFO] Fail") == 1
+    assert "Fail" not in found.stdout + found.stderr
 
 
 def test_rendered_yaml_lints():
