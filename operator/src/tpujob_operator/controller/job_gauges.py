@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from tpujob_operator import metrics
@@ -21,8 +21,6 @@ from tpujob_resource.models.status import Phase, Status, Traits, phases_with
 from tpujob_resource.models.stored import StoredSpec
 from tpujob_resource.topology.parse import COUNT_LABEL, parse_accelerator
 
-JOB_LABELS = ("job_namespace", "job_name")
-"""Not `namespace`: that one names the scraped pod's."""
 HOLDS_MACHINES = phases_with(Traits.HOLDS_MACHINES)
 
 
@@ -91,12 +89,12 @@ class JobGauges(Collector):
         """The families, without samples where another operator leads."""
         jobs = sorted(self._jobs.items()) if self._leads() else []
         yield self._by_phase(jobs)
-        phases = GaugeMetricFamily(metrics.JOB_PHASE, metrics.JOB_PHASE_HELP, labels=[*JOB_LABELS, "phase"])
-        since = GaugeMetricFamily(metrics.JOB_PHASE_SINCE, metrics.JOB_PHASE_SINCE_HELP, labels=[*JOB_LABELS, "phase"])
-        hosts = GaugeMetricFamily(metrics.JOB_HOSTS, metrics.JOB_HOSTS_HELP, labels=JOB_LABELS)
-        ready = GaugeMetricFamily(metrics.JOB_HOSTS_READY, metrics.JOB_HOSTS_READY_HELP, labels=JOB_LABELS)
-        chips = GaugeMetricFamily(metrics.JOB_CHIPS, metrics.JOB_CHIPS_HELP, labels=[*JOB_LABELS, "accelerator"])
-        restarts = GaugeMetricFamily(metrics.JOB_RESTARTS, metrics.JOB_RESTARTS_HELP, labels=[*JOB_LABELS, "cause"])
+        phases = metrics.JOB_PHASE.family()
+        since = metrics.JOB_PHASE_SINCE.family()
+        hosts = metrics.JOB_HOSTS.family()
+        ready = metrics.JOB_HOSTS_READY.family()
+        chips = metrics.JOB_CHIPS.family()
+        restarts = metrics.JOB_RESTARTS.family()
         for key, facts in jobs:
             phases.add_metric([*key, facts.phase], 1)
             if facts.phase_since is not None:
@@ -109,7 +107,7 @@ class JobGauges(Collector):
         yield from (phases, since, hosts, ready, chips, restarts)
 
     def _by_phase(self, jobs: list[tuple[Key, JobFacts]]) -> Metric:
-        family = GaugeMetricFamily(metrics.JOBS, metrics.JOBS_HELP, labels=["phase"])
+        family = metrics.JOBS.family()
         if self._leads():
             counts = Counter(facts.phase for _, facts in jobs)
             for phase in Phase:

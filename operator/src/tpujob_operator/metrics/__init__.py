@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
 
 from tpujob_resource.models import restart_causes
 
@@ -23,20 +26,6 @@ QUEUE_SECONDS = Histogram(
 )
 LEADER = Gauge(PREFIX + "leader", "Whether this process holds the Lease, and so is the one that writes.")
 QUEUED = Gauge(PREFIX + "queued_jobs", "Jobs that wait for a reconcile now.")
-JOBS = PREFIX + "jobs"
-JOBS_HELP = "TpuTrainingJobs by phase, as the leading operator knows them."
-JOB_PHASE = PREFIX + "job_phase"
-JOB_PHASE_HELP = "1 for the phase that a job is in, as the leading operator knows it."
-JOB_PHASE_SINCE = PREFIX + "job_phase_start_timestamp_seconds"
-JOB_PHASE_SINCE_HELP = "When a job came into the phase that it is in, in Unix time."
-JOB_HOSTS = PREFIX + "job_hosts"
-JOB_HOSTS_HELP = "Hosts that a job needs."
-JOB_HOSTS_READY = PREFIX + "job_hosts_ready"
-JOB_HOSTS_READY_HELP = "Hosts of a job that are ready or have finished."
-JOB_CHIPS = PREFIX + "job_chips"
-JOB_CHIPS_HELP = "TPU chips that a job holds now; 0 while it holds no machines, and for `cpu` accelerators."
-JOB_RESTARTS = PREFIX + "job_restarts"
-JOB_RESTARTS_HELP = f"Restarts of a job so far by cause: {', '.join(restart_causes.RESTARTS)}."
 PHASE_SECONDS = Histogram(
     PREFIX + "phase_seconds",
     "Time that jobs spent in a phase before they left it: Queued is the wait in a queue.",
@@ -70,3 +59,40 @@ WATCH_LAST_EVENT = Gauge(
 )
 WATCH_MISSED = Gauge(PREFIX + "watch_missed_objects", "Objects whose present state a list showed and no watch has yet.")
 LAST_RESYNC = Gauge(PREFIX + "last_resync_timestamp_seconds", "When all jobs were last listed, in Unix time.")
+
+
+class JobGauge(NamedTuple):
+    """A gauge with a sample for each job, computed when it is read."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+
+    def family(self) -> GaugeMetricFamily:
+        """Its family, without samples."""
+        return GaugeMetricFamily(PREFIX + self.name, self.help, labels=self.labels)
+
+
+JOB = ("job_namespace", "job_name")
+"""Not `namespace`, which is the label of the scraped pod."""
+JOBS = JobGauge("jobs", "TpuTrainingJobs by phase, as the leading operator knows them.", ("phase",))
+JOB_PHASE = JobGauge(
+    "job_phase", "1 for the phase that a job is in, as the leading operator knows it.", (*JOB, "phase")
+)
+JOB_PHASE_SINCE = JobGauge(
+    "job_phase_start_timestamp_seconds",
+    "When a job came into the phase that it is in, in Unix time.",
+    (*JOB, "phase"),
+)
+JOB_HOSTS = JobGauge("job_hosts", "Hosts that a job needs.", JOB)
+JOB_HOSTS_READY = JobGauge("job_hosts_ready", "Hosts of a job that are ready or have finished.", JOB)
+JOB_CHIPS = JobGauge(
+    "job_chips",
+    "TPU chips that a job holds now; 0 while it holds no machines, and for `cpu` accelerators.",
+    (*JOB, "accelerator"),
+)
+JOB_RESTARTS = JobGauge(
+    "job_restarts",
+    f"Restarts of a job so far by cause: {', '.join(restart_causes.RESTARTS)}.",
+    (*JOB, "cause"),
+)
