@@ -8,6 +8,8 @@ and BPE never looks beyond a word. So a text's ids are those of its words one af
 different words. Which characters are letters, numbers and white space is asked of the tokenizer's own cutter, so that
 both mean the same version of Unicode. Texts for which this would not be the same (characters outside the basic
 multilingual plane, added tokens) are left to the library.
+
+It serves GPT-2's pattern alone: who pretrains with `hf://gpt2` would miss it. Other patterns go through the library.
 """
 
 from __future__ import annotations
