@@ -30,7 +30,7 @@ from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.train.batches import Assembler, Feed
-from tpujob_trainer.train.loop import Ending, Hook, Loop, checkpoint_tree
+from tpujob_trainer.train.loop import ExitResult, Hook, Loop, checkpoint_tree
 from tpujob_trainer.train.nonfinite import NonFiniteError, SkipBatches, SkipBudget
 from tpujob_trainer.train.save_policy import SavePolicy
 from tpujob_trainer.train.step import TrainState, TrainStep, init_state, make_finite_check, make_train_step
@@ -133,7 +133,7 @@ class Run:
         self.losses: dict[int, float] = {}
         self.skipped: list[int] = []
 
-    def train(self, steps: int, batches: Batches, state: TrainState | None = None, first: int = 0) -> Ending:
+    def train(self, steps: int, batches: Batches, state: TrainState | None = None, first: int = 0) -> ExitResult:
         assembler = Assembler(model().mesh, ROWS, LANES)
         config = CheckpointConfig(every_steps=self.every_steps, every_seconds=self.every_seconds)
         clock = {} if self.clock is None else {"clock": self.clock}

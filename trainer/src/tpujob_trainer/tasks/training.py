@@ -14,7 +14,7 @@ from tpujob_trainer.tasks.parts import Parts
 from tpujob_trainer.tasks.restore_or_init import StartingPoint, restore_or_init
 from tpujob_trainer.telemetry.trackers import Trackers
 from tpujob_trainer.train.batches import Assembler, Feed
-from tpujob_trainer.train.loop import Ending, Hook, Loop
+from tpujob_trainer.train.loop import ExitResult, Hook, Loop
 from tpujob_trainer.train.nonfinite import NonFiniteError, SkipBatches, SkipBudget, batches_to_leave_out, go_back_below
 from tpujob_trainer.train.step import TrainStep
 from tpujob_trainer.train.step_logger import Progress
@@ -34,7 +34,7 @@ class Training:
     trackers: Trackers
     hooks: Sequence[Hook]
 
-    def run(self, start: StartingPoint) -> Ending:
+    def run(self, start: StartingPoint) -> ExitResult:
         """Trains until all steps are done or a process is asked to stop.
 
         Raises:
@@ -49,7 +49,7 @@ class Training:
                 found = error.with_traceback(None)
             start = self._go_back(found, first=first, taken=taken)
 
-    def _loop(self, start: StartingPoint) -> Ending:
+    def _loop(self, start: StartingPoint) -> ExitResult:
         parts, dataset, session = self.parts, self.parts.dataset, self.parts.session
         with data.BatchLoader(
             dataset.manifest,

@@ -75,8 +75,8 @@ Pending = tuple[int, StepMetrics] | None
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How the loop ended."""
+class ExitResult:
+    """The state after the last step of the loop, and whether all steps are done."""
 
     state: TrainState
     step: int
@@ -132,7 +132,7 @@ class Loop:
         self._hooks = hooks
         self._profiler = profiler or Profiler(None, process_id=0)
 
-    def run(self, state: TrainState, *, first: int, steps: int) -> Ending:
+    def run(self, state: TrainState, *, first: int, steps: int) -> ExitResult:
         """The state after `steps` steps in all, `first` of which are done; committed if there is a saver.
 
         Raises:
@@ -164,7 +164,7 @@ class Loop:
             if flags.stop:
                 self._record(pending, state)
                 is_kept = self._save_to_stop(step + 1, state, flags)
-                return Ending(state, step + 1, has_finished=is_kept and step + 1 == steps)
+                return ExitResult(state, step + 1, has_finished=is_kept and step + 1 == steps)
             left = min((each.flags.batches_left for each in (flushed, result) if each), default=2)
             if left < 2:  # said with the batch before: this one was the last, or empty already
                 logger.info("Step %d: the data ends here, %d steps were asked for", step + 1, steps)
@@ -174,7 +174,7 @@ class Loop:
         last = self._save(steps, state, wait_seconds=self._policy.commit_seconds())
         for hook in self._hooks:
             hook.run(steps, state, self._policy.stop_flags)
-        return Ending(state, steps, has_finished=self._commit_at_the_end(last))
+        return ExitResult(state, steps, has_finished=self._commit_at_the_end(last))
 
     def _record(self, pending: Pending, state: TrainState) -> StepResult | None:
         """Reads and records the result of a step; `state` is the newest, after that step or the one that follows it."""
