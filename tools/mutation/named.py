@@ -164,14 +164,14 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         "a second SIGTERM puts the kill off",
         "tpujob_launcher.child.supervisor",
-        "if number in STOP and stop_signal is None:",
+        "if number in STOP and self._stop_signal is None:",
         "if number in STOP:",
         (f"{_CHILD}::test_second_stop_does_not_extend_the_grace_period",),
     ),
     Mistake(
         "leftovers outlive the grace period",
         "tpujob_launcher.child.supervisor",
-        "min(LEFTOVER_SECONDS, patience, left)",
+        "min(LEFTOVER_SECONDS, self._patience, left)",
         "LEFTOVER_SECONDS",
         (f"{_CHILD}::test_deaf_leftovers_end_within_the_grace_period",),
     ),
