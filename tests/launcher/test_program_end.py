@@ -103,6 +103,15 @@ def test_the_traceback_is_quoted_and_not_the_frames_that_follow_it(launch: Launc
     assert "Check failure" not in "\n".join(launched.message)
 
 
+@pytest.mark.parametrize("ending", ["sys.exit(78)", "raise SystemExit(78)", "os._exit(78)"])
+def test_what_a_program_prints_before_it_exits_is_its_last_words(launch: Launch, python, ending):
+    words = "--depth: -3 is not allowed; give 1 to 128"
+    launched = launch(python, "-c", f"import os, sys\nprint({words!r}, flush=True)\n{ending}", environ=JOB)
+    assert launched.wait() == 78
+    assert launched.message[-1] == words
+    assert "Traceback" not in "\n".join(launched.message)
+
+
 QUIET = {
     "ended by itself": "print('done')",
     "exit with 0": "import sys; sys.exit(0)",

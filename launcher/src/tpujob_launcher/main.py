@@ -247,8 +247,13 @@ def _has_peers(process: Process) -> bool:
 
 
 def _last_words(result: ExitResult) -> bytes:
-    """The end of the output; where other things follow the traceback of the program's error there, the traceback."""
-    trace = result.failure.traceback.strip().encode() if result.failure else b""
+    """The end of the output; where other things follow the traceback of the program's error there, the traceback.
+
+    A program that calls `sys.exit` has said why before, and Python prints no traceback of that.
+    """
+    failure = result.failure
+    is_exit = failure is None or failure.error.startswith("SystemExit")
+    trace = b"" if failure is None or is_exit else failure.traceback.strip().encode()
     return trace if trace and not result.output.rstrip().endswith(trace.rpartition(b"\n")[2]) else result.output
 
 
