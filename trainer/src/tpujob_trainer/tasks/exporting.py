@@ -17,8 +17,8 @@ from tpujob_trainer.model.weights.adapter import export_adapter
 from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
 from tpujob_trainer.model.weights.companions import Companions, read_companions, read_config
 from tpujob_trainer.model.weights.config_json import config_json
+from tpujob_trainer.model.weights.custom_export import DESCRIPTION, export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
-from tpujob_trainer.model.weights.own_export import DESCRIPTION, export_own_weights, own_description
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.train.optimizer import averaged_weights
 from tpujob_trainer.train.step import TrainState
@@ -93,10 +93,11 @@ class Exporter:
             self._barrier(f"export-adapter/{step}")
             return
         if isinstance(run.model, OwnShape):
-            export_own_weights(
+            export_custom_weights(
                 self._folder,
                 self._weights(state),
-                own_description(described(run.model), step),
+                described(run.model),
+                step,
                 dtype=DTYPES[config.dtype],
                 barrier=lambda name: self._barrier(f"{name}/{step}"),
             )

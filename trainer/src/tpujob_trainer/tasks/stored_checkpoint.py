@@ -36,8 +36,8 @@ from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape
 from tpujob_trainer.model.weights.companions import read_companions
+from tpujob_trainer.model.weights.custom_export import export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
-from tpujob_trainer.model.weights.own_export import export_own_weights, own_description
 from tpujob_trainer.storage import errors as storage_errors
 
 WEIGHTS = "weights"
@@ -55,7 +55,7 @@ def verify(directory: str, step: int | None) -> dict[str, Any]:
 
 
 def export(directory: str, step: int | None, out: str, *, dtype: str) -> dict[str, Any]:
-    """Writes the weights of a checkpoint as config.json and safetensors; those of a module of one's own by their paths.
+    """Writes the weights of a checkpoint as config.json and safetensors; those of `model.custom` by their paths.
 
     Raises:
         TrainerError: there is no run or no such checkpoint, or it was made by something else than the trainer.
@@ -70,7 +70,7 @@ def export(directory: str, step: int | None, out: str, *, dtype: str) -> dict[st
     if "model" not in configuration:
         raise NotFoundError(f"DIRECTORY: step {chosen['step']} names no model; it was not made by `trainer`")
     if configuration["model"].get("custom"):
-        return _export_own(directory, chosen["step"], configuration["model"], out, dtype)
+        return _export_custom(directory, chosen["step"], configuration["model"], out, dtype)
     shape = shape_from(configuration["model"])
     weights = _merged(_read(directory, chosen["step"], only=WEIGHTS)[WEIGHTS], shape, configuration.get("lora"))
     companions = read_companions(configuration.get("weightsFrom"), _data(configuration))
@@ -80,9 +80,9 @@ def export(directory: str, step: int | None, out: str, *, dtype: str) -> dict[st
     return {"directory": directory, "step": chosen["step"], "out": out, "parameters": shape.num_parameters}
 
 
-def _export_own(directory: str, step: int, model: Mapping[str, Any], out: str, dtype: str) -> dict[str, Any]:
+def _export_custom(directory: str, step: int, model: Mapping[str, Any], out: str, dtype: str) -> dict[str, Any]:
     weights = _read(directory, step, only=WEIGHTS)[WEIGHTS]
-    export_own_weights(out, weights, own_description(model, step), dtype=dtype)
+    export_custom_weights(out, weights, model, step, dtype=dtype)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(weights))
     return {"directory": directory, "step": step, "out": out, "parameters": parameters}
 

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec.core
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,10 +23,8 @@ from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import CONFIG, Companions, OtherTensors
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.names import tensors
-from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX
-from tpujob_trainer.model.weights.shards import FILE_BYTES, StoredTensor, in_files, index_of, remove_former, write_file
-
-logger = logging.getLogger(__name__)
+from tpujob_trainer.model.weights.safetensors import DTYPES
+from tpujob_trainer.model.weights.shards import FILE_BYTES, StoredTensor, write_folder
 
 TORCH_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
@@ -71,35 +66,18 @@ def export_weights(
         ConfigurationError: the family's config.json cannot say the shape.
         OSError: the folder cannot be written to.
     """
-    began = time.monotonic()
     made = config_json(
         shape, dtype=TORCH_NAMES[dtype], max_positions=max_positions, source=companions.config, ids=companions.ids
     )
-    filesystem, folder = fsspec.core.url_to_fs(path)
-    filesystem.makedirs(folder, exist_ok=True)
     others = companions.others
-    files = in_files([*_pieces(shape, weights, dtype, others), *_copied(others)], file_bytes)
-    mine = jax.process_index()
-    if mine == 0:
-        remove_former(filesystem, folder, {*files}, description=CONFIG)
-    barrier("export/empty")
-    for number, (file, pieces) in enumerate(files.items()):
-        writes = number % jax.process_count() == mine
-        content = _collected(weights, pieces, others if writes else None)
-        if writes:
-            write_file(filesystem, f"{folder}/{file}", pieces, content)
-        else:
-            for _ in content:
-                pass
-    barrier("export/files")
-    if mine == 0:
-        if len(files) > 1:
-            filesystem.pipe_file(f"{folder}/{INDEX}", index_of(files))
-        for name, beside in companions.files.items():
-            filesystem.pipe_file(f"{folder}/{name}", beside)
-        filesystem.pipe_file(f"{folder}/{CONFIG}", (json.dumps(made, indent=2) + "\n").encode())
-    barrier("export/done")
-    logger.info("Exported to %s: files=%d seconds=%.1f", path, len(files), time.monotonic() - began)
+    write_folder(
+        path,
+        [*_pieces(shape, weights, dtype, others), *_copied(others)],
+        lambda pieces, writes: _collected(weights, pieces, others if writes else None),
+        {**companions.files, CONFIG: (json.dumps(made, indent=2) + "\n").encode()},
+        file_bytes=file_bytes,
+        barrier=barrier,
+    )
 
 
 def _copied(others: OtherTensors | None) -> Iterator[_Piece]:
@@ -144,13 +122,24 @@ def _collected(weights: Any, pieces: list[_Piece], others: OtherTensors | None) 
         parts = []
         for tensor in piece.parts:
             leaf = _leaf(weights, tensor)
-            collect = _collector(tensor.ours, tensor.theirs, piece.dtype, leaf.sharding.mesh)
+            collect = collector(tensor.ours, tensor.theirs, piece.dtype, leaf.sharding.mesh)
             parts.append(np.asarray(collect(leaf, index).addressable_data(0)))
         yield parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @functools.lru_cache(maxsize=256)
-def _collector(ours: str, theirs: str, dtype: str, mesh: Mesh) -> Callable[[jax.Array, np.ndarray], jax.Array]:
+def collector(ours: str, theirs: str, dtype: str, mesh: Mesh) -> Callable[[jax.Array, np.ndarray], jax.Array]:
+    """What makes of a weight, divided over a mesh, a stored tensor that is whole on every device.
+
+    Args:
+        ours: a letter for each dimension of the weight, but for those of its stack.
+        theirs: the same letters in the order of the stored tensor, its dimensions separated by spaces.
+        dtype: of the stored tensor, a key of `DTYPES`.
+        mesh: of the weight.
+
+    Returns:
+        a function of the weight and of its place in the stack, int32, which all processes call alike.
+    """
     automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
     whole = NamedSharding(automatic, PartitionSpec())
 

@@ -1,18 +1,24 @@
-"""The safetensors files of a model, one or several, and the index of several."""
+"""The folder of a model: its safetensors files, one or several, the index of several, and what stands beside them."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import fsspec.core
+import jax
 import numpy as np
 
 from tpujob_trainer.model.weights.safetensors import DTYPES, INDEX, SINGLE, header_of
+
+logger = logging.getLogger(__name__)
 
 FILE_BYTES = 50_000_000_000
 """Of one file, as transformers has it."""
@@ -34,18 +40,58 @@ class StoredTensor:
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
-def remove_former(filesystem: Any, folder: str, names: set[str], *, description: str) -> None:
-    """Remove what would make of a former export's files and these a model that is neither.
+def write_folder[Kept: StoredTensor](
+    path: str,
+    tensors: Sequence[Kept],
+    collect: Callable[[list[Kept], bool], Iterator[np.ndarray]],
+    beside: Mapping[str, bytes],
+    *,
+    file_bytes: int = FILE_BYTES,
+    barrier: Callable[[str], None] = lambda name: None,
+) -> None:
+    """Write a model; all processes call it alike, and share the files out among them.
 
     Args:
-        filesystem: of the folder.
-        folder: on it.
-        names: of the files that are written over.
-        description: the file without which a folder is not whole; it goes first.
+        path: the folder; local, or a URL. Files in it of the same names are written over.
+        tensors: in the order in which they are stored.
+        collect: gives tensors whole, one at a time; called on all processes, with whether this one writes them.
+        beside: content of small files, by name; the last one is written last, and a folder that has it is whole.
+        file_bytes: most bytes of a file, but for a tensor that is larger.
+        barrier: waits for all processes; by a name that is used once.
+
+    Raises:
+        OSError: the folder cannot be written to.
     """
+    began = time.monotonic()
+    filesystem, folder = fsspec.core.url_to_fs(path)
+    filesystem.makedirs(folder, exist_ok=True)
+    files = in_files(tensors, file_bytes)
+    mine = jax.process_index()
+    if mine == 0:
+        _remove_former(filesystem, folder, {*files}, last=[*beside][-1])
+    barrier("export/empty")
+    for number, (file, stored) in enumerate(files.items()):
+        writes = number % jax.process_count() == mine
+        content = collect(stored, writes)
+        if writes:
+            _write_file(filesystem, f"{folder}/{file}", stored, content)
+        else:
+            for _ in content:
+                pass
+    barrier("export/files")
+    if mine == 0:
+        index = {INDEX: _index_of(files)} if len(files) > 1 else {}
+        for name, small in {**index, **beside}.items():
+            filesystem.pipe_file(f"{folder}/{name}", small)
+    barrier("export/done")
+    logger.info("Exported to %s: files=%d seconds=%.1f", path, len(files), time.monotonic() - began)
+
+
+def _remove_former(filesystem: Any, folder: str, names: set[str], *, last: str) -> None:
+    """What would make of a former export's files and these a model that is neither; what makes it whole goes first."""
     former = {str(path).rpartition("/")[2] for path in filesystem.ls(folder, detail=False)}
     weights = {name for name in former if name == SINGLE or _SHARD.fullmatch(name)} - names
-    for name in [name for name in (description, INDEX) if name in former] + sorted(weights):
+    for name in [name for name in (last, INDEX) if name in former] + sorted(weights):
         filesystem.rm(f"{folder}/{name}")
 
 
@@ -65,15 +111,14 @@ def in_files[Kept: StoredTensor](pieces: Sequence[Kept], most: int) -> dict[str,
     return {f"model-{at + 1:05}-of-{len(groups):05}.safetensors": group for at, group in enumerate(groups)}
 
 
-def index_of(files: Mapping[str, Sequence[StoredTensor]]) -> bytes:
-    """The content of the index of several files."""
+def _index_of(files: Mapping[str, Sequence[StoredTensor]]) -> bytes:
     pieces = [(file, piece) for file, group in files.items() for piece in group]
     size = sum(piece.num_bytes for _, piece in pieces)
     content = {"metadata": {"total_size": size}, "weight_map": {piece.name: file for file, piece in pieces}}
     return (json.dumps(content, indent=2) + "\n").encode()
 
 
-def write_file(filesystem: Any, target: str, pieces: Sequence[StoredTensor], content: Iterator[np.ndarray]) -> None:
+def _write_file(filesystem: Any, target: str, pieces: Sequence[StoredTensor], content: Iterator[np.ndarray]) -> None:
     """Write tensors into a file, which appears whole or not at all."""
     types = {piece.name: piece.dtype for piece in pieces}
     header, _ = header_of({piece.name: piece.shape for piece in pieces}, types)
