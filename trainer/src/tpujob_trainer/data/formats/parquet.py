@@ -135,7 +135,7 @@ class OpenedParquet:
             try:
                 with pq.ParquetFile(source, metadata=self._metadata, **{"pre_buffer": False, **options}) as parquet:
                     return use(parquet)
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, pa.ArrowInvalid) as error:
                 # Of pyarrow about what it has read; errors of storage have a number or a class of their own.
                 if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
                     raise

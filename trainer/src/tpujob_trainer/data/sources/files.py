@@ -131,14 +131,15 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
             return _one_file(path, _folder_of(address, query), address)
         filesystem, location = _located(path)
         root = _root(filesystem, location)
-        read = filesystem.glob if set(location) & set(_PATTERN_CHARACTERS) else filesystem.find
+        is_pattern = bool(set(location) & set(_PATTERN_CHARACTERS))
+        read = filesystem.glob if is_pattern else filesystem.find
         listing = request(path, lambda: read(location, detail=True))
     found = [info for info in listing.values() if info.get("type") == "file"]
     files = sorted((describe(root, info) for info in found), key=lambda file: file.path)
     if not PurePosixPath(location).name.startswith((".", "_")):
         files = [file for file in files if not _is_hidden(file.path)]
     if not files:
-        if read == filesystem.glob and request(path, lambda: filesystem.exists(location)):
+        if is_pattern and request(path, lambda: filesystem.exists(location)):
             literal = re.sub(r"([\[*?])", r"[\1]", location) + ("/**" if filesystem.isdir(location) else "")
             raise NotFoundError(
                 f"{field}: {path!r} was taken as a pattern, and matches no file; to name what is called so, write "
