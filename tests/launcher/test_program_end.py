@@ -13,11 +13,12 @@ from tests.harness.launched import JOB
 from tests.launcher.conftest import Launch
 from tests.launcher.test_carrier import find_python
 from tpujob_contract import environment
+from tpujob_contract.environment import read_environment
 from tpujob_contract.termination_message import failed_at, failure_line
 from tpujob_launcher.carrier.archive import write_launcher
 from tpujob_launcher.child import start_hook
 from tpujob_launcher.child.program_end import ProgramEnds
-from tpujob_launcher.main import FAILED_EXIT_SECONDS
+from tpujob_launcher.main import FAILED_EXIT_SECONDS, _has_peers
 
 SHARED_BARRIER = "import atexit, sys, threading\natexit.register(threading.Event().wait, 300)\nprint('buffered')\n"
 """An exit handler that waits for peers, registered by the program, and so run before any of ours."""
@@ -167,12 +168,9 @@ def test_a_failed_command_of_a_shell_script_is_ended_alone(launch: Launch, tmp_p
     assert launched.message[-1] == "RuntimeError: on purpose"
 
 
-def test_a_program_on_its_own_may_take_its_time(launch: Launch):
-    program = "import atexit, sys, time\natexit.register(lambda: time.sleep(6))\nraise RuntimeError('on purpose')"
-    launched = launch(sys.executable, "-c", program, environ=ALONE)
-    assert launched.wait() == 1
-    assert "killed" not in "\n".join(launched.message)
-    assert launched.message[-1] == "RuntimeError: on purpose"
+@pytest.mark.parametrize(("environ", "has_peers"), [(JOB, True), (ALONE, False)], ids=["one of two", "alone"])
+def test_others_wait_for_a_program_that_has_peers(environ, has_peers):
+    assert _has_peers(read_environment(environ)) == has_peers
 
 
 def test_who_is_asked_to_stop_and_then_fails_waits_no_longer_and_is_no_culprit(launch: Launch):
@@ -191,10 +189,9 @@ def test_who_is_asked_to_stop_and_then_fails_waits_no_longer_and_is_no_culprit(l
 
 
 def test_saved_and_start_me_again_is_no_failure(launch: Launch):
-    program = "import atexit, sys, time\natexit.register(lambda: time.sleep(6))\nsys.exit(75)"
-    launched = launch(sys.executable, "-c", program, environ=JOB)
+    launched = launch(sys.executable, "-c", "import sys\nsys.exit(75)", environ=JOB)
     assert launched.wait() == 75
-    assert "killed" not in "\n".join(launched.message)
+    assert failed_at("\n".join(launched.message)) is None
 
 
 def test_the_users_own_sitecustomize_runs(launch: Launch, python, tmp_path):

@@ -66,7 +66,7 @@ def is_mistake_noticed(mistake: Mistake) -> bool:
 _STEP = "tests/trainer/train/test_step_on_slices.py"
 _LOOP = "tests/trainer/train/test_loop.py"
 _DECIDE = "tests/operator/decide"
-_MANAGER = "tests/trainer/checkpoint/test_checkpoints.py"
+_UNUSABLE = "tests/trainer/checkpoint/test_unusable_steps.py"
 _CHILD = "tests/launcher/test_child.py"
 
 MISTAKES: tuple[Mistake, ...] = (
@@ -173,7 +173,7 @@ MISTAKES: tuple[Mistake, ...] = (
         "tpujob_launcher.child.supervisor",
         "min(LEFTOVER_SECONDS, self._patience, left)",
         "LEFTOVER_SECONDS",
-        (f"{_CHILD}::test_deaf_leftovers_end_within_the_grace_period",),
+        ("tests/launcher/test_supervision.py::test_leftovers_have_what_the_grace_period_has",),
     ),
     Mistake(
         "every pass has the same order of rows",
@@ -208,14 +208,14 @@ MISTAKES: tuple[Mistake, ...] = (
         "tpujob_trainer.checkpoint.restore",
         " or found.differing_copies",
         "",
-        (f"{_MANAGER}::test_copies_that_differ_after_a_restore_are_damage",),
+        (f"{_UNUSABLE}::test_copies_that_differ_after_a_restore_are_damage",),
     ),
     Mistake(
         "damage in one process hides that storage is out of reach for another",
         "tpujob_trainer.checkpoint.restore",
         "if any(vote.is_out_of_reach for _, vote in against):",
         "if against and all(vote.is_out_of_reach for _, vote in against):",
-        (f"{_MANAGER}::test_one_process_out_of_reach_ends_the_restore_for_all",),
+        (f"{_UNUSABLE}::test_one_process_out_of_reach_ends_the_restore_for_all",),
     ),
     Mistake(
         "another order of units for sizes just above a power of four",

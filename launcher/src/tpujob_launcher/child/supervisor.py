@@ -155,8 +155,7 @@ class _Supervision:
             self._pass_on(received)
             self._look_at_clock()
         ended = ProgramEnd(child.pid, child.returncode, time.time())
-        left = LEFTOVER_SECONDS if self._stop_deadline is None else self._stop_deadline - time.monotonic()
-        self._diagnostics += _end_leftovers(self._signals, min(LEFTOVER_SECONDS, self._patience, left))
+        self._diagnostics += _end_leftovers(self._signals, self._leftover_seconds())
         failure = self._failure or self._frozen
         if failure is None and self._stop_signal is None and self._exit_seconds is not None:
             failure = ended  # when it was, to be compared with what the peers say
@@ -164,6 +163,11 @@ class _Supervision:
         # Killed, or aborted in an exit handler: that is not how the program meant to end.
         code = failure.code if failure and child.returncode > 128 else child.returncode
         return ExitResult(code, tuple(self._diagnostics), stop_signal=self._stop_signal, failure=failure)
+
+    def _leftover_seconds(self) -> float:
+        """What processes that the program left behind still have: no more than the grace period has."""
+        left = LEFTOVER_SECONDS if self._stop_deadline is None else self._stop_deadline - time.monotonic()
+        return min(LEFTOVER_SECONDS, self._patience, left)
 
     def _seconds(self) -> Optional[float]:
         if self._is_killed:

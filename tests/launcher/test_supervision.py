@@ -1,0 +1,75 @@
+"""How long a program and what it leaves behind may take, decided without a process."""
+
+import subprocess
+import time
+from typing import Any, cast
+
+import pytest
+
+from tpujob_launcher.child.program_end import ProgramEnd, ProgramEnds
+from tpujob_launcher.child.signals import SignalQueue
+from tpujob_launcher.child.supervisor import LEFTOVER_SECONDS, _Supervision
+
+CHILD = 4711
+
+
+class Said:
+    """A program's reports of its end."""
+
+    def __init__(self, *ends: ProgramEnd) -> None:
+        self._ends = list(ends)
+
+    def receive(self) -> list[ProgramEnd]:
+        return [self._ends.pop() for _ in self._ends[:]]
+
+
+class Child:
+    pid = CHILD
+
+
+def supervision(*ends: ProgramEnd, grace_seconds: float = 30.0, exit_seconds: float | None = 5.0) -> Any:
+    return _Supervision(
+        cast("subprocess.Popen[bytes]", Child()),
+        cast("SignalQueue", None),
+        grace_seconds,
+        cast("ProgramEnds", Said(*ends)),
+        exit_seconds,
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_seconds", "waits_for"),
+    [
+        pytest.param(1, 5.0, ["_name_failure", "_end_failed"], id="a failed program that others wait for"),
+        pytest.param(1, None, [], id="one on its own may take its time"),
+        pytest.param(75, 5.0, ["_name_finished"], id="saved, to be started again: no failure"),
+        pytest.param(75, None, [], id="the same on its own"),
+        pytest.param(0, 5.0, ["_name_finished"], id="a program that came to its end"),
+    ],
+)
+def test_a_program_that_has_failed_is_ended_if_others_wait_for_it(
+    code: int, exit_seconds: float | None, waits_for: list[str]
+) -> None:
+    supervised = supervision(ProgramEnd(CHILD, code, 1000.0, "E: x" if code else ""), exit_seconds=exit_seconds)
+    supervised._hear_program()
+    assert [act.__name__ for act in supervised._alarms] == waits_for
+
+
+@pytest.mark.parametrize(
+    ("grace_seconds", "deadline_in", "least", "most"),
+    [
+        pytest.param(30.0, None, LEFTOVER_SECONDS, LEFTOVER_SECONDS, id="the program ended by itself"),
+        pytest.param(4.0, None, 3.2, 3.2, id="a short grace period"),
+        pytest.param(30.0, 20.0, LEFTOVER_SECONDS, LEFTOVER_SECONDS, id="much of the grace period is left"),
+        pytest.param(30.0, 2.0, 0.0, 2.0, id="little is left"),
+        pytest.param(30.0, -1.0, -60.0, -1.0, id="none is left"),
+    ],
+)
+def test_leftovers_have_what_the_grace_period_has(
+    grace_seconds: float, deadline_in: float | None, least: float, most: float
+) -> None:
+    supervised = supervision(grace_seconds=grace_seconds)
+    if deadline_in is not None:
+        supervised._stop_deadline = time.monotonic() + deadline_in
+    found = supervised._leftover_seconds()
+    assert least - 1e-9 <= found <= most + 1e-9
