@@ -37,7 +37,7 @@ def test_stream_that_ends_at_once_is_not_opened_in_a_busy_loop() -> None:
     async def watch_for_a_minute() -> None:
         watch = ListWatch(cast("Storage", server), PODS, None, sink=Ignored())
         running = asyncio.create_task(watch.run())
-        await asyncio.sleep(60)
+        await asyncio.wait([running], timeout=60)
         running.cancel()
         await asyncio.wait([running])
 
