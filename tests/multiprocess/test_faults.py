@@ -3,12 +3,11 @@
 Some cells in every run of the tests; all of them, and the table, by `make faults`.
 """
 
-import concurrent.futures
 import logging
 
 import pytest
 
-from tests.multiprocess import faults
+from tests.multiprocess import fault_table, faults
 from tests.multiprocess.faults import TABLE, Cell
 
 logger = logging.getLogger(__name__)
@@ -41,13 +40,12 @@ def config(trainer_block):
 def play(cells, folder, config):
     """The outcomes of the cells to come, by cell."""
 
-    def play_one(cell):
-        outcome = faults.run(cell, folder / cell.key, config)
+    def play_one(cell, place):
+        outcome = faults.run(cell, place, config)
         logger.info("%s: %s, %.0f s", cell.key, outcome.codes, outcome.seconds)
         return outcome
 
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        return {cell: pool.submit(play_one, cell) for cell in cells}
+    return fault_table.play(cells, folder, play_one, at_once=AT_ONCE)
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +54,10 @@ def telling(tmp_path_factory, config):
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory, config, pytestconfig, request):
+def table(tmp_path_factory, config, request):
     """All cells that were asked for, printed."""
-    asked = {item.callspec.params["cell"] for item in request.session.items if "table" in item.fixturenames}
-    found = play([cell for cell in TABLE if cell in asked], tmp_path_factory.mktemp("table"), config)
-    terminal = pytestconfig.pluginmanager.getplugin("terminalreporter")
-    terminal.write_line("")
-    terminal.write_line(faults.markdown([each.result() for each in found.values() if each.exception() is None]))
+    found = play(fault_table.asked_for(TABLE, request), tmp_path_factory.mktemp("table"), config)
+    fault_table.show(found, faults.markdown, request)
     return found
 
 

@@ -3,11 +3,9 @@
 Some cells in every run of the tests; all of them, and the table, by `make faults`.
 """
 
-import concurrent.futures
-
 import pytest
 
-from tests.multiprocess import program_faults
+from tests.multiprocess import fault_table, program_faults
 from tests.multiprocess.program_faults import TABLE, Cell
 
 pytestmark = pytest.mark.processes
@@ -33,8 +31,9 @@ def config(trainer_block):
 
 def play(cells, folder, config):
     """What is to be seen of the cells, by cell."""
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        return {cell: pool.submit(program_faults.play, cell, folder / cell.key, config) for cell in cells}
+    return fault_table.play(
+        cells, folder, lambda cell, place: program_faults.play(cell, place, config), at_once=AT_ONCE
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +42,10 @@ def telling(tmp_path_factory, config):
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory, config, pytestconfig, request):
+def table(tmp_path_factory, config, request):
     """All cells that were asked for, printed."""
-    asked = {item.callspec.params["cell"] for item in request.session.items if "table" in item.fixturenames}
-    found = play([cell for cell in TABLE if cell in asked], tmp_path_factory.mktemp("table"), config)
-    terminal = pytestconfig.pluginmanager.getplugin("terminalreporter")
-    terminal.write_line("")
-    terminal.write_line(program_faults.markdown([each.result() for each in found.values() if each.exception() is None]))
+    found = play(fault_table.asked_for(TABLE, request), tmp_path_factory.mktemp("table"), config)
+    fault_table.show(found, program_faults.markdown, request)
     return found
 
 
