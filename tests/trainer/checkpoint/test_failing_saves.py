@@ -1,0 +1,178 @@
+"""Saves that fail: what is kept, what is said, and how long they are tried again."""
+
+import os
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, Told, tree
+from tpujob_trainer import errors
+from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
+from tpujob_trainer.checkpoint.listener import Listener
+from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
+
+# Of two writes of TensorStore that fail, the second may outlive the event loop in which Orbax waited for both, and then
+# complains in whatever test runs.
+pytestmark = pytest.mark.filterwarnings("ignore:(?s).*Event loop is closed:pytest.PytestUnraisableExceptionWarning")
+
+
+class FullDisk:
+    """Files of this process may not grow beyond a size: writing fails as on a full disk, for the superuser too."""
+
+    def __enter__(self):
+        self.before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, self.before[1]))
+
+    def __exit__(self, *_):
+        resource.setrlimit(resource.RLIMIT_FSIZE, self.before)
+
+
+def test_failed_save_is_noticed_and_tried_again(tmp_path, runtime, caplog):
+    told = Told()
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+    checkpoints.save(1, noise)
+    assert checkpoints.finish(LIMIT_SECONDS)
+    with FullDisk():
+        checkpoints.save(2, noise)
+        assert not checkpoints.finish(LIMIT_SECONDS)
+    assert "The checkpoint of step 2 failed" in caplog.text
+    assert checkpoints.committed_step == 1
+    assert checkpoints.save(3, noise)
+    assert checkpoints.finish(LIMIT_SECONDS)
+    assert told.lines == [("saved", 1), ("committed", 1), ("saved", 2), ("failed", 2), ("saved", 3), ("committed", 3)]
+    checkpoints.close()
+    assert layout.committed(tmp_path) == [3, 1]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only the superuser can mount a small file system")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_full_disk_keeps_the_last_commit_and_none_of_the_remains(small_disk, runtime):
+    heard = []
+    listener = Listener(failed=lambda step, why: heard.append((step, why)))
+    checkpoints = Checkpoints(str(small_disk), Settings(retention=Retention(last=5)), runtime, listener=listener)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 800)), jnp.float32)}
+    for step in (1, 2):
+        checkpoints.save(step, noise)
+        assert checkpoints.finish(LIMIT_SECONDS)
+    for step in (3, 4):
+        checkpoints.save(step, noise)
+        assert not checkpoints.finish(LIMIT_SECONDS)
+        assert checkpoints.problem == f"the disk of {small_disk} is full"
+        checkpoints.close()
+        assert [path.name for path in sorted((small_disk / "steps").iterdir())] == ["1", "2"]
+    assert heard == [(step, f"the disk of {small_disk} is full") for step in (3, 4)]
+    assert shutil.disk_usage(small_disk).free > 10**6, "two checkpoints of 3 MB, and nothing else"
+
+    # Somebody makes room, and the run goes on as if nothing had been.
+    layout.delete(small_disk, 1)
+    assert checkpoints.save(5, noise)
+    assert checkpoints.finish(LIMIT_SECONDS)
+    assert (checkpoints.failing_since, checkpoints.problem) == (None, "")
+    checkpoints.close()
+    assert layout.committed(small_disk) == [5, 2]
+
+
+def test_training_goes_on_while_saves_fail_and_ends_when_the_last_commit_is_too_old(tmp_path, runtime):
+    heard = []
+
+    def opened(fail_after_seconds):
+        return Checkpoints(
+            str(tmp_path),
+            Settings(retention=Retention(last=3), fail_after_seconds=fail_after_seconds),
+            runtime,
+            listener=Listener(failed=lambda step, why: heard.append(step)),
+        )
+
+    checkpoints = opened(3600)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+    begun = time.time()
+    with FullDisk():
+        for step in (1, 2):
+            checkpoints.save(step, noise)
+            assert not checkpoints.finish(LIMIT_SECONDS)
+        since = checkpoints.failing_since
+        assert since is not None
+        assert begun - 1 <= since <= time.time()
+        strict = opened(0)
+        strict.save(3, noise)
+        with pytest.raises(
+            errors.TrainerError, match=r"spec.checkpointDir: saves to .* nothing was committed for \d+ s"
+        ):
+            strict.finish(LIMIT_SECONDS)
+    assert heard == [1, 2, 3]
+    assert checkpoints.save(4, noise)
+    assert checkpoints.finish(LIMIT_SECONDS)
+    assert checkpoints.failing_since is None
+    checkpoints.close()
+
+
+def test_last_save_is_tried_again_until_it_is_committed(tmp_path, runtime):
+    told = Told()
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+    disk = FullDisk()
+    disk.__enter__()
+
+    def make_room():
+        if ("failed", 7) in told.lines:
+            disk.__exit__()
+
+    checkpoints.save(7, noise)
+    assert checkpoints.commit(7, noise, tick=make_room)
+    assert told.lines[:2] == [("saved", 7), ("failed", 7)]
+    assert told.lines[-2:] == [("saved", 7), ("committed", 7)]
+    checkpoints.close()
+    assert layout.committed(tmp_path) == [7]
+
+
+def test_last_save_is_tried_again_until_saves_have_failed_for_too_long(tmp_path, runtime):
+    told = Told()
+    settings = Settings(retention=Retention(last=3), fail_after_seconds=1)
+    checkpoints = Checkpoints(str(tmp_path), settings, runtime, listener=told)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+    with FullDisk():
+        checkpoints.save(7, noise)
+        with pytest.raises(errors.TrainerError, match=r"saves to .* fail, and nothing was committed for \d+ s"):
+            checkpoints.commit(7, noise)
+    assert told.lines.count(("failed", 7)) >= 2
+
+
+def test_last_save_is_not_tried_again_without_the_time_for_it(tmp_path, runtime):
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime)
+    noise = {"w": jnp.asarray(np.random.default_rng(0).normal(size=(1000, 100)), jnp.float32)}
+    left = iter([30.0] * 3)
+    with FullDisk():
+        checkpoints.save(7, noise)
+        assert not checkpoints.commit(7, noise, seconds_left=lambda: next(left, 0.0))
+    assert layout.committed(tmp_path) == []
+
+
+def test_last_checkpoint_that_was_deleted_is_saved_again(tmp_path, runtime, caplog):
+    checkpoints = Checkpoints(str(tmp_path), Settings(retention=Retention(last=3)), runtime)
+    checkpoints.save(7, tree(7))
+    assert checkpoints.finish(LIMIT_SECONDS)
+    shutil.rmtree(tmp_path / "steps")
+    assert checkpoints.commit(7, tree(7))
+    assert f"The checkpoint of step 7 is gone from {tmp_path}" in caplog.text
+    assert layout.committed(tmp_path) == [7]
+    checkpoints.close()
