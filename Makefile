@@ -13,7 +13,7 @@ BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: .venv/run ## train a small model on this machine: two processes, real text, a minute or two
+demo: .venv/run ## train a small model on this machine: two processes, real text, minutes on two cores
 	@$(BIN)/tpujob data from-folder "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
 	  .tpujob/data/python-stdlib --include '*.py' --exclude 'site-packages/*' --exclude 'test/*' --if-missing
 	@$(BIN)/tpujob run examples/quickstart.yaml
@@ -50,7 +50,7 @@ docs: .venv/dev ## the documentation as a site, in .cache/site; a broken link is
 diagrams: .venv/dev ## draw docs/diagrams/*.mmd as docs/images/*.svg; needs npm and Chromium
 	$(BIN)/python -m tools.diagrams
 
-terminal-recording: .venv/dev ## run the demo anew, and draw what it prints as docs/images/demo.svg; a minute or two of a quiet machine
+terminal-recording: .venv/dev ## run the demo anew, and draw what it prints as docs/images/demo.svg; minutes of a quiet machine
 	$(BIN)/python -m tools.terminal
 
 fmt: .venv/dev ## format the code
