@@ -30,7 +30,7 @@ from tpujob_trainer.model.weights.load import load_weights, read_shape
 TOLERANCE = 1e-3
 """Of float32 logits, which are between 1 and 30."""
 TOKENS = 32
-_PEER = """
+_PEER = r"""
 import json, sys
 import torch, transformers
 transformers.logging.set_verbosity_error()
