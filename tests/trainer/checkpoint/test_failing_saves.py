@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,3 +177,30 @@ def test_last_checkpoint_that_was_deleted_is_saved_again(tmp_path, runtime, capl
     assert f"The checkpoint of step 7 is gone from {tmp_path}" in caplog.text
     assert layout.committed(tmp_path) == [7]
     checkpoints.close()
+
+
+class Refused:
+    """A claim on a directory that was lost before the first save."""
+
+    def verify(self) -> None:
+        """Nothing was written yet."""
+
+    def confirm(self) -> None:
+        raise errors.TrainerError("another run has the directory")
+
+
+def test_refused_save_leaves_no_thread_that_the_program_waits_for(tmp_path, runtime):
+    before = set(threading.enumerate())
+    told = Told()
+    checkpoints = Checkpoints(
+        str(tmp_path), Settings(retention=Retention(last=3)), runtime, listener=told, claim=Refused()
+    )
+    checkpoints.save(1, tree(1))
+    assert not checkpoints.finish(LIMIT_SECONDS)
+    assert checkpoints.problem == "TrainerError: another run has the directory"
+    checkpoints.close()
+    for thread in set(threading.enumerate()) - before:
+        if not thread.daemon and not thread.name.startswith(("asyncio", "ThreadPool", "ts_", "d2h")):
+            thread.join(LIMIT_SECONDS)
+            assert not thread.is_alive(), thread.name
+    assert layout.committed(tmp_path) == []

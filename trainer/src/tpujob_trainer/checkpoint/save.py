@@ -23,7 +23,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint import fingerprint_handler, layout
+from tpujob_trainer.checkpoint import canceled_save, fingerprint_handler, layout
 from tpujob_trainer.checkpoint.claimed_path import claimed_path
 from tpujob_trainer.checkpoint.fingerprint import InFlight
 from tpujob_trainer.checkpoint.layout import Commit
@@ -65,8 +65,12 @@ class PendingSave:
         limit_seconds: float,
         runtime: Runtime,
         begun: float,
+        given_up: list[Exception],
     ) -> None:
-        """Watches from now on. `name` is new for each save, and the same on all processes."""
+        """Watches from now on. `name` is new for each save, and the same on all processes.
+
+        `given_up` gets the error with which the folder of the step could not be made, if the save was canceled for it.
+        """
         self.step = step
         self.outcome: Outcome | None = None
         self._seconds: float | None = None
@@ -76,6 +80,7 @@ class PendingSave:
         self._limit_seconds = limit_seconds
         self._runtime = runtime
         self._begun = begun
+        self._given_up = given_up
         self._over = threading.Event()
         self._writer = threading.Thread(target=self._write, name=f"save-{step}", daemon=True)
         self._writer.start()
@@ -107,6 +112,8 @@ class PendingSave:
     def _write(self) -> None:
         try:
             self._checkpointer.wait_until_finished()
+            if self._given_up:
+                raise self._given_up[0]  # noqa: TRY301
             if not self._runtime.is_lead:
                 return
             if not layout.is_committed(self._directory, self.step):
@@ -202,26 +209,41 @@ def begin(
             multiprocessing_options=together, file_options=files, async_options=timing
         )
     )
+    is_started = threading.Event()
+    given_up: list[Exception] = []
+
+    def give_up(error: Exception) -> None:
+        # Threads of other processes would be woken, too, and write: they were not canceled.
+        if runtime.num_processes == 1:
+            given_up.append(error)
+            is_started.wait()
+            canceled_save.cancel(checkpointer, operation)
+
     checkpointer = ocp.AsyncCheckpointer(
         handler,
         async_options=timing,
         multiprocessing_options=together,
         file_options=files,
-        temporary_path_class=claimed_path(directory, confirm_claim),
+        temporary_path_class=claimed_path(directory, confirm_claim, give_up),
     )
-    checkpointer.save(
-        epath.Path(layout.folder(directory, step)),
-        args=ocp.args.Composite(
-            **{
-                layout.STATE: ocp.args.StandardSave(tree),
-                layout.FINGERPRINTS: fingerprint_handler.Save(fingerprints),
-            }
-        ),
-        custom_metadata={**metadata, layout.STEP: step},
-    )
+    try:
+        checkpointer.save(
+            epath.Path(layout.folder(directory, step)),
+            args=ocp.args.Composite(
+                **{
+                    layout.STATE: ocp.args.StandardSave(tree),
+                    layout.FINGERPRINTS: fingerprint_handler.Save(fingerprints),
+                }
+            ),
+            custom_metadata={**metadata, layout.STEP: step},
+        )
+    finally:
+        operation = canceled_save.operation()
+        is_started.set()
     return PendingSave(
-        checkpointer, directory, step, name=name, limit_seconds=limit_seconds, runtime=runtime, begun=begun
-    )
+        checkpointer, directory, step, name=name, limit_seconds=limit_seconds, runtime=runtime, begun=begun,
+        given_up=given_up,
+    )  # fmt: skip
 
 
 def _quiet() -> None:
