@@ -19,7 +19,15 @@ from tpujob_trainer.model.shape import ModelShape
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 SMALL = ModelShape(layers=2, embed_dim=32, heads=4, kv_heads=2, head_dim=8, mlp_dim=64, vocab_size=64)
-WIDE = {"layers": 2, "embed_dim": 1024, "heads": 8, "kv_heads": 8, "head_dim": 128, "mlp_dim": 4096, "vocab_size": 128}
+WIDE: dict[str, Any] = {
+    "layers": 2,
+    "embed_dim": 1024,
+    "heads": 8,
+    "kv_heads": 8,
+    "head_dim": 128,
+    "mlp_dim": 4096,
+    "vocab_size": 128,
+}
 
 
 def loss(model: Model, weights: Any, ids: jax.Array) -> jax.Array:
