@@ -9,6 +9,7 @@ FULL = {
     "step": 120,
     "steps": 300,
     "loss": 2.5,
+    "tokens_seen": 1_966_080,
     "tokens_per_second": 12345.6,
     "committed_step": 100,
     "committed_time": 990.0,
@@ -27,7 +28,7 @@ FULL = {
             "10 of 12 units · 40 rows",
         ),
         ({"units": 1, "units_done": 0, "units_here": 0}, "0 of 1 unit"),
-        (FULL, "step 120/300 · loss 2.500 · 12,346 tokens/s · checkpoint 100 (10 s ago)"),
+        (FULL, "step 120/300 · loss 2.500 · 2.0 M tokens · 12,346 tokens/s · checkpoint 100 (10 s ago)"),
     ],
 )
 def test_a_progress_line_says_what_is_known(report, line):

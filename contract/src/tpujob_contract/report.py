@@ -97,6 +97,8 @@ class Report(TypedDict, total=False):
     """Which hosts are slow or odd, found before the first step."""
     straggler_message: Optional[str]
     """Which processes the others wait for, and where these are, while no step is made."""
+    tokens_seen: Optional[int]
+    """Positions of the batches of all steps done, padding included."""
 
 
 FIELDS: Tuple[str, ...] = tuple(Report.__annotations__)

@@ -1,10 +1,12 @@
 import logging
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
+from tpujob_trainer.telemetry.trackers import Trackers
 from tpujob_trainer.train.step import StepMetrics
 from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress, StepResult, read
@@ -45,6 +47,27 @@ def test_speed_is_that_of_the_window_without_the_first_step(caplog: pytest.LogCa
     assert facts["tokens_per_second"] == pytest.approx(200 / 3)
     assert facts["data_wait_seconds"] == 0.5
     assert [record.message.split(":")[0] for record in caplog.records] == ["Step 1 of 9", "Step 2 of 9", "Step 4 of 9"]
+
+
+class Kept(Trackers):
+    """Keeps the latest numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, float] = {}
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        self.values = dict(values)
+
+
+def test_tokens_seen_are_those_of_all_steps_also_before_this_attempt() -> None:
+    report, trackers = Report(), Kept()
+    progress = Progress(
+        report, Metrics(report), steps=9, log_every_steps=1, is_lead=True, tokens_per_step=64, trackers=trackers
+    )
+    progress.record(read(7, metrics(2.0)), data_wait_seconds=0)
+    assert report.snapshot()["tokens_seen"] == 7 * 64
+    assert trackers.values["train/tokens_seen"] == 7 * 64
 
 
 def test_speed_leaves_out_a_pause() -> None:

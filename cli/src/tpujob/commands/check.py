@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpujob.commands.options import JobFile, Output, problems_on_stderr
+from tpujob.commands.options import JobFile, Output, Settings, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def check(
     job_file: JobFile,
+    settings: Settings = None,
     output: Output = OutputFormat.TEXT,
     compile_step: Annotated[
         bool,
@@ -60,7 +61,7 @@ def check(
     from tpujob.jobs.prerequisites import look
 
     with problems_on_stderr():
-        job = read_job(job_file)
+        job = read_job(job_file, settings or ())
         # Two programs of the trainer, each a second of imports.
         with ThreadPoolExecutor() as pool:
             looked = pool.submit(look, job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False)

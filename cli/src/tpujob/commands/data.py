@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.commands.options import Output, problems_on_stderr
+from tpujob.commands.options import Output, Settings, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
 app = typer.Typer(help="Make and look at data sets.", no_args_is_help=True, rich_markup_mode=None)
@@ -57,6 +57,7 @@ def inspect(
     sequence_length: Annotated[int, typer.Option(help="Tokens of a row.", min=2)] = 2048,
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
     seed: Annotated[int, typer.Option(help="Of the order, as in the job.", min=0)] = 0,
+    settings: Settings = None,
     processes: Annotated[
         int | None,
         typer.Option(help="Show what each of so many reads first; a job has its own number.", min=1),
@@ -71,12 +72,15 @@ def inspect(
     and YAML have all tokens of the batch.
     """
     from tpujob.data.inspection import InspectionRequest, describe, inspect_data, of_job, source_of
+    from tpujob.errors import CommandError
 
     with problems_on_stderr():
         data = {**source_of(name), "tokenizer": tokenizer, "textColumn": text_column}
         asked = InspectionRequest(data, batch_size, sequence_length, seed, processes or 1)
         if name.endswith((".yaml", ".yml")):
-            asked = of_job(Path(name), asked, processes)
+            asked = of_job(Path(name), asked, processes, settings or ())
+        elif settings:
+            raise CommandError(f"--set: {settings[0]} is for a job; {name} is data")
         found = inspect_data(asked)
     if json_output or output is not OutputFormat.TEXT:
         write(found, OutputFormat.JSON if json_output else output)

@@ -33,6 +33,15 @@ Directory = Annotated[
         metavar="DIRECTORY", help="The job's spec.checkpointDir: a path or a gs:// address.", callback=place
     ),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Set a field of the job, as in spec.trainer.steps=100; null removes it. Several are allowed.",
+        show_default=False,
+    ),
+]
 Commit = Annotated[
     str | None,
     typer.Option(

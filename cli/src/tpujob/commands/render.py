@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tpujob.commands.options import JobFile, Output, problems_on_stderr, tell_note, warn
+from tpujob.commands.options import JobFile, Output, Settings, problems_on_stderr, tell_note, warn
 from tpujob.output import OutputFormat, write
 
 CUT_NOTE = (
@@ -13,7 +13,7 @@ CUT_NOTE = (
 )
 
 
-def render(job_file: JobFile, output: Output = OutputFormat.YAML) -> None:
+def render(job_file: JobFile, settings: Settings = None, output: Output = OutputFormat.YAML) -> None:
     """Print the JobSet that the operator would make of a job, without the queries of signed addresses."""
     from tpujob.jobs.job_file import read_job
     from tpujob_contract.storage_address import redacted_values
@@ -22,7 +22,7 @@ def render(job_file: JobFile, output: Output = OutputFormat.YAML) -> None:
     from tpujob_resource.rules.warnings import job_warnings
 
     with problems_on_stderr():
-        job = read_job(job_file)
+        job = read_job(job_file, settings or ())
         jobset = build_jobset(job, JobSettings())
     tell_note(job.accelerator)
     warn(job_warnings(job))

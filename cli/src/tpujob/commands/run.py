@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.commands.options import Commit, Output
+from tpujob.commands.options import Commit, Output, Settings
 from tpujob.errors import CommandError
 from tpujob.output import OutputFormat, write
 
@@ -25,6 +25,7 @@ def run(
     accelerator: Annotated[
         str | None, typer.Option(help="For a program: cpu:HOSTSxDEVICES, or a TPU type to rehearse. [cpu:1x1]")
     ] = None,
+    settings: Settings = None,
     output: Output = OutputFormat.TEXT,
     json_output: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     directory: Annotated[
@@ -54,8 +55,8 @@ def run(
     is_text = output is OutputFormat.TEXT
     try:
         exit_code, summary = run_job(
-            _job(job_file, arguments or [], accelerator),
-            again=command_line(job_file, arguments or [], accelerator),
+            _job(job_file, arguments or [], accelerator, settings or []),
+            again=command_line(job_file, arguments or [], accelerator, settings or []),
             directory=directory,
             text_to_stderr=not is_text,
             max_processes=max_processes,
@@ -72,14 +73,15 @@ def run(
     raise typer.Exit(exit_code)
 
 
-def _job(file: Path, arguments: list[str], accelerator: str | None) -> TpuTrainingJob:
+def _job(file: Path, arguments: list[str], accelerator: str | None, settings: list[str]) -> TpuTrainingJob:
     """The job in a file, or that of a program."""
     from tpujob.jobs.job_file import load_document, read_local_job
     from tpujob.jobs.program import is_program, job_of
+    from tpujob.jobs.set_fields import with_fields
 
     if is_program(file):
-        return load_document(job_of(file, arguments, accelerator), file)
+        return load_document(with_fields(job_of(file, arguments, accelerator), settings), file)
     for option, value in (("--accelerator", accelerator), ("arguments", " ".join(arguments))):
         if value:
             raise CommandError(f"{option}: {value} goes with a program; {file} is a job, which has its own in spec")
-    return read_local_job(file)
+    return read_local_job(file, settings)

@@ -13,6 +13,7 @@ from tpujob.commands.options import (
     JobFile,
     Namespace,
     Output,
+    Settings,
     problems_on_stderr,
     tell_note,
     warn,
@@ -25,6 +26,7 @@ SEEN_SECONDS = 5.0
 
 def submit(
     job_file: JobFile,
+    settings: Settings = None,
     namespace: Namespace = None,
     context: Context = None,
     follow: Annotated[bool, typer.Option(help="Follow the job to its end; Ctrl-C leaves it running.")] = True,
@@ -51,7 +53,7 @@ def submit(
     from tpujob_resource.rules.warnings import job_warnings
 
     with problems_on_stderr():
-        manifest, job = read_manifest(job_file)
+        manifest, job = read_manifest(job_file, settings or ())
         tell_note(job.accelerator)
         warn(job_warnings(job, is_for_cluster=True))
         if commit is not None or code is not None:

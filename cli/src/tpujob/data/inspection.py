@@ -57,13 +57,15 @@ class InspectionRequest:
     processes: int
 
 
-def of_job(file: Path, otherwise: InspectionRequest, processes: int | None) -> InspectionRequest:
-    """The data of a job, with what the job says and else what `otherwise` does.
+def of_job(
+    file: Path, otherwise: InspectionRequest, processes: int | None, settings: Sequence[str] = ()
+) -> InspectionRequest:
+    """The data of a job, with what the job and `--set` say and else what `otherwise` does.
 
     Raises:
         CommandError: the file is no job, or the job has no trainer block.
     """
-    job = read_job(file)
+    job = read_job(file, settings)
     trainer = job.spec.trainer
     if trainer is None:
         raise CommandError(f"{file}: the job has no trainer block, so nobody knows its data")

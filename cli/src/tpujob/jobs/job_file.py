@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +11,41 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from tpujob.errors import CommandError
 from tpujob.jobs.program import IMAGE
+from tpujob.jobs.set_fields import with_fields
 from tpujob_contract import ExitCode, kubernetes_names
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import TpuTrainingJob, load_job
 
 
-def read_job(path: Path) -> TpuTrainingJob:
-    """The job in a YAML or JSON file.
+def read_job(path: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
+    """The job in a YAML or JSON file, with the fields that `--set` names.
 
     Raises:
         CommandError: no such file, not YAML, more or less than one document, or a wrong field; one line each.
     """
-    return load_document(read_document(path), path)
+    return read_manifest(path, settings)[1]
 
 
-def read_local_job(path: Path) -> TpuTrainingJob:
+def read_local_job(path: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
     """The job in a file, for this machine, where a command needs no image.
 
     Raises:
         CommandError: as `read_job`.
     """
-    document = read_document(path)
+    document = with_fields(read_document(path), settings)
     spec = document.get("spec")
     if isinstance(spec, Mapping) and "command" in spec and spec.get("image") is None:
         document = {**document, "spec": {**spec, "image": IMAGE}}
     return load_document(document, path)
 
 
-def read_manifest(path: Path) -> tuple[dict[str, Any], TpuTrainingJob]:
-    """The job in a file as it was written, and as it is understood.
+def read_manifest(path: Path, settings: Sequence[str] = ()) -> tuple[dict[str, Any], TpuTrainingJob]:
+    """The job in a file as it was written, with the fields that `--set` names, and as it is understood.
 
     Raises:
         CommandError: as `read_job`.
     """
-    document = read_document(path)
+    document = with_fields(read_document(path), settings)
     return document, load_document(document, path)
 
 

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from tpujob.local.pace import Pace, clock
-from tpujob.output.words import counted
+from tpujob.output.words import counted, magnitude
 
 PLAIN_INTERVAL_SECONDS = 10
 """A log gets a line this often while the step advances, and one at every change of phase."""
@@ -37,7 +37,7 @@ HINTS = {"checkpoint_message": "checkpoints", "data_slow_message": "data"}
 
 
 def progress_line(report: Mapping[str, Any], *, now: float) -> str:
-    """Step, loss, tokens/s and last committed checkpoint of a report, as far as they are known.
+    """Step, loss, tokens seen, tokens/s and last committed checkpoint of a report, as far as they are known.
 
     Args:
         report: The trainer's `/report`.
@@ -51,6 +51,8 @@ def progress_line(report: Mapping[str, Any], *, now: float) -> str:
         parts.append(f"step {step}/{steps}" if steps else f"step {step}")
     if report.get("loss") is not None:
         parts.append(f"loss {report['loss']:.3f}")
+    if report.get("tokens_seen"):
+        parts.append(f"{magnitude(report['tokens_seen'])} tokens")
     if report.get("tokens_per_second"):
         parts.append(f"{report['tokens_per_second']:,.0f} tokens/s")
     if report.get("committed_step") is not None:

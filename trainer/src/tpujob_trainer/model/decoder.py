@@ -16,6 +16,8 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tpujob_trainer.model import adapter_product
+from tpujob_trainer.model.adapter_product import Adapters
 from tpujob_trainer.model.attention import make_attend
 from tpujob_trainer.model.blocked_attention import blocked_attention
 from tpujob_trainer.model.embedding import look_up
@@ -148,17 +150,17 @@ class Model:
         layers, gather_layer = self._layer_gathering(weights[LAYERS])
         counts = segment_ids.ravel() > 0
 
-        def layer(x: jax.Array, each: tuple[Weights, LayerKind]) -> tuple[jax.Array, RouterLosses | None]:
-            parts, kind = each
+        def layer(x: jax.Array, each: tuple[Weights, LayerKind, Adapters]) -> tuple[jax.Array, RouterLosses | None]:
+            parts, kind, adapters = each
             module = bound(self._layer, gather_layer(parts))
-            x, _, routing = module(x, angles(kind), attend, kind.is_global, dispatch)
+            x, _, routing = module(x, angles(kind), attend, kind.is_global, dispatch, adapters)
             return self._constrained(x), router_losses(routing, counts) if with_router else None
 
         if self.shape.remat != "none" or not self._gathers_at_once:
             # Inside of a scan XLA cannot merge the two computations anyway.
             layer = jax.checkpoint(layer, policy=policy(self.shape), prevent_cse=False)
         x = self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype))
-        x, losses = jax.lax.scan(layer, self._constrained(x), (layers, self._kinds))
+        x, losses = jax.lax.scan(layer, self._constrained(x), (layers, self._kinds, self._adapters(weights)))
         return bound(self._norm, weights["norm"])(x), self._output(weights), jax.tree.map(jnp.mean, losses)
 
     def trace(
@@ -248,6 +250,10 @@ class Model:
     def whole_bytes(self) -> int:
         """The memory that takes on each device."""
         return self.shape.num_parameters * self._dtype.itemsize
+
+    def _adapters(self, weights: Weights) -> Adapters:
+        """Of all layers, stacked; this decoder has none."""
+        return adapter_product.NONE
 
     def _of_axes(self, make: Callable[[tuple[str, ...]], PartitionSpec]) -> Weights:
         return jax.tree.map(make, self.axes, is_leaf=lambda node: isinstance(node, tuple))

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from tpujob_trainer.model import adapter_product
+from tpujob_trainer.model.adapter_product import Adapters
 from tpujob_trainer.model.blocked_attention import softmax
 from tpujob_trainer.model.experts import Blocks, Routing, mix, route
 from tpujob_trainer.model.quantized import product
@@ -113,11 +115,13 @@ class Attention(nnx.Module):
             self.query_norm = RMSNorm(shape, head_dim=width)
             self.key_norm = RMSNorm(shape, head_dim=width)
 
-    def projected(self, x: jax.Array, angles: Angles) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def projected(
+        self, x: jax.Array, angles: Angles, adapters: Adapters = adapter_product.NONE
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries, keys and values of the residual stream `x` `[B, S, D]`, turned by their positions."""
-        query = product("BSD,DNH->BSNH", x, self.query[...], self.quantization)
-        key = product("BSD,DKH->BSKH", x, self.key[...], self.quantization)
-        value = product("BSD,DKH->BSKH", x, self.value[...], self.quantization)
+        query = product("BSD,DNH->BSNH", x, self.query[...], self.quantization, adapters.get("query"))
+        key = product("BSD,DKH->BSKH", x, self.key[...], self.quantization, adapters.get("key"))
+        value = product("BSD,DKH->BSKH", x, self.value[...], self.quantization, adapters.get("value"))
         if self.has_bias:
             query += self.query_bias[...].astype(x.dtype)
             key += self.key_bias[...].astype(x.dtype)
@@ -126,9 +130,9 @@ class Attention(nnx.Module):
             query, key = self.query_norm(query), self.key_norm(key)
         return rotate(query, angles), rotate(key, angles), value
 
-    def joined(self, seen: jax.Array) -> jax.Array:
+    def joined(self, seen: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
         """What is added to the residual stream, from what the heads saw `[B, S, N, H]`."""
-        added = product("BSNH,NHD->BSD", seen, self.out[...], self.quantization)
+        added = product("BSNH,NHD->BSD", seen, self.out[...], self.quantization, adapters.get("out"))
         return added + self.out_bias[...].astype(added.dtype) if self.has_out_bias else added
 
     @property
@@ -160,12 +164,13 @@ class MLP(nnx.Module):
         self.down = weight(rngs, _residual_std(shape), mlp=shape.mlp_dim, embed=shape.embed_dim)
         self.activation, self.quantization = shape.activation, shape.quantization
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
         """What is added to the residual stream `x` `[B, S, D]`."""
-        gate, up = (product("BSD,DF->BSF", x, matrix[...], self.quantization) for matrix in (self.gate, self.up))
+        gate = product("BSD,DF->BSF", x, self.gate[...], self.quantization, adapters.get("gate"))
+        up = product("BSD,DF->BSF", x, self.up[...], self.quantization, adapters.get("up"))
         gate, up = named("mlp", (gate, up))
         hidden = ACTIVATIONS[self.activation](gate) * up
-        return product("BSF,FD->BSD", hidden, self.down[...], self.quantization)
+        return product("BSF,FD->BSD", hidden, self.down[...], self.quantization, adapters.get("down"))
 
 
 class Experts(nnx.Module):
@@ -245,12 +250,13 @@ class Layer(nnx.Module):
         attend: Attend,
         is_global: jax.Array | bool = True,
         dispatch: Callable[..., jax.Array] = mix,
+        adapters: Adapters = adapter_product.NONE,
     ) -> tuple[jax.Array, Past, Routing | None]:
         """The residual stream `[B, S, D]` after this layer, what positions to come see of it, and where tokens went."""
         x = named("input", x)
-        query, key, value = named("qkv", self._projected(x, angles))
-        x = self._attended(x, attend(query, key, value, is_global, self.attention.scores_of_nothing))
-        added, routing = self._mlp_output(x, dispatch)
+        query, key, value = named("qkv", self._projected(x, angles, adapters))
+        x = self._attended(x, attend(query, key, value, is_global, self.attention.scores_of_nothing), adapters)
+        added, routing = self._mlp_output(x, dispatch, adapters)
         return x + added, Past(key, value), routing
 
     def next(
@@ -288,19 +294,23 @@ class Layer(nnx.Module):
         mlp, _ = self._mlp_output(x + attention, mix)
         return {"attention": attention, "mlp": mlp, "residual": x + attention + mlp}
 
-    def _projected(self, x: jax.Array, angles: Angles) -> tuple[jax.Array, jax.Array, jax.Array]:
-        return self.attention.projected(self.attention_norm(x) if self.has_pre_norms else x, angles)
+    def _projected(
+        self, x: jax.Array, angles: Angles, adapters: Adapters = adapter_product.NONE
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return self.attention.projected(self.attention_norm(x) if self.has_pre_norms else x, angles, adapters)
 
-    def _attended(self, x: jax.Array, seen: jax.Array) -> jax.Array:
-        return x + self._attention_output(seen)
+    def _attended(self, x: jax.Array, seen: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
+        return x + self._attention_output(seen, adapters)
 
-    def _attention_output(self, seen: jax.Array) -> jax.Array:
-        added = self.attention.joined(seen)
+    def _attention_output(self, seen: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
+        added = self.attention.joined(seen, adapters)
         return self.post_attention_norm(added) if self.has_post_norms else added
 
-    def _mlp_output(self, x: jax.Array, dispatch: Callable[..., jax.Array]) -> tuple[jax.Array, Routing | None]:
+    def _mlp_output(
+        self, x: jax.Array, dispatch: Callable[..., jax.Array], adapters: Adapters = adapter_product.NONE
+    ) -> tuple[jax.Array, Routing | None]:
         normed = self.mlp_norm(x) if self.has_pre_norms else x
-        added, routing = self.experts(normed, dispatch) if self.has_experts else (self.mlp(normed), None)
+        added, routing = self.experts(normed, dispatch) if self.has_experts else (self.mlp(normed, adapters), None)
         return self.post_mlp_norm(added) if self.has_post_norms else added, routing
 
 

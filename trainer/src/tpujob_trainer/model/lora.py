@@ -1,7 +1,7 @@
 """Low-rank adapters: the weights stay as they are, and beside each chosen matrix a product of two thin ones is trained.
 
-W + alpha / rank · A · B, with A as wide as the rank (Hu and others 2021). The sum is made once for a step, divided over
-the devices as the weights are: it takes the memory of the chosen matrices once more.
+W + alpha / rank · A · B, with A as wide as the rank (Hu and others 2021). Training multiplies with W and with A and B
+apart, so that no gradient of W is computed; whoever writes tokens one by one, or exports, adds them up once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
+from tpujob_trainer.model.adapter_product import Adapters
 from tpujob_trainer.model.decoder import LAYERS, Model, Weights
 from tpujob_trainer.model.lora_config import PLACES, LoraConfig
 from tpujob_trainer.model.partitioning import REPLICATED
@@ -76,12 +77,16 @@ class LoraModel(Model):
         return {**base, LAYERS: layers}
 
     def hidden(self, weights: Weights, *inputs: Any) -> Any:
-        """As `Model.hidden`, with the adapters added."""
-        return self._base.hidden(self.merged(weights), *inputs)
+        """As `Model.hidden`, with the adapters beside their matrices."""
+        return super().hidden(_frozen(weights), *inputs)
 
     def hidden_and_router(self, weights: Weights, *inputs: Any) -> Any:
-        """As `Model.hidden_and_router`, with the adapters added."""
-        return self._base.hidden_and_router(self.merged(weights), *inputs)
+        """As `Model.hidden_and_router`, with the adapters beside their matrices."""
+        return super().hidden_and_router(_frozen(weights), *inputs)
+
+    def _adapters(self, weights: Weights) -> Adapters:
+        scale = self.config.alpha / self.config.rank
+        return {name: (parts["a"], scale * parts["b"]) for name, parts in weights[LORA].items()}
 
     def whole(self, weights: Weights) -> Weights:
         """The decoder's weights on every device, with the adapters added."""
@@ -97,6 +102,11 @@ class LoraModel(Model):
 
     def _plain(self, weights: Weights) -> Weights:
         return self.merged(weights) if LORA in weights else weights
+
+
+def _frozen(weights: Weights) -> Weights:
+    """The same, with gradients that reach the adapters alone."""
+    return {name: leaf if name == LORA else jax.lax.stop_gradient(leaf) for name, leaf in weights.items()}
 
 
 def product(parts: Weights, reduced: int, shape: tuple[int, ...]) -> jax.Array:

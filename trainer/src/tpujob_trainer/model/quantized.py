@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.adapter_product import Adapter, adapter_product
 from tpujob_trainer.model.chips import BY_KIND
 
 if TYPE_CHECKING:
@@ -29,15 +30,20 @@ _TYPES: dict[str, tuple[Any, float, Any]] = {
 """Of each kind: its type, the largest value that it holds, and the type of sums."""
 
 
-def product(equation: str, x: jax.Array, weight: jax.Array, kind: Quantization | None) -> jax.Array:
-    """`jnp.einsum` of activations and a weight.
+def product(
+    equation: str, x: jax.Array, weight: jax.Array, kind: Quantization | None, adapter: Adapter | None = None
+) -> jax.Array:
+    """`jnp.einsum` of activations and a weight, and of an adapter beside it.
 
     Args:
         equation: the last dimensions of the first array are the first ones of the second, and summed over.
         x: `[B, S, ...]`.
         weight: in the type of `x`.
-        kind: of the narrow type; None: computed as it comes.
+        kind: of the narrow type; None: computed as it comes. The adapter's products are never narrow.
+        adapter: is added as x · A · B.
     """
+    if adapter is not None:
+        return product(equation, x, weight, kind) + adapter_product(equation, x, adapter)
     if kind is None:
         return jnp.einsum(equation, x, weight)
     left, right = equation.split("->")[0].split(",")

@@ -74,6 +74,7 @@ def _make_progress(parts: Parts, trackers: Trackers) -> Progress:
         steps=run.steps,
         log_every_steps=run.log_every_steps,
         is_lead=session.runtime.is_lead,
+        tokens_per_step=run.tokens_per_step,
         mfu=functools.partial(
             utilisation,
             flops_per_token=flops,

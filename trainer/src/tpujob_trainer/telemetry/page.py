@@ -59,6 +59,7 @@ def _facts(report: Mapping[str, Any], now: float) -> Iterator[tuple[str, str, bo
     for key, label, form in (
         ("loss", "loss, nats per token", "{:.4f}"),
         ("evaluation_loss", "evaluation loss", "{:.4f}"),
+        ("tokens_seen", "tokens seen", "{:,}"),
         ("tokens_per_second", "tokens per second", "{:,.0f}"),
         ("mfu", "model FLOPs utilisation", "{:.1%}"),
         ("data_wait_fraction", "waiting for data", "{:.1%}"),

@@ -63,6 +63,7 @@ class Progress:
         steps: int,
         log_every_steps: int,
         is_lead: bool,
+        tokens_per_step: int | None = None,
         mfu: Callable[[float], float | None] = lambda tokens_per_second: None,
         causal_fraction: float = 1.0,
         trackers: Trackers | None = None,
@@ -71,6 +72,7 @@ class Progress:
         self._report = report
         self._metrics = metrics
         self._steps = steps
+        self._tokens_per_step = tokens_per_step
         self._every = log_every_steps
         self._is_lead = is_lead
         self._mfu = mfu
@@ -88,7 +90,12 @@ class Progress:
         self._metrics.heartbeat()
         self._metrics.tokens.inc(result.tokens)
         self._attempt_steps += 1
-        self._report.update(step=result.step, attempt_steps=self._attempt_steps, data_wait_seconds=data_wait_seconds)
+        self._report.update(
+            step=result.step,
+            tokens_seen=self._tokens_seen(result.step),
+            attempt_steps=self._attempt_steps,
+            data_wait_seconds=data_wait_seconds,
+        )
         if result.is_finite:
             self._report.update(loss=result.loss, gradient_norm=result.gradient_norm)
         if self._is_first:
@@ -143,6 +150,9 @@ class Progress:
         if self._is_lead:
             logger.info("Step %d: sample: %s", step, json.dumps(text, ensure_ascii=False))
 
+    def _tokens_seen(self, step: int) -> int | None:
+        return None if self._tokens_per_step is None else step * self._tokens_per_step
+
     def _tell(self, result: StepResult, now: float) -> None:
         seconds = now - self._window_began
         speed = self._window_tokens / seconds if self._window_tokens and seconds > 0 else None
@@ -168,6 +178,7 @@ class Progress:
             "train/tokens_per_second": speed,
             "train/mfu": mfu,
             "train/mfu_causal": causal,
+            "train/tokens_seen": self._tokens_seen(result.step),
         }
         self._trackers.scalars(result.step, {name: value for name, value in told.items() if value is not None})
         self._window_began, self._window_tokens = now, 0

@@ -1,0 +1,118 @@
+"""Fields of a job that a command line sets: `--set spec.trainer.steps=100`."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from tpujob.errors import CommandError
+
+OPTION = "--set"
+ROOTS = ("spec", "metadata")
+_STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
+_PATH = re.compile(r"[^.\[\]=]+(\.[^.\[\]=]+|\[\d+\])*")
+
+type Step = str | int
+
+
+def with_fields(document: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """A job with some fields set; the one that is given stays as it is.
+
+    Args:
+        document: The resource.
+        settings: Each as PATH=VALUE: fields with a dot between, list items as `[0]`; the value as YAML, but as it is
+            where the field holds text. `null` removes the field.
+
+    Raises:
+        CommandError: A setting that is none, or a path through something that has no fields.
+    """
+    changed: dict[str, Any] = copy.deepcopy(dict(document))
+    for setting in settings:
+        _set(changed, setting)
+    return changed
+
+
+def _set(document: dict[str, Any], setting: str) -> None:
+    path, equals, text = setting.partition("=")
+    if not equals or not _PATH.fullmatch(path):
+        raise CommandError(f"{OPTION}: {setting!r} is not PATH=VALUE; write spec.trainer.steps=100, for instance")
+    steps: list[Step] = [name or int(number) for name, number in _STEP.findall(path)]
+    if steps[0] not in ROOTS:
+        raise CommandError(f"{OPTION}: {path}: a job has spec and metadata; did you mean spec.{path}?")
+    value = _value(path, text)
+    parent, last = _parent(document, steps, creates=value is not None), steps[-1]
+    if isinstance(last, int):
+        _item(parent, last, steps[:-1])
+        parent[last] = value
+    elif value is not None:
+        parent[last] = value
+    elif parent is not None:
+        parent.pop(last, None)
+
+
+def _parent(document: dict[str, Any], steps: Sequence[Step], *, creates: bool) -> Any:
+    """What the last step is a field or an item of; None where it is absent and nothing creates it."""
+    node: Any = document
+    for at, step in enumerate(steps[:-1]):
+        if isinstance(step, int):
+            node = _item(node, step, steps[:at])
+        else:
+            _require_fields(node, steps[:at])
+            if node.get(step) is None:
+                if not creates:
+                    return None
+                node[step] = {}
+            node = node[step]
+    if not isinstance(steps[-1], int):
+        _require_fields(node, steps[:-1])
+    return node
+
+
+def _require_fields(node: Any, steps: Sequence[Step]) -> None:
+    if not isinstance(node, Mapping):
+        advice = f"name one of its items, as in {_spelled(steps)}[0]" if isinstance(node, list) else "set it as a whole"
+        raise CommandError(f"{OPTION}: {_spelled(steps)} is {_words(node)}, which has no fields; {advice}")
+
+
+def _item(node: Any, number: int, steps: Sequence[Step]) -> Any:
+    if not isinstance(node, list) or number >= len(node):
+        has = f"has {len(node)} items, from [0] on" if isinstance(node, list) else f"is {_words(node)}, and no list"
+        raise CommandError(f"{OPTION}: {_spelled([*steps, number])}: {_spelled(steps)} {has}")
+    return node[number]
+
+
+def _value(path: str, text: str) -> Any:
+    """A value as YAML has it; where the field holds text, the text unless it is in quotes."""
+    try:
+        found = YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, ValueError) as error:
+        if _holds_text(path):
+            return text
+        raise CommandError(
+            f"{OPTION}: {path}: {text!r} is not YAML; put text with a colon or bracket in quotes"
+        ) from error
+    return text if found is not None and not isinstance(found, str) and _holds_text(path) else found
+
+
+def _holds_text(path: str) -> bool:
+    """Whether the field is one of text alone."""
+    from tpujob_resource.crd.build import custom_resource_definition
+
+    schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for name, number in _STEP.findall(path):
+        schema = schema.get("items", {}) if number else schema.get("properties", {}).get(name, {})
+    return bool(schema.get("type") == "string")
+
+
+def _spelled(steps: Sequence[Step]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+
+
+def _words(value: Any) -> str:
+    return "absent" if value is None else json.dumps(value, default=str)

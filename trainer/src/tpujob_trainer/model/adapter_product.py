@@ -1,0 +1,37 @@
+"""The product of activations with a low-rank adapter, beside the one with the matrix that it adapts.
+
+x · A · B instead of x · (W + A · B): the gradient of the frozen W, as large as that of a full step, is never computed
+(Hu and others 2021, section 4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+type Adapter = tuple[jax.Array, jax.Array]
+"""A, the matrix's inputs and the rank last; B, the rank and the matrix's outputs, already scaled."""
+type Adapters = Mapping[str, Adapter]
+"""Of a layer, by the name of the matrix."""
+NONE: Adapters = {}
+_RANK = "Z"
+
+
+def adapter_product(equation: str, x: jax.Array, adapter: Adapter) -> jax.Array:
+    """`x` times A times B, in the type of `x`.
+
+    Args:
+        equation: of the product with the matrix, such as "BSD,DNH->BSNH"; without the letter Z.
+        x: `[B, S, ...]`.
+        adapter: of the matrix.
+    """
+    operands, out = equation.split("->")
+    left, right = operands.split(",")
+    inputs = "".join(letter for letter in right if letter in left)
+    outputs = "".join(letter for letter in right if letter not in left)
+    kept = "".join(letter for letter in left if letter not in inputs)
+    a, b = (matrix.astype(x.dtype) for matrix in adapter)
+    narrow = jnp.einsum(f"{left},{inputs}{_RANK}->{kept}{_RANK}", x, a)
+    return jnp.einsum(f"{kept}{_RANK},{_RANK}{outputs}->{out}", narrow, b)
