@@ -58,8 +58,8 @@ def test_one_slice_reads_for_both_and_any_number_of_slices_restores(run, bucket)
     by_one, read_by_one = run("two", ONE_SLICE, save=False)
     assert by_two == by_one == saved
     assert read_by_two[1] == 0
-    # What one process with all devices reads is the whole state once. Metadata, a good part of this small state, is asked
-    # for again at times; two slices that both read would have read twice as much.
+    # What one process with all devices reads is the whole state once. Metadata, a good part of this small state, is
+    # asked for again at times; two slices that both read would have read twice as much.
     assert 0 < read_by_two[0] < 1.5 * read_by_one[0]
 
     saved, _ = run("one", ONE_SLICE, save=True)
