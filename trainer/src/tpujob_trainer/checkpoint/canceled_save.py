@@ -6,6 +6,7 @@ go on waiting until they are woken, which needs names of `orbax.checkpoint._src`
 
 from __future__ import annotations
 
+import threading
 import warnings
 
 import orbax.checkpoint as ocp
@@ -14,14 +15,28 @@ from orbax.checkpoint._src.futures import future, synchronization
 _NEVER_AWAITED = r"coroutine '(_create_paths|cancellable|_\w*serialize_\w+.*|\w*Handler\._\w+)' was never awaited"
 
 
-def operation() -> str:
-    """Orbax's name of the save that was begun last, in the thread that begins them."""
-    return synchronization.OperationIdGenerator.get_current_operation_id()
+class Cancellation:
+    """Ends one save without writing. For a process on its own: the threads of others would be woken, too, and write."""
 
+    def __init__(self) -> None:
+        """Of a save that is about to begin."""
+        self.cause: Exception | None = None
+        """Why the folder could not be made, once the save was canceled."""
+        self._is_begun = threading.Event()
+        self._operation = ""
 
-def cancel(checkpointer: ocp.AsyncCheckpointer, operation: str) -> None:
-    """Cancels a save that has written nothing, and wakes its threads, which then end without writing."""
-    warnings.filterwarnings("ignore", _NEVER_AWAITED, RuntimeWarning)
-    checkpointer.cancel()
-    awaited = synchronization.HandlerAwaitableSignal
-    future.set_signals([awaited.STEP_DIRECTORY_CREATION, awaited.ITEM_DIRECTORY_CREATION], operation_id=operation)
+    def begun(self) -> None:
+        """Called by the thread that has begun the save, when all its threads are there."""
+        self._operation = synchronization.OperationIdGenerator.get_current_operation_id()
+        self._is_begun.set()
+
+    def cancel(self, checkpointer: ocp.AsyncCheckpointer, cause: Exception) -> None:
+        """Cancels the save, waking its threads; waits until it has begun."""
+        self.cause = cause
+        self._is_begun.wait()
+        warnings.filterwarnings("ignore", _NEVER_AWAITED, RuntimeWarning)
+        checkpointer.cancel()
+        awaited = synchronization.HandlerAwaitableSignal
+        future.set_signals(
+            [awaited.STEP_DIRECTORY_CREATION, awaited.ITEM_DIRECTORY_CREATION], operation_id=self._operation
+        )

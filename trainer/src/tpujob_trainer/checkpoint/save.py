@@ -23,7 +23,8 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint import canceled_save, fingerprint_handler, layout
+from tpujob_trainer.checkpoint import fingerprint_handler, layout
+from tpujob_trainer.checkpoint.canceled_save import Cancellation
 from tpujob_trainer.checkpoint.claimed_path import claimed_path
 from tpujob_trainer.checkpoint.fingerprint import InFlight
 from tpujob_trainer.checkpoint.layout import Commit
@@ -65,12 +66,9 @@ class PendingSave:
         limit_seconds: float,
         runtime: Runtime,
         begun: float,
-        given_up: list[Exception],
+        cancellation: Cancellation | None = None,
     ) -> None:
-        """Watches from now on. `name` is new for each save, and the same on all processes.
-
-        `given_up` gets the error with which the folder of the step could not be made, if the save was canceled for it.
-        """
+        """Watches from now on. `name` is new for each save, and the same on all processes."""
         self.step = step
         self.outcome: Outcome | None = None
         self._seconds: float | None = None
@@ -80,7 +78,7 @@ class PendingSave:
         self._limit_seconds = limit_seconds
         self._runtime = runtime
         self._begun = begun
-        self._given_up = given_up
+        self._cancellation = cancellation or Cancellation()
         self._over = threading.Event()
         self._writer = threading.Thread(target=self._write, name=f"save-{step}", daemon=True)
         self._writer.start()
@@ -112,8 +110,8 @@ class PendingSave:
     def _write(self) -> None:
         try:
             self._checkpointer.wait_until_finished()
-            if self._given_up:
-                raise self._given_up[0]  # noqa: TRY301
+            if self._cancellation.cause:
+                raise self._cancellation.cause  # noqa: TRY301
             if not self._runtime.is_lead:
                 return
             if not layout.is_committed(self._directory, self.step):
@@ -204,45 +202,32 @@ def begin(
     # Without the checks of what is there already: the loop must not wait for storage.
     files = ocp.options.FileOptions(skip_sync_file_validations=True)
     timing = ocp.AsyncOptions(timeout_secs=max(int(limit_seconds), 1))
-    handler = ocp.CompositeCheckpointHandler(
-        composite_options=ocp.CompositeOptions(
-            multiprocessing_options=together, file_options=files, async_options=timing
-        )
-    )
-    is_started = threading.Event()
-    given_up: list[Exception] = []
+    each = ocp.CompositeOptions(multiprocessing_options=together, file_options=files, async_options=timing)
+    cancellation = Cancellation()
 
     def give_up(error: Exception) -> None:
-        # Threads of other processes would be woken, too, and write: they were not canceled.
         if runtime.num_processes == 1:
-            given_up.append(error)
-            is_started.wait()
-            canceled_save.cancel(checkpointer, operation)
+            cancellation.cancel(checkpointer, error)
 
     checkpointer = ocp.AsyncCheckpointer(
-        handler,
+        ocp.CompositeCheckpointHandler(composite_options=each),
         async_options=timing,
         multiprocessing_options=together,
         file_options=files,
         temporary_path_class=claimed_path(directory, confirm_claim, give_up),
     )
+    items = {layout.STATE: ocp.args.StandardSave(tree), layout.FINGERPRINTS: fingerprint_handler.Save(fingerprints)}
     try:
         checkpointer.save(
             epath.Path(layout.folder(directory, step)),
-            args=ocp.args.Composite(
-                **{
-                    layout.STATE: ocp.args.StandardSave(tree),
-                    layout.FINGERPRINTS: fingerprint_handler.Save(fingerprints),
-                }
-            ),
+            args=ocp.args.Composite(**items),
             custom_metadata={**metadata, layout.STEP: step},
         )
     finally:
-        operation = canceled_save.operation()
-        is_started.set()
+        cancellation.begun()
     return PendingSave(
         checkpointer, directory, step, name=name, limit_seconds=limit_seconds, runtime=runtime, begun=begun,
-        given_up=given_up,
+        cancellation=cancellation,
     )  # fmt: skip
 
 
