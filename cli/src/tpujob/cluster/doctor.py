@@ -93,7 +93,7 @@ def nodes(found: Sequence[Object] | None) -> Iterator[CheckResult]:
             "note",
             "TPU nodes",
             "none at present; node pools that grow from zero have none until a job asks",
-            "gcloud container node-pools list --cluster CLUSTER shows pools; accelerator: cpu:2x4 needs none",
+            "`tpujob render JOB.YAML --node-pools` prints the lines that create them; accelerator: cpu:2x4 needs none",
         )
         return
     kinds: Counter[tuple[str, str]] = Counter()

@@ -1,0 +1,162 @@
+"""The `gcloud` lines that create, or delete, the node pools a job asks for. Nothing here runs them.
+
+Flags as in the reference of `gcloud container node-pools create`; those of flex-start, queued provisioning and workload
+policies as in AI-Hypercomputer/xpk:src/xpk/core/capacity.py and src/xpk/core/nodepool.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil, prod
+
+from tpujob.errors import CommandError
+from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.scheduling import Capacity, Reservation
+
+type Command = tuple[str, ...]
+"""Words of one line; `$CLUSTER` and `$ZONE` are variables of the reader's shell."""
+
+_OF_GKE = ("cloud.google.com/", "kubernetes.io/", "topology.kubernetes.io/", "node.kubernetes.io/")
+PLACE = ("--cluster=$CLUSTER", "--location=$ZONE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePools:
+    """Equal node pools, one for each slice of several hosts, or one for all machines that are a slice each."""
+
+    names: tuple[str, ...]
+    machine_type: str
+    machines: int
+    """Of each pool; the most of one that grows from zero."""
+    topology: str | None
+    """For `--tpu-topology`; None for machines of one host, and where a workload policy says it."""
+    policy: str | None
+    """Name of the placement or workload policy."""
+    makes_policy: bool
+    """Whether the job leaves the policy to whoever creates the pools."""
+    policy_topology: str
+    """What a workload policy is for."""
+    labels: Mapping[str, str]
+    """Those of `spec.nodeSelector` that GKE does not set by itself."""
+    capacity: Capacity
+
+    @property
+    def grows_from_zero(self) -> bool:
+        """Whether the pools have machines only while a job asks for them."""
+        return bool(self.capacity.flex_start) or self.capacity.queued_provisioning is not None
+
+
+def node_pools(job: TpuTrainingJob) -> NodePools:
+    """The pools that give a job all its machines.
+
+    Raises:
+        CommandError: there is no pool to create for such a job.
+    """
+    accelerator, placement, capacity = job.accelerator, job.spec.placement, job.spec.capacity or Capacity()
+    if accelerator.machine_type is None:
+        raise CommandError(
+            f"spec.accelerator: {accelerator.name} runs on any machine of a cluster and needs no TPU nodes"
+        )
+    if capacity.compute_class is not None:
+        raise CommandError(
+            f"spec.capacity.computeClass: GKE creates the node pools of {capacity.compute_class} by itself"
+        )
+    if placement is not None and placement.super_slice:
+        raise CommandError(
+            "spec.placement.superSlice: the node pools of 4x4x4 cubes belong to the whole cluster; create them as the "
+            "slice controller of Kueue asks for"
+        )
+    topology, hosts, count = accelerator.topology, accelerator.hosts_per_slice, job.spec.workers or job.slices
+    if placement is not None and placement.pool_topology is not None:
+        topology = placement.pool_topology
+        chips = prod(map(int, topology.split("x")))
+        hosts, count = chips // accelerator.chips_per_host, ceil(count * accelerator.chips / chips)
+    kind = "-spot" if capacity.spot else "-flex" if capacity.flex_start or capacity.queued_provisioning else ""
+    prefix = f"{accelerator.generation}-{topology}{kind}"
+    names: tuple[str, ...]
+    if hosts == 1:
+        # Each machine is a slice of its own: one pool has them all.
+        names, machines = (prefix,), count
+    else:
+        names, machines = tuple(f"{prefix}-{number}" for number in range(count)), hosts
+    policy = placement.policy_name if placement is not None else None
+    makes_policy = policy is None and accelerator.generation == "tpu7x" and hosts > 1
+    if makes_policy:
+        policy = f"tpu7x-{topology}"
+    return NodePools(
+        names=names,
+        machine_type=accelerator.machine_type,
+        machines=machines,
+        topology=None if hosts == 1 or policy is not None else topology,
+        policy=policy,
+        makes_policy=makes_policy,
+        policy_topology=topology,
+        labels={key: value for key, value in (job.spec.node_selector or {}).items() if not key.startswith(_OF_GKE)},
+        capacity=capacity,
+    )
+
+
+def creation(pools: NodePools) -> Iterator[Command]:
+    """The commands that create the pools, and first the workload policy that they need."""
+    if pools.makes_policy and pools.policy is not None:
+        yield (
+            *("gcloud", "compute", "resource-policies", "create", "workload-policy", pools.policy),
+            "--region=${ZONE%-*}",
+            "--type=HIGH_THROUGHPUT",
+            f"--accelerator-topology={pools.policy_topology}",
+        )
+    for name in pools.names:
+        yield ("gcloud", "container", "node-pools", "create", name, *PLACE, *_flags(pools))
+
+
+def deletion(pools: NodePools) -> Iterator[Command]:
+    """The commands that delete the pools, and with them their machines."""
+    for name in pools.names:
+        yield ("gcloud", "container", "node-pools", "delete", name, *PLACE)
+
+
+def _flags(pools: NodePools) -> Iterator[str]:
+    yield f"--machine-type={pools.machine_type}"
+    if pools.topology is not None:
+        yield f"--tpu-topology={pools.topology}"
+    if pools.policy is not None:
+        yield f"--placement-policy={pools.policy}"
+    if pools.labels:
+        yield "--node-labels=" + ",".join(f"{key}={value}" for key, value in sorted(pools.labels.items()))
+    if pools.grows_from_zero:
+        # GKE repairs no node of flex-start, and takes none of a reservation for it.
+        yield from ("--num-nodes=0", "--enable-autoscaling", f"--max-nodes={pools.machines}", "--location-policy=ANY")
+        yield from ("--flex-start", "--reservation-affinity=none", "--no-enable-autorepair")
+    else:
+        yield f"--num-nodes={pools.machines}"
+    if pools.capacity.queued_provisioning is not None:
+        yield "--enable-queued-provisioning"
+    if pools.capacity.spot:
+        yield "--spot"
+    if pools.capacity.reservation is not None:
+        yield "--reservation-affinity=specific"
+        yield f"--reservation={_path(pools.capacity.reservation)}"
+
+
+def _path(reservation: Reservation) -> str:
+    path = reservation.name
+    if reservation.project is not None:
+        path = f"projects/{reservation.project}/reservations/{path}"
+    if reservation.block is not None:
+        path += f"/reservationBlocks/{reservation.block}"
+    if reservation.block is not None and reservation.sub_block is not None:
+        path += f"/reservationSubBlocks/{reservation.sub_block}"
+    return path
+
+
+def shell_lines(command: Command, width: int = 110) -> str:
+    """A command as one would type it, folded with backslashes."""
+    lines, line = [], ""
+    for word in command:
+        if line and len(line) + len(word) + 1 > width:
+            lines.append(line + " \\")
+            line = "  " + word
+        else:
+            line = f"{line} {word}" if line else word
+    return "\n".join([*lines, line])
