@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import http.server
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from tpujob_contract import ExitCode
 from tpujob_trainer.data import DataConfig
 from tpujob_trainer.data.manifest.listing import list_source
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
-from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.errors import NotFoundError, TrainerError
 
 
 def find_files(path: str) -> tuple[DataRoot, list[DataFile]]:
@@ -47,6 +49,76 @@ def test_path_means_these_files(folder, path, root, expected):
     assert [file.path for file in files] == expected
     assert found.folder == str(folder / root)
     assert all(file.size == Path(found.locate(file.path)).stat().st_size for file in files)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    for name in ("en/s-0008", "en/s-0009", "en/s-0010", "en/_s-0011", "de/s-0008", "odd/{1..3}"):
+        write_groups(tmp_path / f"{name}.parquet", [["text"]])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "expected"),
+    [
+        ("en/s-{0008..0010}.parquet", "en", ["s-0008.parquet", "s-0009.parquet", "s-0010.parquet"]),
+        ("en/s-00{09..08}.parquet", "en", ["s-0008.parquet", "s-0009.parquet"]),
+        ("en/s-000{8..9}.parquet", "en", ["s-0008.parquet", "s-0009.parquet"]),
+        ("{en,de}/s-000{8,8}.parquet", "", ["de/s-0008.parquet", "en/s-0008.parquet"]),
+        ("en/*{09,10}.parquet", "en", ["s-0009.parquet", "s-0010.parquet"]),
+        ("{de,en}", "", ["de/s-0008.parquet", "en/s-0008.parquet", "en/s-0009.parquet", "en/s-0010.parquet"]),
+        ("odd/{1..3}.parquet", "odd", ["{1..3}.parquet"]),
+    ],
+)
+def test_braces_mean_all_their_names(shards, path, root, expected):
+    found, files = find_files(str(shards / path))
+    assert [file.path for file in files] == expected
+    assert found.folder == str(shards / root).rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("en/s-{0007..0010}.parquet", "names 4 files, and 1 of them is missing: 's-0007.parquet'"),
+        ("en/s-{0010..0012}.parquet", "names 3 files, and 2 of them are missing, 's-0011.parquet' for one"),
+        ("{en,fr}/*.parquet", r"names 2 files, and 1 of them is missing: 'fr/\*.parquet'"),
+        ("s-{0..999}-{0..999999}.tar", "names 1000000000 files, more than 1000000; give a pattern with"),
+    ],
+)
+def test_braces_with_names_that_are_not_there_are_refused(shards, path, message):
+    with pytest.raises(TrainerError, match=rf"spec.trainer.data.path: '.*' {message}"):
+        find_files(str(shards / path))
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A web server that lists no folder."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, directory=str(tmp_path))
+
+        def list_directory(self, path):
+            self.send_error(403)
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+        thread = threading.Thread(target=found.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{found.server_port}"
+        found.shutdown()
+        thread.join()
+
+
+def test_braces_are_read_from_a_web_server_that_lists_nothing(server, tmp_path):
+    for number in range(3):
+        write_groups(tmp_path / f"s-{number}.parquet", [["text"]])
+    _, files = find_files(f"{server}/s-{{0..2}}.parquet")
+    assert [file.path for file in files] == ["s-0.parquet", "s-1.parquet", "s-2.parquet"]
+    with pytest.raises(NotFoundError, match=r"names 4 files, and 1 of them is missing: 's-3.parquet'"):
+        find_files(f"{server}/s-{{0..3}}.parquet")
 
 
 def test_url_means_the_same_as_path(folder):

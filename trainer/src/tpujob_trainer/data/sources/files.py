@@ -14,6 +14,7 @@ import fsspec
 import fsspec.core
 
 from tpujob_contract import storage_address
+from tpujob_trainer.data.sources import brace_ranges
 from tpujob_trainer.data.sources.changes import PATH
 from tpujob_trainer.data.sources.hub import at_commit, is_hub
 from tpujob_trainer.data.sources.local_versions import FileStatus
@@ -131,7 +132,9 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
             return _one_file(path, _folder_of(address, query), address)
         filesystem, location = _located(path)
         root = _root(filesystem, location)
-        is_pattern = bool(set(location) & set(_PATTERN_CHARACTERS))
+        if _is_range(filesystem, location):
+            return root, _files_of_range(root, location, path, field)
+        is_pattern = _is_pattern(location)
         read = filesystem.glob if is_pattern else filesystem.find
         listing = request(path, lambda: read(location, detail=True))
     found = [info for info in listing.values() if info.get("type") == "file"]
@@ -147,6 +150,33 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
             )
         raise NotFoundError(f"{field}: {path!r} matches no file; give a file, a folder that has some, or a pattern")
     return root, files
+
+
+def _is_pattern(location: str) -> bool:
+    return bool(set(location) & set(_PATTERN_CHARACTERS))
+
+
+def _is_range(filesystem: Any, location: str) -> bool:
+    """Whether braces in a location stand for several names, and are not those of a file that is called so."""
+    return brace_ranges.has_range(location) and not request(location, lambda: filesystem.exists(location))
+
+
+def _files_of_range(root: DataRoot, location: str, path: str, field: str) -> list[DataFile]:
+    """Every file that a range names, sorted by path; folders in it with all they have."""
+    count = brace_ranges.count(location)
+    if count > brace_ranges.MOST_NAMES:
+        raise ConfigurationError(
+            f"{field}: {path!r} names {count} files, more than {brace_ranges.MOST_NAMES}; give a pattern with *"
+        )
+    found, missing = brace_ranges.find(root.filesystem, location)
+    if missing:
+        first = missing[0].removeprefix(root.folder).lstrip("/")
+        which = f"is missing: {first!r}" if len(missing) == 1 else f"are missing, {first!r} for one"
+        raise NotFoundError(
+            f"{field}: {path!r} names {count} files, and {len(missing)} of them {which}; give the range of those that "
+            "are there, or a pattern with *"
+        )
+    return sorted((describe(root, info) for info in found), key=lambda file: file.path)
 
 
 def _folder_of(address: str, query: str) -> DataRoot:
@@ -172,7 +202,10 @@ def _located(path: str) -> tuple[Any, str]:
 
 def _root(filesystem: Any, location: str) -> DataRoot:
     parts = location.split("/")
-    fixed = next((at for at, part in enumerate(parts) if set(part) & set(_PATTERN_CHARACTERS)), None)
+    is_range = _is_range(filesystem, location)
+    fixed = next(
+        (at for at, part in enumerate(parts) if _is_pattern(part) or (is_range and brace_ranges.has_range(part))), None
+    )
     if fixed is not None:
         return DataRoot(filesystem, "/".join(parts[:fixed]) or location[:1].strip("*?["))
     if request(location, lambda: filesystem.isdir(location)):
