@@ -26,9 +26,11 @@ from tests.multiprocess.storage_proxy import StorageProxy
 from tests.trainer.corpus.extract import make_reference
 from tests.trainer.data.stub_dataset_hub import STORAGE, StubDatasetHub
 from tpujob_contract.report import split_final_report
+from tpujob_sdk import read_activations
 
 pytestmark = pytest.mark.processes
 
+EXAMPLE = REPOSITORY / "examples" / "own-loop" / "train_sparse_autoencoder.py"
 ROWS = 480
 UNIT_ROWS = 8
 LONGEST_ROW = 64
@@ -350,12 +352,19 @@ def test_result_equals_transformers(tmp_path):
         fleet.wait()
     results = [json.loads(file.read_text()) for file in sorted((tmp_path / "out" / "done").iterdir())]
     found = _samples(results, lambda name: (tmp_path / "out" / name).read_bytes())
+    by_reader = {row.sample: row.values for row in read_activations(str(tmp_path / "out"))}
     with np.load(make_reference.FOLDER / "qwen2.npz") as expected:
         for sample, length in ((0, 12), (1, 7), (2, 12)):
             for column in ("layer_0_mlp", "layer_2_residual"):
-                np.testing.assert_allclose(
-                    found[sample][column], expected[column][:length], rtol=1e-4, atol=2e-5, err_msg=column
-                )
+                for values in (found[sample][column], by_reader[sample][column]):
+                    np.testing.assert_allclose(values, expected[column][:length], rtol=1e-4, atol=2e-5, err_msg=column)
+
+    command = [sys.executable, EXAMPLE, tmp_path / "out", "layer_2_residual"]
+    done = subprocess.run(command, env={**os.environ, "STEPS": "200"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    unexplained = [float(share) for share in re.findall(r"step \d+: ([\d.]+) of the variance", done.stdout)]
+    assert len(unexplained) == 3
+    assert unexplained[2] < 0.5 * unexplained[0], done.stdout
 
 
 def test_weights_are_fetched_from_the_hub_once_for_all_workers(bucket, directory, tmp_path):

@@ -20,6 +20,10 @@ from tpujob_sdk.place import Place, place
 from tpujob_sdk.running import run
 from tpujob_sdk.samples import Samples
 from tpujob_sdk.saving import Checkpoints
+from tpujob_trainer.corpus.extract.reading import Activations, read_activations
 from tpujob_trainer.data.formats.webdataset import Sample
 
-__all__ = ["Batch", "Checkpoints", "Job", "Lanes", "Options", "Place", "Sample", "Samples", "place", "run"]
+__all__ = [
+    "Activations", "Batch", "Checkpoints", "Job", "Lanes", "Options", "Place", "Sample", "Samples", "place",
+    "read_activations", "run",
+]  # fmt: skip

@@ -16,7 +16,7 @@ LENGTHS = np.array([3, 1, 4], dtype=np.int64)
 VALUES = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
 
 
-def _table(dtype="float16", *, per_token=True, **more):
+def make_table(dtype="float16", *, per_token=True, **more):
     values = VALUES if per_token else VALUES[:3]
     columns = {"layer_0_residual": values.astype(dtype)}
     if dtype == "int8":
@@ -44,7 +44,7 @@ def _write(table, folder, **arguments):
 @pytest.mark.parametrize("per_token", [True, False], ids=["all tokens", "one vector a row"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 def test_datasets_opens_parquet(tmp_path, dtype, per_token):
-    table = _table(dtype, per_token=per_token)
+    table = make_table(dtype, per_token=per_token)
     (file,) = _write(table, tmp_path)
     found = datasets.load_dataset("parquet", data_files=str(file.path), split="train", cache_dir=str(tmp_path))
     found = found.with_format("numpy")
@@ -58,7 +58,7 @@ def test_datasets_opens_parquet(tmp_path, dtype, per_token):
 @pytest.mark.parametrize("per_token", [True, False], ids=["all tokens", "one vector a row"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
 def test_safetensors_opens_its_files(tmp_path, dtype, per_token):
-    table = _table(dtype, per_token=per_token)
+    table = make_table(dtype, per_token=per_token)
     files = _write(table, tmp_path, file_format="safetensors", shard_bytes=1)
     assert [file.rows for file in files] == [1, 1, 1]
     found = [load_file(file.path) for file in files]
@@ -76,7 +76,7 @@ def test_safetensors_opens_its_files(tmp_path, dtype, per_token):
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
 def test_arrow_file_is_memory_mapped(tmp_path, compression):
-    (file,) = _write(_table(), tmp_path, file_format="arrow", compression=compression)
+    (file,) = _write(make_table(), tmp_path, file_format="arrow", compression=compression)
     before = pa.total_allocated_bytes()
     with pa.memory_map(str(file.path)) as source:
         found = pa.ipc.open_file(source).read_all()
@@ -87,7 +87,7 @@ def test_arrow_file_is_memory_mapped(tmp_path, compression):
 
 
 def test_bfloat16_is_its_bits(tmp_path):
-    (file,) = _write(_table(ml_dtypes.bfloat16), tmp_path)
+    (file,) = _write(make_table(ml_dtypes.bfloat16), tmp_path)
     found = pq.read_table(file.path)
     assert found.schema.field("layer_0_residual").metadata == {b"dtype": b"bfloat16"}
     bits = found["layer_0_residual"].combine_chunks().values.values.to_numpy()
@@ -95,7 +95,7 @@ def test_bfloat16_is_its_bits(tmp_path):
 
 
 def test_files_are_of_a_set_size(tmp_path):
-    files = _write(_table("float32"), tmp_path, shard_bytes=120)
+    files = _write(make_table("float32"), tmp_path, shard_bytes=120)
     assert [file.rows for file in files] == [2, 1]
     tokens = [row for file in files for row in pq.read_table(file.path)["tokens"].to_pylist()]
     assert tokens == [[0, 1, 2], [3], [4, 5, 6, 7]]
@@ -119,4 +119,4 @@ def test_unit_without_rows_has_no_file(tmp_path):
     ],
 )
 def test_checksum_sees_each_change(changes):
-    assert dataclasses.replace(_table(), **changes).checksum() != _table().checksum()
+    assert dataclasses.replace(make_table(), **changes).checksum() != make_table().checksum()

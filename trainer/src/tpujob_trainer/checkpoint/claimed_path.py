@@ -3,16 +3,24 @@
 Orbax makes the folder, and later marks it as a checkpoint, in threads of process 0; all other writes of a save wait
 until the folder is there. The claim is confirmed before both, so that the loop waits for no answer of the storage, and
 a run that has lost the directory neither writes into a step of its successor nor commits one.
+
+Orbax' threads wait 300 s for a folder that could not be made, and a Python program does not end before its threads.
+Canceled, they go on waiting until they are woken, which needs names of `orbax.checkpoint._src`: none are exported for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import orbax.checkpoint as ocp
 from etils import epath
+from orbax.checkpoint._src.futures import future, synchronization
+
+_NEVER_AWAITED = r"coroutine '(_create_paths|cancellable|_\w*serialize_\w+.*|\w*Handler\._\w+)' was never awaited"
 
 
 def claimed_path(
@@ -41,3 +49,30 @@ def claimed_path(
             await super().finalize()
 
     return ClaimedPath
+
+
+class Cancellation:
+    """Ends one save without writing. For a process on its own: the threads of others would be woken, too, and write."""
+
+    def __init__(self) -> None:
+        """Of a save that is about to begin."""
+        self.cause: Exception | None = None
+        """Why the folder could not be made, once the save was canceled."""
+        self._is_begun = threading.Event()
+        self._operation = ""
+
+    def begun(self) -> None:
+        """Called by the thread that has begun the save, when all its threads are there."""
+        self._operation = synchronization.OperationIdGenerator.get_current_operation_id()
+        self._is_begun.set()
+
+    def cancel(self, checkpointer: ocp.AsyncCheckpointer, cause: Exception) -> None:
+        """Cancels the save, waking its threads; waits until it has begun."""
+        self.cause = cause
+        self._is_begun.wait()
+        warnings.filterwarnings("ignore", _NEVER_AWAITED, RuntimeWarning)
+        checkpointer.cancel()
+        awaited = synchronization.HandlerAwaitableSignal
+        future.set_signals(
+            [awaited.STEP_DIRECTORY_CREATION, awaited.ITEM_DIRECTORY_CREATION], operation_id=self._operation
+        )

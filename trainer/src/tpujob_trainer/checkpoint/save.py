@@ -24,8 +24,7 @@ from etils import epath
 
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import fingerprint_handler, layout
-from tpujob_trainer.checkpoint.canceled_save import Cancellation
-from tpujob_trainer.checkpoint.claimed_path import claimed_path
+from tpujob_trainer.checkpoint.claimed_path import Cancellation, claimed_path
 from tpujob_trainer.checkpoint.fingerprint import InFlight
 from tpujob_trainer.checkpoint.layout import Commit
 from tpujob_trainer.distributed.initialize import Runtime
