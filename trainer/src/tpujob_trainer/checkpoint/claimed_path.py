@@ -5,7 +5,7 @@ until the folder is there. The claim is confirmed before both, so that the loop 
 a run that has lost the directory neither writes into a step of its successor nor commits one.
 
 Orbax' threads wait 300 s for a folder that could not be made, and a Python program does not end before its threads.
-Canceled, they go on waiting until they are woken, which needs names of `orbax.checkpoint._src`: none are exported for it.
+Canceled, they go on waiting until they are woken, which needs names of `orbax.checkpoint._src`: Orbax exports none.
 """
 
 from __future__ import annotations
