@@ -45,6 +45,28 @@ def test_json_has_the_same_facts(tmp_path: Path) -> None:
     assert 6 * 8.03e9 * 20e9 / (459e12 * 64 * 0.5) / 3600 < low < high < 2 * low
 
 
+def test_the_sums_of_maxtext_are_of_its_arguments(tmp_path: Path) -> None:
+    words = ["maxtext-train", "model_name=llama3.1-8b", "dataset_type=grain", "steps=500", "per_device_batch_size=2"]
+    job = {"accelerator": "tpu7x-16", "framework": "maxtext", "image": "a/b:1", "checkpointDir": "gs://bucket/c"}
+    code, text = check(
+        tmp_path, **job, command=[*words, "gradient_accumulation_steps=4"], args=["checkpoint_period=50"]
+    )
+    assert code == 0, text
+    # 8 chips of two devices each.
+    assert (
+        "MaxText: llama3.1-8b, 500 steps of 128 x 2,048 tokens, 131.1 M tokens in all; a checkpoint every 50 steps"
+        in (text)
+    )
+    assert "  by MaxText's defaults: max_target_length\n" in text
+    assert "warning" not in text
+    code, text = check(tmp_path, **job, command=[*words, "steps=many"])
+    assert "MaxText:" in text
+    code, text = check(tmp_path, **job, command=["maxtext-train", "steps=many", "enable_checkpointing=false"])
+    assert (code, "MaxText:" in text) == (0, False)
+    code, text = check(tmp_path, **job, command=["maxtext-train", "enable_checkpointing=false"])
+    assert "; no checkpoints\n" in text
+
+
 def test_a_model_from_elsewhere_is_not_guessed(tmp_path: Path) -> None:
     weights = {**LLAMA, "model": {"from": "gs://b/llama"}, "batchSize": 64}
     code, text = check(tmp_path, accelerator="v5e-64", trainer=weights, checkpointDir="gs://bucket/c")

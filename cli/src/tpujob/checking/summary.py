@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from tpujob.output.words import counted, digits, magnitude, time_range
 from tpujob.trainer_program import Program
 from tpujob_resource.jobset.libtpu_arguments import compiler_flags
 from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.rules.maxtext import run_of
 from tpujob_resource.rules.warnings import job_warnings
 from tpujob_resource.topology.tables import GENERATIONS
 
@@ -37,6 +39,8 @@ def check_job(job: TpuTrainingJob) -> dict[str, Any]:
         "libtpu_flags": [str(flag) for flag in compiler_flags(job)],
         "warnings": list(job_warnings(job)),
     }
+    if (maxtext := run_of(job)) is not None:
+        facts["maxtext"] = {**dataclasses.asdict(maxtext), "tokens": maxtext.tokens}
     model = (job.spec.trainer or {}).get("model") or {}
     unknown = f"spec.trainer.model.from: what {model.get('from')} comes to is known when its config.json is read"
     if "from" in model and job.spec.workers is not None:
@@ -99,6 +103,8 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
             f"memory: weights and optimizer take {run['state_bytes_per_chip'] / GIB:.2f} of {run['hbm_gib']} GiB "
             "of each chip; activations and gradients come on top"
         )
+    if "maxtext" in facts:
+        yield from _maxtext(facts["maxtext"])
     if facts["libtpu_flags"]:
         yield (
             f"compiler: {counted(len(facts['libtpu_flags']), 'recommended flag')} in LIBTPU_INIT_ARGS; "
@@ -106,6 +112,16 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
         )
     for warning in facts["warnings"]:
         yield f"warning: {warning}"
+
+
+def _maxtext(run: Mapping[str, Any]) -> Iterator[str]:
+    saved = f"a checkpoint every {run['checkpoint_period']:,} steps" if run["checkpoint_period"] else "no checkpoints"
+    yield (
+        f"MaxText: {run['model']}, {run['steps']:,} steps of {run['rows']:,} x {run['sequence_length']:,} tokens, "
+        f"{magnitude(run['tokens'])} tokens in all; {saved}"
+    )
+    if run["defaults"]:
+        yield f"  by MaxText's defaults: {', '.join(run['defaults'])}"
 
 
 def _batch(run: Mapping[str, Any]) -> str:

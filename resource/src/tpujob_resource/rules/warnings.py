@@ -9,6 +9,7 @@ from typing import Any
 from tpujob_contract import storage_address
 from tpujob_resource.messages.error_messages import quoted
 from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.rules.maxtext import restart_warnings
 
 type Warnings = Iterator[str]
 
@@ -93,4 +94,5 @@ def _spot_grace(job: TpuTrainingJob) -> Warnings:
 _RULES: tuple[Callable[[TpuTrainingJob], Warnings], ...] = (
     _unsaved,
     _spot_grace,
+    restart_warnings,
 )
