@@ -19,6 +19,7 @@ from pathlib import Path
 
 MEBIBYTE = 1 << 20
 BOMB_BYTES = 4 << 30
+HOLE_BYTES = 6 << 30
 PIECE_BYTES = 16 << 20
 
 
@@ -77,6 +78,23 @@ def _page(path: Path) -> None:
     pq.write_table(pa.table({"text": text}), path, compression="zstd", use_dictionary=False)
 
 
+def _long_record(path: Path) -> None:
+    """A length that fits into the file, which is all hole."""
+    from tpujob_trainer.data.formats.tfrecord import masked_crc
+
+    length = struct.pack("<Q", HOLE_BYTES)
+    with path.open("wb") as file:
+        file.write(length + struct.pack("<I", masked_crc(length)))
+        file.truncate(HOLE_BYTES + 16)
+
+
+def _long_line(path: Path) -> None:
+    """Of zeros that take no space on the disk."""
+    with path.open("wb") as file:
+        file.write(b'{"text": "a"}\n')
+        file.truncate(HOLE_BYTES)
+
+
 HOSTILE: dict[str, Callable[[Path], None]] = {
     "a.jsonl.gz": lambda path: _gzip(path, b'{"text": "a"}\n'),
     "a.txt.gz": lambda path: _gzip(path, b"a\n"),
@@ -89,7 +107,14 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
     "sparse-pax.tar": _sparse_pax,
     "header.tar.gz": _long_header,
     "a.parquet": _page,
+    "long.tfrecord": _long_record,
+    "long.jsonl": _long_line,
+    "long.txt": _long_line,
 }
+
+
+LIMITS = {"long.tfrecord": 1 << 30, "long.jsonl": 1 << 30, "long.txt": 1 << 30}
+"""Other values of `maxUnpackedBytes` than the default."""
 
 
 def errors_of(folder: Path) -> dict[str, list[str]]:
@@ -101,7 +126,8 @@ def errors_of(folder: Path) -> dict[str, list[str]]:
     found = {}
     for path in sorted(folder.iterdir()):
         try:
-            manifest = make_manifest(DataConfig(path=str(path)))
+            # A row may have a quarter of it.
+            manifest = make_manifest(DataConfig(path=str(path), max_unpacked_bytes=LIMITS.get(path.name, 4 << 30)))
             reader = UnitReader(manifest)
             rows = sum(len(reader.read(unit).column) for unit in range(manifest.num_units))
             found[path.name] = ["", f"{rows} rows"]

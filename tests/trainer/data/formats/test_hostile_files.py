@@ -26,7 +26,7 @@ TEXTS = [f"row {number} " * 30 for number in range(20)]
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     hostile_files.write_all(folder)
-    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    sizes = {path.name: path.stat().st_blocks * 512 for path in folder.iterdir()}
     done = subprocess.run(
         [sys.executable, "-m", hostile_files.__name__, str(folder), str(LIMIT_MEBIBYTES)],
         capture_output=True,

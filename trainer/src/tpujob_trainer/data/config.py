@@ -130,7 +130,7 @@ class SourceConfig:
 
     max_unpacked_bytes: Annotated[int, Range(1, 1 << 40)] = 4096 * MEBIBYTE
     """The most that one compressed file, tar or parquet row group may become in memory. One that grows more than 200
-    times is refused beyond 256 MiB, whatever this says."""
+    times is refused beyond 256 MiB, whatever this says. A line or a TFRecord may have a quarter of it."""
 
     def __post_init__(self) -> None:
         _require_one({key: getattr(self, key) for key in self.one_of})

@@ -19,7 +19,7 @@ from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
-from tpujob_trainer.data.formats.unpacking import unpack
+from tpujob_trainer.data.formats.unpacking import require_row, unpack
 from tpujob_trainer.data.formats.values import rows_of_values, value_of_json
 from tpujob_trainer.data.sources.changes import PATH, DataChangedError, changed
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
@@ -114,12 +114,14 @@ class OpenedLines:
                 if newline < 0 or begin + newline + 1 >= end:
                     return b""
                 data = data[newline + 1 :]
-            pieces = [data]
+            pieces, held = [data], len(data)
             while not pieces[-1].endswith(b"\n") and stop < self._file.size:
                 more = read_range(opened, stop, min(stop + beyond(end - first), self._file.size))
                 stop += len(more)
                 newline = more.find(b"\n")
                 pieces.append(more if newline < 0 else more[: newline + 1])
+                held += len(pieces[-1])
+                require_row(self._file.path, first, held - (end - first), self._column)
                 if not more:
                     raise DataChangedError(changed(self._file.path, f"it ends after {stop} bytes"))
         return b"".join(pieces)

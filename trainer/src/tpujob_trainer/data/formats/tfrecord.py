@@ -19,6 +19,7 @@ from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, require_content
 from tpujob_trainer.data.formats.examples import value_of_record
 from tpujob_trainer.data.formats.format import FileScan, RawRows
+from tpujob_trainer.data.formats.unpacking import require_row
 from tpujob_trainer.data.formats.values import rows_of_values
 from tpujob_trainer.data.sources.changes import DataChangedError, changed, damaged
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
@@ -84,7 +85,10 @@ class OpenedRecords:
             for candidate in np.flatnonzero(_is_header(data, places)).tolist():
                 at = begin + candidate
                 length = int.from_bytes(data[candidate : candidate + 8].tobytes(), "little")
-                if at + _HEADER + length + _FOOTER <= self._file.size and self._is_whole(window, at, length):
+                if at + _HEADER + length + _FOOTER > self._file.size:
+                    continue
+                require_row(self._file.path, at, length, self._column)
+                if self._is_whole(window, at, length):
                     return at
         return None
 
@@ -100,6 +104,7 @@ class OpenedRecords:
         ends_inside = at + _HEADER + length + _FOOTER <= self._file.size
         if len(header) < _HEADER or masked_crc(header[:8]) != int.from_bytes(header[8:], "little") or not ends_inside:
             raise ConfigurationError(self._damaged(at))
+        require_row(self._file.path, at, length, self._column)
         return length
 
     def _is_whole(self, window: _Window, at: int, length: int) -> bool:

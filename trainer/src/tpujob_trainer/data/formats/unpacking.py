@@ -1,7 +1,8 @@
 """Compressed files unpacked with a limit, so that a small file cannot take a host's memory.
 
 Refused is what becomes larger than `maxUnpackedBytes`, or larger than 256 MiB and more than 200 times its file: text
-compresses 3 to 20 times.
+compresses 3 to 20 times. A single line or record may have a quarter of `maxUnpackedBytes`, also where nothing is
+compressed: a file with a hole takes no space on its disk.
 """
 
 from __future__ import annotations
@@ -43,6 +44,20 @@ def too_large(name: str, packed: int, limit: int, column: Column) -> UnpackedToo
     return UnpackedTooLargeError(
         f"{PATH}: {name!r} has {packed} bytes and becomes more than {limit} when it is unpacked; {remedy}"
     )
+
+
+def require_row(name: str, at: int, length: int, column: Column) -> None:
+    """Returns if a line or record, at or behind a byte of a file, is not too long to be held.
+
+    Raises:
+        ConfigurationError: it is longer than a quarter of `maxUnpackedBytes`.
+    """
+    if length > column.max_unpacked_bytes // 4:
+        source = column.field.rpartition(".")[0]
+        raise ConfigurationError(
+            f"{PATH}: {name!r}: a row behind byte {at} has more than {column.max_unpacked_bytes // 4} bytes; divide it, "
+            f"or raise {source}.maxUnpackedBytes, of which a row may have a quarter"
+        )
 
 
 class LimitedStream(io.RawIOBase):
