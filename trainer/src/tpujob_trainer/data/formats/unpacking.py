@@ -52,11 +52,12 @@ def require_row(name: str, at: int, length: int, column: Column) -> None:
     Raises:
         ConfigurationError: it is longer than a quarter of `maxUnpackedBytes`.
     """
-    if length > column.max_unpacked_bytes // 4:
+    most = column.max_unpacked_bytes // 4
+    if length > most:
         source = column.field.rpartition(".")[0]
         raise ConfigurationError(
-            f"{PATH}: {name!r}: a row behind byte {at} has more than {column.max_unpacked_bytes // 4} bytes; divide it, "
-            f"or raise {source}.maxUnpackedBytes, of which a row may have a quarter"
+            f"{PATH}: {name!r}: a row behind byte {at} has more than {most} bytes; divide it, or raise "
+            f"{source}.maxUnpackedBytes, of which a row may have a quarter"
         )
 
 
