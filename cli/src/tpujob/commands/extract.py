@@ -75,17 +75,23 @@ def merge(
     remove_leftovers: Annotated[
         bool, typer.Option("--remove-leftovers", help="Remove files of workers that were killed or too late.")
     ] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Take the units that are done, while others go on.")
+    ] = False,
 ) -> None:
     """Make the files one data set: an index, statistics, and a card for `datasets.load_dataset(DIRECTORY)`.
 
-    Nothing is copied. Refused until every unit is done.
+    Nothing is copied. Refused until every unit is done, unless --partial is given; do it again for the rest.
     """
     from tpujob.extraction.progress import inspect, verified
 
+    options = {"--remove-leftovers": remove_leftovers, "--partial": partial}
     with problems_on_stderr():
-        found = inspect("merge", directory, *(["--remove-leftovers"] if remove_leftovers else []))
+        found = inspect("merge", directory, *(name for name, is_set in options.items() if is_set))
     if output is OutputFormat.TEXT:
         typer.echo(verified(found))
+        if found["units"] < found["of_units"]:
+            typer.echo(f"{found['units']} of {found['of_units']} units: merge again when the others are done")
         typer.echo(f"written: {', '.join(found['written'])}")
     else:
         write(found, output)

@@ -137,6 +137,26 @@ def test_merged_result_is_a_data_set(directory, tmp_path):
     assert of_column["std"] == pytest.approx(numbers.std())
 
 
+def test_part_of_a_result_is_merged_when_asked(directory, tmp_path, capsys):
+    (directory / "done" / "00000002.json").unlink()
+    assert _ask("merge", directory)[0] == 1
+    code, found = _ask("merge", directory, "--partial")
+    assert (code, found["units"], found["of_units"]) == (0, UNITS - 1, UNITS)
+    assert "**Only 5 of 6 units** were done" in (directory / "README.md").read_text()
+    loaded = datasets.load_dataset(str(directory), split="train", cache_dir=str(tmp_path / "cache"))
+    assert sorted(loaded["sample"]) == [n for n in range(UNITS * ROWS) if n // ROWS != 2]
+    capsys.readouterr()
+    assert _ask("merge", directory, "--partial", "--remove-leftovers")[0] == 1
+    assert "files of a unit that is not done yet may be on their way" in capsys.readouterr().err
+
+
+def test_part_of_nothing_is_not_merged(directory, capsys):
+    for done in (directory / "done").iterdir():
+        done.unlink()
+    assert _ask("merge", directory, "--partial")[0] == 1
+    assert "no unit is done yet; wait for the first" in capsys.readouterr().err
+
+
 def test_leftovers_go_when_asked(directory):
     stray = directory / "out" / "00000003-dead0000-000.parquet"
     stray.write_bytes(b"left by a dead worker")

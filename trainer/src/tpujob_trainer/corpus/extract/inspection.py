@@ -55,14 +55,14 @@ class Inspection:
         failed = self._contents(failures.FOLDER)
         return progress.summary(self.described, self.finished(), held, failed)
 
-    def verify(self, *, read_all: bool) -> dict[str, Any]:
-        """What is wrong, and what is left over."""
+    def verify(self, *, read_all: bool, partial: bool = False) -> dict[str, Any]:
+        """What is wrong, and what is left over; units that are not done are wrong unless `partial`."""
         finished = [each.result for each in self.finished()]
         listed = {file.name: file for file in self.directory.files(results.OUTPUTS)}
         found = verification.problems(
             finished,
             listed,
-            units=int(self.described["units"]),
+            units=None if partial else int(self.described["units"]),
             unit_rows=read_unit_rows(self.directory.url),
             read_crc32c=self._crc32c,
             read_all=read_all,
@@ -78,19 +78,25 @@ class Inspection:
             "leftover_bytes": sum(file.bytes for file in left),
         }
 
-    def merge(self, *, remove_leftovers: bool) -> dict[str, Any]:
-        """Writes index, statistics and card.
+    def merge(self, *, remove_leftovers: bool, partial: bool = False) -> dict[str, Any]:
+        """Writes index, statistics and card, of the units that are done so far if `partial`.
 
         Raises:
             TrainerError: something is wrong or missing.
         """
-        checked = self.verify(read_all=False)
+        if partial and remove_leftovers:
+            raise TrainerError(
+                "--remove-leftovers: files of a unit that is not done yet may be on their way; leave --partial out"
+            )
+        checked = self.verify(read_all=False, partial=partial)
         if checked["problems"]:
             raise TrainerError(
                 f"{self.directory.url}: {len(checked['problems'])} problems, the first: {checked['problems'][0]}; "
                 "`tpujob extract verify` names all"
             )
         finished = [each.result for each in self.finished()]
+        if not finished:
+            raise TrainerError(f"{self.directory.url}: no unit is done yet; wait for the first")
         found = merge.statistics(finished)
         self.directory.write(merge.INDEX, merge.index(finished))
         self.directory.write(merge.STATISTICS, (json.dumps(found, indent=1) + "\n").encode())
@@ -99,7 +105,8 @@ class Inspection:
             listed = {file.name: file for file in self.directory.files(results.OUTPUTS)}
             for file in verification.leftovers(finished, listed):
                 self.directory.remove(file.name)
-        return {**checked, "written": [merge.INDEX, merge.STATISTICS, merge.CARD], "statistics": found}
+        written = [merge.INDEX, merge.STATISTICS, merge.CARD]
+        return {**checked, "of_units": int(self.described["units"]), "written": written, "statistics": found}
 
     def _contents(self, folder: str) -> list[dict[str, Any]]:
         found = []
@@ -124,13 +131,14 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     parser.add_argument("--every", type=float, help="status: print again after so many seconds, until all is done")
     parser.add_argument("--read-all", action="store_true", help="verify: read all files")
     parser.add_argument("--remove-leftovers", action="store_true", help="merge: remove files of no result")
+    parser.add_argument("--partial", action="store_true", help="merge: only what is done so far")
     options = parser.parse_args(arguments)
     try:
         inspection = Inspection(options.directory)
         if options.verb == "verify":
             found = inspection.verify(read_all=options.read_all)
         elif options.verb == "merge":
-            found = inspection.merge(remove_leftovers=options.remove_leftovers)
+            found = inspection.merge(remove_leftovers=options.remove_leftovers, partial=options.partial)
         else:
             found = inspection.status()
             while options.every and found["done"] < found["units"]:

@@ -71,6 +71,8 @@ def card(described: Mapping[str, Any], results: Sequence[UnitResult], found: Map
         "bfloat16": "Values are the 16 bits of a bfloat16 each, as uint16: `array.view(ml_dtypes.bfloat16)`.\n\n",
         "int8": "A value is the int8 times the number in the column of the same name with `_scale`.\n\n",
     }.get(str(dtype), "")
+    if len(results) < int(described.get("units", 0)):
+        note = f"**Only {len(results)} of {described['units']} units** were done when this was written.\n\n{note}"
     front = f"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path:\n{listed}\n---\n\n"
     if described.get(f"{block}.format") == "safetensors":
         front = ""

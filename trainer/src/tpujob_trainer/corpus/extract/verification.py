@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ def problems(
     results: Sequence[UnitResult],
     listed: Mapping[str, ListedFile],
     *,
-    units: int,
+    units: int | None,
     unit_rows: np.ndarray | None,
     read_crc32c: Callable[[str], str],
     read_all: bool,
@@ -25,13 +24,12 @@ def problems(
     Args:
         results: of all units that are done.
         listed: the files that are there, by name.
-        units: of the whole list.
+        units: of the whole list; None: those that are missing are no problem.
         unit_rows: int64 [units], rows of the corpus in each; None if they were not counted.
         read_crc32c: the checksum of a file's content.
         read_all: whether files are read even where storage keeps a checksum of its own.
     """
-    done = collections.Counter(result.unit for result in results)
-    if missing := sorted(set(range(units)) - set(done)):
+    if missing := sorted(set(range(units or 0)) - {result.unit for result in results}):
         shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         yield f"{len(missing)} of {units} units are not done: {shown}"
     for result in results:
