@@ -44,10 +44,14 @@ class Service:
 
 
 class Checkpointer:
-    """Has written at once."""
+    """Has written at once, or fails."""
+
+    def __init__(self, error=None):
+        self.error = error
 
     def wait_until_finished(self):
-        pass
+        if self.error is not None:
+            raise self.error
 
 
 @pytest.fixture
@@ -61,9 +65,9 @@ def pending(service, tmp_path):
     talk = kv_store.Coordination(service, process_id=1, hosts=["a", "b"])
     runtime = Runtime(process_id=1, num_processes=2, attempt_id="0.0-x", host="b", coordination=talk)
 
-    def begin(limit_seconds):
+    def begin(limit_seconds, error=None):
         return PendingSave(
-            Checkpointer(),
+            Checkpointer(error),
             str(tmp_path),
             7,
             name="save/1",
@@ -86,3 +90,23 @@ def test_process_asks_once_for_the_outcome(service, pending):
     assert save.wait(LIMIT_SECONDS)
     assert save.outcome.commit == layout.Commit(7, 1.0)
     assert service.questions == [f"{kv_store.PREFIX}save/1/outcome"]
+
+
+@pytest.mark.parametrize(
+    ("limit_seconds", "error", "problem", "is_broken"),
+    [
+        (
+            0.5,
+            TimeoutError("Timed out while waiting for async_write_complete barrier."),
+            "not committed within 0.5 s",
+            False,
+        ),
+        (0.5, RuntimeError("DEADLINE_EXCEEDED: Barrier timed out"), "not committed within 0.5 s", False),
+        (0.5, OSError("Input/output error"), "process 1: OSError: Input/output error", True),
+        (LIMIT_SECONDS, TimeoutError("early"), "process 1: TimeoutError: early", True),
+    ],
+)
+def test_limit_of_orbax_is_told_as_ours(pending, limit_seconds, error, problem, is_broken):
+    save = pending(limit_seconds, error)
+    assert save.wait(LIMIT_SECONDS)
+    assert (save.outcome.problem, save.outcome.is_broken) == (problem, is_broken)

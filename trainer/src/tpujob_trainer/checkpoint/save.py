@@ -38,6 +38,8 @@ ANSWER_SECONDS = 20.0
 LISTEN_SECONDS = 0.5
 """How often process 0, which has the service, looks at its clock while it waits for an outcome."""
 HINT_SECONDS = 2.0
+CLOCK_SECONDS = 1.0
+"""By which Orbax, whose limits are whole seconds, may be early."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +118,10 @@ class PendingSave:
             if not layout.is_committed(self._directory, self.step):
                 raise errors.TrainerError("it was written, and its commit marker is not there")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - whatever it is, all are told
+            if self._late() > -CLOCK_SECONDS and _is_timeout(error):
+                # Orbax' limit is ours, and it may notice first.
+                self._say(Outcome(problem=self._too_late))
+                return
             where = "" if self._runtime.num_processes == 1 else f"process {self._runtime.process_id}: "
             problem = (
                 f"the disk of {self._directory} is full"
@@ -137,14 +143,17 @@ class PendingSave:
         outcome = self._heard()
         while outcome is None:
             if self._late() > (0 if self._runtime.is_lead else ANSWER_SECONDS):
-                problem = f"not committed within {self._limit_seconds:g} s"
-                self._say(Outcome(problem=problem))
-                outcome = self._heard() or Outcome(problem=problem)
+                self._say(Outcome(problem=self._too_late))
+                outcome = self._heard() or Outcome(problem=self._too_late)
             else:
                 outcome = self._heard()
         self.outcome = outcome
         self._seconds = time.monotonic() - self._begun
         self._over.set()
+
+    @property
+    def _too_late(self) -> str:
+        return f"not committed within {self._limit_seconds:g} s"
 
     def _late(self) -> float:
         return time.monotonic() - self._begun - self._limit_seconds
@@ -175,6 +184,10 @@ class PendingSave:
             return None
         values = json.loads(text)
         return Outcome(**values | {"commit": Commit(**values["commit"]) if values["commit"] else None})
+
+
+def _is_timeout(error: Exception) -> bool:
+    return isinstance(error, TimeoutError) or "DEADLINE_EXCEEDED" in str(error)
 
 
 def begin(
