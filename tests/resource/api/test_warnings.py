@@ -64,6 +64,10 @@ CASES: dict[str, tuple[dict[str, Any], str | None]] = {
         container_manifest(**TPU, framework="maxtext", command=["bash", "-c", "maxtext-train dataset_type=hf"]),
         None,
     ),
+    "MaxText by a script with arguments from elsewhere": (
+        container_manifest(**TPU, framework="maxtext", command=["bash", "-c", "exec maxtext-train $ARGUMENTS"]),
+        None,
+    ),
     "MaxText on spot": (
         maxtext("dataset_type=grain", "checkpoint_period=50", capacity={"spot": True}),
         "spec.command: on spot capacity, MaxText saves nothing when it is asked to stop",

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint.claimed_path import Cancellation
 from tpujob_trainer.checkpoint.save import PendingSave
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
@@ -110,3 +111,22 @@ def test_limit_of_orbax_is_told_as_ours(pending, limit_seconds, error, problem, 
     save = pending(limit_seconds, error)
     assert save.wait(LIMIT_SECONDS)
     assert (save.outcome.problem, save.outcome.is_broken) == (problem, is_broken)
+
+
+class Canceled:
+    """A checkpointer that may be canceled."""
+
+    times = 0
+
+    def cancel(self):
+        self.times += 1
+
+
+@pytest.mark.parametrize(("is_begun", "times"), [(True, 1), (False, 0)])
+def test_only_a_save_that_was_begun_is_canceled(is_begun, times):
+    """The threads of another one would be woken, and write."""
+    cancellation, checkpointer = Cancellation(), Canceled()
+    (cancellation.begun if is_begun else cancellation.failed)()
+    cancellation.cancel(checkpointer, OSError("no folder"))
+    assert checkpointer.times == times
+    assert str(cancellation.cause) == "no folder"

@@ -78,14 +78,14 @@ def _page(path: Path) -> None:
     pq.write_table(pa.table({"text": text}), path, compression="zstd", use_dictionary=False)
 
 
-def _long_record(path: Path) -> None:
-    """A length that fits into the file, which is all hole."""
+def write_long_record(path: Path) -> None:
+    """Behind what is there: a length that fits into the file, which is all hole."""
     from tpujob_trainer.data.formats.tfrecord import masked_crc
 
     length = struct.pack("<Q", HOLE_BYTES)
-    with path.open("wb") as file:
+    with path.open("ab") as file:
         file.write(length + struct.pack("<I", masked_crc(length)))
-        file.truncate(HOLE_BYTES + 16)
+        file.truncate(file.tell() + HOLE_BYTES + 4)
 
 
 def _long_line(path: Path) -> None:
@@ -107,7 +107,7 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
     "sparse-pax.tar": _sparse_pax,
     "header.tar.gz": _long_header,
     "a.parquet": _page,
-    "long.tfrecord": _long_record,
+    "long.tfrecord": write_long_record,
     "long.jsonl": _long_line,
     "long.txt": _long_line,
 }

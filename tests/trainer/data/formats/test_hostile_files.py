@@ -11,8 +11,10 @@ from tests.trainer.data.data_files import WRITERS
 from tests.trainer.data.formats import hostile_files
 from tpujob_contract import ExitCode
 from tpujob_trainer.data import DataChangedError, DataConfig, make_manifest
+from tpujob_trainer.data.formats.tfrecord import OpenedRecords
 from tpujob_trainer.data.formats.unpacking import UnpackedTooLargeError
 from tpujob_trainer.data.manifest.reader import UnitReader
+from tpujob_trainer.data.sources.files import list_files
 from tpujob_trainer.errors import ConfigurationError
 
 LIMIT_MEBIBYTES = 3584
@@ -44,6 +46,26 @@ def test_hostile_file_is_refused_by_name(found, name):
     code, message = found["errors"][name]
     assert name in message
     assert code == str(int(ExitCode.CONFIGURATION)), message
+
+
+@pytest.mark.parametrize("name", hostile_files.LIMITS)
+def test_long_row_is_refused_before_it_is_read(found, name):
+    """And not since memory was over."""
+    assert (
+        f"'{name}': a row behind byte 0 has more than {hostile_files.LIMITS[name] // 4} bytes"
+        in (found["errors"][name][1])
+    )
+
+
+def test_long_record_is_refused_where_a_range_begins_before_it(tmp_path):
+    WRITERS["a.tfrecord-00000-of-00001"](tmp_path / "a.tfrecord", TEXTS)
+    whole = (tmp_path / "a.tfrecord").stat().st_size
+    hostile_files.write_long_record(tmp_path / "a.tfrecord")
+    config = DataConfig(path=str(tmp_path / "a.tfrecord"), max_unpacked_bytes=1 << 30)
+    root, (file,) = list_files(str(tmp_path / "a.tfrecord"))
+    opened = OpenedRecords(root, file, config.column())
+    with pytest.raises(ConfigurationError, match=rf"a\.tfrecord': a row behind byte {whole} has more than 268435456"):
+        opened.read(0, whole - 5, 100)
 
 
 def test_memory_is_bounded(found):

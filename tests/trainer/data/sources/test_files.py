@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import errno
-import http.server
-import threading
 from pathlib import Path
 
 import pytest
 
 from tests.trainer.data.parquet_files import write_groups
+from tests.trainer.data.web_folder import web_folder
 from tpujob_contract import ExitCode
 from tpujob_trainer.data import DataConfig
 from tpujob_trainer.data.manifest.listing import list_source
@@ -93,23 +92,8 @@ def test_braces_with_names_that_are_not_there_are_refused(shards, path, message)
 @pytest.fixture
 def server(tmp_path):
     """A web server that lists no folder."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *arguments):
-            super().__init__(*arguments, directory=str(tmp_path))
-
-        def list_directory(self, path):
-            self.send_error(403)
-
-        def log_message(self, *arguments):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
-        thread = threading.Thread(target=found.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{found.server_port}"
-        found.shutdown()
-        thread.join()
+    with web_folder(tmp_path, refuses=lambda path: path.endswith("/")) as url:
+        yield url
 
 
 def test_braces_are_read_from_a_web_server_that_lists_nothing(server, tmp_path):

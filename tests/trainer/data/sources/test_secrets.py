@@ -1,13 +1,12 @@
 """A signed address is read, and its signature is in no manifest, log or message; a password is refused."""
 
-import http.server
 import logging
-import threading
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.trainer.data.data_files import WRITERS
+from tests.trainer.data.web_folder import web_folder
 from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.table import FILE_NAME, read_manifest, write_manifest
@@ -24,26 +23,8 @@ TEXTS = [f"row {number}" for number in range(30)]
 @pytest.fixture
 def server(tmp_path):
     """A web server that answers only with the signature."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *arguments):
-            super().__init__(*arguments, directory=str(tmp_path))
-
-        def send_head(self):
-            if f"?{urlsplit(self.path).query}" != QUERY:
-                self.send_error(403)
-                return None
-            return super().send_head()
-
-        def log_message(self, *arguments):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
-        thread = threading.Thread(target=found.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{found.server_port}"
-        found.shutdown()
-        thread.join()
+    with web_folder(tmp_path, refuses=lambda path: f"?{urlsplit(path).query}" != QUERY) as url:
+        yield url
 
 
 def test_signed_address_is_read_and_kept_nowhere(server, tmp_path, caplog):

@@ -66,10 +66,16 @@ class Cancellation:
         self._operation = synchronization.OperationIdGenerator.get_current_operation_id()
         self._is_begun.set()
 
+    def failed(self) -> None:
+        """Called instead where the save could not be begun: its threads cannot be canceled, so none is woken."""
+        self._is_begun.set()
+
     def cancel(self, checkpointer: ocp.AsyncCheckpointer, cause: Exception) -> None:
         """Cancels the save, waking its threads; waits until it has begun."""
         self.cause = cause
         self._is_begun.wait()
+        if not self._operation:
+            return
         warnings.filterwarnings("ignore", _NEVER_AWAITED, RuntimeWarning)
         checkpointer.cancel()
         awaited = synchronization.HandlerAwaitableSignal

@@ -235,8 +235,10 @@ def begin(
             args=ocp.args.Composite(**items),
             custom_metadata={**metadata, layout.STEP: step},
         )
-    finally:
-        cancellation.begun()
+    except BaseException:
+        cancellation.failed()
+        raise
+    cancellation.begun()
     return PendingSave(
         checkpointer, directory, step, name=name, limit_seconds=limit_seconds, runtime=runtime, begun=begun,
         cancellation=cancellation,

@@ -19,15 +19,13 @@ import pyarrow.parquet as pq
 
 from tpujob_trainer.corpus.extract.description import EXTRACT, TASK
 from tpujob_trainer.corpus.extract.inspection import Inspection
-from tpujob_trainer.corpus.extract.shards import scales_of
+from tpujob_trainer.corpus.extract.shards import SAFETENSORS_DTYPES, scales_of
 from tpujob_trainer.corpus.workers.results import OutputFile
 from tpujob_trainer.data.sources.files import open_root
 from tpujob_trainer.errors import ConfigurationError
 
 _OF_ROWS = ("sample", "unit", "row", "tokens", "length")
-_SAFETENSORS = {
-    "I8": np.int8, "I32": np.int32, "I64": np.int64, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32,
-}  # fmt: skip
+_DTYPES = {code: np.dtype(name) for name, code in SAFETENSORS_DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ def _of_safetensors(opened: Any, columns: Sequence[str] | None, name: str, *, ha
     header = json.loads(opened.read(size))
 
     def read(tensor: str) -> np.ndarray:
-        dtype, shape = np.dtype(_SAFETENSORS[header[tensor]["dtype"]]), header[tensor]["shape"]
+        dtype, shape = _DTYPES[header[tensor]["dtype"]], header[tensor]["shape"]
         opened.seek(8 + size + header[tensor]["data_offsets"][0])
         content = opened.read(math.prod(shape) * dtype.itemsize)
         return np.frombuffer(content, dtype=dtype).reshape(shape)

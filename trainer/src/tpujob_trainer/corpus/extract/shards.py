@@ -18,7 +18,7 @@ from tpujob_trainer.corpus.workers.config import Compression, FileFormat
 from tpujob_trainer.corpus.workers.work import PackedFile
 
 SUFFIXES: dict[FileFormat, str] = {"parquet": ".parquet", "arrow": ".arrow", "safetensors": ".safetensors"}
-_DTYPES = {
+SAFETENSORS_DTYPES = {
     "int8": "I8", "int32": "I32", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32",
 }  # fmt: skip
 """As safetensors calls them (huggingface/safetensors:safetensors/src/tensor.rs)."""
@@ -181,7 +181,11 @@ def _write_safetensors(table: UnitTable, rows: slice, path: Path) -> None:
     header, end = {}, 0
     for name, array in tensors.items():
         first, end = end, end + array.nbytes
-        header[name] = {"dtype": _DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [first, end]}
+        header[name] = {
+            "dtype": SAFETENSORS_DTYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [first, end],
+        }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:

@@ -116,7 +116,8 @@ def find_root(path: str, field: str = PATH) -> DataRoot:
         address, query = storage_address.without_query(path)
         if query:
             return _folder_of(address, query)
-        return _root(*_located(path))
+        filesystem, location = _located(path)
+        return _root(filesystem, location, is_range=_is_range(filesystem, location))
 
 
 def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
@@ -131,8 +132,9 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
         if query:
             return _one_file(path, _folder_of(address, query), address)
         filesystem, location = _located(path)
-        root = _root(filesystem, location)
-        if _is_range(filesystem, location):
+        is_range = _is_range(filesystem, location)
+        root = _root(filesystem, location, is_range=is_range)
+        if is_range:
             return root, _files_of_range(root, location, path, field)
         is_pattern = _is_pattern(location)
         read = filesystem.glob if is_pattern else filesystem.find
@@ -200,9 +202,8 @@ def _located(path: str) -> tuple[Any, str]:
     return filesystem, location
 
 
-def _root(filesystem: Any, location: str) -> DataRoot:
+def _root(filesystem: Any, location: str, *, is_range: bool) -> DataRoot:
     parts = location.split("/")
-    is_range = _is_range(filesystem, location)
     fixed = next(
         (at for at, part in enumerate(parts) if _is_pattern(part) or (is_range and brace_ranges.has_range(part))), None
     )
