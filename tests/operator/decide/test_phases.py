@@ -369,10 +369,12 @@ def test_wait_for_machines_tells_how_many_have_come_and_since_when() -> None:
 
 
 def test_what_is_probably_not_meant_is_recorded_with_the_jobset() -> None:
-    seen = observed(job(status={"warnings": ["of another spec"]}), jobset=jobset(suspended=True))
+    of_a_laptop = {**TRAINER, "trainer": {**TRAINER["trainer"], "data": {"path": "text/*", "tokenizer": "bytes"}}}
+    doubtful = job(**of_a_laptop, status={"warnings": ["of another spec"]})
+    seen = observed(doubtful, jobset=jobset(suspended=True))
     (warning,) = decide(seen, SETTINGS).status.as_stored()["warnings"]
-    assert warning.startswith("spec.resources: is missing")
-    meant = job(resources={"requests": {"cpu": 1}}, status={"warnings": ["of another spec"]})
+    assert warning.startswith('spec.trainer.data.path: "text/*" is relative')
+    meant = job(status={"warnings": ["of another spec"]})
     assert "warnings" not in decide(replace(seen, manifest=meant), SETTINGS).status.as_stored()
 
 

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from tests.operator.manifests import TRAINER, container_manifest, manifest
 from tpujob_resource.rules.load import load_job
-from tpujob_resource.rules.warnings import job_warnings
+from tpujob_resource.rules.warnings import job_warnings, submission_warnings
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 TPU: dict[str, Any] = {"accelerator": "v5e-16", "checkpointDir": "gs://bucket/run"}
@@ -95,10 +95,12 @@ def test_pods_of_a_cpu_job_have_no_folder_of_the_laptop() -> None:
     assert warning.startswith('spec.trainer.data.path: "text/*" is relative')
 
 
-def test_pods_that_reserve_nothing_are_told_of_on_a_cluster() -> None:
-    (warning,) = job_warnings(load_job(manifest()), is_for_cluster=True)
+def test_pods_that_reserve_nothing_are_told_of_before_the_job_is_made() -> None:
+    job = load_job(manifest())
+    (warning,) = submission_warnings(job)
     assert warning.startswith("spec.resources: is missing, so the pods reserve no processors")
-    assert job_warnings(load_job(manifest(**TPU)), is_for_cluster=True) == ()
+    assert job_warnings(job, is_for_cluster=True) == (), "its status has nothing that anybody could still change"
+    assert submission_warnings(load_job(manifest(**TPU))) == ()
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: str(path.relative_to(EXAMPLES)))

@@ -22,6 +22,10 @@ type Object = dict[str, Any]
 
 JOBS = f"/apis/{kubernetes_names.API_VERSION}"
 MERGE_PATCH = "application/merge-patch+json"
+INSTALL_OPERATOR = (
+    "helm install tpujob charts/tpujob-operator --namespace tpujob-system --create-namespace "
+    "--set image.registry=REGISTRY (an administrator does it; docs/install.md)"
+)
 TIMEOUT_SECONDS = (5.0, 30.0)
 """To connect, and for an answer."""
 NO_TIMEOUT = (5.0, None)
@@ -41,6 +45,13 @@ class ApiError(CommandError):
 
 class UnreachableError(CommandError):
     """The API server does not answer, which may pass."""
+
+
+def not_installed() -> CommandError:
+    """What to say where the API server does not know the kind."""
+    return CommandError(
+        f"this cluster has no TpuTrainingJobs; install the operator: {INSTALL_OPERATOR}", exit_code=ExitCode.NOT_FOUND
+    )
 
 
 class Cluster:
@@ -107,12 +118,7 @@ class Cluster:
         except ApiError as error:
             if error.status != 404:
                 raise
-            raise CommandError(
-                "this cluster has no TpuTrainingJobs; install the operator: "
-                "helm install tpujob charts/tpujob-operator --namespace tpujob-system --create-namespace "
-                "--set image.registry=REGISTRY (docs/install.md)",
-                exit_code=ExitCode.NOT_FOUND,
-            ) from error
+            raise not_installed() from error
 
     def pods(self, job: str) -> list[Object]:
         """The pods of a job, of every attempt that still has some."""

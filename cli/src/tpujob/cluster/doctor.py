@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tpujob.cluster.client import ApiError, Cluster, Object
+from tpujob.cluster.client import INSTALL_OPERATOR, ApiError, Cluster, Object
 from tpujob_contract import ExitCode, kubernetes_names, storage_address
 
 Verdict = Literal["ok", "missing", "note"]
@@ -35,7 +35,7 @@ class CheckResult:
 
 def examine(cluster: Cluster) -> Iterator[CheckResult]:
     """Everything that can be seen of a cluster with the rights of a user."""
-    yield _resource(cluster, "TpuTrainingJob", kubernetes_names.API_VERSION, kubernetes_names.PLURAL, _INSTALL_OPERATOR)
+    yield _resource(cluster, "TpuTrainingJob", kubernetes_names.API_VERSION, kubernetes_names.PLURAL, INSTALL_OPERATOR)
     yield _resource(
         cluster, "JobSet", kubernetes_names.JOBSET_API_VERSION, kubernetes_names.JOBSET_PLURAL, _INSTALL_JOBSET
     )
@@ -52,10 +52,6 @@ def examine(cluster: Cluster) -> Iterator[CheckResult]:
     yield from buckets(_items(cluster, cluster.job_path()) or [])
 
 
-_INSTALL_OPERATOR = (
-    "helm install tpujob charts/tpujob-operator --namespace tpujob-system --create-namespace "
-    "--set image.registry=REGISTRY (an administrator does it; docs/install.md)"
-)
 _INSTALL_JOBSET = "install JobSet v0.12 or newer: https://jobset.sigs.k8s.io/docs/installation/"
 
 
@@ -64,7 +60,7 @@ def operator(deployments: Sequence[Object] | None) -> CheckResult:
     if deployments is None:
         return CheckResult("note", "operator", "you may not list Deployments, so whether it runs is not known")
     if not deployments:
-        return CheckResult("missing", "operator", "no Deployment of it in any namespace", _INSTALL_OPERATOR)
+        return CheckResult("missing", "operator", "no Deployment of it in any namespace", INSTALL_OPERATOR)
     ready = sum((d.get("status") or {}).get("readyReplicas") or 0 for d in deployments)
     where = ", ".join(f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in deployments)
     if not ready:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob.cluster.client import ApiError, Cluster, Object
+from tpujob.cluster.client import ApiError, Cluster, Object, not_installed
 from tpujob.errors import CommandError
+from tpujob_contract import ExitCode
 
 
 def submit_job(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> Object:
     """The job as the server made it, or would make it.
 
     Raises:
-        CommandError: the server refuses it, or a job of that name is there.
+        CommandError: the server refuses it or does not know the kind, or a job of that name is there.
     """
     given = manifest["metadata"].get("namespace")
     if given and given != cluster.namespace:
@@ -30,6 +31,13 @@ def submit_job(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) 
                 f"metadata.name: {name!r} is there already; take another name, or `kubectl delete ttj {name}` first "
                 "(its checkpoints stay, and a job of the same name goes on from them)"
             ) from error
+        if error.status == 404 and error.message.startswith("namespaces "):
+            raise CommandError(
+                f"namespace: {cluster.namespace!r} is not there; `kubectl create namespace {cluster.namespace}`, or see -n",
+                exit_code=ExitCode.NOT_FOUND,
+            ) from error
+        if error.status == 404:
+            raise not_installed() from error
         if error.status in (400, 422):
             raise CommandError(*_lines(error.message)) from error
         raise

@@ -50,12 +50,12 @@ def submit(
     from tpujob.cluster.client import Cluster
     from tpujob.cluster.submitting import submit_job
     from tpujob.jobs.job_file import read_manifest
-    from tpujob_resource.rules.warnings import job_warnings
+    from tpujob_resource.rules.warnings import submission_warnings
 
     with problems_on_stderr():
         manifest, job = read_manifest(job_file, settings or ())
         tell_note(job.accelerator)
-        warn(job_warnings(job, is_for_cluster=True))
+        warn(submission_warnings(job))
         if commit is not None or code is not None:
             from tpujob.code.attach import attach
 

@@ -29,8 +29,16 @@ def job_warnings(job: TpuTrainingJob, *, is_for_cluster: bool = False) -> tuple[
     """
     has_pods = is_for_cluster or job.accelerator.is_tpu
     paths = _unreachable_paths(job) if has_pods else ()
-    sizes = _unsized_pods(job) if is_for_cluster else ()
-    return (*(warning for rule in _RULES for warning in rule(job)), *sizes, *paths)
+    return (*(warning for rule in _RULES for warning in rule(job)), *paths)
+
+
+def submission_warnings(job: TpuTrainingJob) -> tuple[str, ...]:
+    """What somebody should look at before a valid job is created on a cluster.
+
+    Beside `job_warnings`, what only its author can still change then: a job that is there keeps its pods' sizes, so
+    its status does not repeat it.
+    """
+    return (*job_warnings(job, is_for_cluster=True), *_unsized_pods(job))
 
 
 def _unsaved(job: TpuTrainingJob) -> Warnings:
