@@ -19,7 +19,8 @@ from tpujob_trainer.data.sources.changes import PATH
 from tpujob_trainer.data.sources.hub import at_commit, is_hub
 from tpujob_trainer.data.sources.local_versions import FileStatus
 from tpujob_trainer.data.sources.remote import LocalFile, RemoteFile, reach, request
-from tpujob_trainer.data.sources.retrying import status_of
+from tpujob_trainer.data.sources.retrying import StorageFailedError, status_of
+from tpujob_trainer.data.sources.small_files import is_there
 from tpujob_trainer.data.sources.versioned_reads import version_of
 from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError
 
@@ -144,7 +145,7 @@ def list_files(path: str, field: str = PATH) -> tuple[DataRoot, list[DataFile]]:
     if not PurePosixPath(location).name.startswith((".", "_")):
         files = [file for file in files if not _is_hidden(file.path)]
     if not files:
-        if is_pattern and request(path, lambda: filesystem.exists(location)):
+        if is_pattern and is_there(filesystem, location):
             literal = re.sub(r"([\[*?])", r"[\1]", location) + ("/**" if filesystem.isdir(location) else "")
             raise NotFoundError(
                 f"{field}: {path!r} was taken as a pattern, and matches no file; to name what is called so, write "
@@ -160,7 +161,7 @@ def _is_pattern(location: str) -> bool:
 
 def _is_range(filesystem: Any, location: str) -> bool:
     """Whether braces in a location stand for several names, and are not those of a file that is called so."""
-    return brace_ranges.has_range(location) and not request(location, lambda: filesystem.exists(location))
+    return brace_ranges.has_range(location) and not is_there(filesystem, location)
 
 
 def _files_of_range(root: DataRoot, location: str, path: str, field: str) -> list[DataFile]:
@@ -219,6 +220,8 @@ def explained(what: str, field: str = PATH) -> Iterator[None]:
     """Turn "not there" and "not allowed", as the storage clients say them, into one line that ends the run."""
     try:
         yield
+    except StorageFailedError as error:
+        raise StorageFailedError(error.problem, field) from error.__cause__
     except TrainerError:
         raise
     except MemoryError as error:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tpujob_trainer.data.sources.changes import PATH
 from tpujob_trainer.data.sources.read_meter import METER, ReadMeter
 from tpujob_trainer.errors import TrainerError, brief
 from tpujob_trainer.storage import errors as storage_errors
@@ -36,6 +37,16 @@ class IncompleteReadError(OSError):
 
 class StorageFailedError(TrainerError):
     """A storage has failed for too long."""
+
+    def __init__(self, problem: str, field: str = PATH) -> None:
+        """States what failed.
+
+        Args:
+            problem: What could not be read, why, and what to do.
+            field: Of the job, which names what could not be read.
+        """
+        super().__init__(f"{field}: {problem}")
+        self.problem = problem
 
 
 def cause_of(error: BaseException) -> str | None:
@@ -192,8 +203,7 @@ class Retrying:
 
 def _storage_failed(what: str, error: Exception, trouble: str) -> TrainerError:
     return StorageFailedError(
-        f"spec.trainer.data.path: {what} could not be read ({trouble}): {brief(error)}; "
-        "look at the storage and its limits"
+        f"{what} could not be read ({trouble}): {brief(error)}; look at the storage and its limits"
     )
 
 

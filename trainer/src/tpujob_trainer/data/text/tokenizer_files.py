@@ -13,6 +13,8 @@ import fsspec.core
 from tpujob_contract import storage_address
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.sources.files import explained
+from tpujob_trainer.data.sources.remote import reach
+from tpujob_trainer.data.sources.small_files import content_of
 from tpujob_trainer.data.text.byte_tokenizer import ByteTokenizer
 from tpujob_trainer.data.text.hugging_face_tokenizer import HuggingFaceTokenizer
 from tpujob_trainer.data.text.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -30,6 +32,7 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
 
     Raises:
         NotFoundError: the file is not there, or may not be read.
+        StorageFailedError: its storage has not answered for too long.
         ConfigurationError: it is not a tokenizer.
     """
     path = config.tokenizer or "bytes"
@@ -41,16 +44,13 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
             "name a tokenizer.json, its folder, or a gs:// address of either"
         )
     with explained(path, FIELD):
+        reach(path)
         address, query = storage_address.without_query(path)
-        filesystem, location = fsspec.core.url_to_fs(address)
-        if not query and filesystem.isdir(location):
-            names = ("tokenizer.json", "tokenizer.model")
-            folder = location.rstrip("/")
-            location = next((f"{folder}/{name}" for name in names if filesystem.exists(f"{folder}/{name}")), location)
-        definition = filesystem.cat_file(location + query)
-        folder = location.rsplit("/", 1)[0]
-        settings = json.loads(_content(filesystem, f"{folder}/tokenizer_config.json") or b"{}")
-        template = (_content(filesystem, f"{folder}/chat_template.jinja") or b"").decode() or _template(settings)
+        filesystem, named = fsspec.core.url_to_fs(address)
+        location, definition = _found(filesystem, named, query)
+        folder = location.rpartition("/")[0]
+        settings = json.loads(content_of(filesystem, f"{folder}/tokenizer_config.json") or b"{}")
+        template = (content_of(filesystem, f"{folder}/chat_template.jinja") or b"").decode() or _template(settings)
     if is_tiktoken(definition):
         definition = tokenizer_json(
             definition, settings, file=location.rsplit("/", 1)[-1], problem=f"{FIELD}: {path!r}"
@@ -60,8 +60,16 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
     return HuggingFaceTokenizer(definition, _named_tokens(settings), path, chat_template=template)
 
 
-def _content(filesystem: Any, location: str) -> bytes | None:
-    return filesystem.cat_file(location) if filesystem.exists(location) else None
+def _found(filesystem: Any, named: str, query: str) -> tuple[str, bytes]:
+    """Where the tokenizer is, and what is in it: the file that is named, or that of the folder."""
+    folder = named.rstrip("/")
+    in_folder = [f"{folder}/tokenizer.json", f"{folder}/tokenizer.model"]
+    candidates = [named + query] if query else [named, *in_folder] if named.endswith(_FILES) else [*in_folder, named]
+    for candidate in candidates:
+        definition = content_of(filesystem, candidate)
+        if definition is not None:
+            return candidate.removesuffix(query), definition
+    raise FileNotFoundError(named)
 
 
 def _template(settings: dict[str, Any]) -> str | None:

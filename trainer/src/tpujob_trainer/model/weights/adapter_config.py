@@ -9,6 +9,7 @@ from typing import Any
 
 from tpujob_trainer.data.sources.files import explained, open_root
 from tpujob_trainer.data.sources.remote import reach
+from tpujob_trainer.data.sources.small_files import content_of, is_there
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.model.lora_config import LoraConfig
 
@@ -45,9 +46,11 @@ def check_adapter(path: str, config: LoraConfig) -> None:
     with explained(path, FIELD):
         reach(path)
         root = open_root(path)
-        if root.filesystem.isdir(root.folder) and not root.filesystem.exists(root.locate(ADAPTER_CONFIG)):
+        content = content_of(root.filesystem, root.locate(ADAPTER_CONFIG))
+        if content is None and is_there(root.filesystem, root.folder):
             raise NotFoundError(f"{FIELD}: {path!r} has no {ADAPTER_CONFIG}; name the folder of an adapter")
-        content = root.filesystem.cat_file(root.locate(ADAPTER_CONFIG))
+        if content is None:
+            raise FileNotFoundError(root.folder)
     try:
         given = json.loads(content)
         rank, alpha = int(given["r"]), float(given["lora_alpha"])

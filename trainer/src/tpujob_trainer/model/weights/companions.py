@@ -12,7 +12,8 @@ from typing import Any
 
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.sources.files import DataRoot, explained, open_root
-from tpujob_trainer.data.sources.remote import reach
+from tpujob_trainer.data.sources.remote import reach, request
+from tpujob_trainer.data.sources.small_files import content_of
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.weights.names import EMBEDDING, OUTPUT
@@ -102,7 +103,9 @@ def read_config(path: str) -> dict[str, Any]:
     with explained(path, FROM):
         reach(path)
         root = open_root(path)
-        content = root.filesystem.cat_file(root.locate(CONFIG))
+        content = content_of(root.filesystem, root.locate(CONFIG))
+        if content is None:
+            raise FileNotFoundError(root.locate(CONFIG))
     try:
         given = json.loads(content)
     except ValueError as error:
@@ -116,7 +119,8 @@ def _of_tokenizer(path: str) -> dict[str, bytes]:
     """Those of its folder, or of the file's; nothing where transformers has no name for the file."""
     root = open_root(path)
     with explained(path, TOKENIZER):
-        is_folder = root.filesystem.isdir(root.folder)
+        reach(path)
+        is_folder = request(path, lambda: root.filesystem.isdir(root.folder))
     folder, _, name = path.rstrip("/").rpartition("/")
     if not is_folder and name not in TOKENIZER_FILES:
         return {}
@@ -125,5 +129,6 @@ def _of_tokenizer(path: str) -> dict[str, bytes]:
 
 def _read(root: DataRoot, names: tuple[str, ...], setting: str) -> dict[str, bytes]:
     with explained(root.url, setting):
-        there = {str(path).rpartition("/")[2] for path in root.filesystem.ls(root.folder, detail=False)}
-        return {name: root.filesystem.cat_file(root.locate(name)) for name in names if name in there}
+        reach(root.url)
+        found = {name: content_of(root.filesystem, root.locate(name)) for name in names}
+    return {name: content for name, content in found.items() if content is not None}

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tpujob_trainer.data.sources.files import DataRoot, explained
+from tpujob_trainer.data.sources.small_files import content_of, is_there
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 
 INDEX = "model.safetensors.index.json"
@@ -130,20 +131,21 @@ class SafetensorsFolder:
     def _listed(self) -> dict[str, str] | None:
         """The file of each tensor by the index; None: all are in one file."""
         filesystem, locate = self._root.filesystem, self._root.locate
-        if filesystem.exists(locate(self._single)):
+        if is_there(filesystem, locate(self._single)):
             return None
-        if filesystem.exists(locate(INDEX)):
-            try:
-                found: dict[str, str] = dict(json.loads(filesystem.cat_file(locate(INDEX)))["weight_map"])
-            except (ValueError, KeyError, TypeError) as error:
-                self._wrong(f"{INDEX} is not an index of safetensors: {error!r}; copy it again")
-            for name in sorted({*map(str, found.values())}):
-                if not filesystem.exists(locate(name)):
-                    raise NotFoundError(f"{self._field}: {INDEX} names {name!r}, which is not there; copy it, too")
-            return found
-        raise NotFoundError(
-            f"{self._field}: {self._root.url!r} has neither {self._single} nor {INDEX}; name the folder of a model"
-        )
+        index = content_of(filesystem, locate(INDEX))
+        if index is None:
+            raise NotFoundError(
+                f"{self._field}: {self._root.url!r} has neither {self._single} nor {INDEX}; name the folder of a model"
+            )
+        try:
+            found: dict[str, str] = dict(json.loads(index)["weight_map"])
+        except (ValueError, KeyError, TypeError) as error:
+            self._wrong(f"{INDEX} is not an index of safetensors: {error!r}; copy it again")
+        for name in sorted({*map(str, found.values())}):
+            if not is_there(filesystem, locate(name)):
+                raise NotFoundError(f"{self._field}: {INDEX} names {name!r}, which is not there; copy it, too")
+        return found
 
     def _header(self, name: str) -> dict[str, Stored]:
         with self._root.open(name) as opened:

@@ -1,0 +1,45 @@
+"""Small files beside the data, and whether something is there: told apart from a storage that fails.
+
+`exists` of a storage client may answer "no" for every failure, and then a tokenizer has no chat template because of one
+503. Here only an answer that says "not found" means that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tpujob_trainer.data.sources.remote import request
+from tpujob_trainer.data.sources.retrying import cause_of
+
+
+def content_of(filesystem: Any, location: str) -> bytes | None:
+    """What is in a file; None where there is none.
+
+    Raises:
+        StorageFailedError: the storage has failed for too long.
+    """
+    return _unless_absent(location, lambda: filesystem.cat_file(location))
+
+
+def is_there(filesystem: Any, location: str) -> bool:
+    """Whether there is a file or a folder.
+
+    Raises:
+        StorageFailedError: the storage has failed for too long.
+    """
+    return _unless_absent(location, lambda: filesystem.info(location)) is not None
+
+
+def _unless_absent[T](location: str, ask: Callable[[], T]) -> T | None:
+    def asked() -> T | None:
+        try:
+            return ask()
+        except (IsADirectoryError, NotADirectoryError):
+            return None
+        except FileNotFoundError as error:
+            if cause_of(error) is not None:
+                raise
+            return None
+
+    return request(location, asked)
