@@ -107,5 +107,11 @@ def test_an_extraction_is_shown_by_its_units():
     display = PlainDisplay(Console(file=out, width=200))
     for done in (0, 1, 2):
         display.show({"phase": "compiling" if not done else "extracting", "units": 12, "units_done": done})
+    display.show({"phase": "stopping", "units": 12, "units_done": 1})
     lines = out.getvalue().splitlines()
-    assert [line.split(" · ")[0] for line in lines] == ["compiling", "extracting", "1 of 12 units"]
+    assert [line.split(" · ")[0] for line in lines] == [
+        "compiling",
+        "extracting",
+        "1 of 12 units",
+        "stopping: giving units back",
+    ]

@@ -1,6 +1,7 @@
 """`tpujob check`: the sums, from the trainer's own arithmetic."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,85 @@ def test_a_model_on_this_machine_is_counted_from_its_config(tmp_path: Path) -> N
     assert facts["trainer"]["vocabulary_is_known"]
     assert facts["trainer"]["state_bytes_per_chip"] > 0
     assert "unknown" not in facts
+
+
+EXTRACTION = {
+    "task": "extract",
+    "model": {"preset": "llama3-8b"},
+    "data": LLAMA["data"],
+    "sequenceLength": 512,
+    "extract": {"layers": ["15-18"], "rows": 100_000},
+}
+
+
+def test_the_most_that_an_extraction_comes_to_is_known_without_its_data(tmp_path: Path) -> None:
+    job = {"accelerator": "v4-8", "workers": 32, "checkpointDir": "gs://bucket/c"}
+    code, text = check(tmp_path, "-o", "json", **job, trainer=EXTRACTION)
+    assert code == 0, text
+    found = json.loads(text)["extraction"]
+    # Four sites of 4,096 values of two bytes at each token, and its number in four.
+    assert found["row_bytes"] == 512 * (4 * 4096 * 2 + 4)
+    assert found["value_bytes"] == 100_000 * found["row_bytes"]
+    # 19 of 32 layers, whose matrices have 218 million values each, twice; attention over 512 tokens adds some.
+    layers = 2 * 19 * 218_103_808 * 512 * 100_000
+    assert layers < found["flops"] < 1.05 * layers
+    low, _ = found["hours"]
+    assert low == pytest.approx(found["flops"] / (275e12 * 128 * 0.5) / 3600)
+
+    code, text = check(tmp_path, **job, trainer=EXTRACTION)
+    assert "extraction: at most 100,000 rows of up to 512 tokens and 16.8 MB of values before compression: " in text
+    assert "up to 51.2 M tokens and 1.68 TB in all; --data says more" in text
+    assert "seconds of computing, at 50% to 30% of the chips' peak; start and upload come on top" in text
+
+    of_all = {**EXTRACTION, "extract": {"layers": ["last"], "positions": "mean", "dtype": "int8"}}
+    code, text = check(tmp_path, **job, trainer=of_all)
+    assert "all rows of the data, each of up to 512 tokens and 6.1 kB of values before compression; --data" in text
+
+
+def test_a_layer_that_a_model_lacks_is_refused_before_any_pod_runs(tmp_path: Path) -> None:
+    missing = {**EXTRACTION, "extract": {"layers": ["15-99"]}}
+    code, text = check(tmp_path, accelerator="v4-8", workers=32, checkpointDir="gs://bucket/c", trainer=missing)
+    assert code == ExitCode.CONFIGURATION, text
+    assert "spec.trainer.extract.layers: '15-99' is not in the model, which has layers 0 to 31" in text
+
+
+OWN_MODEL = """
+from flax import nnx
+
+
+class Decoder(nnx.Module):
+    def __init__(self, width, *, vocab_size, rngs):
+        values = nnx.initializers.zeros_init()(rngs.params(), (vocab_size, width))
+        self.words = nnx.Param(values, axes=("vocab", "embed"))
+
+    def __call__(self, tokens, positions, segment_ids):
+        return self.words[...][tokens], self.words[...].T
+"""
+
+
+def test_the_code_of_a_model_of_ones_own_is_taken_from_its_folder(tmp_path: Path) -> None:
+    block = {
+        "model": {"custom": "decoder_of_mine:Decoder", "arguments": {"width": 64}},
+        "data": {"path": "gs://b/x", "tokenizer": "bytes"},
+        "steps": 10,
+    }
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "decoder_of_mine.py").write_text(OWN_MODEL)
+    subprocess.run(["git", "init", "-q", str(code)], check=True)
+
+    exit_code, text = check(tmp_path, "--code", str(code), accelerator="v5e-8", trainer=block)
+    assert exit_code == 0, text
+    # 259 bytes and markers, padded to 384 of 64 values each.
+    assert "model: 24.6 thousand parameters" in text
+
+    exit_code, text = check(tmp_path, accelerator="v5e-8", trainer=block)
+    assert exit_code == ExitCode.CONFIGURATION
+    assert "no module named 'decoder_of_mine' is installed or on PYTHONPATH; submit it with --code" in text
+
+    exit_code, text = check(tmp_path, accelerator="v5e-8", trainer=block, image="example.com/mine:1")
+    assert exit_code == 0, text
+    assert "is known where its module is, in spec.image; --code FOLDER checks it here" in text
 
 
 def test_data_of_a_model_from_elsewhere_are_forecast(tmp_path: Path) -> None:

@@ -17,13 +17,16 @@ from tpujob_resource.topology.libtpu_flags import ENVIRONMENT_VARIABLE
 GB = 1e9
 
 
-def compile_job(job: TpuTrainingJob, *, vocabulary: int, suggest: bool) -> dict[str, Any]:
+def compile_job(
+    job: TpuTrainingJob, *, vocabulary: int, suggest: bool, environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The figures of the compiled step; with a change that makes it fit, or with changes ranked.
 
     Args:
         job: whose step is compiled.
         vocabulary: ids of the tokenizer, where the model does not fix their number.
         suggest: compile a handful of other configurations, too.
+        environ: with the job's code on PYTHONPATH; None: that of the command line.
 
     Raises:
         CommandError: the job is not one for TPUs with a trainer, or the compiler failed.
@@ -36,7 +39,9 @@ def compile_job(job: TpuTrainingJob, *, vocabulary: int, suggest: bool) -> dict[
     options = ("--vocabulary", str(vocabulary), "--suggest" if suggest else "--mend")
     # As the pods get them: the program that is compiled is the one that runs.
     flags = libtpu_arguments(job, JobSettings())
-    environ = {**os.environ, ENVIRONMENT_VARIABLE: flags} if flags else None
+    environ = os.environ if environ is None else environ
+    if flags:
+        environ = {**environ, ENVIRONMENT_VARIABLE: flags}
     return trainer_program.ask(Program.COMPILE, *slices, *options, stdin=job.spec.trainer, environ=environ)
 
 

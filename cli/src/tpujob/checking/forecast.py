@@ -21,12 +21,13 @@ GIB = 2**30
 type Facts = dict[str, Any]
 
 
-def forecast(job: TpuTrainingJob, run: Mapping[str, Any] | None) -> Facts:
+def forecast(job: TpuTrainingJob, run: Mapping[str, Any] | None, *, environ: Mapping[str, str] | None = None) -> Facts:
     """The figures of a job with a trainer block, from some rows of its data.
 
     Args:
         job: the job.
         run: for training, what `check_job` says of it.
+        environ: with the job's code on PYTHONPATH; None: that of the command line.
 
     Raises:
         CommandError: with the trainer's line and exit code.
@@ -35,7 +36,7 @@ def forecast(job: TpuTrainingJob, run: Mapping[str, Any] | None) -> Facts:
         raise CommandError("--data: the job has no trainer block, so what it reads is not known; leave --data out")
     steps = {} if run is None else {"steps": run["steps"], "tokens": run["tokens"]}
     request = {"trainer": job.spec.trainer, "workers": job.spec.workers or 1, **steps}
-    return trainer_program.ask(Program.FORECAST, request)
+    return trainer_program.ask(Program.FORECAST, request, environ=environ)
 
 
 def read_prices(file: Path) -> Facts:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob import trainer_program
-from tpujob.output.words import counted, digits, magnitude, time_range
+from tpujob.errors import CommandError
+from tpujob.output.words import counted, digits, magnitude, size, time_range
 from tpujob.trainer_program import Program
 from tpujob_resource.jobset.libtpu_arguments import compiler_flags
 from tpujob_resource.models.job import TpuTrainingJob
@@ -20,8 +21,12 @@ UTILISATION = (0.3, 0.5)
 GIB = 2**30
 
 
-def check_job(job: TpuTrainingJob) -> dict[str, Any]:
+def check_job(job: TpuTrainingJob, *, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The facts about a job, as JSON values.
+
+    Args:
+        job: The job.
+        environ: With the job's code on PYTHONPATH; None: that of the command line.
 
     Raises:
         CommandError: with the trainer's line and exit code.
@@ -43,16 +48,26 @@ def check_job(job: TpuTrainingJob) -> dict[str, Any]:
         facts["maxtext"] = {**dataclasses.asdict(maxtext), "tokens": maxtext.tokens}
     model = (job.spec.trainer or {}).get("model") or {}
     unknown = f"spec.trainer.model.from: what {model.get('from')} comes to is known when its config.json is read"
-    if "from" in model and job.spec.workers is not None:
+    if (job.spec.trainer or {}).get("task") == "extract":
+        found = trainer_program.ask(Program.EXTRACTION_BOUNDS, {"trainer": job.spec.trainer}, environ=environ)
+        if "unknown" in found:
+            return facts | {"unknown": _unread(unknown, found)}
+        facts["extraction"] = found | extraction_time(job, found)
+    elif "from" in model and job.spec.workers is not None:
         facts["unknown"] = unknown
     elif job.spec.trainer is not None and job.spec.workers is None:
         devices = job.hosts * accelerator.devices_per_host
         platform = "tpu" if accelerator.is_tpu else "cpu"
         request = {"trainer": job.spec.trainer, "devices": devices, "slices": job.slices, "platform": platform}
-        found = trainer_program.ask(Program.ARITHMETIC, request)
+        found = trainer_program.ask(Program.ARITHMETIC, request, environ=environ)
         if "unknown" in found:
-            why = found["unknown"].removeprefix("spec.trainer.model.from: ")
-            return facts | {"unknown": f"{unknown}; it was not read here: {why}"}
+            return facts | {"unknown": _unread(unknown, found)}
+        if "missing_module" in found:
+            if job.spec.code is None and job.spec.image is None:
+                raise CommandError(found["missing_module"])
+            where = "spec.code" if job.spec.code is not None else "spec.image"
+            custom = f"spec.trainer.model.custom: what {model['custom']} comes to is known where its module is"
+            return facts | {"unknown": f"{custom}, in {where}; --code FOLDER checks it here"}
         facts["warnings"] += found.pop("warnings")
         facts["trainer"] = {
             **found,
@@ -63,10 +78,14 @@ def check_job(job: TpuTrainingJob) -> dict[str, Any]:
     return facts
 
 
+def _unread(unknown: str, found: Mapping[str, Any]) -> str:
+    return f"{unknown}; it was not read here: {found['unknown'].removeprefix('spec.trainer.model.from: ')}"
+
+
 def extraction_time(job: TpuTrainingJob, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Hours of computing that an extraction takes, from its forecast; nothing where no TPU computes."""
+    """Hours of computing that an extraction takes, from its figures; nothing where no TPU computes."""
     accelerator = job.accelerator
-    if not accelerator.is_tpu or "flops" not in found:
+    if not accelerator.is_tpu or found.get("flops") is None:
         return {}
     chips = job.hosts * accelerator.chips_per_host
     return {"hours": _hours(accelerator.generation, chips, found["flops"])}
@@ -103,6 +122,9 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
             f"memory: weights and optimizer take {run['state_bytes_per_chip'] / GIB:.2f} of {run['hbm_gib']} GiB "
             "of each chip; activations and gradients come on top"
         )
+    if "extraction" in facts:
+        yield f"model: {magnitude(facts['extraction']['parameters'])} parameters"
+        yield from _extraction(facts["extraction"], facts["chips"]) if "forecast" not in facts else ()
     if "maxtext" in facts:
         yield from _maxtext(facts["maxtext"])
     if facts["libtpu_flags"]:
@@ -112,6 +134,24 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
         )
     for warning in facts["warnings"]:
         yield f"warning: {warning}"
+
+
+def _extraction(found: Mapping[str, Any], chips: int) -> Iterator[str]:
+    """The most that an extraction comes to; what `--data` found is nearer, and has lines of its own."""
+    each = f"up to {found['sequence_length']:,} tokens and {size(found['row_bytes'])} of values before compression"
+    if found["rows"] is None:
+        yield f"extraction: all rows of the data, each of {each}; --data counts them"
+        return
+    total = f"up to {magnitude(found['tokens'])} tokens and {size(found['value_bytes'])}"
+    yield f"extraction: at most {counted(found['rows'], 'row')} of {each}: {total} in all; --data says more"
+    if "hours" in found:
+        low, high = found["hours"]
+        parts = f"{UTILISATION[1]:.0%} to {UTILISATION[0]:.0%}"
+        yield (
+            f"time: at most {time_range(low * 3600, high * 3600)} of computing, at {parts} of the chips' peak; "
+            "start and upload come on top"
+        )
+        yield f"chip-hours: at most {digits(low * chips)} to {digits(high * chips)} of computing"
 
 
 def _maxtext(run: Mapping[str, Any]) -> Iterator[str]:

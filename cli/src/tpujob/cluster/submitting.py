@@ -33,7 +33,8 @@ def submit_job(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) 
             ) from error
         if error.status == 404 and error.message.startswith("namespaces "):
             raise CommandError(
-                f"namespace: {cluster.namespace!r} is not there; `kubectl create namespace {cluster.namespace}`, or see -n",
+                f"namespace: {cluster.namespace!r} is not there; `kubectl create namespace {cluster.namespace}`, "
+                "or see -n",
                 exit_code=ExitCode.NOT_FOUND,
             ) from error
         if error.status == 404:

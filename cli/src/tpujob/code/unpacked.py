@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tpujob.code.attach import refuse_two
@@ -27,6 +31,28 @@ def with_local_code(job: TpuTrainingJob, source: Path, folder: Path, revision: s
     code = Code(archive=str(archive), sha256=packed.sha256, commit=packed.files.commit_with_changes)
     # Not checked again: the rule that the archive is on a volume is for pods.
     return job.model_copy(update={"spec": job.spec.model_copy(update={"code": code})})
+
+
+@contextmanager
+def importable(source: Path | None) -> Iterator[Mapping[str, str] | None]:
+    """The environment of programs that import what `submit --code` would pack of a folder, as long as the block lasts.
+
+    Args:
+        source: The folder; None: the programs get the environment of the command line, which is None here.
+
+    Raises:
+        CommandError: the folder cannot be packed.
+    """
+    if source is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        packed = pack(source, None)
+        archive = Path(folder) / packed.name
+        store(packed.data, str(archive))
+        place = unpack_code(Code(archive=str(archive), sha256=packed.sha256), Path(folder) / "code")
+        paths = [str(place), os.environ.get("PYTHONPATH", "")]
+        yield {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def unpack_code(code: Code | None, folder: Path) -> Path | None:

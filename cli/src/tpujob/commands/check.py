@@ -45,6 +45,10 @@ def check(
             show_default=False,
         ),
     ] = None,
+    code: Annotated[
+        Path | None,
+        typer.Option(help="Folder of your code, whose model, loss or optimizer the job names; as `submit` packs it."),
+    ] = None,
     suggest: Annotated[
         bool, typer.Option("--suggest", help="Compile a handful of other configurations, too, and rank them.")
     ] = False,
@@ -55,27 +59,29 @@ def check(
     """
     from tpujob.checking.compiled import compile_job, describe_compiled
     from tpujob.checking.forecast import describe as describe_forecast
-    from tpujob.checking.forecast import describe_cost
-    from tpujob.checking.summary import check_job, describe
+    from tpujob.checking.forecast import describe_cost, forecast
+    from tpujob.checking.summary import check_job, describe, extraction_time
+    from tpujob.code.unpacked import importable
     from tpujob.jobs.job_file import read_job
     from tpujob.jobs.prerequisites import look
 
     with problems_on_stderr():
         job = read_job(job_file, settings or ())
-        # Two programs of the trainer, each a second of imports.
-        with ThreadPoolExecutor() as pool:
-            looked = pool.submit(look, job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False)
-            facts = check_job(job)
+        with importable(code) as environ, ThreadPoolExecutor() as pool:
+            # Two programs of the trainer, each a second of imports.
+            looked = pool.submit(look, job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False, environ=environ)
+            facts = check_job(job, environ=environ)
             needed = looked.result()
-        facts["warnings"] += needed.warnings
-        facts["problems"] = list(needed.problems)
-        if data:
-            facts["forecast"] = _forecast(job, facts)
-        if prices is not None:
-            facts["cost"] = _cost(job, facts, prices)
-        if compile_step or suggest:
-            words = facts["trainer"]["vocabulary"] if "trainer" in facts else 2
-            facts["compiled"] = compile_job(job, vocabulary=words, suggest=suggest)
+            facts["warnings"] += needed.warnings
+            facts["problems"] = list(needed.problems)
+            if data:
+                found = forecast(job, facts.get("trainer"), environ=environ)
+                facts["forecast"] = found | extraction_time(job, found)
+            if prices is not None:
+                facts["cost"] = _cost(job, facts, prices)
+            if compile_step or suggest:
+                words = facts["trainer"]["vocabulary"] if "trainer" in facts else 2
+                facts["compiled"] = compile_job(job, vocabulary=words, suggest=suggest, environ=environ)
     if output is not OutputFormat.TEXT:
         write(facts, output)
     else:
@@ -92,14 +98,6 @@ def check(
         raise typer.Exit(needed.exit_code)
     if "compiled" in facts and not facts["compiled"]["step"]["fits"]:
         raise typer.Exit(1)
-
-
-def _forecast(job: TpuTrainingJob, facts: dict[str, Any]) -> dict[str, Any]:
-    from tpujob.checking.forecast import forecast
-    from tpujob.checking.summary import extraction_time
-
-    found = forecast(job, facts.get("trainer"))
-    return found | extraction_time(job, found)
 
 
 def _cost(job: TpuTrainingJob, facts: dict[str, Any], file: Path) -> dict[str, Any]:

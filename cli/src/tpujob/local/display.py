@@ -32,6 +32,8 @@ PHASES = {
 }
 WORKING = ("training", "extracting")
 """Phases in which there is progress to show."""
+OF_UNITS = {"stopping": "stopping: giving units back"}
+"""In place of those of `PHASES`, for workers that take units of a corpus: they have no step to save."""
 HINTS = {"checkpoint_message": "checkpoints", "data_slow_message": "data"}
 """Fields of the report that say what hinders the run, and what each is about."""
 
@@ -59,6 +61,13 @@ def progress_line(report: Mapping[str, Any], *, now: float) -> str:
         age = f" ({now - report['committed_time']:.0f} s ago)" if report.get("committed_time") else ""
         parts.append(f"checkpoint {report['committed_step']}{age}")
     return " · ".join(parts)
+
+
+def phase_words(report: Mapping[str, Any]) -> str:
+    """What a run is doing besides making progress; empty for a phase that has no words."""
+    phase = str(report.get("phase", ""))
+    of_units = OF_UNITS.get(phase) if report.get("units") else None
+    return of_units or PHASES.get(phase, "")
 
 
 def _of_units(report: Mapping[str, Any]) -> Iterator[str]:
@@ -137,8 +146,8 @@ class PlainDisplay:
         for line in self._news.lines(report, now):
             self.say(line)
         phase = str(report.get("phase", ""))
-        if phase != self._phase and phase in PHASES:
-            self.say(PHASES[phase])
+        if phase != self._phase and (words := phase_words(report)):
+            self.say(words)
         step = report.get("step")
         if report.get("units"):
             step = report.get("units_done")
@@ -181,7 +190,7 @@ class LiveDisplay:
         self._pace.note(report, now)
         for line in self._news.lines(report, now):
             self.say(line)
-        known = PHASES.get(str(report.get("phase", ""))) if report.get("phase") != "extracting" else None
+        known = phase_words(report) if report.get("phase") != "extracting" else ""
         parts = [part for part in progress_line(report, now=time.time()).split(" · ") if part]
         parts = [*([known] if known else []), *parts[:2], times(self._pace, now), *parts[2:]]
         if spark := self._pace.sparkline():

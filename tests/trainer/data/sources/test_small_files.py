@@ -1,4 +1,4 @@
-"""Small files of a job (tokenizer, model, adapter) on a storage that is away: asked again, then named by their field."""
+"""Small files of a job (tokenizer, model, adapter) on a storage that is away: asked again, then named by field."""
 
 from __future__ import annotations
 

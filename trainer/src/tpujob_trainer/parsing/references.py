@@ -13,6 +13,10 @@ _FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 WHERE_CODE_COMES_FROM = "submit it with --code, build it into the image, or start where it is"
 
 
+class MissingModuleError(ConfigurationError):
+    """A module that a field names is not on this machine; code or image of the job may bring it."""
+
+
 def require_reference(text: str, key: str) -> None:
     """Returns if the text is a reference.
 
@@ -31,6 +35,7 @@ def load_reference(text: str, field: str) -> Any:
         field: whose value it is, for messages.
 
     Raises:
+        MissingModuleError: there is no such module here.
         ConfigurationError: the module cannot be imported, or has no such name, or it cannot be called.
     """
     module_name, _, name = text.partition(":")
@@ -38,7 +43,7 @@ def load_reference(text: str, field: str) -> Any:
         module = importlib.import_module(module_name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == module_name.split(".")[0]:
-            raise ConfigurationError(
+            raise MissingModuleError(
                 f"{field}: no module named {error.name!r} is installed or on PYTHONPATH; {WHERE_CODE_COMES_FROM}"
             ) from error
         raise ConfigurationError(f"{field}: {module_name} cannot be imported: {brief(error)}") from error

@@ -15,13 +15,12 @@ import sys
 from typing import Any
 
 from tpujob_contract import ExitCode
-from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS
-from tpujob_contract.batch_rows import DEFAULT_SEQUENCE_LENGTH as DEFAULT_LENGTH
+from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS, DEFAULT_SEQUENCE_LENGTH
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
 from tpujob_trainer.corpus.extract import batches, forecast
 from tpujob_trainer.corpus.extract.config import ExtractConfig
-from tpujob_trainer.corpus.extract.layers import Site, passes, sites_of
+from tpujob_trainer.corpus.extract.layers import Site
 from tpujob_trainer.data import inspection
 from tpujob_trainer.data.sources.remote import RETRYING
 from tpujob_trainer.distributed.exit import programs
@@ -30,8 +29,7 @@ from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.load import read_shape, with_shape_read
 from tpujob_trainer.tasks.batch.corpus_listing import UNIT_BYTES
-from tpujob_trainer.tasks.batch.parts import DEFAULT_SEQUENCE_LENGTH
-from tpujob_trainer.train.flops import forward_flops_per_token
+from tpujob_trainer.tasks.extraction_bounds import forward_flops, kept_sites, vector_bytes
 
 BYTES_PER_PARAMETER = 12
 """Of a checkpoint: a float32 weight and the two float32 moments of AdamW, Lion's one and Adafactor's few are less."""
@@ -85,10 +83,7 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
     """
     tokenizer = data.load_tokenizer(config.data)
     shape = _shape(config, tokenizer.vocab_size)
-    try:
-        sites = sites_of(extract.layers, extract.keep, shape.layers)
-    except ValueError as error:
-        raise ConfigurationError(f"{BLOCK}.extract.{error}") from error
+    sites = kept_sites(extract, shape)
     length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
     manifest = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
     if manifest.num_rows is None:
@@ -121,7 +116,7 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
         "output_bytes": made.bytes,
         "output_bytes_per_worker": math.ceil(made.bytes / workers),
         "scratch_bytes_per_host": min(extract.scratch_bytes, math.ceil(made.bytes / workers)),
-        "flops": made.tokens * _forward_flops(shape, sites, length),
+        "flops": made.tokens * forward_flops(shape, sites, length),
         "parameters": shape.num_parameters,
     }
 
@@ -145,9 +140,8 @@ def _unit_rows(
     rows: int,
     workers: int,
 ) -> int:
-    width = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}[extract.dtype]
     return batches.rows_per_unit(
-        row_bytes=len(sites) * shape.embed_dim * width * (length if extract.positions == "all" else 1),
+        row_bytes=vector_bytes(extract, sites, shape) * (length if extract.positions == "all" else 1),
         shard_bytes=extract.shard_bytes,
         batch=config.batch_size or 32,
         total_rows=rows,
@@ -155,16 +149,9 @@ def _unit_rows(
     )
 
 
-def _forward_flops(shape: ModelShape, sites: tuple[Site, ...], length: int) -> int:
-    """For a token, up to the last layer that is kept; without the output matrix."""
-    last = max((each.end for each in passes(sites, shape.layers)), default=0)
-    logits = 2 * shape.embed_dim * shape.vocab_size
-    return (forward_flops_per_token(shape, length) - logits) * last // shape.layers
-
-
 def _planned(config: TrainerConfig) -> dict[str, int]:
     """Steps and tokens of a model that is no preset."""
-    length = config.sequence_length or DEFAULT_LENGTH
+    length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
     batch = (config.batch_size or max(1, DEFAULT_BATCH_TOKENS // length)) * length
     steps = config.steps or -(-(config.tokens or 0) // batch)
     return {"steps": steps, "tokens": steps * batch}

@@ -11,15 +11,20 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpujob_contract import ExitCode
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import TrainerConfig, parse_config
 from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.model.presets import PRESETS
+from tpujob_trainer.parsing.references import MissingModuleError
 from tpujob_trainer.train.flops import training_flops_per_token
 from tpujob_trainer.train.state_bytes import state_bytes_per_device
+
+if TYPE_CHECKING:
+    from tpujob_trainer.model.shape import ModelConfig
+    from tpujob_trainer.model.weights.load import ReadModel
 
 BYTES_OF_TOKENIZER = 259
 SLOW_STEP_FLOPS = 1e13
@@ -46,7 +51,8 @@ def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: st
     preset = PRESETS[config.model.preset] if config.model.preset else None
     fixed = config.model.vocab_size or (preset.vocab_size if preset else None)
     if config.model.from_ is not None:
-        config, fixed = _read(config)
+        read = model_read(config.model)
+        config, fixed = dataclasses.replace(config, model=read), read.shape.vocab_size
     vocabulary = min(fixed or BYTES_OF_TOKENIZER, 2**22)
     run = resolve(config, num_devices=devices, vocabulary=vocabulary, platform=platform, slices=slices)
     flops = training_flops_per_token(run.model, run.sequence_length)
@@ -66,8 +72,13 @@ def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: st
     }
 
 
-def _read(config: TrainerConfig) -> tuple[TrainerConfig, int]:
-    """With the dimensions that `model.from` has, and its rows of the embedding."""
+def model_read(model: ModelConfig) -> ReadModel:
+    """A model whose `from` is there, with the dimensions of its config.json; storage has a few seconds to answer.
+
+    Raises:
+        ConfigurationError: config.json asks for what is not supported.
+        NotFoundError: it cannot be read from here.
+    """
     # Imports JAX and storage clients, for which nobody else who asks for numbers should wait.
     from tpujob_trainer.data.sources.remote import RETRYING
     from tpujob_trainer.data.sources.retrying import StorageFailedError
@@ -75,11 +86,11 @@ def _read(config: TrainerConfig) -> tuple[TrainerConfig, int]:
 
     RETRYING.limit_seconds = REACH_SECONDS
     try:
-        model = with_shape_read(config.model)
+        read = with_shape_read(model)
     except StorageFailedError as error:
         raise NotFoundError(str(error)) from error
-    assert isinstance(model, ReadModel)
-    return dataclasses.replace(config, model=model), model.shape.vocab_size
+    assert isinstance(read, ReadModel)
+    return read
 
 
 def _slow_steps(run: ResolvedConfig, devices: int, platform: str, flops_per_token: float) -> Iterator[str]:
@@ -114,6 +125,8 @@ def main() -> int:
     except NotFoundError as error:
         # Of model.from, which nothing else here reads: pods may see what this machine does not.
         found = {"unknown": str(error)}
+    except MissingModuleError as error:
+        found = {"missing_module": str(error)}
     except TrainerError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -11,6 +11,7 @@ from tpujob_trainer.parsing.from_mapping import Range
 
 Positions = Literal["all", "last", "mean"]
 ValueType = Literal["float16", "bfloat16", "float32", "int8"]
+VALUE_BYTES: dict[ValueType, int] = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
 
 
 @dataclass(frozen=True, kw_only=True)

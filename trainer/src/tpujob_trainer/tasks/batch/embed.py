@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig
-from tpujob_trainer.corpus.extract.config import EmbedConfig
+from tpujob_trainer.corpus.extract.config import VALUE_BYTES, EmbedConfig
 from tpujob_trainer.corpus.extract.embeddings import embeddings_program
 from tpujob_trainer.corpus.extract.layers import column_of, sites_of
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.tasks.batch.task import DTYPE_BYTES, BatchTask
+from tpujob_trainer.tasks.batch.task import BatchTask
 
 
 def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
@@ -34,7 +34,7 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
             "normalize": block.normalize,
             "dtype": block.dtype,
         },
-        row_bytes=shape.embed_dim * DTYPE_BYTES[block.dtype] + 4 * length,
+        row_bytes=shape.embed_dim * VALUE_BYTES[block.dtype] + 4 * length,
         make=lambda model, weights: embeddings_program(
             model, weights, sites[0], positions=block.positions, normalize=block.normalize, dtype=block.dtype
         ),

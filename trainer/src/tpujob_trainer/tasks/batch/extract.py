@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tpujob_trainer import data
-from tpujob_trainer.config.schema import BLOCK, TrainerConfig
+from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract.forward import activations_program
-from tpujob_trainer.corpus.extract.layers import column_of, sites_of
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.corpus.extract.layers import column_of
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.tasks.batch.task import DTYPE_BYTES, BatchTask
+from tpujob_trainer.tasks.batch.task import BatchTask
+from tpujob_trainer.tasks.extraction_bounds import kept_sites, vector_bytes
 
 
 def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
@@ -19,11 +19,7 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
     """
     block = config.extract
     assert block is not None
-    try:
-        sites = sites_of(block.layers, block.keep, shape.layers)
-    except ValueError as error:
-        raise ConfigurationError(f"{BLOCK}.extract.{error}") from error
-    vectors = len(sites) * (length if block.positions == "all" else 1)
+    sites = kept_sites(block, shape)
     return BatchTask(
         name="extract",
         units=block,
@@ -32,7 +28,7 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
             "positions": block.positions,
             "dtype": block.dtype,
         },
-        row_bytes=vectors * shape.embed_dim * DTYPE_BYTES[block.dtype],
+        row_bytes=(length if block.positions == "all" else 1) * vector_bytes(block, sites, shape),
         make=lambda model, weights: activations_program(
             model, weights, sites, positions=block.positions, dtype=block.dtype
         ),

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from tpujob_contract import Process
+from tpujob_contract.batch_rows import DEFAULT_SEQUENCE_LENGTH
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.model.shape import ModelShape
@@ -14,8 +15,6 @@ from tpujob_trainer.tasks.batch.corpus_listing import corpus_manifest
 from tpujob_trainer.tasks.batch.model import read_model_shape, with_staged_weights
 from tpujob_trainer.tasks.batch.task import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
-
-DEFAULT_SEQUENCE_LENGTH = 2048
 
 TASKS: dict[str, Callable[[TrainerConfig, ModelShape, data.Tokenizer, int], BatchTask]] = {
     "extract": extract.task_of,

@@ -12,8 +12,6 @@ from tpujob_trainer.corpus.extract.program import Program
 from tpujob_trainer.corpus.workers.config import UnitsConfig
 from tpujob_trainer.model.decoder import Model, Weights
 
-DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
-
 
 @dataclass(frozen=True, kw_only=True)
 class BatchTask:

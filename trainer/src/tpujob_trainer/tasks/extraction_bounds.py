@@ -1,0 +1,107 @@
+"""What an extraction comes to at most, by arithmetic alone: tokens, bytes of values, operations. No data is read.
+
+    python -m tpujob_trainer.tasks.extraction_bounds '{"trainer": {…}}'
+
+Writes one JSON object to stdout; `tpujob check` starts it and makes sentences of that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from tpujob_contract import ExitCode
+from tpujob_contract.batch_rows import DEFAULT_SEQUENCE_LENGTH
+from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
+from tpujob_trainer.corpus.extract.config import VALUE_BYTES, ExtractConfig
+from tpujob_trainer.corpus.extract.layers import Site, passes, sites_of
+from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError
+from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, model_read
+from tpujob_trainer.train.flops import forward_flops_per_token
+
+SCALE_BYTES = 4
+"""Of the scale that comes with each vector of int8."""
+TOKEN_BYTES = 4
+"""Of the number of a token, which is kept beside the values."""
+
+
+def kept_sites(extract: ExtractConfig, shape: ModelShape) -> tuple[Site, ...]:
+    """The sites of a model that are kept.
+
+    Raises:
+        ConfigurationError: the model has no such layer.
+    """
+    try:
+        return sites_of(extract.layers, extract.keep, shape.layers)
+    except ValueError as error:
+        raise ConfigurationError(f"{BLOCK}.extract.{error}") from error
+
+
+def vector_bytes(extract: ExtractConfig, sites: tuple[Site, ...], shape: ModelShape) -> int:
+    """Bytes of the values at one position, of all sites, before they are compressed."""
+    scale = SCALE_BYTES if extract.dtype == "int8" else 0
+    return len(sites) * (shape.embed_dim * VALUE_BYTES[extract.dtype] + scale)
+
+
+def forward_flops(shape: ModelShape, sites: tuple[Site, ...], length: int) -> int:
+    """Operations for a token, up to the last layer that is kept; without the output matrix."""
+    last = max((each.end for each in passes(sites, shape.layers)), default=0)
+    logits = 2 * shape.embed_dim * shape.vocab_size
+    return (forward_flops_per_token(shape, length) - logits) * last // shape.layers
+
+
+def bounds(config: TrainerConfig, extract: ExtractConfig) -> dict[str, Any]:
+    """The most that an extraction writes and computes, as JSON values; per row where the rows are not said.
+
+    Raises:
+        ConfigurationError: the model has no such layer, or config.json of `model.from` asks for what is not supported.
+        NotFoundError: that config.json cannot be read from here.
+    """
+    shape = _shape(config)
+    sites = kept_sites(extract, shape)
+    length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
+    vectors = length if extract.positions == "all" else 1
+    row_bytes = vectors * vector_bytes(extract, sites, shape) + length * TOKEN_BYTES
+    rows = extract.rows
+    return {
+        "parameters": shape.num_parameters,
+        "sites": len(sites),
+        "sequence_length": length,
+        "rows": rows,
+        "row_bytes": row_bytes,
+        "tokens": None if rows is None else rows * length,
+        "value_bytes": None if rows is None else rows * row_bytes,
+        "flops": None if rows is None else rows * length * forward_flops(shape, sites, length),
+    }
+
+
+def _shape(config: TrainerConfig) -> ModelShape:
+    if config.model.from_ is not None:
+        return model_read(config.model).shape
+    try:
+        return config.model.resolve(vocabulary=BYTES_OF_TOKENIZER, platform="tpu")
+    except ValueError as error:
+        raise ConfigurationError(f"{BLOCK}.model.{error}") from error
+
+
+def main() -> int:
+    """Works out what the first argument says; the exit code."""
+    try:
+        config = parse_config(json.loads(sys.argv[1])["trainer"])
+        if config.extract is None:
+            raise ConfigurationError(f"{BLOCK}.extract: is missing; only an extraction has these bounds")
+        found = bounds(config, config.extract)
+    except NotFoundError as error:
+        # Of model.from, which nothing else here reads: pods may see what this machine does not.
+        found = {"unknown": str(error)}
+    except TrainerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(found) + "\n")
+    return ExitCode.FINISHED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
