@@ -92,6 +92,49 @@ def test_a_job_is_submitted_watched_stopped_and_resumed(shell: Shell, jobs: Jobs
     assert "is not stopped" in shell("resume", "llama", code=78)
 
 
+def test_a_running_job_is_stopped_changed_and_goes_on(shell: Shell, jobs: Jobs) -> None:
+    """What the server refuses stops nothing, and what need not stop the job does not."""
+    resources = {"requests": {"cpu": "1"}}
+    first = {"command": ["python3", "train.py"], "env": [{"name": "LR", "value": "1e-3"}], "resources": resources}
+    created = shell("submit", shell.write("llama", **first), "--replace", "--no-follow")
+    assert f"{jobs.namespace}/llama: created, as there was none" in created
+    pods = jobs.run("llama")
+    jobs.wait_phase("llama", "Running")
+
+    same = shell("submit", shell.write("llama", **first), "--replace", "--no-follow")
+    assert f"{jobs.namespace}/llama: nothing differs, and nothing was done" in same
+    patient = {**first, "restarts": {"crashes": 9}}
+    told = shell("submit", shell.write("llama", **patient), "--replace", "--no-follow")
+    assert "  spec.restarts.crashes: " in told
+    assert "asked to save and stop" not in told
+    wrong = {**first, "slices": 0}
+    YAML().dump(
+        {**container_manifest("llama"), "spec": wrong | {"accelerator": "cpu:2x1"}}, shell.folder / "wrong.yaml"
+    )
+    assert "slices" in shell("submit", "wrong.yaml", "--replace", "--no-follow", code=78)
+    assert jobs.get("llama")["spec"].get("suspend") in (None, False), "it goes on"
+    assert jobs.get("llama")["status"]["phase"] == "Running"
+
+    changed = {**patient, "command": ["python3", "train.py", "--longer"], "env": None}
+    file = shell.write("llama", **changed)
+    rehearsed = shell("submit", file, "--replace", "--dry-run")
+    assert "llama: would be changed" in rehearsed
+    assert jobs.get("llama")["spec"].get("suspend") in (None, False)
+    told = shell("submit", file, "--replace", "--no-follow")
+    assert "llama: asked to save and stop" in told
+    assert '  spec.command: ["python3", "train.py"] → ["python3", "train.py", "--longer"]' in told
+    assert "  spec.env: gone, it was [{" in told
+    again = jobs.wait_pods("llama", other_than=pods)
+    assert again[0]["spec"]["containers"][0]["command"][-1] == "--longer"
+    assert jobs.get("llama")["spec"].get("suspend") in (None, False)
+
+    jobs.finish("llama")
+    jobs.wait_phase("llama", "Succeeded")
+    assert "llama has succeeded, and stays as it was" in shell(
+        "submit", shell.write("llama", **first), "--replace", code=78
+    )
+
+
 def test_kubectl_finds_the_plugin(shell: Shell, jobs: Jobs) -> None:
     shell("submit", shell.write("plugged"), "--no-follow")
     scripts = Path(sys.executable).parent

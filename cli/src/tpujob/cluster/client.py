@@ -148,6 +148,10 @@ class Cluster:
         """Creates an object; the server validates it strictly: unknown fields are errors."""
         return self._request("POST", path, value)
 
+    def replace(self, path: str, value: Mapping[str, Any]) -> Object:
+        """Replaces an object; its resource version must be that of the one that is there."""
+        return self._request("PUT", path, value)
+
     def patch(self, path: str, change: Mapping[str, Any]) -> Object:
         """Merges a change into an object."""
         return self._request("PATCH", path, change, content_type=MERGE_PATCH)

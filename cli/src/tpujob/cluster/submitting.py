@@ -16,11 +16,25 @@ def submit_job(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) 
     Raises:
         CommandError: the server refuses it or does not know the kind, or a job of that name is there.
     """
+    require_one_namespace(cluster, manifest)
+    return create(cluster, manifest, dry_run=dry_run)
+
+
+def require_one_namespace(cluster: Cluster, manifest: Mapping[str, Any]) -> None:
+    """Returns if the job's namespace is that of the requests.
+
+    Raises:
+        CommandError: it is another one.
+    """
     given = manifest["metadata"].get("namespace")
     if given and given != cluster.namespace:
         raise CommandError(
             f"metadata.namespace: {given!r}, and --namespace is {cluster.namespace!r}; leave out one of the two"
         )
+
+
+def create(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> Object:
+    """As `submit_job`, for a manifest whose namespace was looked at."""
     query = "?fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
     try:
         return cluster.create(cluster.job_path() + query, manifest)
@@ -28,20 +42,25 @@ def submit_job(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) 
         if error.status == 409:
             name = manifest["metadata"]["name"]
             raise CommandError(
-                f"metadata.name: {name!r} is there already; take another name, or `kubectl delete ttj {name}` first "
-                "(its checkpoints stay, and a job of the same name goes on from them)"
+                f"metadata.name: {name!r} is there already; --replace saves, stops and changes it, another name is a "
+                f"second job, and `kubectl delete ttj {name}` deletes it (its checkpoints stay, and a job of the same "
+                "name goes on from them)"
             ) from error
-        if error.status == 404 and error.message.startswith("namespaces "):
-            raise CommandError(
-                f"namespace: {cluster.namespace!r} is not there; `kubectl create namespace {cluster.namespace}`, "
-                "or see -n",
-                exit_code=ExitCode.NOT_FOUND,
-            ) from error
-        if error.status == 404:
-            raise not_installed() from error
-        if error.status in (400, 422):
-            raise CommandError(*_lines(error.message)) from error
-        raise
+        raise refused(cluster, error) from error
+
+
+def refused(cluster: Cluster, error: ApiError) -> CommandError:
+    """What to say of a write that the server refuses."""
+    if error.status == 404 and error.message.startswith("namespaces "):
+        return CommandError(
+            f"namespace: {cluster.namespace!r} is not there; `kubectl create namespace {cluster.namespace}`, or see -n",
+            exit_code=ExitCode.NOT_FOUND,
+        )
+    if error.status == 404:
+        return not_installed()
+    if error.status in (400, 422):
+        return CommandError(*_lines(error.message))
+    return error
 
 
 def _lines(message: str) -> list[str]:

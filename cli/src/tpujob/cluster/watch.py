@@ -90,6 +90,11 @@ def has_ended(status: Mapping[str, Any]) -> bool:
     return status.get("phase") in (*ENDED, "Invalid")
 
 
+def has_ended_since(generation: int) -> Callable[[Mapping[str, Any]], bool]:
+    """`has_ended`, of a status that the operator wrote after it saw this generation of the job."""
+    return lambda status: (status.get("observedGeneration") or 0) >= generation and has_ended(status)
+
+
 def headline(status: Mapping[str, Any]) -> str:
     """Phase and message."""
     phase = status.get("phase") or "Submitted"

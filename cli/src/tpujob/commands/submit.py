@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +21,9 @@ from tpujob.commands.options import (
     warn,
 )
 from tpujob.output import OutputFormat, write
+
+if TYPE_CHECKING:
+    from tpujob.cluster.client import Cluster
 
 SEEN_SECONDS = 5.0
 """For the operator to write the first status of a job; it takes less than one."""
@@ -40,15 +45,22 @@ def submit(
         typer.Option(help="Where archives of code go, gs://BUCKET/PATH or a path; else checkpointDir/code."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Have the server check it, and create nothing.")] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Give a job that is there this spec: save and stop it if it must be, change it, and let it go on.",
+        ),
+    ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Create a job on the cluster, after this machine and the API server have checked it, and follow it.
 
     Exit codes: 0 succeeded (or created, with --no-follow), 1 failed, 78 a wrong field.
     """
-    from tpujob.cluster import watch
     from tpujob.cluster.client import Cluster
-    from tpujob.cluster.submitting import submit_job
+    from tpujob.cluster.replacing import replace_job
+    from tpujob.cluster.submitting import require_one_namespace, submit_job
     from tpujob.jobs.job_file import read_manifest
     from tpujob_resource.rules.warnings import submission_warnings
 
@@ -65,26 +77,54 @@ def submit(
             stored = "would be stored as" if dry_run else "stored as" if is_new else "was there already:"
             typer.echo(f"  {stored} {manifest['spec']['code']['archive']}", err=output is not OutputFormat.TEXT)
         cluster = Cluster.connect(context=context, namespace=namespace or manifest["metadata"].get("namespace"))
-        created = submit_job(cluster, manifest, dry_run=dry_run)
+        if replace:
+            require_one_namespace(cluster, manifest)
+            replacement = replace_job(
+                cluster,
+                manifest,
+                dry_run=dry_run,
+                say=functools.partial(typer.echo, err=output is not OutputFormat.TEXT),
+            )
+            created, lines = replacement.job, replacement.lines(is_rehearsal=dry_run)
+        else:
+            created = submit_job(cluster, manifest, dry_run=dry_run)
+            lines = iter([_submitted(cluster.namespace, created, is_rehearsal=dry_run)])
         name = created["metadata"]["name"]
         if output is not OutputFormat.TEXT:
             write(created, output)
-        elif dry_run:
-            typer.echo(f"{cluster.namespace}/{name}: the cluster would accept it")
         else:
-            typer.echo(f"{cluster.namespace}/{name}: created; `tpujob describe {name}` says how it stands")
+            for line in lines:
+                typer.echo(line)
         if dry_run:
             return
-        try:
-            if not watch.is_seen_within(lambda: cluster.job(name), seconds=SEEN_SECONDS):
-                question = "does the operator run? `tpujob doctor` says"
-                warn([f"no operator has looked at the job within {SEEN_SECONDS:.0f} s: {question}"])
-            if not follow or output is not OutputFormat.TEXT:
-                return
-            for line in watch.follow(lambda: cluster.job(name), until=watch.has_ended):
-                typer.echo(line)
-        except KeyboardInterrupt:
-            typer.echo(f"left running; `tpujob stop {name}` saves and stops it")
+        if not _follow(cluster, created, is_wanted=follow and output is OutputFormat.TEXT):
             return
         phase = (cluster.job(name).get("status") or {}).get("phase")
     raise typer.Exit(0 if phase == "Succeeded" else 1)
+
+
+def _follow(cluster: Cluster, job: Mapping[str, Any], *, is_wanted: bool) -> bool:
+    """Tells what becomes of a job that was written a moment ago; whether to its end."""
+    from tpujob.cluster import watch
+
+    name = job["metadata"]["name"]
+    try:
+        if not watch.is_seen_within(lambda: cluster.job(name), seconds=SEEN_SECONDS):
+            question = "does the operator run? `tpujob doctor` says"
+            warn([f"no operator has looked at the job within {SEEN_SECONDS:.0f} s: {question}"])
+        if not is_wanted:
+            return False
+        until = watch.has_ended_since(job["metadata"].get("generation") or 0)
+        for line in watch.follow(lambda: cluster.job(name), until=until):
+            typer.echo(line)
+    except KeyboardInterrupt:
+        typer.echo(f"left running; `tpujob stop {name}` saves and stops it")
+        return False
+    return True
+
+
+def _submitted(namespace: str, created: Mapping[str, Any], *, is_rehearsal: bool) -> str:
+    name = created["metadata"]["name"]
+    if is_rehearsal:
+        return f"{namespace}/{name}: the cluster would accept it"
+    return f"{namespace}/{name}: created; `tpujob describe {name}` says how it stands"

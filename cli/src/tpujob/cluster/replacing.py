@@ -1,0 +1,183 @@
+"""Gives a job that is there another spec: saves and stops it where it must, and lets it go on from its checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpujob.cluster import watch
+from tpujob.cluster.client import ApiError, Cluster, Object
+from tpujob.cluster.submitting import create, refused
+from tpujob.errors import CommandError
+
+NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
+TRIES = 5
+"""Of a replacement that meets another write: the operator writes a status every few seconds."""
+SHOWN_CHARACTERS = 60
+"""Of a value."""
+STOPPED = ("Suspended", "Failed", "Invalid")
+"""Phases in which every field may change."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What became of a job."""
+
+    job: Object
+    """As the server has it now."""
+    before: Object | None
+    """None: there was none, and it was created."""
+    spec: Mapping[str, Any]
+    """That it has, or would have, with the server's defaults."""
+
+    def lines(self, *, is_rehearsal: bool) -> Iterator[str]:
+        """What happened, or would happen, and each field that changed."""
+        name = f"{self.job['metadata']['namespace']}/{self.job['metadata']['name']}"
+        if self.before is None:
+            yield f"{name}: {'would be created' if is_rehearsal else 'created, as there was none'}"
+            return
+        found = list(changes(self.before["spec"], self.spec))
+        if not found:
+            yield f"{name}: nothing differs, and nothing was done"
+            return
+        yield f"{name}: {'would be changed' if is_rehearsal else 'changed'}"
+        yield from (f"  {line}" for line in found)
+
+
+def replace_job(
+    cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool, say: Callable[[str], None]
+) -> Replacement:
+    """Gives a job the spec, labels and annotations of a manifest; where there is none, it is created.
+
+    What the API server refuses is refused before the job is stopped, and a job that has this spec already goes on.
+
+    Args:
+        cluster: Where the job is.
+        manifest: Of the job.
+        dry_run: Change nothing, and stop nothing.
+        say: Is told how the job stops, a line at a time.
+
+    Raises:
+        CommandError: the server refuses the spec, or the job has succeeded, or the wait for its stop was interrupted.
+    """
+    name = manifest["metadata"]["name"]
+    try:
+        before = cluster.get(cluster.job_path(name))
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        made = create(cluster, manifest, dry_run=dry_run)
+        return Replacement(made, None, made["spec"])
+    spec = _as_created(cluster, manifest)["spec"]
+    if spec == before["spec"]:
+        return Replacement(before, before, spec)
+    _require_not_succeeded(before)
+    if dry_run:
+        return Replacement(before, before, spec)
+    if not _is_accepted(cluster, before, manifest):
+        _stop(cluster, name, say)
+    return Replacement(_put(cluster, manifest), before, spec)
+
+
+def changes(before: Any, after: Any, path: str = "spec") -> Iterator[str]:
+    """What differs between two values, a line for each field: `spec.trainer.steps: 100 → 200`."""
+    if before == after:
+        return
+    old, new = ({} if each is None else each for each in (before, after))
+    if isinstance(old, Mapping) and isinstance(new, Mapping) and (old or new):
+        for key in [*old, *(key for key in new if key not in old)]:
+            yield from changes(old.get(key), new.get(key), f"{path}.{key}")
+    elif before is None:
+        yield f"{path}: {_shown(after)}, which was not there"
+    elif after is None:
+        yield f"{path}: gone, it was {_shown(before)}"
+    else:
+        yield f"{path}: {_shown(before)} → {_shown(after)}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def _as_created(cluster: Cluster, manifest: Mapping[str, Any]) -> Object:
+    """What the server would make of the manifest, under a name of the same length that nothing has.
+
+    Raises:
+        CommandError: the server refuses it.
+    """
+    name = manifest["metadata"]["name"]
+    for last in "0123456789":
+        other = {**manifest, "metadata": {**manifest["metadata"], "name": name[:-1] + last}}
+        try:
+            return cluster.create(f"{cluster.job_path()}?fieldValidation=Strict&dryRun=All", other)
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise refused(cluster, error) from error
+    raise CommandError(f"metadata.name: {name[:-1]}0 to {name[:-1]}9 are all there; take another name")
+
+
+def _require_not_succeeded(job: Mapping[str, Any]) -> None:
+    if (job.get("status") or {}).get("phase") == "Succeeded":
+        raise CommandError(
+            f"--replace: {job['metadata']['name']} has succeeded, and stays as it was; submit it under another "
+            "metadata.name (checkpoint.adopt lets it go on from these checkpoints), or delete it first"
+        )
+
+
+def _is_accepted(cluster: Cluster, job: Mapping[str, Any], manifest: Mapping[str, Any]) -> bool:
+    """Whether the job may have the new spec as it is, without a stop."""
+    try:
+        cluster.replace(cluster.job_path(job["metadata"]["name"]) + "?dryRun=All", _changed(job, manifest))
+    except ApiError as error:
+        if error.status not in (INVALID, CONFLICT):
+            raise
+        return False
+    return True
+
+
+def _put(cluster: Cluster, manifest: Mapping[str, Any]) -> Object:
+    path = cluster.job_path(manifest["metadata"]["name"])
+    for _ in range(TRIES):
+        job = cluster.get(path)
+        try:
+            return cluster.replace(f"{path}?fieldValidation=Strict", _changed(job, manifest))
+        except ApiError as error:
+            last = error
+            if error.status != CONFLICT:
+                break
+    raise refused(cluster, last) from last
+
+
+def _changed(job: Mapping[str, Any], manifest: Mapping[str, Any]) -> Object:
+    metadata, given = dict(job["metadata"]), manifest["metadata"]
+    for each in ("labels", "annotations"):
+        if given.get(each):
+            metadata[each] = {**(metadata.get(each) or {}), **given[each]}
+    return {**job, "metadata": metadata, "spec": manifest["spec"]}
+
+
+def _stop(cluster: Cluster, name: str, say: Callable[[str], None]) -> None:
+    """Has the job saved and stopped; its machines are given back.
+
+    Raises:
+        CommandError: it has succeeded meanwhile.
+    """
+    generation = cluster.patch(cluster.job_path(name), {"spec": {"suspend": True}})["metadata"]["generation"]
+    say(f"{name}: asked to save and stop")
+
+    def is_stopped(status: Mapping[str, Any]) -> bool:
+        is_seen = (status.get("observedGeneration") or 0) >= generation
+        return is_seen and (status.get("phase") in STOPPED or watch.has_ended(status))
+
+    try:
+        for line in watch.follow(lambda: cluster.job(name), until=is_stopped):
+            say(line)
+    except KeyboardInterrupt:
+        raise CommandError(
+            f"{name}: was asked to stop, and its spec is as it was; `tpujob resume {name}` lets it go on, and the same "
+            "command again replaces it"
+        ) from None
+    _require_not_succeeded(cluster.job(name))
