@@ -1,6 +1,7 @@
 import pytest
 
-from tpujob.local.pace import Pace, clock, sparkline
+from tpujob.local.pace import Pace, clock
+from tpujob.output.sparkline import sparkline
 
 
 def training(step: int, **facts: object) -> dict:

@@ -1,6 +1,7 @@
 """Questions to the trainer's programs: an answer, or one error that says what happened."""
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -57,8 +58,10 @@ def test_programs_that_compute_do_so_on_cpu(tmp_path):
 
 @pytest.mark.parametrize("each", Program)
 def test_every_program_is_there_and_ends_with_its_own_words(each, tmp_path):
-    requests = {
+    requests: dict[Program, tuple[Any, ...]] = {
         Program.ARITHMETIC: ({"trainer": {"steps": 1}, "devices": 1, "slices": 1, "platform": "cpu"},),
+        Program.EXTRACTION_BOUNDS: ({"trainer": {"steps": 1}},),
+        Program.RUN_REPORT: ({"directories": [str(tmp_path)], "out": str(tmp_path / "report.html")},),
         Program.FORECAST: ({"trainer": {"steps": 1}, "workers": 1},),
         Program.COMPILE: ("v5e", "4x4"),
         Program.DATA: ({"data": {"path": str(tmp_path / "none")}, "batchSize": 1, "sequenceLength": 8},),

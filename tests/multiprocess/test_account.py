@@ -18,7 +18,7 @@ from tests.multiprocess.poisoned_trainer import EVERY, HELD_AFTER, evaluations, 
 from tests.trainer.telemetry import wandb_files
 from tests.trainer.telemetry.event_files import scalars
 from tools.localcluster.waiting import wait_for
-from tpujob_trainer.telemetry import goodput
+from tpujob_trainer.telemetry import goodput, metrics_file
 
 pytestmark = pytest.mark.processes
 
@@ -203,6 +203,18 @@ def test_samples_have_one_line_for_each_step(scenario):
     assert steps == sorted(set(steps))
     assert steps[: len(steps) - 1] == list(range(EVERY, EVERY * len(steps), EVERY))
     assert all(line["text"].startswith("0") for line in lines)
+
+
+def test_metrics_are_one_table_over_the_step_back_and_the_kill(scenario):
+    rows = metrics_file.parse((scenario.checkpoints / metrics_file.FILE).read_bytes())
+    steps = [row["step"] for row in rows]
+    assert steps == sorted(set(steps))
+    assert steps[-1] > scenario.report["restored_from"]
+    losses = {row["step"]: row["train/loss"] for row in rows if "train/loss" in row}
+    # TensorBoard has steps of both attempts; of one that was done twice, the second time counts.
+    told = dict(scenario.scalars("train/loss"))
+    assert losses
+    assert {step: told[step] for step in losses} == {step: np.float32(loss) for step, loss in losses.items()}
 
 
 def test_both_attempts_are_one_run_of_wandb(scenario):

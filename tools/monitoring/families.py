@@ -23,7 +23,7 @@ LABEL_VALUES: dict[str, tuple[str, ...] | str] = {
     "kind": ("in_use", "peak", "limit"),
     "device": "id of a device of this process",
     "outcome": "`used`, and each cause for which a row is left out",
-    "tracker": "`samples.jsonl`, `tensorboard`, `wandb`: those that are configured",
+    "tracker": "`metrics.csv`, `samples.jsonl`, `tensorboard`, `wandb`: those that there are",
     "accelerator": "as in `spec.accelerator`",
     "job_namespace": "namespace of the TpuTrainingJob",
     "job_name": "name of the TpuTrainingJob",

@@ -83,11 +83,12 @@ def test_a_run_keeps_its_id(tmp_path: Path):
 
 
 WANDB_ATTEMPT = """
-from pathlib import Path
+import os
 
 import tpujob_trainer.telemetry.wandb as module
 from tpujob_trainer.telemetry.trackers import Background, Trackers
 from tpujob_trainer.telemetry.wandb import WandB
+from tpujob_launcher.child.processes import descendants
 
 if IS_REMOTE:
     module.is_local = lambda url: False
@@ -101,8 +102,8 @@ trackers.scalars(1, {"train/loss": 2.5})
 trackers.text(1, "a", "a <b> text")
 assert background.close(60), "it did not end"
 # Only then is the run's file whole: `finish` of wandb does not wait for it.
-children = [file.read_text() for file in Path("/proc/self/task").glob("*/children")]
-assert not any(children), f"the service of wandb goes on: {children}"
+below = descendants(os.getpid())
+assert not below, f"the service of wandb goes on: {below}"
 """
 
 

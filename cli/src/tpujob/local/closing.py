@@ -47,7 +47,10 @@ class Closing:
             yield f"\nsample:\n{self.report['sample']}\n"
         yield self.report.get("message") or ending_line(self.report)
         if self.report.get("checkpoint"):
-            yield f"checkpoint   {short_path(self.report['checkpoint'])}"
+            directory = short_path(self.report["checkpoint"])
+            yield f"checkpoint   {directory}"
+            if self.report.get("loss") is not None:
+                yield f"curves       `tpujob report {directory}` draws them into report.html"
 
     def _stopped(self) -> str:
         again = f"`{self.again}`"

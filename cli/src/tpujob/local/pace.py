@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-BLOCKS = "▁▂▃▄▅▆▇█"
-SPARKLINE_WIDTH = 16
+from tpujob.output.sparkline import sparkline
+
 POINTS = 256
 
 
@@ -57,18 +57,6 @@ class Pace:
     def sparkline(self) -> str:
         """The losses so far as one word of block characters; nothing before there are two."""
         return sparkline(self._losses)
-
-
-def sparkline(values: Sequence[float], width: int = SPARKLINE_WIDTH) -> str:
-    """Values from first to last as block characters, each the mean of its part."""
-    if len(values) < 2:
-        return ""
-    count = min(width, len(values))
-    parts = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
-    means = [sum(part) / len(part) for part in parts]
-    low, high = min(means), max(means)
-    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BLOCKS[round((mean - low) * scale)] for mean in means)
 
 
 def clock(seconds: float) -> str:

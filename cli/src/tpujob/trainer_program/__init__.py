@@ -36,6 +36,7 @@ class Program(StrEnum):
     COMPILE = "tpujob_trainer.train.compile"
     DATA = "tpujob_trainer.data.inspection"
     CHECKPOINTS = "tpujob_trainer.checkpoint.inspection"
+    RUN_REPORT = "tpujob_trainer.tasks.run_report"
     STORED_ARRAYS = "tpujob_trainer.tasks.stored_checkpoint"
     EXPORTED_WEIGHTS = "tpujob_trainer.model.weights.verified_export"
     EXTRACTION = "tpujob_trainer.corpus.extract.inspection"

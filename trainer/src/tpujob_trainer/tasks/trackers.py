@@ -18,6 +18,7 @@ from tpujob_trainer import errors
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import BLOCK, TensorboardConfig, WandbConfig
 from tpujob_trainer.session.session import Session
+from tpujob_trainer.telemetry.metrics_file import MetricsFile
 from tpujob_trainer.telemetry.samples_file import SamplesFile
 from tpujob_trainer.telemetry.trackers import Background, Tracker, Trackers
 
@@ -85,7 +86,7 @@ KINDS = (
 
 
 def make_trackers(run: ResolvedConfig, session: Session, *, first_step: int) -> Trackers:
-    """The trackers that are configured, and samples.jsonl; nothing on any process but 0.
+    """The trackers that are configured, metrics.csv and samples.jsonl; nothing on any process but 0.
 
     Raises:
         ConfigurationError: a package is not installed on process 0, or there is no place for the files.
@@ -102,6 +103,8 @@ def make_trackers(run: ResolvedConfig, session: Session, *, first_step: int) -> 
         return Background(name, open_tracker, lost=lambda name: failures.labels(tracker=name).inc())
 
     made = []
+    if directory:
+        made.append(background("metrics.csv", lambda: MetricsFile(directory, first_step=first_step)))
     if directory and run.sample:
         made.append(background("samples.jsonl", lambda: SamplesFile(directory)))
     made += [background(kind.name, functools.partial(kind.open, block, of)) for kind, block in _used(run)]

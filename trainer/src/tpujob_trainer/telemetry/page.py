@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tpujob_trainer.telemetry import charts
+
 type Points = Sequence[tuple[int, float]]
 """Step and loss."""
 
 SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 REFRESH_SECONDS = 5
-WIDTH, HEIGHT = 640, 200
-MARGIN = 44
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 44em; margin: 2em auto; padding: 0 1em; color: #1a1a1a; }
 table { border-collapse: collapse; width: 100%; }
@@ -44,7 +44,7 @@ def render(report: Mapping[str, Any], curve: Points = (), *, name: str = "", now
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>",
         f"<h1>{html.escape(title)}</h1>",
         _table(_facts(report, time.time() if now is None else now)),
-        _curve([point for point in curve if abs(point[1]) < float("inf")]),
+        _curve(curve),
         _goodput(report.get("goodput") or {}),
         '<p><a href="/report">report</a> · <a href="/metrics">metrics</a></p></body></html>\n',
     )
@@ -84,24 +84,8 @@ def _table(rows: Iterator[tuple[str, str, bool]]) -> str:
 
 
 def _curve(points: Points) -> str:
-    if len(points) < 2:
-        return ""
-    steps, losses = [step for step, _ in points], [loss for _, loss in points]
-    low, high = min(losses), max(losses)
-    across = (WIDTH - 2 * MARGIN) / max(steps[-1] - steps[0], 1)
-    down = (HEIGHT - 2 * MARGIN / 2) / max(high - low, 1e-9)
-    line = " ".join(
-        f"{MARGIN + (step - steps[0]) * across:.1f},{MARGIN / 2 + (high - loss) * down:.1f}" for step, loss in points
-    )
-    bottom = HEIGHT - MARGIN / 2
-    return (
-        f'<h2>Loss</h2><svg viewBox="0 0 {WIDTH} {HEIGHT + 20}" role="img" aria-label="loss by step">'
-        f'<polyline fill="none" stroke="#2b6cb0" stroke-width="1.5" points="{line}"/>'
-        f'<g font-size="12" fill="#666"><text x="0" y="{MARGIN / 2 + 4}">{high:.3f}</text>'
-        f'<text x="0" y="{bottom}">{low:.3f}</text>'
-        f'<text x="{MARGIN}" y="{HEIGHT + 14}">step {steps[0]:,}</text>'
-        f'<text x="{WIDTH - MARGIN}" y="{HEIGHT + 14}" text-anchor="end">{steps[-1]:,}</text></g></svg>'
-    )
+    drawn = charts.chart([charts.Line("loss", points)], across="step", label="loss by step")
+    return drawn and f"<h2>Loss</h2>{drawn}"
 
 
 def _goodput(seconds: Mapping[str, float]) -> str:

@@ -1,0 +1,38 @@
+"""`tpujob report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpujob.commands.options import Output, place, problems_on_stderr
+from tpujob.output import OutputFormat, write
+
+
+def report(
+    directories: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIRECTORY…",
+            help="spec.checkpointDir of each run: a path or a gs:// address.",
+            callback=lambda names: [place(name) for name in names],
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The file to write; one that is there is replaced.")] = Path("report.html"),
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Draw runs into one HTML file: loss by step, tokens and time, speed, restarts, checkpoints, samples.
+
+    Several runs are laid over one another. The file runs no script and loads nothing.
+    """
+    from tpujob.checkpoints.report import lines, write_report
+
+    with problems_on_stderr():
+        found = write_report(directories, out)
+    if output is not OutputFormat.TEXT:
+        write(found, output)
+        return
+    for line in lines(found):
+        typer.echo(line)

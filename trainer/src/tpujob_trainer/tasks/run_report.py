@@ -1,0 +1,254 @@
+"""One HTML file about one or several runs, from their checkpoint directories: curves, restarts, checkpoints, samples.
+
+    python -m tpujob_trainer.tasks.run_report '{"directories": ["gs://bucket/run"], "out": "report.html"}'
+
+The file runs no script and loads nothing. Writes one JSON object to stdout; `tpujob report` starts it.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpujob_contract import ExitCode
+from tpujob_trainer.checkpoint import layout
+from tpujob_trainer.checkpoint.inspection import attempts
+from tpujob_trainer.distributed.exit import programs
+from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors.logs import log_to_stderr
+from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.telemetry import charts, metrics_file, samples_file
+from tpujob_trainer.telemetry.metrics_file import STEP, TIME, Row
+from tpujob_trainer.telemetry.page import SECURITY_POLICY, STYLE
+
+LOSS, TOKENS, EVALUATION = "train/loss", "train/tokens_seen", "evaluation/loss"
+CURVES = (
+    (EVALUATION, "Evaluation loss"),
+    ("train/tokens_per_second", "Tokens per second"),
+    ("train/mfu", "Model FLOPs utilisation"),
+    ("train/gradient_norm", "Gradient norm"),
+    ("train/learning_rate", "Learning rate"),
+)
+"""Drawn by step, below the loss."""
+SHORT_SECONDS = 5400
+"""Runs below it are drawn in minutes, others in hours."""
+MOST_SAMPLES = 3
+"""Of each run, the newest."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of a run."""
+
+    name: str
+    directory: str
+    rows: Sequence[Row]
+    attempts: Sequence[Mapping[str, Any]]
+    checkpoints: Sequence[int]
+    samples: Sequence[Mapping[str, Any]]
+
+    def points(self, column: str, across: str) -> list[tuple[float, float]]:
+        """Pairs of the rows that have both."""
+        return [(row[across], row[column]) for row in self.rows if across in row and column in row]
+
+    @property
+    def seconds(self) -> float:
+        """From the first row to the last."""
+        return self.rows[-1][TIME] - self.rows[0][TIME]
+
+    def by_time(self, column: str, unit_seconds: float) -> list[tuple[float, float]]:
+        """With the time since the first row, in a unit of so many seconds."""
+        began = self.rows[0][TIME]
+        return [((at - began) / unit_seconds, value) for at, value in self.points(column, TIME)]
+
+    def summary(self) -> dict[str, Any]:
+        """Its figures, as JSON values; what is not known is None."""
+        loss, evaluation = self.points(LOSS, STEP), self.points(EVALUATION, STEP)
+        tokens = self.points(TOKENS, STEP)
+        return {
+            "name": self.name,
+            "directory": self.directory,
+            "step": int(self.rows[-1][STEP]),
+            "loss_first": loss[0][1] if loss else None,
+            "loss": loss[-1][1] if loss else None,
+            "evaluation_loss_best": min((value for _, value in evaluation), default=None),
+            "tokens": int(tokens[-1][1]) if tokens else None,
+            "seconds": self.seconds,
+            "attempts": len(self.attempts),
+            "checkpoints": list(self.checkpoints),
+            "losses": [value for _, value in loss[:: max(1, len(loss) // 60)]],
+        }
+
+
+def read_run(directory: str, name: str) -> Run:
+    """What a checkpoint directory holds of a run.
+
+    Raises:
+        NotFoundError: it has no metrics.csv, or cannot be read.
+    """
+    bucket = open_bucket(directory)
+    try:
+        stored = bucket.look(metrics_file.FILE)
+        rows = metrics_file.parse(stored.data) if stored else []
+        if not rows:
+            raise NotFoundError(
+                f"DIRECTORY: {directory} has no {metrics_file.FILE} with numbers; name the spec.checkpointDir of a run "
+                "of the trainer that has made steps"
+            )
+        texts = bucket.look(samples_file.FILE)
+        samples = [json.loads(line) for line in texts.data.splitlines()] if texts else []
+        return Run(name, directory, rows, attempts(bucket), layout.committed(directory), samples)
+    except (OSError, ValueError) as error:
+        raise NotFoundError(f"DIRECTORY: {directory} cannot be read: {storage_errors.brief(error)}") from error
+
+
+def render(runs: Sequence[Run], *, now: float) -> str:
+    """The HTML document; `now` is Unix time."""
+    title = ", ".join(run.name for run in runs)
+    written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(now))
+    parts = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{SECURITY_POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{html.escape(title)}</title><style>{STYLE}{_STYLE}</style></head><body>",
+        f"<h1>{html.escape(title)}</h1><p>Written at {written} UTC.</p>",
+        _table(runs),
+        *_charts(runs),
+        *_samples(runs),
+        "</body></html>\n",
+    )
+    return "".join(parts)
+
+
+_STYLE = """
+.runs { overflow-x: auto; } .runs th { width: auto; color: #666; padding-right: 1em; white-space: nowrap; }
+.runs td { padding-right: 1em; white-space: nowrap; font-variant-numeric: tabular-nums; }
+pre { white-space: pre-wrap; background: #f7f7f7; padding: .6em; }
+"""
+
+
+def _table(runs: Sequence[Run]) -> str:
+    head = ("run", "step", "loss", "best evaluation", "tokens", "time", "attempts", "checkpoints")
+    rows = []
+    for number, run in enumerate(runs):
+        found = run.summary()
+        cells = (
+            f'<span style="color:{charts.color_of(number)}">■</span> {html.escape(run.name)}',
+            f"{found['step']:,}",
+            _or_nothing(found["loss"], "{:.4f}"),
+            _or_nothing(found["evaluation_loss_best"], "{:.4f}"),
+            _or_nothing(found["tokens"], "{:,}"),
+            _clock(found["seconds"]),
+            f"{found['attempts']:,}",
+            f"{len(found['checkpoints']):,}",
+        )
+        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    names = "".join(f"<th>{name}</th>" for name in head)
+    return f'<div class="runs"><table><tr>{names}</tr>{"".join(rows)}</table></div>'
+
+
+def _clock(seconds: float) -> str:
+    """As in 0:07:12 or 51:20:00: hours, minutes, seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def _or_nothing(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
+
+
+def _charts(runs: Sequence[Run]) -> Iterator[str]:
+    marks = [] if len(runs) > 1 else [*_checkpoint_marks(runs[0]), *_restart_marks(runs[0])]
+    by_step = [charts.Line(run.name, run.points(LOSS, STEP), number) for number, run in enumerate(runs)]
+    yield _chart("Loss by step", by_step, "step", marks)
+    if marks:
+        yield "<p>Grey: checkpoints that are kept. Orange: an attempt went on from there.</p>"
+    by_tokens = [charts.Line(run.name, run.points(LOSS, TOKENS), number) for number, run in enumerate(runs)]
+    yield _chart("Loss by tokens", by_tokens, "tokens seen")
+    unit, size = ("minutes", 60) if max(run.seconds for run in runs) < SHORT_SECONDS else ("hours", 3600)
+    by_time = [charts.Line(run.name, run.by_time(LOSS, size), number) for number, run in enumerate(runs)]
+    yield _chart("Loss by time", by_time, f"{unit} since the first step")
+    for column, title in CURVES:
+        lines = [charts.Line(run.name, run.points(column, STEP), number) for number, run in enumerate(runs)]
+        yield _chart(title, lines, "step")
+
+
+def _chart(title: str, lines: Sequence[charts.Line], across: str, marks: Sequence[charts.Mark] = ()) -> str:
+    drawn = charts.chart(lines, across=across, label=title, marks=marks)
+    return drawn and f"<h2>{title}</h2>{drawn}"
+
+
+def _checkpoint_marks(run: Run) -> Iterator[charts.Mark]:
+    return (charts.Mark(step, f"checkpoint of step {step}", color=5) for step in run.checkpoints)
+
+
+def _restart_marks(run: Run) -> Iterator[charts.Mark]:
+    for each in run.attempts:
+        step = each.get("restored_from")
+        if isinstance(step, int):
+            yield charts.Mark(step, f"an attempt went on from step {step}", color=1)
+
+
+def _samples(runs: Sequence[Run]) -> Iterator[str]:
+    for run in runs:
+        if run.samples:
+            yield f"<h2>Samples of {html.escape(run.name)}</h2>"
+        for each in run.samples[-MOST_SAMPLES:]:
+            yield f"<p>Step {each.get('step')}</p><pre>{html.escape(str(each.get('text')))}</pre>"
+
+
+def names_of(directories: Sequence[str]) -> list[str]:
+    """What tells directories apart: without the parts that all begin and end with."""
+    split = [directory.rstrip("/").split("/") for directory in directories]
+    if len(split) == 1:
+        return [_named(split[0])]
+    shortest = min(map(len, split))
+    first = next((at for at in range(shortest) if len({parts[at] for parts in split}) > 1), shortest)
+    last = next((at for at in range(1, shortest + 1) if len({parts[-at] for parts in split}) > 1), 1) - 1
+    return ["/".join(parts[first : len(parts) - last]) or _named(parts) for parts in split]
+
+
+def _named(parts: Sequence[str]) -> str:
+    """The job's folder, where the last one is called checkpoints, as `tpujob run` does."""
+    return parts[-2] if parts[-1] == "checkpoints" and len(parts) > 1 else parts[-1]
+
+
+def main() -> int:
+    """Writes the file that the first argument asks for; the exit code."""
+    log_to_stderr(logging.ERROR)
+    asked = json.loads(sys.argv[1])
+    directories, out = asked["directories"], Path(asked["out"])
+    try:
+        named = zip(directories, names_of(directories), strict=True)
+        runs = [read_run(directory, name) for directory, name in named]
+        _write(out, render(runs, now=time.time()))
+    except TrainerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps({"file": str(out), "runs": [run.summary() for run in runs]}) + "\n")
+    return ExitCode.FINISHED
+
+
+def _write(out: Path, text: str) -> None:
+    partial = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(out)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise NotFoundError(
+            f"--out: {out} cannot be written: {error.strerror}; name a file in a folder of yours"
+        ) from error
+
+
+if __name__ == "__main__":
+    programs.end(main())

@@ -1,0 +1,107 @@
+"""`metrics.csv` in the checkpoint directory: the numbers that trackers are told, one line for each step.
+
+The file is written anew each time, so that it is whole at any moment and on any storage: a bucket cannot append. It is
+written the less often the longer that takes, and thinned out where it becomes long. A run that goes back to an earlier
+step replaces what came after.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Callable, Mapping
+
+from tpujob_trainer.storage import open_bucket
+
+FILE = "metrics.csv"
+STEP, TIME = "step", "time"
+"""The first two columns: optimizer steps that were done, and Unix time."""
+MOST_ROWS = 20_000
+"""With more, every second one goes."""
+INTERVAL_SECONDS = 10.0
+PART_OF_TIME = 0.02
+"""At most this part of the time is spent on writing."""
+
+Row = dict[str, float]
+
+
+class MetricsFile:
+    """Keeps numbers; a tracker."""
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        first_step: int,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Reads what is there.
+
+        Args:
+            directory: The checkpoint directory.
+            first_step: What an earlier attempt told of later steps is left out.
+            clock: Seconds, monotonic.
+            now: Unix time.
+
+        Raises:
+            OSError: The directory cannot be read.
+        """
+        self._bucket = open_bucket(directory)
+        stored = self._bucket.look(FILE)
+        self._rows = [row for row in parse(stored.data) if row[STEP] <= first_step] if stored else []
+        self._clock, self._now = clock, now
+        self._next = clock()
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Keeps the numbers of a step, beside others of the same step; a run that goes back begins anew from there."""
+        while self._rows and self._rows[-1][STEP] > step:
+            self._rows.pop()
+        if not self._rows or self._rows[-1][STEP] != step:
+            self._rows.append({STEP: step, TIME: round(self._now(), 3)})
+        self._rows[-1].update(values)
+        if len(self._rows) > MOST_ROWS:
+            self._rows = self._rows[1::2]
+        if self._clock() >= self._next:
+            self._write()
+
+    def text(self, step: int, prompt: str, text: str) -> None:
+        """Nothing is kept of texts."""
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self._write()
+
+    def _write(self) -> None:
+        began = self._clock()
+        self._bucket.write(FILE, as_csv(self._rows))
+        ended = self._clock()
+        self._next = ended + max(INTERVAL_SECONDS, (ended - began) / PART_OF_TIME)
+
+
+def as_csv(rows: list[Row]) -> str:
+    """Rows as text, with a line of names; a number that a row lacks is left empty."""
+    names = list(dict.fromkeys([STEP, TIME, *(name for row in rows for name in row)]))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**row, STEP: int(row[STEP])} for row in rows)
+    return text.getvalue()
+
+
+def parse(data: bytes) -> list[Row]:
+    """Rows of a file, in its order; lines that have no step, as of a file that somebody has edited, are left out."""
+    rows = []
+    for line in csv.DictReader(io.StringIO(data.decode(errors="replace"))):
+        row = {name: number for name, text in line.items() if name and (number := _number(text)) is not None}
+        if STEP in row and TIME in row:
+            rows.append(row)
+    return rows
+
+
+def _number(text: object) -> float | None:
+    try:
+        return float(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
