@@ -1,10 +1,9 @@
 """A plain JAX script: data-parallel linear regression over all hosts of all slices. It knows nothing of tpujob.
 
-Its place among the others is in three environment variables, which the job's launcher computes before it starts this.
+Its place among the others is what the job's launcher has put into the environment, where `initialize` finds it.
 """
 
 import json
-import os
 import sys
 
 import jax
@@ -14,12 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 ROWS_PER_DEVICE, FEATURES, STEPS, LEARNING_RATE = 64, 8, 50, 0.1
 
-jax.distributed.initialize(
-    coordinator_address=os.environ["JAX_COORDINATOR_ADDRESS"],
-    num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
-    process_id=int(os.environ["JAX_PROCESS_ID"]),
-    cluster_detection_method="deactivate",
-)
+jax.distributed.initialize()
 
 mesh = jax.make_mesh((jax.device_count(),), ("data",))
 rows = NamedSharding(mesh, PartitionSpec("data"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_launcher.child import start_hook
+from tpujob_launcher.child import jax_initialize, start_hook
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +53,10 @@ class ProgramEnds:
         """
         self._folder = folder / _FOLDER
         self._folder.mkdir()
-        (self._folder / "sitecustomize.py").write_bytes(
-            pkgutil.get_data("tpujob_launcher.child", "start_hook.py") or b""
-        )
+        for module, name in ((start_hook, "sitecustomize"), (jax_initialize, start_hook.JAX_MODULE)):
+            file = f"{module.__name__.rpartition('.')[2]}.py"
+            content = pkgutil.get_data("tpujob_launcher.child", file) or b""
+            (self._folder / f"{name}.py").write_bytes(content)
         self._address = str(folder / "socket")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)

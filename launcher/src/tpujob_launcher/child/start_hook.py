@@ -8,6 +8,8 @@ for up to five minutes.
 - Reports the topmost Python process alone: its subprocesses inherit the mark that it leaves in the environment, and
   its forks have another pid.
 - The `sitecustomize` that it hides, if there is one, runs as before.
+
+It also lets a bare `jax.distributed.initialize()` find the processes of the job: see `jax_initialize`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 SOCKET = "TPUJOB_LAUNCHER_SOCKET"
 """Address of the launcher's socket; behind a colon the pid of the process that reports, once there is one."""
+JAX_MODULE = "tpujob_jax_initialize"
+"""What `jax_initialize` is called in the folder of the copy."""
 VERSION = 1
 _MONITORING_TOOL = 4
 """One of the two numbers of `sys.monitoring` that have no purpose: debuggers, coverage and profilers keep theirs."""
@@ -184,6 +188,13 @@ def _watch_exit_at_once(reporter: Reporter) -> None:
     os._exit = _exit
 
 
+def _find_processes() -> None:
+    """Lets a bare `jax.distributed.initialize()` find the job's processes."""
+    import tpujob_jax_initialize  # type: ignore[import-not-found]
+
+    tpujob_jax_initialize.install()
+
+
 def _run_hidden() -> None:
     """Runs the `sitecustomize` that this one stands before on the path; its errors are its own."""
     here = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is slow to import
@@ -200,4 +211,5 @@ def _run_hidden() -> None:
 
 if __name__ == "sitecustomize":
     _safely(install)
+    _safely(_find_processes)
     _run_hidden()
