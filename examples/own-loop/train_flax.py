@@ -1,4 +1,4 @@
-"""The same loop with flax and optax: a small network over bytes, its optimizer state in the checkpoint as well."""
+"""The same loop with flax, optax and FSDP: weights and optimizer state are divided over all devices of all hosts."""
 
 import functools
 import os
@@ -37,24 +37,32 @@ def loss_of(weights: Any, graph: Any, batch: Batch) -> jax.Array:
     return jnp.sum(losses * batch.loss_mask) / jnp.sum(batch.loss_mask)
 
 
-@functools.partial(jax.jit, static_argnames="graph")
-def train_step(state: State, graph: Any, batch: Batch) -> tuple[State, jax.Array]:
+def train_step(graph: Any, state: State, batch: Batch) -> tuple[State, jax.Array]:
     """One step of AdamW over the rows of all hosts."""
     loss, gradient = jax.value_and_grad(loss_of)(state["weights"], graph, batch)
     updates, optimizer = OPTIMIZER.update(gradient, state["optimizer"], state["weights"])
     return {"weights": optax.apply_updates(state["weights"], updates), "optimizer": optimizer}, loss
 
 
+def initial_state() -> State:
+    """Weights and what the optimizer keeps of them."""
+    _, weights = nnx.split(Network(nnx.Rngs(0)))
+    return {"weights": weights, "optimizer": OPTIMIZER.init(weights)}
+
+
 def train(job: Job) -> None:
     """What every process does."""
     batches = job.lanes({"path": TEXT, "tokenizer": "bytes"}, batch_size=BATCH_SIZE, sequence_length=SEQUENCE_LENGTH)
     checkpoints = job.checkpoints(batches)
-    # Here and not above: JAX is started by `run`.
-    graph, weights = nnx.split(Network(nnx.Rngs(0)))
-    state = job.replicate({"weights": weights, "optimizer": OPTIMIZER.init(weights)})
+    # Here and not above: JAX is started by `run`. The state is made in its parts, and is nowhere whole.
+    graph, _ = nnx.split(nnx.eval_shape(lambda: Network(nnx.Rngs(0))))
+    shardings = job.shardings(jax.eval_shape(initial_state))
+    state = jax.jit(initial_state, out_shardings=shardings)()
+    next_state = jax.jit(functools.partial(train_step, graph), out_shardings=(shardings, None), donate_argnums=0)
+
     step, state = checkpoints.restore(state) or (0, state)
     while step < STEPS and not job.stop_requested():
-        state, loss = train_step(state, graph, next(batches))
+        state, loss = next_state(state, next(batches))
         step += 1
         job.report(step=step, steps=STEPS, loss=loss, tokens=BATCH_SIZE * SEQUENCE_LENGTH)
         if step % 10 == 0:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_sdk.agreed_calls import AgreedCalls
@@ -17,6 +16,7 @@ from tpujob_sdk.options import Options
 from tpujob_sdk.place import Place
 from tpujob_sdk.samples import Samples
 from tpujob_sdk.saving import Checkpoints
+from tpujob_sdk.sharding import fsdp_shardings, placed
 from tpujob_sdk.stopping import AgreedStop
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.session.checkpointing import Checkpointing
@@ -61,12 +61,29 @@ class Job:
     def replicate[T](self, tree: T) -> T:
         """The same values as arrays on all devices of all processes, which must give the same."""
         everywhere = NamedSharding(self.mesh, PartitionSpec())
+        return jax.tree.map(lambda leaf: placed(leaf, everywhere), tree)
 
-        def spread(leaf: Any) -> jax.Array:
-            values = np.asarray(leaf)
-            return jax.make_array_from_callback(values.shape, everywhere, lambda index: values[index])
+    def shardings(self, tree: Any, mesh: Mesh | None = None) -> Any:
+        """How FSDP divides arrays: each along its longest dimension that the number of devices divides.
 
-        return jax.tree.map(spread, tree)
+        Arrays that no dimension of divides, such as step counters, are whole on every device. With
+        `jax.jit(init, out_shardings=job.shardings(jax.eval_shape(init)))()` a state is made in its parts, and is
+        nowhere whole; the same shardings as `out_shardings` of the step keep it so.
+
+        Args:
+            tree: Arrays, or what `jax.eval_shape` gives.
+            mesh: Of all devices; None: that of the job.
+        """
+        return fsdp_shardings(tree, mesh or self.mesh)
+
+    def shard[T](self, tree: T, mesh: Mesh | None = None) -> T:
+        """The same values, divided over all devices as `shardings` says; every process gives the whole.
+
+        Args:
+            tree: Arrays that fit into the memory of each host.
+            mesh: Of all devices; None: that of the job.
+        """
+        return jax.tree.map(placed, tree, self.shardings(tree, mesh))
 
     def stop_requested(self) -> bool:
         """Whether to leave the loop; the same answer on all processes, each of which asks once a step.
