@@ -47,6 +47,20 @@ def test_speed_is_that_of_the_window_without_the_first_step(caplog: pytest.LogCa
     assert facts["tokens_per_second"] == pytest.approx(200 / 3)
     assert facts["data_wait_seconds"] == 0.5
     assert [record.message.split(":")[0] for record in caplog.records] == ["Step 1 of 9", "Step 2 of 9", "Step 4 of 9"]
+    # Three steps took 4 s since the first, which held the compile; none is left to tell of behind the last.
+    lefts = [record.message.partition(" tokens/s")[2] for record in caplog.records]
+    assert lefts == ["", ", 0:00:07 left", ", 0:00:07 left"]
+    progress.record(StepResult(9, 1.0, 1.0, 0.1, tokens=100, flags=StepFlags()), data_wait_seconds=0.5)
+    assert "left" not in caplog.records[-1].message
+
+
+def test_a_step_back_before_the_first_has_no_pace(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    report = Report()
+    progress = Progress(report, Metrics(report), steps=9, log_every_steps=1, is_lead=True, clock=lambda: 1.0)
+    for step in (5, 3):
+        progress.record(StepResult(step, 1.0, 1.0, 0.1, tokens=100, flags=StepFlags()), data_wait_seconds=0.5)
+    assert [record.message.count("left") for record in caplog.records] == [0, 0]
 
 
 class Kept(Trackers):

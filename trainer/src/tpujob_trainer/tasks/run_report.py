@@ -7,6 +7,7 @@ The file runs no script and loads nothing. Writes one JSON object to stdout; `tp
 
 from __future__ import annotations
 
+import datetime
 import html
 import json
 import logging
@@ -147,19 +148,13 @@ def _table(runs: Sequence[Run]) -> str:
             _or_nothing(found["loss"], "{:.4f}"),
             _or_nothing(found["evaluation_loss_best"], "{:.4f}"),
             _or_nothing(found["tokens"], "{:,}"),
-            _clock(found["seconds"]),
+            str(datetime.timedelta(seconds=round(found["seconds"]))),
             f"{found['attempts']:,}",
             f"{len(found['checkpoints']):,}",
         )
         rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     names = "".join(f"<th>{name}</th>" for name in head)
     return f'<div class="runs"><table><tr>{names}</tr>{"".join(rows)}</table></div>'
-
-
-def _clock(seconds: float) -> str:
-    """As in 0:07:12 or 51:20:00: hours, minutes, seconds."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 def _or_nothing(value: float | None, form: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import logging
 import math
@@ -83,6 +84,8 @@ class Progress:
         self._last = self._window_began = clock()
         self._window_tokens = 0
         self._is_first = True
+        self._paced_from = (0, 0.0)
+        """The first step of the attempt, which holds the compile, and when it was over."""
 
     def record(self, result: StepResult, *, data_wait_seconds: float) -> None:
         """Tells of a step. The first one of an attempt is not timed: it holds the compile."""
@@ -101,6 +104,7 @@ class Progress:
         if self._is_first:
             self._report.enter("training")
             self._window_began = now
+            self._paced_from = (result.step, now)
         else:
             self._metrics.step_seconds.observe(now - self._last)
             self._window_tokens += result.tokens
@@ -150,6 +154,14 @@ class Progress:
         if self._is_lead:
             logger.info("Step %d: sample: %s", step, json.dumps(text, ensure_ascii=False))
 
+    def _time_left(self, step: int, now: float) -> str:
+        """As in `, 3:05:00 left`, at the pace of the attempt with its saves; empty before there is one."""
+        first, began = self._paced_from
+        if not first < step < self._steps:
+            return ""
+        seconds = (now - began) / (step - first) * (self._steps - step)
+        return f", {datetime.timedelta(seconds=round(seconds))} left"
+
     def _tokens_seen(self, step: int) -> int | None:
         return None if self._tokens_per_step is None else step * self._tokens_per_step
 
@@ -162,7 +174,7 @@ class Progress:
             self._report.update(tokens_per_second=speed, mfu=mfu, mfu_causal=causal)
         if self._is_lead:
             logger.info(
-                "Step %d of %d: loss %.4f, gradient norm %.3f, learning rate %.3g, %.0f tokens/s%s",
+                "Step %d of %d: loss %.4f, gradient norm %.3f, learning rate %.3g, %.0f tokens/s%s%s",
                 result.step,
                 self._steps,
                 result.loss,
@@ -170,6 +182,7 @@ class Progress:
                 result.learning_rate,
                 speed or 0.0,
                 "" if mfu is None else f", MFU {mfu:.1%} ({causal:.1%} with causal attention)",
+                self._time_left(result.step, now),
             )
         told = {
             "train/loss": result.loss,
