@@ -17,6 +17,7 @@ TPU = "google.com/tpu"
 RIGHTS = (
     ("create", kubernetes_names.GROUP, kubernetes_names.PLURAL),
     ("patch", kubernetes_names.GROUP, kubernetes_names.PLURAL),
+    ("update", kubernetes_names.GROUP, kubernetes_names.PLURAL),
     ("get", "", "pods/log"),
 )
 OPERATOR_SELECTOR = "app.kubernetes.io/name=tpujob-operator"

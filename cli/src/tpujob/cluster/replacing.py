@@ -40,7 +40,9 @@ class Replacement:
             return
         found = list(changes(self.before["spec"], self.spec))
         if not found:
-            yield f"{name}: nothing differs, and nothing was done"
+            has_failed = (self.before.get("status") or {}).get("phase") == "Failed"
+            hint = f"; `tpujob retry {self.job['metadata']['name']}` starts it anew" if has_failed else ""
+            yield f"{name}: nothing differs, and nothing was done{hint}"
             return
         yield f"{name}: {'would be changed' if is_rehearsal else 'changed'}"
         yield from (f"  {line}" for line in found)
@@ -70,15 +72,21 @@ def replace_job(
             raise
         made = create(cluster, manifest, dry_run=dry_run)
         return Replacement(made, None, made["spec"])
+    if before["spec"].get("retry"):
+        # Counts up over the life of the job, and no file has it.
+        manifest = {**manifest, "spec": {"retry": before["spec"]["retry"], **manifest["spec"]}}
     spec = _as_created(cluster, manifest)["spec"]
     if spec == before["spec"]:
         return Replacement(before, before, spec)
     _require_not_succeeded(before)
     if dry_run:
         return Replacement(before, before, spec)
-    if not _is_accepted(cluster, before, manifest):
+    if not _is_accepted(cluster, manifest):
         _stop(cluster, name, say)
-    return Replacement(_put(cluster, manifest), before, spec)
+    try:
+        return Replacement(_put(cluster, manifest), before, spec)
+    except ApiError as error:
+        raise refused(cluster, error) from error
 
 
 def changes(before: Any, after: Any, path: str = "spec") -> Iterator[str]:
@@ -127,28 +135,31 @@ def _require_not_succeeded(job: Mapping[str, Any]) -> None:
         )
 
 
-def _is_accepted(cluster: Cluster, job: Mapping[str, Any], manifest: Mapping[str, Any]) -> bool:
+def _is_accepted(cluster: Cluster, manifest: Mapping[str, Any]) -> bool:
     """Whether the job may have the new spec as it is, without a stop."""
     try:
-        cluster.replace(cluster.job_path(job["metadata"]["name"]) + "?dryRun=All", _changed(job, manifest))
+        _put(cluster, manifest, query="&dryRun=All")
     except ApiError as error:
-        if error.status not in (INVALID, CONFLICT):
+        if error.status != INVALID:
             raise
         return False
     return True
 
 
-def _put(cluster: Cluster, manifest: Mapping[str, Any]) -> Object:
+def _put(cluster: Cluster, manifest: Mapping[str, Any], *, query: str = "") -> Object:
+    """The job with the manifest's spec; again where another write came between.
+
+    Raises:
+        ApiError: the server refuses it.
+    """
     path = cluster.job_path(manifest["metadata"]["name"])
-    for _ in range(TRIES):
-        job = cluster.get(path)
+    for left in reversed(range(TRIES)):
         try:
-            return cluster.replace(f"{path}?fieldValidation=Strict", _changed(job, manifest))
+            return cluster.replace(f"{path}?fieldValidation=Strict{query}", _changed(cluster.get(path), manifest))
         except ApiError as error:
-            last = error
-            if error.status != CONFLICT:
-                break
-    raise refused(cluster, last) from last
+            if error.status != CONFLICT or not left:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def _changed(job: Mapping[str, Any], manifest: Mapping[str, Any]) -> Object:
