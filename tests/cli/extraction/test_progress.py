@@ -22,8 +22,25 @@ STATUS = {
     "taken_over": 2,
     "not_finite": 0,
     "workers": [
-        {"worker": "0", "units": 20, "rows": 2000, "claimed": 3, "rows_per_second": 60.0, "last_time": 1.0},
-        {"worker": "1", "units": 5, "rows": 500, "claimed": 5, "rows_per_second": None, "last_time": 1.0},
+        {
+            "worker": "0",
+            "units": 20,
+            "rows": 2000,
+            "files": 40,
+            "claimed": 8,
+            "host": "features-w-0-3",
+            "rows_per_second": 60.0,
+            "last_time": 997.0,
+        },
+        {
+            "worker": "1",
+            "units": 5,
+            "rows": 500,
+            "files": 1,
+            "claimed": 0,
+            "rows_per_second": None,
+            "last_time": 1001.0,
+        },
     ],
     "failures": {"storage": 4},
     "last_failure": {"worker": "job-1-aa", "message": "ConnectionError: 503"},
@@ -35,13 +52,13 @@ LINES = [
     "retaken  2 units, whose first worker had gone silent",
     "failed   4 times: storage",
     "         last: job-1-aa: ConnectionError: 503",
-    "worker      0: 20 units, 2,000 rows, 60.0 rows/s, 3 claimed",
-    "worker      1: 5 units, 500 rows, rate unknown yet, 5 claimed",
+    "worker      0: 20 units, 2,000 rows, 40 files, 60.0 rows/s, 8 claimed by features-w-0-3, last heard of 3 s ago",
+    "worker      1: 5 units, 500 rows, 1 file, rate unknown yet, last heard of 0 s ago",
 ]
 
 
 def test_status_in_lines():
-    assert list(describe(STATUS)) == LINES
+    assert list(describe(STATUS, now=1000.0)) == LINES
 
 
 CHIPS = {
@@ -101,7 +118,8 @@ def test_live_table_has_bar_and_workers():
     assert "25%" in shown
     assert "100%" in shown
     assert "units    100 of 100 done" in shown
-    assert "WORKER  UNITS   ROWS  ROWS/S  CLAIMED" in shown
+    assert "WORKER  UNITS   ROWS  FILES  ROWS/S  CLAIMED" in shown
+    assert "features-w-0-3" in shown
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tpujob.extraction.progress import Facts, describe
+from tpujob.extraction.progress import Facts, describe, last_heard
 
 WORKERS_SHOWN = 32
 
@@ -39,11 +40,14 @@ def screen(found: Facts) -> RenderableType:
 
 def workers(found: Facts) -> RenderableType:
     """A line for each worker."""
+    now = time.time()
     table = Table(box=None, pad_edge=False)
-    for column in ("WORKER", "UNITS", "ROWS", "ROWS/S", "CLAIMED"):
+    for column in ("WORKER", "UNITS", "ROWS", "FILES", "ROWS/S", "CLAIMED", "HEARD OF", "HOST"):
         table.add_column(column, justify="right")
     for each in found["workers"][:WORKERS_SHOWN]:
         rate = "-" if each["rows_per_second"] is None else f"{each['rows_per_second']:,.1f}"
-        table.add_row(each["worker"], f"{each['units']:,}", f"{each['rows']:,}", rate, str(each["claimed"]))
+        numbers = (f"{each[name]:,}" for name in ("units", "rows", "files"))
+        heard = f"{last_heard(each, now)} ago"
+        table.add_row(each["worker"], *numbers, rate, str(each["claimed"]), heard, each.get("host") or "-")
     more = len(found["workers"]) - WORKERS_SHOWN
     return Group(table, Text(f"… {more} more")) if more > 0 else table

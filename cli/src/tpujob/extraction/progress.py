@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -35,8 +36,9 @@ def priced(found: Facts, chip_hour_price: float | None) -> dict[str, Any]:
     return {**found} if chip_hour_price is None else {**found, "chip_hour_price": chip_hour_price}
 
 
-def describe(found: Facts) -> Iterator[str]:
-    """The status in lines for people."""
+def describe(found: Facts, *, now: float | None = None) -> Iterator[str]:
+    """The status in lines for people; `now` is Unix time."""
+    now = time.time() if now is None else now
     total = "" if found["rows_total"] is None else f" of {found['rows_total']:,}"
     yield (
         f"units    {found['done']:,} of {found['units']:,} done, {found['claimed']:,} claimed, {found['left']:,} left"
@@ -53,11 +55,27 @@ def describe(found: Facts) -> Iterator[str]:
         yield f"failed   {counted(count, 'time')}: {cause}"
     if found["last_failure"]:
         yield f"         last: {found['last_failure']['worker']}: {found['last_failure']['message']}"
+    is_over = found["done"] == found["units"]
     for each in found["workers"]:
-        yield (
-            f"worker   {each['worker']:>4}: {counted(each['units'], 'unit')}, {counted(each['rows'], 'row')}, "
-            f"{_rate(each['rows_per_second'])}, {each['claimed']} claimed"
-        )
+        yield f"worker   {each['worker']:>4}: {', '.join(_of_worker(each, now, is_over=is_over))}"
+
+
+def _of_worker(each: Mapping[str, Any], now: float, *, is_over: bool) -> Iterator[str]:
+    yield counted(each["units"], "unit")
+    yield counted(each["rows"], "row")
+    yield counted(each["files"], "file")
+    yield _rate(each["rows_per_second"])
+    if each["claimed"]:
+        where = f" by {each['host']}" if each.get("host") else ""
+        yield f"{each['claimed']} claimed{where}"
+    if not is_over and (heard := last_heard(each, now)):
+        yield f"last heard of {heard} ago"
+
+
+def last_heard(worker: Mapping[str, Any], now: float) -> str:
+    """How long ago the storage got something of a worker, as in 4 s; empty where that is not known."""
+    # By two clocks: that of the storage may be ahead.
+    return "" if worker["last_time"] is None else duration(max(0.0, now - worker["last_time"]))
 
 
 def _chip_hours(found: Facts) -> Iterator[str]:

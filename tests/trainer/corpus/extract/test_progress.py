@@ -64,6 +64,20 @@ def test_figures_of_a_job():
     ]
 
 
+def test_a_worker_is_heard_of_by_its_units_and_its_leases():
+    claims = [
+        {"worker": "job-0-aa", "host": "pod-old", "time": 90.0},
+        {"worker": "job-0-bb", "host": "pod-new", "time": 130.0},
+        {"worker": "job-7-cc", "time": 0.0},
+    ]
+    found = summary({"units": 5, "rows": 50}, [_finished(0, 100), _finished(1, 120, worker="job-1-dd")], claims, [])
+    assert [(each["worker"], each["host"], each["last_time"], each["files"]) for each in found["workers"]] == [
+        ("0", "pod-new", 130.0, 1),
+        ("1", None, 120, 1),
+        ("7", None, None, 0),
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "index"), [("features-3-9f3a01", "3"), ("my-job-12-9f3a01", "12"), ("local-0-aa", "0"), ("odd", "odd")]
 )

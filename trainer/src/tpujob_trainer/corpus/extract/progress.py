@@ -85,19 +85,29 @@ def _workers(finished: Sequence[Finished], claims: Sequence[Mapping[str, Any]]) 
     of_worker: dict[str, list[Finished]] = collections.defaultdict(list)
     for each in finished:
         of_worker[index_of(each.result.worker)].append(each)
-    holding = collections.Counter(index_of(str(claim["worker"])) for claim in claims)
-    names = sorted(of_worker.keys() | holding.keys(), key=lambda name: (len(name), name))
-    return [
-        {
-            "worker": name,
-            "units": len(of_worker[name]),
-            "rows": sum(each.result.rows for each in of_worker[name]),
-            "claimed": holding[name],
-            "rows_per_second": None if (rate := rows_per_second(of_worker[name])) is None else round(rate, 3),
-            "last_time": max((each.time for each in of_worker[name]), default=None),
-        }
-        for name in names
-    ]
+    held: dict[str, list[Mapping[str, Any]]] = collections.defaultdict(list)
+    for claim in claims:
+        held[index_of(str(claim["worker"]))].append(claim)
+    names = sorted(of_worker.keys() | held.keys(), key=lambda name: (len(name), name))
+    return [_worker(name, of_worker[name], held[name]) for name in names]
+
+
+def _worker(name: str, done: Sequence[Finished], held: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of one; `host` is that of its newest lease, and `last_time` when storage last heard of it."""
+    rate = rows_per_second(done)
+    newest = max(held, key=lambda claim: claim.get("time") or 0, default=None)
+    return {
+        "worker": name,
+        "units": len(done),
+        "rows": sum(each.result.rows for each in done),
+        "files": sum(len(each.result.files) for each in done),
+        "claimed": len(held),
+        "host": newest and newest.get("host"),
+        "rows_per_second": None if rate is None else round(rate, 3),
+        "last_time": max(
+            [each.time for each in done] + [claim["time"] for claim in held if claim.get("time")], default=None
+        ),
+    }
 
 
 def index_of(worker: str) -> str:

@@ -13,6 +13,7 @@ import itertools
 import json
 import logging
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -87,6 +88,7 @@ class Claims:
         """
         self._objects = objects
         self._worker = worker
+        self._host = socket.gethostname()
         self._folder = folder
         self._renew_seconds = renew_seconds
         self._lapse_seconds = lapse_seconds
@@ -203,7 +205,8 @@ class Claims:
         return f"{self._folder}{unit_name(unit)}"
 
     def _record(self, token: str) -> bytes:
-        return json.dumps({"worker": self._worker, "token": token, "beat": next(self._beats)}).encode()
+        record = {"worker": self._worker, "host": self._host, "token": token, "beat": next(self._beats)}
+        return json.dumps(record).encode()
 
 
 def holder(content: bytes) -> str:
