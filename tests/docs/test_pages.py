@@ -91,6 +91,17 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_every_row_of_the_stories_names_what_shows_it() -> None:
+    text = (ROOT / "docs" / "stories.md").read_text()
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ") and "shown by" not in line]
+    assert len(rows) > 30
+    for row in rows:
+        shown = re.findall(r"`((?:tests|examples)[\w./-]*)`", row[-1])
+        assert len(row) == 3, row
+        assert shown, row
+        assert [path for path in shown if not (ROOT / path).exists()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_whole_jobs_are_accepted(page: Path) -> None:
     for block in re.findall(r"```yaml\n(apiVersion: tpujob\.dev.*?)```", page.read_text(), re.DOTALL):
