@@ -1,11 +1,15 @@
 """What a program under the launcher imports: the job's code, patched packages, and only what was submitted."""
 
+import hashlib
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.launcher.code.archives import archive
 from tests.launcher.conftest import Launch
 from tpujob_contract import ExitCode
+from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.install import install
 from tpujob_launcher.code.patches import apply_patches
 
@@ -58,7 +62,8 @@ def test_module_is_patched_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "site/single.py").write_text("A = 1")
     (tmp_path / "patches/single.py").write_text("A = 2")
     lines = apply_patches(tmp_path / "patches", tmp_path / "overlay", [str(tmp_path / "site")])
-    assert lines == [f"single.py in the place of {tmp_path / 'site/single.py'}"]
+    digest = hashlib.sha256((tmp_path / "site/single.py").read_bytes()).hexdigest()
+    assert lines == [f"single.py in the place of {tmp_path / 'site/single.py'}, SHA-256 {digest}"]
     assert (tmp_path / "overlay/single.py").read_text() == "A = 2"
 
 
@@ -71,3 +76,51 @@ def test_data_files_stay_beside_their_module(tmp_path: Path) -> None:
     apply_patches(tmp_path / "patches", tmp_path / "overlay", [str(tmp_path / "site")])
     overlay = tmp_path / "overlay/package"
     assert [(overlay / name).read_text() for name in ("configs/base.yml", "configs/other.yml")] == ["a: 2", "b: 1"]
+
+
+@pytest.mark.parametrize("name", ["single.py", "package/part.py"], ids=["module", "file of a package"])
+@pytest.mark.parametrize("form", ["{}\n", "{}  /opt/site/part.py\n", "  {}"], ids=["alone", "sha256sum", "with blanks"])
+def test_a_patch_that_knows_its_original_takes_its_place(tmp_path: Path, name: str, form: str) -> None:
+    site, patches, overlay = patched(tmp_path, name)
+    digest = hashlib.sha256((site / name).read_bytes()).hexdigest()
+    (patches / f"{name}.sha256").write_text(form.format(digest.upper() if "  {" in form else digest))
+    (line,) = apply_patches(patches, overlay, [str(site)])
+    assert line == f"{name} in the place of {site / name}, SHA-256 {digest}"
+    assert (overlay / name).read_text() == "A = 2"
+    assert not list(overlay.rglob("*.sha256"))
+
+
+@pytest.mark.parametrize(
+    ("digest", "words"),
+    [
+        ("0" * 64, "was made for a file of SHA-256 " + "0" * 64 + ", and .*site.* has "),
+        ("", r"was made for a file of SHA-256 \(nothing\), and"),
+    ],
+    ids=["another original", "an empty digest"],
+)
+@pytest.mark.parametrize("name", ["single.py", "package/part.py"], ids=["module", "file of a package"])
+def test_a_patch_for_another_original_is_refused(tmp_path: Path, name: str, digest: str, words: str) -> None:
+    site, patches, overlay = patched(tmp_path, name)
+    (patches / f"{name}.sha256").write_text(digest)
+    with pytest.raises(CodeRefused, match=f"patches/{name} {words}") as refused:
+        apply_patches(patches, overlay, [str(site)])
+    assert refused.value.exit_code == 78
+
+
+def test_a_patch_whose_original_is_gone_is_refused(tmp_path: Path) -> None:
+    site, patches, overlay = patched(tmp_path, "package/part.py")
+    (patches / "package/part.py.sha256").write_text("a" * 64)
+    (site / "package/part.py").unlink()
+    with pytest.raises(CodeRefused, match="and the package has no such file; compare the patch with it"):
+        apply_patches(patches, overlay, [str(site)])
+
+
+def patched(folder: Path, name: str) -> tuple[Path, Path, Path]:
+    """Where a package and a module are installed, a patch of one file of them, and an empty overlay."""
+    site, patches, overlay = (folder / each for each in ("site", "patches", "overlay"))
+    for each in (site / "package", (patches / name).parent, overlay):
+        each.mkdir(parents=True)
+    for file in ("package/__init__.py", "package/part.py", "single.py"):
+        (site / file).write_text("A = 1")
+    (patches / name).write_text("A = 2")
+    return site, patches, overlay

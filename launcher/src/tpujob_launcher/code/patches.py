@@ -3,16 +3,22 @@
 The image's own files are read-only and may be shared by all. A patched package is therefore mirrored: a folder tree of
 links to its files, with the patched ones in their places, that comes first on PYTHONPATH. Data files that a package
 reads beside its modules are found there as well.
+
+A file knows which original it was made for by `NAME.sha256` beside it, as `sha256sum` writes it: another one is
+refused, so that a newer image does not run an older file without a word.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.machinery
 import os
 from pathlib import Path
-from typing import List, Sequence, Set
+from typing import List, Optional, Sequence, Set
 
 from tpujob_launcher.code.archive import CodeRefused
+
+SUFFIX = ".sha256"
 
 
 def apply_patches(patches: Path, overlay: Path, search_path: Sequence[str]) -> List[str]:
@@ -24,18 +30,19 @@ def apply_patches(patches: Path, overlay: Path, search_path: Sequence[str]) -> L
         search_path: Where packages are installed: `sys.path`.
 
     Raises:
-        CodeRefused: a package is not installed.
+        CodeRefused: a package is not installed, or a file was made for another original.
     """
     lines = []
     for top in sorted(patches.iterdir()):
-        if top.name.startswith("."):
+        if top.name.startswith(".") or _is_digest(top):
             continue
         originals = _originals(top, search_path)
         if not top.is_dir():
             (overlay / top.name).symlink_to(top)
-            lines.append(f"{top.name} in the place of {originals[0]}")
+            lines.append(f"{top.name} in the place of {_known(originals[0], top, top.name)}")
             continue
-        patched = {str(file.relative_to(top)): file for file in sorted(top.rglob("*")) if file.is_file()}
+        files = (file for file in sorted(top.rglob("*")) if file.is_file() and not _is_digest(file))
+        patched = {str(file.relative_to(top)): file for file in files}
         for original in originals:
             _mirror(original, overlay / top.name, set(patched))
         for name, file in patched.items():
@@ -43,8 +50,33 @@ def apply_patches(patches: Path, overlay: Path, search_path: Sequence[str]) -> L
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(file)
             there = next((o / name for o in originals if (o / name).exists()), None)
-            lines.append(f"{top.name}/{name} " + (f"in the place of {there}" if there else f"added to {originals[0]}"))
+            known = _known(there, file, f"{top.name}/{name}")
+            lines.append(f"{top.name}/{name} " + (f"in the place of {known}" if there else f"added to {originals[0]}"))
     return lines
+
+
+def _is_digest(file: Path) -> bool:
+    """Whether a file is the digest of the one beside it."""
+    return file.suffix == SUFFIX and file.with_suffix("").is_file()
+
+
+def _known(original: Optional[Path], patch: Path, name: str) -> str:
+    """The original and its digest, in words.
+
+    Raises:
+        CodeRefused: the patch was made for another one.
+    """
+    digest = "" if original is None else hashlib.sha256(original.read_bytes()).hexdigest()
+    beside = patch.with_name(patch.name + SUFFIX)
+    if beside.is_file():
+        wanted = (beside.read_text(encoding="utf-8", errors="replace").split() or [""])[0].lower()
+        if wanted != digest:
+            here = f"{original} has {digest}" if original is not None else "the package has no such file"
+            raise CodeRefused(
+                f"patches/{name} was made for a file of SHA-256 {wanted or '(nothing)'}, and {here}; compare the patch "
+                f"with it, and write its digest into patches/{name}{SUFFIX}"
+            )
+    return f"{original}, SHA-256 {digest}"
 
 
 def _originals(top: Path, search_path: Sequence[str]) -> List[Path]:
