@@ -121,7 +121,9 @@ def desk(tmp_path_factory) -> Iterator[Desk]:
 
 def test_a_signed_run_keeps_and_says_no_signature(desk: Desk) -> None:
     """Trains, exports, extracts, and is looked at by every command that works without a cluster."""
-    train = desk.job("train", desk.signed, steps=4, checkpoint={"everySteps": 2}, sample={"prompt": "a", "tokens": 4})
+    train = desk.job(
+        "train", desk.signed, steps=4, checkpoint={"everySteps": 2}, sample={"prompt": "a", "tokens": 4}, export={}
+    )
     extract = desk.job("extract", desk.signed, workers=1, task="extract", extract={"layers": [0]})
     runs = str(desk.folder / "runs")
     desk.tpujob("render", train)
@@ -131,6 +133,9 @@ def test_a_signed_run_keeps_and_says_no_signature(desk: Desk) -> None:
     desk.tpujob("run", train, "--json")
     desk.tpujob("run", train, "--verbose")
     desk.tpujob("run", extract)
+    for task, block in (("score", {}), ("embed", {}), ("generate", {"tokens": 2})):
+        desk.tpujob("run", desk.job(task, desk.signed, workers=1, task=task, **{task: block}))
+    desk.tpujob("report", f"{runs}/train")
     for verb in ("ls", "show", "verify"):
         desk.tpujob("checkpoint", verb, f"{runs}/train", "-o", "json")
     desk.tpujob("checkpoint", "export", f"{runs}/train", "exported")

@@ -77,3 +77,12 @@ def test_what_an_export_takes_along_is_asked_for_again(folder, monkeypatch):
         found = read_companions(f"{hub.url}/model", DataConfig(path="unused", tokenizer=f"{hub.url}/chat"))
     assert found.config == CONFIG
     assert found.files["tokenizer.json"] == (folder / "chat" / "tokenizer.json").read_bytes()
+
+
+def test_a_signature_stands_in_no_message(folder, monkeypatch):
+    monkeypatch.setattr(remote, "RETRYING", quick(limit_seconds=0))
+    with StubHub(folder, lambda number, host, path: Fault("status", 503)) as hub:
+        signed = f"{hub.url}/chat/tokenizer.json?X-Goog-Signature=canary"
+        with pytest.raises(StorageFailedError, match=r"chat/tokenizer\.json could not be read") as error:
+            load_tokenizer(DataConfig(path="unused", tokenizer=signed))
+    assert "canary" not in str(error.value)

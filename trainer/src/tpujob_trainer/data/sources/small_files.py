@@ -13,13 +13,18 @@ from tpujob_trainer.data.sources.remote import request
 from tpujob_trainer.data.sources.retrying import cause_of
 
 
-def content_of(filesystem: Any, location: str) -> bytes | None:
+def content_of(filesystem: Any, location: str, query: str = "") -> bytes | None:
     """What is in a file; None where there is none.
+
+    Args:
+        filesystem: Of fsspec.
+        location: Path without protocol.
+        query: Of the address: it is sent, and stands in no message.
 
     Raises:
         StorageFailedError: the storage has failed for too long.
     """
-    return _unless_absent(location, lambda: filesystem.cat_file(location))
+    return _unless_absent(location, lambda: filesystem.cat_file(location + query))
 
 
 def is_there(filesystem: Any, location: str) -> bool:

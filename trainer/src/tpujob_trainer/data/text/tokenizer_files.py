@@ -44,8 +44,8 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
             "name a tokenizer.json, its folder, or a gs:// address of either"
         )
     with explained(path, FIELD):
-        reach(path)
         address, query = storage_address.without_query(path)
+        reach(address)
         filesystem, named = fsspec.core.url_to_fs(address)
         location, definition = _found(filesystem, named, query)
         folder = location.rpartition("/")[0]
@@ -64,11 +64,11 @@ def _found(filesystem: Any, named: str, query: str) -> tuple[str, bytes]:
     """Where the tokenizer is, and what is in it: the file that is named, or that of the folder."""
     folder = named.rstrip("/")
     in_folder = [f"{folder}/tokenizer.json", f"{folder}/tokenizer.model"]
-    candidates = [named + query] if query else [named, *in_folder] if named.endswith(_FILES) else [*in_folder, named]
+    candidates = [named] if query else [named, *in_folder] if named.endswith(_FILES) else [*in_folder, named]
     for candidate in candidates:
-        definition = content_of(filesystem, candidate)
+        definition = content_of(filesystem, candidate, query)
         if definition is not None:
-            return candidate.removesuffix(query), definition
+            return candidate, definition
     raise FileNotFoundError(named)
 
 
