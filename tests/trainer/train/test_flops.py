@@ -72,3 +72,11 @@ def test_only_the_experts_of_a_token_count() -> None:
     mixed = dataclasses.replace(SHAPE, experts=8, experts_per_token=2)
     mlp = 2 * 3 * SHAPE.embed_dim * SHAPE.mlp_dim
     assert forward_flops_per_token(mixed, 0) == dense + mlp + 2 * SHAPE.embed_dim * 8
+
+
+def test_the_block_that_all_tokens_share_counts_with_its_gate() -> None:
+    mixed = dataclasses.replace(SHAPE, experts=8, experts_per_token=2)
+    shared = dataclasses.replace(mixed, shared_mlp_dim=640, shared_gate=True)
+    more = forward_flops_per_token(shared, 0) - forward_flops_per_token(mixed, 0)
+    assert more == 2 * (3 * SHAPE.embed_dim * 640 + SHAPE.embed_dim)
+    assert more == 2 * (shared.active_parameters - mixed.active_parameters)

@@ -32,6 +32,8 @@ def forward_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causa
     mlp = 3 * shape.embed_dim * shape.mlp_dim
     if shape.experts:
         mlp = mlp * shape.experts_per_token + shape.embed_dim * shape.experts
+    if shape.shared_mlp_dim is not None:
+        mlp += 3 * shape.embed_dim * shape.shared_mlp_dim + shape.embed_dim * shape.shared_gate
     seen = sum(_pairs(shape, sequence_length, is_global, is_causal) for is_global in shape.global_layers)
     attention = int(4 * shape.heads * shape.head_dim * seen)
     return shape.layers * 2 * (projections + mlp) + attention + 2 * shape.embed_dim * shape.vocab_size
