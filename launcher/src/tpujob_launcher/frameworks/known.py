@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
 
+from tpujob_contract import maxtext_keys
 from tpujob_contract.environment import FRAMEWORK, DistributedProcess, Process
 from tpujob_launcher.frameworks import maxtext, pytorch
 
@@ -46,7 +47,7 @@ def reporting(
     """
     if not isinstance(process, DistributedProcess) or process.process_id or environ.get(FRAMEWORK) != "maxtext":
         return None
-    if maxtext.setting(maxtext.METRICS_FILE, environ, command) != os.fspath(metrics_file):
+    if maxtext_keys.setting(maxtext.METRICS_FILE, environ, command) != os.fspath(metrics_file):
         return None  # a file of the person's own, which is not ours to shorten
     # Imported here: HTTP costs the start of every other program a tenth of a second.
     from tpujob_launcher.reports.progress import Progress

@@ -1,8 +1,7 @@
 """MaxText: the names under which it reads its place in a job, and what it writes about its run.
 
 - Variables: AI-Hypercomputer/maxtext:src/maxtext/utils/max_utils.py (initialize_jax_for_cpu) and
-  src/maxtext/configs/pyconfig.py (variables M_KEY override keys of the configuration; a key that is on the command line
-  as well is refused).
+  src/maxtext/configs/pyconfig.py (a key that is set on the command line and by a variable is refused).
 - Metrics: src/maxtext/common/metric_logger.py (write_metrics_locally): a JSON object for each step and each evaluation,
   appended to `metrics_file`.
 - Checkpoints: BASE_OUTPUT_DIRECTORY/RUN_NAME/checkpoints/STEP (src/maxtext/configs/types.py). Checkpoint N holds the
@@ -15,6 +14,7 @@ import math
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from tpujob_contract.environment import DistributedProcess
+from tpujob_contract.maxtext_keys import setting, variable
 
 METRICS_FILE = "metrics_file"
 
@@ -50,17 +50,8 @@ def variables(
     }
     for key, value in own.items():
         if value and setting(key, environ, command) is None:
-            found[_variable(key)] = value
+            found[variable(key)] = value
     return found
-
-
-def setting(key: str, environ: Mapping[str, str], command: Sequence[str]) -> Optional[str]:
-    """What the command line or the environment says for a key of the configuration; None: nothing."""
-    for argument in command:
-        name, is_setting, value = argument.partition("=")
-        if is_setting and name == key:
-            return value
-    return environ.get(_variable(key))
 
 
 def checkpoint_folder(environ: Mapping[str, str], command: Sequence[str]) -> Optional[str]:
@@ -100,7 +91,3 @@ def facts(record: Mapping[str, Any]) -> Dict[str, Any]:
         # The weights of a step are the tokens of all processes that count.
         "tokens_per_second": tokens / seconds if tokens and seconds else None,
     }
-
-
-def _variable(key: str) -> str:
-    return f"M_{key.upper()}"

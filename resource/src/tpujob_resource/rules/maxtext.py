@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tpujob_contract import maxtext_keys
 from tpujob_resource.messages.error_messages import quoted
 from tpujob_resource.models.job import TpuTrainingJob
 
@@ -48,15 +49,6 @@ class MaxTextRun:
         return self.steps * self.rows * self.sequence_length
 
 
-def setting(job: TpuTrainingJob, key: str) -> str | None:
-    """What a job sets a key to; None where it does not."""
-    for word in _words(job):
-        name, is_setting, value = word.partition("=")
-        if is_setting and name == key:
-            return value
-    return next((each.value for each in job.spec.env or () if each.name == f"M_{key.upper()}"), None)
-
-
 def run_of(job: TpuTrainingJob) -> MaxTextRun | None:
     """The sums of a job's run; None where a script or a file, or a value that is no number, decides."""
     if job.spec.framework != "maxtext" or not _says_all(job):
@@ -71,7 +63,7 @@ def run_of(job: TpuTrainingJob) -> MaxTextRun | None:
             rows=int(each * devices),
             sequence_length=int(_value(job, "max_target_length")),
             checkpoint_period=period if _is_true(job, "enable_checkpointing") else None,
-            defaults=tuple(key for key in _SHOWN if setting(job, key) is None),
+            defaults=tuple(key for key in _SHOWN if _setting(job, key) is None),
         )
     except ValueError:
         return None
@@ -83,7 +75,7 @@ def restart_warnings(job: TpuTrainingJob) -> Iterator[str]:
         return
     data = _value(job, "dataset_type")
     if data not in _KEEPS_POSITION:
-        how = f"dataset_type={data}" if setting(job, "dataset_type") else f"dataset_type is {data} by default, which"
+        how = f"dataset_type={data}" if _setting(job, "dataset_type") else f"dataset_type is {data} by default, which"
         yield (
             f"spec.command: {how} keeps no position: after each restart the run reads its first rows again; "
             "dataset_type=grain goes on where it was"
@@ -97,8 +89,12 @@ def restart_warnings(job: TpuTrainingJob) -> Iterator[str]:
         )
 
 
+def _setting(job: TpuTrainingJob, key: str) -> str | None:
+    return maxtext_keys.setting(key, {each.name: each.value for each in job.spec.env or ()}, _words(job))
+
+
 def _value(job: TpuTrainingJob, key: str) -> str:
-    return setting(job, key) or _DEFAULTS[key]
+    return _setting(job, key) or _DEFAULTS[key]
 
 
 def _is_true(job: TpuTrainingJob, key: str) -> bool:

@@ -1,0 +1,28 @@
+"""Keys of MaxText's configuration, as a command line or an environment says them.
+
+AI-Hypercomputer/maxtext:src/maxtext/configs/pyconfig.py: `KEY=VALUE` among the arguments, or a variable M_KEY.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, Optional, Sequence
+
+
+def variable(key: str) -> str:
+    """The variable that sets a key."""
+    return f"M_{key.upper()}"
+
+
+def setting(key: str, environ: Mapping[str, Optional[str]], command: Sequence[str]) -> Optional[str]:
+    """What a key is set to, by the command line before the environment; None: by neither.
+
+    Args:
+        key: Of the configuration.
+        environ: Of the program.
+        command: Program and arguments.
+    """
+    for argument in command:
+        name, is_setting, value = argument.partition("=")
+        if is_setting and name == key:
+            return value
+    return environ.get(variable(key))
