@@ -18,6 +18,7 @@ from tpujob_sdk.samples import Samples
 from tpujob_sdk.saving import Checkpoints
 from tpujob_sdk.sharding import fsdp_shardings, placed
 from tpujob_sdk.stopping import AgreedStop
+from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.session.checkpointing import Checkpointing
 from tpujob_trainer.session.session import Session
@@ -45,7 +46,7 @@ class Job:
         self._stop = AgreedStop(session.stop, session.runtime.coordination)
         self._calls = AgreedCalls(session.runtime.coordination)
         self._checkpoints: list[Checkpoints] = []
-        self._lanes: list[Lanes | Samples] = []
+        self._lanes: list[Lanes | Samples[Any]] = []
         self._reported_at: float | None = None
 
     @property
@@ -176,7 +177,7 @@ class Job:
         seed: int = 0,
         mesh: Mesh | None = None,
         rows: PartitionSpec | None = None,
-    ) -> Samples:
+    ) -> Samples[Sample]:
         """Batches of raw samples, images included: the same ones on any number of processes, and after a restart.
 
         Args:
@@ -191,7 +192,7 @@ class Job:
         """
         self._calls.meet("job.samples(…)")
         mesh, rows = self._division(mesh, rows)
-        samples = Samples(
+        samples: Samples[Sample] = Samples(
             path,
             batch_size=batch_size,
             seed=seed,
@@ -208,7 +209,7 @@ class Job:
         mesh = mesh or self.mesh
         return mesh, rows if rows is not None else PartitionSpec(mesh.axis_names[0])
 
-    def checkpoints(self, lanes: Lanes | Samples | None = None) -> Checkpoints:
+    def checkpoints(self, lanes: Lanes | Samples[Any] | None = None) -> Checkpoints:
         """The checkpoints of the job's checkpoint directory; the position of lanes or samples goes with them."""
         described = lanes.described if lanes is not None else {}
         checkpointing = Checkpointing(self._options, described, self._session)

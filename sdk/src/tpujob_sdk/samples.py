@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_contract.file_endings import FILE_ENDINGS
 from tpujob_sdk.batches import Batches, BatchesConfig
+from tpujob_sdk.decoding import Decoding, require_importable
 from tpujob_trainer import data
 from tpujob_trainer.data.formats.webdataset import Sample
 from tpujob_trainer.data.stream.position import identity_of
@@ -21,10 +23,11 @@ from tpujob_trainer.session.session import Session
 _FORMAT = "webdataset"
 
 
-class Samples(Batches[list[Sample], SampleLoader]):
+class Samples[T](Batches[list[T], SampleLoader | Decoding[T]]):
     """Endless batches of samples, one for each row of this process; the state goes into the checkpoint.
 
-    Nothing is decoded: what a field means is yours to know. `array` makes a global array of what you decoded.
+    Nothing is decoded: what a field means is yours to know. `map` has a function of yours decode them in processes
+    beside the loop, `array` makes a global array of what you decoded.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Samples(Batches[list[Sample], SampleLoader]):
             data=parse(data.DataConfig, block, "data"), batch_size=batch_size, sequence_length=0, seed=seed
         )
         super().__init__(config, mesh, rows, session)
+        self._decode: tuple[Callable[[Sample], Any], int] | None = None
         (found,) = {source.format for source in self._dataset.manifest.sources}
         if found != _FORMAT:
             raise ConfigurationError(
@@ -60,20 +64,44 @@ class Samples(Batches[list[Sample], SampleLoader]):
         """Rows of the global batch that this process holds, ascending, int32."""
         return self._assembler.rows
 
-    def __next__(self) -> list[Sample]:
+    def map[U](self, function: Callable[[Sample], U], *, workers: int) -> Samples[U]:
+        """The same samples, each as a function makes it, decoded in processes of this host ahead of the loop.
+
+        The position is that of the batches taken: a restart, on another number of hosts too, loses and repeats none.
+
+        Args:
+            function: Decodes one sample; at the top of a module, since other processes import it. Without JAX.
+            workers: Processes of this host; a few for each core that the training leaves free.
+
+        Raises:
+            ConfigurationError: the function cannot be sent to other processes, or batches were taken already.
+        """
+        require_importable(function)
+        if workers < 1:
+            raise ConfigurationError(f"samples.map: workers: {workers} is less than 1")
+        if self._loader is not None or self._decode is not None:
+            raise ConfigurationError("samples.map: call it once, before the first batch is taken")
+        self._decode = (function, workers)
+        return cast("Samples[U]", self)
+
+    def __next__(self) -> list[T]:
         """The samples of the next batch, one for each of `rows`; waits for storage where they are not read yet."""
         self.on_batch()
-        return next(self._reading())
+        return cast("list[T]", next(self._reading()))
 
     def array(self, local: np.ndarray) -> jax.Array:
         """The global array [batch, ...] of which `local` [rows, ...] is this process's part, in the order of `rows`."""
         return self._assembler.array(local)
 
-    def _load(self, state: np.ndarray | None) -> SampleLoader:
-        return SampleLoader(
+    def _load(self, state: np.ndarray | None) -> SampleLoader | Decoding[T]:
+        loader = SampleLoader(
             self._dataset.manifest,
             self._dataset.plan,
             identity_of(self._dataset.described),
             rows=self._assembler.rows,
             state=state,
         )
+        if self._decode is None:
+            return loader
+        function, workers = self._decode
+        return Decoding(loader, function, workers=workers)

@@ -28,7 +28,7 @@ class Checkpoints:
     """The checkpoints of a run. All processes call every method alike."""
 
     def __init__(
-        self, checkpointing: Checkpointing, lanes: Lanes | Samples | None, calls: AgreedCalls | None = None
+        self, checkpointing: Checkpointing, lanes: Lanes | Samples[Any] | None, calls: AgreedCalls | None = None
     ) -> None:
         """Nothing is read or written yet.
 

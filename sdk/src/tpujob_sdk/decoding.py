@@ -1,0 +1,125 @@
+"""Samples that are decoded in processes beside the loop, some batches ahead; the position is that of what was taken."""
+
+from __future__ import annotations
+
+import collections
+import multiprocessing
+import os
+import pickle
+import select
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol
+
+import numpy as np
+
+from tpujob_trainer.data.formats.webdataset import Sample
+from tpujob_trainer.errors import ConfigurationError
+
+BATCHES_AHEAD = 2
+"""Submitted beside the one that is taken next."""
+
+
+def _end_with(pid: int) -> None:
+    """Ends this process when another is gone: the processes of a pool, and their server, would wait for ever."""
+    if hasattr(os, "pidfd_open"):
+        loop = os.pidfd_open(pid)
+        threading.Thread(target=lambda: select.select([loop], [], []) and os._exit(1), daemon=True).start()
+
+
+class Source(Protocol):
+    """Reads samples; its position is that after the last batch."""
+
+    @property
+    def state(self) -> np.ndarray:
+        """The position after the last batch taken."""
+
+    def __next__(self) -> list[Sample]:
+        """The samples of the next batch."""
+
+    def close(self) -> None:
+        """Ends the threads."""
+
+
+def require_importable(function: Callable[[Sample], Any]) -> None:
+    """Returns if other processes can import a function.
+
+    Raises:
+        ConfigurationError: they cannot: it is a lambda, or was made inside another function.
+    """
+    try:
+        pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise ConfigurationError(
+            f"samples.map: {name} cannot be sent to another process ({error}); define it at the top of a module"
+        ) from error
+
+
+class Decoding[T](Iterator[list[T]]):
+    """The results of a function for the samples of a source; close it to end processes and source."""
+
+    def __init__(
+        self, source: Source, function: Callable[[Sample], T], *, workers: int, ahead: int = BATCHES_AHEAD
+    ) -> None:
+        """Starts the processes with the first batch.
+
+        Args:
+            source: Of the samples; closed with this.
+            function: Decodes one sample; importable by other processes.
+            workers: Processes.
+            ahead: Batches that are decoded before they are asked for.
+        """
+        self._source = source
+        self._function = function
+        self._ahead = ahead
+        # Not by a fork of this process: JAX has threads here, and what they hold would be held for ever there.
+        context = multiprocessing.get_context("forkserver")
+        self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),))
+        self._pending: collections.deque[tuple[list[tuple[Sample, Future[T]]], np.ndarray]] = collections.deque()
+        self._state = source.state
+
+    @property
+    def state(self) -> np.ndarray:
+        """The position after the last batch taken; what was decoded ahead of it is decoded again after a restart."""
+        return self._state
+
+    def __next__(self) -> list[T]:
+        """The results of the next batch, in the order of its samples.
+
+        Raises:
+            Exception: as the function raised it, with the key of the sample.
+        """
+        while len(self._pending) <= self._ahead:
+            samples = next(self._source)
+            self._pending.append(([(each, self._submit(each)) for each in samples], self._source.state))
+        batch, state = self._pending.popleft()
+        results = [self._result(sample, future) for sample, future in batch]
+        self._state = state
+        return results
+
+    def close(self) -> None:
+        """Ends processes and source; what was decoded ahead is dropped."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pending.clear()
+        self._source.close()
+
+    def _submit(self, sample: Sample) -> Future[T]:
+        try:
+            return self._pool.submit(self._function, sample)
+        except BrokenProcessPool as error:
+            failed: Future[T] = Future()
+            failed.set_exception(error)
+            return failed
+
+    def _result(self, sample: Sample, future: Future[T]) -> T:
+        try:
+            return future.result()
+        except BrokenProcessPool as error:
+            error.add_note("A process of samples.map was ended from outside, by the kernel for memory, for instance.")
+            raise
+        except Exception as error:
+            error.add_note(f"In {self._function.__qualname__} of the sample {sample.key!r}.")
+            raise
