@@ -81,7 +81,7 @@ def test_a_job_is_submitted_seen_stopped_and_resumed(newcomer: Newcomer, jobs: J
     # What the refusals advise.
     assert "`tpujob stop first`" not in newcomer.types(resume, code=78)
     refused = newcomer.types(submit, code=78)
-    advised = re.search(r"`(kubectl delete ttj first)` first", refused)
+    advised = re.search(r"`(kubectl delete ttj first)` deletes it", refused)
     assert advised, refused
     newcomer.types(advised[1])
     newcomer.types(submit)
