@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 
+import fsspec
 import pytest
 
 from tests.trainer.data.stub_hub import Fault, StubHub
 from tpujob_trainer.data import DataConfig, load_tokenizer
 from tpujob_trainer.data.sources import remote
 from tpujob_trainer.data.sources.retrying import Retrying, StorageFailedError
+from tpujob_trainer.data.sources.small_files import content_of, is_there
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.weights.adapter_config import check_adapter
 from tpujob_trainer.model.weights.companions import read_companions, read_config
@@ -86,3 +88,18 @@ def test_a_signature_stands_in_no_message(folder, monkeypatch):
         with pytest.raises(StorageFailedError, match=r"chat/tokenizer\.json could not be read") as error:
             load_tokenizer(DataConfig(path="unused", tokenizer=signed))
     assert "canary" not in str(error.value)
+
+
+def test_only_not_found_is_absent(folder, monkeypatch):
+    monkeypatch.setattr(remote, "RETRYING", quick(limit_seconds=60))
+    faults = iter([Fault("status", 503), Fault("status", 503), Fault("reset"), Fault("status", 500)])
+    with StubHub(folder, lambda number, host, path: next(faults, None)) as hub:
+        filesystem, _ = fsspec.core.url_to_fs(hub.url)
+        assert is_there(filesystem, f"{hub.url}/chat/tokenizer.json")
+        assert next(faults, None) is None, "all of them were met"
+        assert not is_there(filesystem, f"{hub.url}/chat/nothing.json")
+        assert content_of(filesystem, f"{hub.url}/chat/nothing.json") is None
+    local, _ = fsspec.core.url_to_fs(str(folder))
+    assert is_there(local, str(folder / "chat"))
+    assert content_of(local, str(folder / "chat")) is None, "a folder has no content"
+    assert content_of(local, str(folder / "chat" / "tokenizer.json" / "below")) is None
