@@ -85,7 +85,8 @@ def test_a_run_is_drawn_with_its_restarts_and_its_newest_samples(tmp_path: Path)
 
 def test_runs_are_laid_over_one_another_by_what_tells_them_apart(tmp_path: Path) -> None:
     runs = [
-        write_run(tmp_path / name / "checkpoints", [3.0, 2.0, last]) for name, last in (("low", 1.0), ("high", 1.5))
+        write_run(tmp_path / name / "checkpoints", [3.0, 2.0, last], restored_from=20)
+        for name, last in (("low", 1.0), ("high", 1.5))
     ]
     code, text = report(*runs, "--out", str(tmp_path / "both.html"), "-o", "json")
     assert code == 0, text

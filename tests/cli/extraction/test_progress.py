@@ -61,6 +61,10 @@ def test_status_in_lines():
     assert list(describe(STATUS, now=1000.0)) == LINES
 
 
+def test_nobody_is_listened_for_when_all_is_done():
+    assert "last heard of" not in "".join(describe({**STATUS, "done": 100, "claimed": 0, "left": 0}, now=1e6))
+
+
 CHIPS = {
     "chip_kind": "TPU v4",
     "chip_hours": 10.71,

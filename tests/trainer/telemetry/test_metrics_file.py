@@ -44,6 +44,9 @@ def test_an_attempt_takes_back_later_steps_of_the_one_before(tmp_path: Path):
     for step in (10, 20, 30):
         first.scalars(step, {"train/loss": 1.0})
     first.close()
+    silent = MetricsFile(str(tmp_path), first_step=25)
+    silent.close()
+    assert steps(tmp_path) == [10, 20], "of an attempt that came to no step"
     second = MetricsFile(str(tmp_path), first_step=15)
     second.scalars(20, {"train/loss": 0.5})
     second.close()
