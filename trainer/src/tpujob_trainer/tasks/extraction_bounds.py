@@ -11,12 +11,12 @@ import json
 import sys
 from typing import Any
 
-from tpujob_contract import ExitCode
 from tpujob_contract.batch_rows import DEFAULT_SEQUENCE_LENGTH
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
 from tpujob_trainer.corpus.extract.config import VALUE_BYTES, ExtractConfig
 from tpujob_trainer.corpus.extract.layers import Site, passes, sites_of
-from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, model_read
 from tpujob_trainer.train.flops import forward_flops_per_token
@@ -59,7 +59,7 @@ def bounds(config: TrainerConfig, extract: ExtractConfig) -> dict[str, Any]:
         ConfigurationError: the model has no such layer, or config.json of `model.from` asks for what is not supported.
         NotFoundError: that config.json cannot be read from here.
     """
-    shape = _shape(config)
+    shape = shape_of(config, BYTES_OF_TOKENIZER)
     sites = kept_sites(extract, shape)
     length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
     vectors = length if extract.positions == "all" else 1
@@ -77,30 +77,34 @@ def bounds(config: TrainerConfig, extract: ExtractConfig) -> dict[str, Any]:
     }
 
 
-def _shape(config: TrainerConfig) -> ModelShape:
+def shape_of(config: TrainerConfig, vocabulary: int) -> ModelShape:
+    """The model, whose vocabulary is the tokenizer's unless the model says it.
+
+    Raises:
+        ConfigurationError: its fields contradict each other, or config.json asks for what is not supported.
+        NotFoundError: config.json cannot be read from here.
+    """
     if config.model.from_ is not None:
         return model_read(config.model).shape
     try:
-        return config.model.resolve(vocabulary=BYTES_OF_TOKENIZER, platform="tpu")
+        return config.model.resolve(vocabulary=vocabulary, platform="tpu")
     except ValueError as error:
         raise ConfigurationError(f"{BLOCK}.model.{error}") from error
 
 
 def main() -> int:
     """Works out what the first argument says; the exit code."""
+    return answer(lambda: _found(parse_config(json.loads(sys.argv[1])["trainer"])))
+
+
+def _found(config: TrainerConfig) -> dict[str, Any]:
+    """The figures, or that config.json is not on this machine: pods may see it."""
+    if config.extract is None:
+        raise ConfigurationError(f"{BLOCK}.extract: is missing; only an extraction has these bounds")
     try:
-        config = parse_config(json.loads(sys.argv[1])["trainer"])
-        if config.extract is None:
-            raise ConfigurationError(f"{BLOCK}.extract: is missing; only an extraction has these bounds")
-        found = bounds(config, config.extract)
+        return bounds(config, config.extract)
     except NotFoundError as error:
-        # Of model.from, which nothing else here reads: pods may see what this machine does not.
-        found = {"unknown": str(error)}
-    except TrainerError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(json.dumps(found) + "\n")
-    return ExitCode.FINISHED
+        return {"unknown": str(error)}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import math
 import sys
 from typing import Any
 
-from tpujob_contract import ExitCode
 from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS, DEFAULT_SEQUENCE_LENGTH
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
@@ -24,12 +23,13 @@ from tpujob_trainer.corpus.extract.layers import Site
 from tpujob_trainer.data import inspection
 from tpujob_trainer.data.sources.remote import RETRYING
 from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import ConfigurationError, TrainerError
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.model.weights.load import read_shape, with_shape_read
+from tpujob_trainer.model.weights.load import with_shape_read
 from tpujob_trainer.tasks.batch.corpus_listing import UNIT_BYTES
-from tpujob_trainer.tasks.extraction_bounds import forward_flops, kept_sites, vector_bytes
+from tpujob_trainer.tasks.extraction_bounds import forward_flops, kept_sites, shape_of, vector_bytes
 
 BYTES_PER_PARAMETER = 12
 """Of a checkpoint: a float32 weight and the two float32 moments of AdamW, Lion's one and Adafactor's few are less."""
@@ -82,7 +82,7 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
         TrainerError: as a worker would end for it.
     """
     tokenizer = data.load_tokenizer(config.data)
-    shape = _shape(config, tokenizer.vocab_size)
+    shape = shape_of(config, tokenizer.vocab_size)
     sites = kept_sites(extract, shape)
     length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
     manifest = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
@@ -121,16 +121,6 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
     }
 
 
-def _shape(config: TrainerConfig, vocabulary: int) -> ModelShape:
-    if config.model.from_ is not None:
-        ignored = config.model.ignore_config_keys
-        return read_shape(config.model.from_, remat="none", compute_dtype="bfloat16", ignored=ignored)
-    try:
-        return config.model.resolve(vocabulary=vocabulary, platform="tpu")
-    except ValueError as error:
-        raise ConfigurationError(f"{BLOCK}.model.{error}") from error
-
-
 def _unit_rows(
     config: TrainerConfig,
     extract: ExtractConfig,
@@ -160,22 +150,17 @@ def _planned(config: TrainerConfig) -> dict[str, int]:
 def main() -> int:
     """Works out what the first argument says; the exit code."""
     log_to_stderr(logging.ERROR)
-    asked = json.loads(sys.argv[1])
-    block, workers = asked.pop("trainer"), asked.pop("workers")
     RETRYING.limit_seconds = inspection.REACH_SECONDS
-    try:
-        config = parse_config(block)
-        if config.extract is not None:
-            found = extraction(config, config.extract, workers=workers)
-        elif config.task != "pretrain":
-            raise ConfigurationError(f"{BLOCK}.task: {config.task} has no forecast; pretrain and extract have one")
-        else:
-            found = training(config, **(asked if "steps" in asked else _planned(config)))
-    except TrainerError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(json.dumps(found) + "\n")
-    return ExitCode.FINISHED
+    return answer(lambda: _found(**json.loads(sys.argv[1])))
+
+
+def _found(trainer: dict[str, Any], workers: int, **planned: int) -> dict[str, Any]:
+    config = parse_config(trainer)
+    if config.extract is not None:
+        return extraction(config, config.extract, workers=workers)
+    if config.task != "pretrain":
+        raise ConfigurationError(f"{BLOCK}.task: {config.task} has no forecast; pretrain and extract have one")
+    return training(config, **(planned if "steps" in planned else _planned(config)))
 
 
 if __name__ == "__main__":

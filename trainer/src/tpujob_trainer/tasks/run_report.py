@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob_contract import ExitCode
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.inspection import attempts
 from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import open_bucket
@@ -220,17 +220,14 @@ def _named(parts: Sequence[str]) -> str:
 def main() -> int:
     """Writes the file that the first argument asks for; the exit code."""
     log_to_stderr(logging.ERROR)
-    asked = json.loads(sys.argv[1])
-    directories, out = asked["directories"], Path(asked["out"])
-    try:
-        named = zip(directories, names_of(directories), strict=True)
-        runs = [read_run(directory, name) for directory, name in named]
-        _write(out, render(runs, now=time.time()))
-    except TrainerError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(json.dumps({"file": str(out), "runs": [run.summary() for run in runs]}) + "\n")
-    return ExitCode.FINISHED
+    return answer(lambda: _reported(**json.loads(sys.argv[1])))
+
+
+def _reported(directories: Sequence[str], out: str) -> dict[str, Any]:
+    named = zip(directories, names_of(directories), strict=True)
+    runs = [read_run(directory, name) for directory, name in named]
+    _write(Path(out), render(runs, now=time.time()))
+    return {"file": out, "runs": [run.summary() for run in runs]}
 
 
 def _write(out: Path, text: str) -> None:

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tpujob_contract import ExitCode
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import TrainerConfig, parse_config
-from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.parsing.references import MissingModuleError
 from tpujob_trainer.train.flops import training_flops_per_token
@@ -118,20 +118,17 @@ def _warnings(run: ResolvedConfig, devices: int, platform: str) -> list[str]:
 
 def main() -> int:
     """Works out what the first argument says; the exit code."""
-    asked = json.loads(sys.argv[1])
+    return answer(lambda: _found(**json.loads(sys.argv[1])))
+
+
+def _found(trainer: dict[str, Any], **place: Any) -> dict[str, Any]:
+    """The figures, or what is not on this machine and may be in pods."""
     try:
-        config = parse_config(asked.pop("trainer"))
-        found = arithmetic(config, **asked)
+        return arithmetic(parse_config(trainer), **place)
     except NotFoundError as error:
-        # Of model.from, which nothing else here reads: pods may see what this machine does not.
-        found = {"unknown": str(error)}
+        return {"unknown": str(error)}  # of model.from, which nothing else here reads
     except MissingModuleError as error:
-        found = {"missing_module": str(error)}
-    except TrainerError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(json.dumps(found) + "\n")
-    return ExitCode.FINISHED
+        return {"missing_module": str(error)}
 
 
 if __name__ == "__main__":
