@@ -18,7 +18,7 @@ from tpujob_trainer.corpus.extract.layers import Site, passes, sites_of
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, model_read
+from tpujob_trainer.train.arithmetic import BYTES_OF_TOKENIZER, REACH_SECONDS, model_read
 from tpujob_trainer.train.flops import forward_flops_per_token
 
 SCALE_BYTES = 4
@@ -77,15 +77,15 @@ def bounds(config: TrainerConfig, extract: ExtractConfig) -> dict[str, Any]:
     }
 
 
-def shape_of(config: TrainerConfig, vocabulary: int) -> ModelShape:
-    """The model, whose vocabulary is the tokenizer's unless the model says it.
+def shape_of(config: TrainerConfig, vocabulary: int, reach_seconds: float = REACH_SECONDS) -> ModelShape:
+    """The model, whose vocabulary is the tokenizer's unless the model says it; storage has so long to answer.
 
     Raises:
         ConfigurationError: its fields contradict each other, or config.json asks for what is not supported.
         NotFoundError: config.json cannot be read from here.
     """
     if config.model.from_ is not None:
-        return model_read(config.model).shape
+        return model_read(config.model, reach_seconds).shape
     try:
         return config.model.resolve(vocabulary=vocabulary, platform="tpu")
     except ValueError as error:

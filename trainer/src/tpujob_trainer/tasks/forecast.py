@@ -82,7 +82,7 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
         TrainerError: as a worker would end for it.
     """
     tokenizer = data.load_tokenizer(config.data)
-    shape = shape_of(config, tokenizer.vocab_size)
+    shape = shape_of(config, tokenizer.vocab_size, inspection.REACH_SECONDS)
     sites = kept_sites(extract, shape)
     length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
     manifest = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))

@@ -72,8 +72,8 @@ def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: st
     }
 
 
-def model_read(model: ModelConfig) -> ReadModel:
-    """A model whose `from` is there, with the dimensions of its config.json; storage has a few seconds to answer.
+def model_read(model: ModelConfig, reach_seconds: float = REACH_SECONDS) -> ReadModel:
+    """A model whose `from` is there, with the dimensions of its config.json; storage has so long to answer.
 
     Raises:
         ConfigurationError: config.json asks for what is not supported.
@@ -84,7 +84,7 @@ def model_read(model: ModelConfig) -> ReadModel:
     from tpujob_trainer.data.sources.retrying import StorageFailedError
     from tpujob_trainer.model.weights.load import ReadModel, with_shape_read
 
-    RETRYING.limit_seconds = REACH_SECONDS
+    RETRYING.limit_seconds = reach_seconds
     try:
         read = with_shape_read(model)
     except StorageFailedError as error:
