@@ -5,12 +5,12 @@ from __future__ import annotations
 import collections
 import multiprocessing
 import os
-import pickle
 import select
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,8 +50,8 @@ def require_importable(function: Callable[[Sample], Any]) -> None:
         ConfigurationError: they cannot: it is a lambda, or was made inside another function.
     """
     try:
-        pickle.dumps(function)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        ForkingPickler.dumps(function)
+    except Exception as error:  # Whatever an object's own __reduce__ raises.
         name = getattr(function, "__qualname__", repr(function))
         raise ConfigurationError(
             f"samples.map: {name} cannot be sent to another process ({error}); define it at the top of a module"
