@@ -32,6 +32,9 @@ from tpujob.commands import (
 # Pydantic would read the metadata of every installed package in search of plugins, which nothing here uses.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
+SUMMARY_CHARACTERS = 55
+"""The longest summary of a verb, so that `--help` fits 80 columns."""
+
 OTHER_WORDS = {
     "train": "run",
     "start": "run",
@@ -51,8 +54,28 @@ OTHER_WORDS = {
 """What people type for a verb that is called otherwise."""
 
 
+PANELS = {
+    "On this machine": ("new", "check", "run", "report"),
+    "On a cluster": (
+        "render", "submit", "get", "describe", "logs", "top", "exec", "profile", "stop", "resume", "retry",
+    ),
+    "Data, weights, activations": ("data", "checkpoint", "extract"),
+    "For administrators": ("doctor", "bundle"),
+}  # fmt: skip
+"""The headings of `tpujob --help`; each verb is below one of them."""
+
+
 class Verbs(typer.core.TyperGroup):
-    """The verbs; one that is called otherwise is answered with the right word."""
+    """The verbs, below headings; one that is called otherwise is answered with the right word."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """One list for each heading."""
+        width = max(map(len, self.commands))
+        for heading, verbs in PANELS.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(verb.ljust(width), self.commands[verb].get_short_help_str(SUMMARY_CHARACTERS)) for verb in verbs]
+                )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As typer's own."""

@@ -22,8 +22,9 @@ def bundle(
     images: Annotated[list[Path] | None, typer.Option(help="Image archive to take instead of those here.")] = None,
     no_images: Annotated[bool, typer.Option("--no-images", help="Leave images out.")] = False,
 ) -> None:
-    """Put everything that a site without a network needs into one folder: images, wheels, chart, Dockerfile, checksums.
+    """Collect all that a site without a network needs.
 
+    One folder of images, wheels, chart, Dockerfile and checksums.
     Needs a checkout, and docker, podman or buildah with the images built. Interrupted, it goes on when run again. The
     folder's README.md has the commands that load, install and build.
     """

@@ -53,14 +53,14 @@ def check(
         bool, typer.Option("--suggest", help="Compile a handful of other configurations, too, and rank them.")
     ] = False,
 ) -> None:
-    """Say what a job asks for and comes to: hosts, parameters, steps, memory, hours, chip-hours, and what is doubtful.
+    """Summarize a job: hosts, memory, hours, cost, warnings.
 
-    By arithmetic, in a moment, without a device. Hours are for 30 to 50 % of the chips' peak.
+    By arithmetic, in a moment, without a device: parameters, steps, batches and chip-hours too. Hours are for 30 to 50
+    % of the chips' peak.
     """
-    from tpujob.checking.compiled import compile_job, describe_compiled
-    from tpujob.checking.forecast import describe as describe_forecast
-    from tpujob.checking.forecast import describe_cost, forecast
-    from tpujob.checking.summary import check_job, describe, extraction_time
+    from tpujob.checking.compiled import compile_job
+    from tpujob.checking.forecast import forecast
+    from tpujob.checking.summary import check_job, extraction_time
     from tpujob.code.unpacked import importable
     from tpujob.jobs.job_file import read_job
     from tpujob.jobs.prerequisites import look
@@ -85,19 +85,26 @@ def check(
     if output is not OutputFormat.TEXT:
         write(facts, output)
     else:
-        for line in describe(facts):
-            typer.echo(line)
-        for line in (*describe_forecast(facts.get("forecast")), *describe_cost(facts.get("cost"))):
-            typer.echo(line)
-        if "compiled" in facts:
-            for line in describe_compiled(facts["compiled"], facts["chips"]):
-                typer.echo(line)
+        _print(facts)
     for problem in facts["problems"] if output is OutputFormat.TEXT else ():
         typer.echo(problem, err=True)
     if facts["problems"]:
         raise typer.Exit(needed.exit_code)
     if "compiled" in facts and not facts["compiled"]["step"]["fits"]:
         raise typer.Exit(1)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from tpujob.checking.compiled import describe_compiled
+    from tpujob.checking.forecast import describe as describe_forecast
+    from tpujob.checking.forecast import describe_cost
+    from tpujob.checking.summary import describe
+
+    for line in (*describe(facts), *describe_forecast(facts.get("forecast")), *describe_cost(facts.get("cost"))):
+        typer.echo(line)
+    if "compiled" in facts:
+        for line in describe_compiled(facts["compiled"], facts["chips"]):
+            typer.echo(line)
 
 
 def _cost(job: TpuTrainingJob, facts: dict[str, Any], file: Path) -> dict[str, Any]:

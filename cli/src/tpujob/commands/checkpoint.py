@@ -11,7 +11,7 @@ from tpujob.commands.options import Directory, Output, place, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
 app = typer.Typer(
-    help="Look at the checkpoints of a run, verify them, export their weights.",
+    help="Inspect, verify and export the checkpoints of a run.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -29,7 +29,10 @@ class Dtype(StrEnum):
 
 @app.command("ls")
 def ls(directory: Directory, output: Output = OutputFormat.TEXT) -> None:
-    """List committed checkpoints: step, time, size, tokens trained on, and the losses that are known."""
+    """List committed checkpoints with tokens and losses.
+
+    Of each: step, time, size, tokens trained on, and the losses that are known.
+    """
     from tpujob.checkpoints.inspection import inspect, table
 
     with problems_on_stderr():
@@ -47,7 +50,10 @@ def show(
     step: Step = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show one checkpoint: size, losses, position in the data, and the processes, versions and model that made it."""
+    """Show one checkpoint, and the run that made it.
+
+    Size, losses, position in the data, processes, versions and model.
+    """
     from tpujob.checkpoints.inspection import inspect, sentences
 
     with problems_on_stderr():
@@ -65,9 +71,9 @@ def verify(
     step: Annotated[int | None, typer.Option(help="Only the checkpoint of this step; else all.", min=0)] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Read every array and compare it with the fingerprint that was saved with it. Nothing is changed.
+    """Compare every array with its saved fingerprint.
 
-    Reads on this machine, whose memory must hold one checkpoint. Exit code 1 if anything is damaged.
+    Changes nothing. Reads on this machine, whose memory must hold one checkpoint. Exit code 1 if anything is damaged.
     """
     from tpujob.checkpoints.inspection import read, verdicts
 
@@ -91,11 +97,12 @@ def export(
     dtype: Annotated[Dtype, typer.Option(help="Type of the stored weights.")] = Dtype.BF16,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Write a checkpoint's weights as config.json and safetensors, which transformers and `model.from` read.
+    """Write weights that transformers reads.
 
-    Reads on this machine, whose memory must hold the weights. Tokenizer, chat template and generation_config.json are
-    copied from `model.from` and `data.tokenizer` of the run, which must still be there.
-    The weights of `model.custom` are written by the paths of its parameters, with a model.json of arguments and step.
+    The folder of config.json and safetensors can be loaded by transformers and by `model.from`. Reads on this machine,
+    whose memory must hold the weights. Tokenizer, chat template and generation_config.json are copied from `model.from`
+    and `data.tokenizer` of the run, which must still be there. The weights of `model.custom` are written by the paths
+    of its parameters, with a model.json of arguments and step.
     """
     from tpujob.checkpoints.inspection import read
 
@@ -116,10 +123,10 @@ def verify_export(
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Load an exported model with transformers, and compare its logits with the trainer's.
+    """Compare an export in transformers with the trainer.
 
-    Both compute in float32 on this machine, for a text of 32 token ids, which -o json lists. Exit code 1 if they differ
-    by more than 0.001.
+    Loads the exported model with both and compares logits, in float32 on this machine, for a text of 32 token ids,
+    which -o json lists. Exit code 1 if they differ by more than 0.001.
     """
     from tpujob.checkpoints.inspection import verified_export
 

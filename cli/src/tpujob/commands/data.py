@@ -11,7 +11,7 @@ import typer
 from tpujob.commands.options import Output, Settings, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
-app = typer.Typer(help="Make and look at data sets.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Make and inspect data sets.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("from-folder")
@@ -23,9 +23,9 @@ def from_folder(
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if OUT is there already.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Make a parquet data set of the text files below a folder: a row for each, with columns `text` and `path`.
+    """Make a parquet data set of a folder's text files.
 
-    Then put `data: {path: OUT/*.parquet}` into a job.
+    One row for each file, with columns `text` and `path`. Then put `data: {path: OUT/*.parquet}` into a job.
     """
     from tpujob.data.from_folder import folder_to_parquet
 
@@ -65,11 +65,11 @@ def inspect(
     json_output: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show what is in a data set, what would make it slow, some rows, and the first global batch of a run.
+    """Show a data set, some rows and a run's first batch.
 
-    The batch is the one that a job with these settings begins with, on any number of hosts. Of a job the rows are shown
-    as its template or its messages write them; batchSize, sequenceLength and seed are the job's where it has them. JSON
-    and YAML have all tokens of the batch.
+    Also what would make it slow. The batch is the one that a job with these settings begins with, on any number of
+    hosts. Of a job the rows are shown as its template or its messages write them; batchSize, sequenceLength and seed
+    are the job's where it has them. JSON and YAML have all tokens of the batch.
     """
     from tpujob.data.inspection import InspectionRequest, describe, inspect_data, of_job, source_of
     from tpujob.errors import CommandError

@@ -15,7 +15,7 @@ FORBIDDEN = 403
 def describe(
     name: JobName, namespace: Namespace = None, context: Context = None, output: Output = OutputFormat.TEXT
 ) -> None:
-    """Say in sentences where a job stands, why, what happened to it, and what to do.
+    """Explain a job's state, its history and what to do.
 
     As JSON or YAML: the job, its pods, the warnings about them, and the sentences.
     """

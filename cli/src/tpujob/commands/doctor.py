@@ -32,9 +32,10 @@ def doctor(
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Look for what a job needs of a cluster: operator, JobSet, queues, TPU nodes, quota, rights, images, bucket.
+    """Check that a cluster has what jobs need.
 
-    Ends with 1 when something that every job needs is missing.
+    Operator, JobSet, queues, TPU nodes, quota, rights, images and bucket. Ends with 1 when something that every job
+    needs is missing.
     """
     from tpujob.cluster.client import Cluster
     from tpujob.cluster.doctor import as_value, examine

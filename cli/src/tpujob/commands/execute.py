@@ -20,10 +20,10 @@ def execute(
     slice_index: Annotated[int | None, typer.Option("--slice", help="Only this slice.", min=0)] = None,
     host: Annotated[int | None, typer.Option("--host", help="Only this host of each slice.", min=0)] = None,
 ) -> None:
-    """Run a command on all hosts of a job, or on some, beside what runs there.
+    """Run a command on all hosts of a job, or on some.
 
-    Lines come as they are written, each with its host. The exit code is 0 when it is 0 on every host, else that of the
-    first host, by number, on which it is not.
+    It runs beside the job's own program. Lines come as they are written, each with its host. The exit code is 0 when it
+    is 0 on every host, else that of the first host, by number, on which it is not.
     """
     from tpujob.cluster import executing, logs
     from tpujob.cluster.client import Cluster

@@ -10,7 +10,7 @@ from tpujob.commands.options import Directory, Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
 app = typer.Typer(
-    help="Look at, check and merge what the workers of `task: extract` wrote.",
+    help="Inspect, verify and merge extracted activations.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -26,7 +26,10 @@ def status(
         float | None, typer.Option(help="What a chip costs for an hour, for the price so far and of the rest.", min=0)
     ] = None,
 ) -> None:
-    """Show units done, claimed and left, the rate, the time left, chip-hours, each worker, and failures by cause."""
+    """Show an extraction's progress and its workers.
+
+    Units done, claimed and left, the rate, the time left, chip-hours, each worker, and failures by cause.
+    """
     from tpujob.extraction.live_table import watched
     from tpujob.extraction.progress import describe, follow, inspect, priced
 
@@ -51,9 +54,10 @@ def verify(
         bool, typer.Option("--read-all", help="Read every file, even where storage keeps checksums.")
     ] = False,
 ) -> None:
-    """Check that every unit is done, and that each file has the size and checksum that its worker wrote down.
+    """Check units, file sizes and checksums.
 
-    Exit code 1 if anything is wrong; each problem is a line.
+    Every unit must be done, and each file as its worker recorded it. Exit code 1 if anything is wrong; each problem is
+    a line.
     """
     from tpujob.extraction.progress import inspect, verified
 
@@ -79,9 +83,10 @@ def merge(
         bool, typer.Option("--partial", help="Take the units that are done, while others go on.")
     ] = False,
 ) -> None:
-    """Make the files one data set: an index, statistics, and a card for `datasets.load_dataset(DIRECTORY)`.
+    """Make the files one data set.
 
-    Nothing is copied. Refused until every unit is done, unless --partial is given; do it again for the rest.
+    Writes an index, statistics, and a card for `datasets.load_dataset(DIRECTORY)`. Nothing is copied. Refused until
+    every unit is done, unless --partial is given; do it again for the rest.
     """
     from tpujob.extraction.progress import inspect, verified
 

@@ -17,7 +17,7 @@ def get(
     context: Context = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """List jobs: phase, hosts, step, tokens/s, loss, last checkpoint, restarts."""
+    """List jobs: phase, step, loss, checkpoint, restarts."""
     from tpujob.cluster import table
     from tpujob.cluster.client import Cluster
 

@@ -24,7 +24,7 @@ def logs(
         bool, typer.Option("--attempts", help="How each attempt ended, from checkpointDir; also when pods are gone.")
     ] = False,
 ) -> None:
-    """Print the logs of all hosts, or of some, the host that failed first at the front."""
+    """Print the logs of hosts, first failure first."""
     from tpujob.cluster import logs as cluster_logs
     from tpujob.cluster.client import Cluster
     from tpujob.cluster.log_collector import gcloud_command

@@ -22,7 +22,7 @@ def new(
     ] = "data/*.parquet",
     preset: Annotated[str, typer.Option(prompt="Model preset (tiny, small, llama3-8b, …)")] = "tiny",
 ) -> None:
-    """Ask four questions and write a commented job to begin with."""
+    """Ask four questions and write a commented job."""
     from tpujob.checking.template import job_text
     from tpujob.jobs.job_file import read_job
 

@@ -26,10 +26,11 @@ def profile(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Trace the next steps of a job that trains, for XProf, and what fills the devices' memory after them.
+    """Trace the next steps of a training job for XProf.
 
-    The files are saved in profiles/ in the checkpoint directory. The job goes on; each process that is traced stands
-    still while its trace is collected. Look at them with `xprof --logdir FOLDER`.
+    Also records what fills the devices' memory after them. The files are saved in profiles/ in the checkpoint
+    directory. The job goes on; each process that is traced stands still while its trace is collected. Look at them with
+    `xprof --logdir FOLDER`.
     """
     from tpujob.cluster import profiling
     from tpujob.local import ports as report_ports

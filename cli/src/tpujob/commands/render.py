@@ -30,7 +30,10 @@ def render(
         bool, typer.Option("--delete", help="With --node-pools: print the lines that delete them.")
     ] = False,
 ) -> None:
-    """Print the JobSet that the operator would make of a job, without the queries of signed addresses."""
+    """Print the JobSet of a job.
+
+    As the operator would make it, but without the queries of signed addresses.
+    """
     from tpujob.jobs.job_file import read_job
     from tpujob_contract.storage_address import redacted_values
     from tpujob_resource.jobset.build import build_jobset

@@ -23,9 +23,10 @@ def report(
     out: Annotated[Path, typer.Option(help="The file to write; one that is there is replaced.")] = Path("report.html"),
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Draw runs into one HTML file: loss by step, tokens and time, speed, restarts, checkpoints, samples.
+    """Draw one or several runs into one HTML file.
 
-    Several runs are laid over one another. The file runs no script and loads nothing.
+    Loss by step, tokens and time, speed, restarts, checkpoints, samples. Several runs are laid over one another. The
+    file runs no script and loads nothing.
     """
     from tpujob.checkpoints.report import lines, write_report
 

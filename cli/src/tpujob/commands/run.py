@@ -40,9 +40,9 @@ def run(
         bool, typer.Option("--verbose", "-v", help="Also show what the launcher and JAX's network library print.")
     ] = False,
 ) -> None:
-    """Run a job or a program on this machine: its JobSet, with a process for every pod.
+    """Run a job or a program on this machine.
 
-    A command needs no image here: this machine's Python runs it.
+    Runs its JobSet, with a process for every pod. A command needs no image here: this machine's Python runs it.
 
     TPU accelerators are rehearsed with as many hosts and as many CPU devices each. Ctrl-C saves and stops; run it
     again and it goes on. Exit codes: 0 finished, 75 stopped, 76 diverged, 77 something is not there, 78 a wrong field.

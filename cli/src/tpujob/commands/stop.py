@@ -19,7 +19,10 @@ Wait = Annotated[bool, typer.Option(help="Wait until it is so; Ctrl-C ends the w
 
 
 def stop(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = True) -> None:
-    """Save and stop a job; its machines are given back, and `resume` goes on from the last checkpoint."""
+    """Save and stop a job, and give its machines back.
+
+    `resume` goes on from the last checkpoint.
+    """
     from tpujob.cluster.client import Cluster
 
     with problems_on_stderr():
@@ -32,7 +35,7 @@ def stop(name: JobName, namespace: Namespace = None, context: Context = None, wa
 
 
 def resume(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = False) -> None:
-    """Let a stopped job go on from its last checkpoint."""
+    """Resume a stopped job from its last checkpoint."""
     from tpujob.cluster.client import Cluster
 
     with problems_on_stderr():
@@ -48,7 +51,10 @@ def resume(name: JobName, namespace: Namespace = None, context: Context = None, 
 
 
 def retry(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = False) -> None:
-    """Start a job that has ended anew, from its last checkpoint: raises spec.retry by one."""
+    """Restart an ended job from its last checkpoint.
+
+    Raises spec.retry by one.
+    """
     from tpujob.cluster.client import Cluster
 
     with problems_on_stderr():
@@ -76,7 +82,7 @@ def _require_unfinished(job: dict[str, object], verb: str) -> None:
 def _wait(cluster: Cluster, changed: Mapping[str, Any], phases: tuple[str, ...]) -> None:
     """Tells what becomes of a job until it is in one of the phases, or over.
 
-    A status that the operator wrote before it saw the change speaks of what was: a retried job is still Failed there.
+    A status that the operator wrote before it saw the change shows the past: a retried job is still Failed there.
     """
     from tpujob.cluster import watch
 

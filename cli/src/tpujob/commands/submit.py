@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,9 +54,10 @@ def submit(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Create a job on the cluster, after this machine and the API server have checked it, and follow it.
+    """Create a job on the cluster, and follow it.
 
-    Exit codes: 0 succeeded (or created, with --no-follow), 1 failed, 78 a wrong field.
+    This machine and the API server check it first. Exit codes: 0 succeeded (or created, with --no-follow), 1 failed, 78
+    a wrong field.
     """
     from tpujob.cluster.client import Cluster
     from tpujob.cluster.replacing import replace_job
@@ -68,43 +69,50 @@ def submit(
         manifest, job = read_manifest(job_file, settings or ())
         tell_note(job.accelerator)
         warn(submission_warnings(job))
+        say = functools.partial(typer.echo, err=output is not OutputFormat.TEXT)
         if commit is not None or code is not None:
-            from tpujob.code.attach import attach
-
-            manifest, packed, is_new = attach(manifest, code or Path(), code_to, revision=commit, is_rehearsal=dry_run)
-            for line in packed.lines():
-                typer.echo(line, err=output is not OutputFormat.TEXT)
-            stored = "would be stored as" if dry_run else "stored as" if is_new else "was there already:"
-            typer.echo(f"  {stored} {manifest['spec']['code']['archive']}", err=output is not OutputFormat.TEXT)
+            manifest = _with_code(manifest, code or Path(), code_to, commit, is_rehearsal=dry_run, say=say)
         cluster = Cluster.connect(context=context, namespace=namespace or manifest["metadata"].get("namespace"))
         if replace:
             require_one_namespace(cluster, manifest)
-            replacement = replace_job(
-                cluster,
-                manifest,
-                dry_run=dry_run,
-                say=functools.partial(typer.echo, err=output is not OutputFormat.TEXT),
-            )
+            replacement = replace_job(cluster, manifest, dry_run=dry_run, say=say)
             created, lines = replacement.job, replacement.lines(is_rehearsal=dry_run)
         else:
             created = submit_job(cluster, manifest, dry_run=dry_run)
-            lines = iter([_submitted(cluster.namespace, created, is_rehearsal=dry_run)])
+            lines = _submitted(cluster.namespace, created, is_rehearsal=dry_run)
         name = created["metadata"]["name"]
         if output is not OutputFormat.TEXT:
             write(created, output)
         else:
-            for line in lines:
-                typer.echo(line)
-        if dry_run:
-            return
-        if not _follow(cluster, created, is_wanted=follow and output is OutputFormat.TEXT):
+            typer.echo("\n".join(lines))
+        if dry_run or not _follow(cluster, created, is_wanted=follow and output is OutputFormat.TEXT):
             return
         phase = (cluster.job(name).get("status") or {}).get("phase")
     raise typer.Exit(0 if phase == "Succeeded" else 1)
 
 
+def _with_code(
+    manifest: dict[str, Any],
+    folder: Path,
+    code_to: str | None,
+    commit: str | None,
+    *,
+    is_rehearsal: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """The manifest with the archive of a folder; says what is in it and where it is stored."""
+    from tpujob.code.attach import attach
+
+    with_code, packed, is_new = attach(manifest, folder, code_to, revision=commit, is_rehearsal=is_rehearsal)
+    for line in packed.lines():
+        say(line)
+    stored = "would be stored as" if is_rehearsal else "stored as" if is_new else "was there already:"
+    say(f"  {stored} {with_code['spec']['code']['archive']}")
+    return with_code
+
+
 def _follow(cluster: Cluster, job: Mapping[str, Any], *, is_wanted: bool) -> bool:
-    """Tells what becomes of a job that was written a moment ago; whether to its end."""
+    """Prints the progress of a job that was written a moment ago; whether to its end."""
     from tpujob.cluster import watch
 
     name = job["metadata"]["name"]
@@ -123,8 +131,9 @@ def _follow(cluster: Cluster, job: Mapping[str, Any], *, is_wanted: bool) -> boo
     return True
 
 
-def _submitted(namespace: str, created: Mapping[str, Any], *, is_rehearsal: bool) -> str:
+def _submitted(namespace: str, created: Mapping[str, Any], *, is_rehearsal: bool) -> Iterator[str]:
     name = created["metadata"]["name"]
     if is_rehearsal:
-        return f"{namespace}/{name}: the cluster would accept it"
-    return f"{namespace}/{name}: created; `tpujob describe {name}` says how it stands"
+        yield f"{namespace}/{name}: the cluster would accept it"
+    else:
+        yield f"{namespace}/{name}: created; `tpujob describe {name}` says how it stands"

@@ -22,9 +22,9 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print the table once and end.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Watch the jobs that are under way, until Ctrl-C: step, tokens/s, loss, last checkpoint, restarts.
+    """Watch running jobs until Ctrl-C.
 
-    As JSON or YAML: the list of these jobs, once.
+    Step, tokens/s, loss, last checkpoint, restarts. As JSON or YAML: the list of these jobs, once.
     """
     from tpujob.cluster import table
     from tpujob.cluster.client import Cluster, Object
