@@ -24,7 +24,7 @@ def files_of(folder: Path) -> list[str]:
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the sums of all files; whoever finds the list finds a whole bundle."""
+    """Writes the sums of all files, last: a bundle with the list is whole."""
     lines = [f"{sha256(folder / name)}  {name}\n" for name in files_of(folder)]
     unfinished = folder / f".{SUMS}"
     unfinished.write_text("".join(lines))

@@ -54,7 +54,7 @@ class CarriedImage:
 
 @dataclass(frozen=True)
 class Contents:
-    """What became of a bundle, for its README."""
+    """The contents of a bundle, for its README."""
 
     version: str
     pythons: tuple[str, ...]

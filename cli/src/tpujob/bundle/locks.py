@@ -33,14 +33,14 @@ class Pin:
 
     @property
     def unconditional(self) -> str:
-        """The requirement for wherever it is asked for: without its marker."""
+        """The requirement without its marker."""
         return " ".join(
             [f"{self.name}=={self.version}", *(f"--hash=sha256:{digest}" for digest in sorted(self.hashes))]
         )
 
     @property
     def wheel_prefix(self) -> str:
-        """What the names of its wheels begin with, in lower case."""
+        """The start of its wheels' names, in lower case."""
         return f"{re.sub(r'[-_.]+', '_', self.name)}-{self.version}-".lower()
 
 

@@ -156,7 +156,7 @@ def _pack(source: Path, bundle: Path, version: str) -> bool:
     pack(now, f"tpujob-{version}", source, (*contents.SOURCES, *contents.SOURCE_FILES))
     is_same = archive.exists() and sha256(now) == sha256(archive)
     if not is_same:
-        # First: should this end before our wheels are made anew, nothing may take the old ones for those of the source.
+        # First: should this end before our wheels are rebuilt, nothing may take the old ones for those of the source.
         (bundle / OWN_LOCK).unlink(missing_ok=True)
     now.replace(archive)
     return is_same

@@ -1,1 +1,1 @@
-"""What a job comes to before it runs: `tpujob check`."""
+"""Size, cost and doubts of a job before it runs: `tpujob check`."""

@@ -1,4 +1,4 @@
-"""What a job's step comes to, compiled for its slices: `tpujob check --compile` and `--suggest`."""
+"""A job's step, compiled for its slices: `tpujob check --compile` and `--suggest`."""
 
 from __future__ import annotations
 

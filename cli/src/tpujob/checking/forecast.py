@@ -108,7 +108,7 @@ def describe(found: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def describe_cost(found: Mapping[str, Any] | None) -> Iterator[str]:
-    """The cost in lines for people; none where nobody gave prices."""
+    """The cost in lines for people; none without prices."""
     if found is None:
         return
     unit = f" {found['currency']}".rstrip()

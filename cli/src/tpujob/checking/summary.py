@@ -1,4 +1,4 @@
-"""What a job asks for and comes to, by arithmetic: before anything is booked."""
+"""The resources and results of a job, by arithmetic: before anything is booked."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _extraction(found: Mapping[str, Any], chips: int) -> Iterator[str]:
-    """The most that an extraction comes to; what `--data` found is nearer, and has lines of its own."""
+    """Upper bounds of an extraction; what `--data` found is nearer, and has lines of its own."""
     each = f"up to {found['sequence_length']:,} tokens and {size(found['row_bytes'])} of values before compression"
     if found["rows"] is None:
         yield f"extraction: all rows of the data, each of {each}; --data counts them"

@@ -255,7 +255,7 @@ def _contexts(wanted: str | None) -> tuple[list[Any], Any]:
 
 
 def _here() -> str:
-    """Where the runs of this machine are, whose logs somebody may look for with a command for a cluster."""
+    """Where the runs of this machine are, whose logs may be searched with a command for a cluster."""
     runs = sorted(Path(".tpujob").glob("*/*/logs"))
     if not runs:
         return "`tpujob run` needs no cluster"

@@ -150,7 +150,7 @@ def _failure(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
 
 
 def _waiting_pods(pods: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Pods that do not start, with the same reason told once."""
+    """Pods that do not start, each reason once."""
     waiting: dict[str, list[str]] = {}
     for pod in pods:
         for container in pod.get("status", {}).get("containerStatuses") or ():

@@ -51,7 +51,7 @@ def failed_at(pod: Mapping[str, Any]) -> str | None:
 
 
 def merge(streams: Iterable[tuple[str, Iterator[str]]]) -> Iterator[str]:
-    """Lines of several logs in the order of the timestamps that they begin with.
+    """Lines of several logs in the order of their leading timestamps.
 
     Args:
         streams: For each log what its lines are to begin with, and the lines with their timestamps.

@@ -34,7 +34,7 @@ class NodePools:
     policy: str | None
     """Name of the placement or workload policy."""
     makes_policy: bool
-    """Whether the job leaves the policy to whoever creates the pools."""
+    """Whether the job leaves the policy to the creator of the pools."""
     policy_topology: str
     """What a workload policy is for."""
     labels: Mapping[str, str]

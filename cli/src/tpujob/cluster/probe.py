@@ -41,8 +41,8 @@ def probes(job: Mapping[str, Any], *, limit_seconds: int = LIMIT_SECONDS) -> Ite
     """The pods that try what a job needs.
 
     Args:
-        job: The resource as somebody wrote it, and valid.
-        limit_seconds: After which the cluster ends them, should nobody else.
+        job: The resource as it was written, and valid.
+        limit_seconds: After which the cluster ends them, if nothing else does.
     """
     spec = job["spec"]
     account, directory = spec.get("serviceAccountName") or "default", spec.get("checkpointDir")
@@ -85,7 +85,7 @@ def try_out(
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> CheckResult:
-    """What came of a probe; its job is deleted, however this ends.
+    """The result of a probe; its job is deleted, however this ends.
 
     Raises:
         CommandError: the job cannot be made, or the cluster does not answer.

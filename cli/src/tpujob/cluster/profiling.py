@@ -1,4 +1,4 @@
-"""Profiles of several processes at once: asked for here or in their containers, and what comes of them."""
+"""Profiles of several processes at once: requested from here or in their containers, and their files."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ STOPPED = ("Suspended", "Failed", "Invalid")
 
 @dataclass(frozen=True)
 class Replacement:
-    """What became of a job."""
+    """The result of a replacement."""
 
     job: Object
     """As the server has it now."""
@@ -59,7 +59,7 @@ def replace_job(
         cluster: Where the job is.
         manifest: Of the job.
         dry_run: Change nothing, and stop nothing.
-        say: Is told how the job stops, a line at a time.
+        say: Called with each line about how the job stops.
 
     Raises:
         CommandError: the server refuses the spec, or the job has succeeded, or the wait for its stop was interrupted.

@@ -10,7 +10,7 @@ from tpujob.cluster.client import Object, UnreachableError
 
 INTERVAL_SECONDS = 2.0
 PROGRESS_SECONDS = 30.0
-"""Steps are told this often while nothing else changes."""
+"""Steps are printed this often while nothing else changes."""
 OUTAGE_SECONDS = 600.0
 """An upgrade of a control plane takes minutes, in which the job goes on."""
 ENDED = ("Succeeded", "Failed")
@@ -86,7 +86,7 @@ def is_seen_within(
 
 
 def has_ended(status: Mapping[str, Any]) -> bool:
-    """Whether the job is over, or cannot begin until somebody edits it."""
+    """Whether the job is over, or cannot start until it is edited."""
     return status.get("phase") in (*ENDED, "Invalid")
 
 

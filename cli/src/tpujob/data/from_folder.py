@@ -27,14 +27,14 @@ FILE_BYTES = 8 << 20
 SHOWN_FILES = 3
 """Left out for the same reason, that are named."""
 LARGEST_TEXT_BYTES = 4 << 20
-"""A longer text file is skipped: it is data, not text that somebody wrote."""
+"""A longer text file is skipped: it is data, not written text."""
 
 SCHEMA = pa.schema([("text", pa.string()), ("path", pa.string())])
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderSummary:
-    """What became of a folder."""
+    """The result of a folder's conversion."""
 
     rows: int
     text_bytes: int
@@ -147,7 +147,7 @@ def _matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _parts(texts: Iterator[tuple[str, str]]) -> Iterator[Iterator[list[tuple[str, str]]]]:
-    """Texts in files of row groups, both cut by size. Each file is to be read before the next is asked for."""
+    """Texts in files of row groups, both cut by size. Each file must be read before the next is taken."""
     groups = _groups(texts)
     for first in groups:
 

@@ -1,4 +1,4 @@
-"""The last lines of a run: what came of it, why, and how to go on."""
+"""The last lines of a run: its result, the cause, and how to go on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN_LINES = 10
 
 @dataclass(frozen=True)
 class Closing:
-    """What a person is told when all processes have ended."""
+    """The lines printed when all processes have ended."""
 
     outcome: Outcome
     report: Mapping[str, Any]
@@ -89,6 +89,6 @@ def short_path(path: str) -> str:
     """A path as a person in this folder would type it."""
     try:
         here = f"{Path.cwd()}/"
-    except OSError:  # somebody has deleted this folder
+    except OSError:  # a user has deleted this folder
         return path
     return path.removeprefix(here)

@@ -107,7 +107,7 @@ class Display(Protocol):
 
 
 class _News:
-    """What is to be said once: that the run was resumed, and what hinders it."""
+    """Lines printed once: that the run was resumed, and what hinders it."""
 
     def __init__(self) -> None:
         self._is_resume_said = False

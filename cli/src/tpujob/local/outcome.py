@@ -96,7 +96,7 @@ def _named_by(first: Exit, failures: Sequence[Exit], named: Mapping[int, int]) -
 def summary(
     outcome: Outcome, report: Mapping[str, Any], *, processes: int, cause: str = "", warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The one JSON object that `tpujob run -o json` ends with, whatever came of the run.
+    """The one JSON object that `tpujob run -o json` ends with, whatever the result.
 
     Args:
         outcome: What it came to.

@@ -9,7 +9,7 @@ from pathlib import Path
 from tpujob.local.reports import LogFollower
 
 SILENT_SECONDS = 120.0
-"""Without a line after which a person is told: a hang looks like this, and so does a long step."""
+"""Time without a line after which a notice is printed: a hang looks like this, and so does a long step."""
 
 _WIRING = re.compile(r"\[Gloo\] Rank |tpujob launch: ((process|worker) \d+ of |no TPUJOB_ variables|the program )")
 """Lines of JAX's network library and of the launcher that say only that all is well, or that are shown as notices."""
@@ -24,7 +24,7 @@ class ProgramOutput:
         Args:
             log: Of process 0.
             verbose: Whether lines of the wiring are shown, too.
-            first_silent: Who has printed nothing for longest, in words; empty if nobody stands out.
+            first_silent: The process that has printed nothing for longest; empty if none stands out.
         """
         self._follower = LogFollower(log)
         self._verbose = verbose

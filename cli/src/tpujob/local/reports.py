@@ -100,7 +100,7 @@ def final_report(termination_log: Path) -> Report:
 
 
 def message_of(termination_log: Path) -> list[str]:
-    """What a process said when it ended, in lines, without its report."""
+    """The termination message of a process, in lines, without its report."""
     words, _ = split_final_report("\n".join(tail(termination_log, LIMIT_BYTES)))
     return words.splitlines()
 

@@ -15,6 +15,7 @@ from tpujob.code.unpacked import unpack_code, with_local_code
 from tpujob.errors import CommandError
 from tpujob.jobs import prerequisites
 from tpujob.local import ports as report_ports
+from tpujob.local.announcements import Announcements
 from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
 from tpujob.local.launcher_notices import LauncherNotices
@@ -22,11 +23,8 @@ from tpujob.local.outcome import Outcome, judge, named_in, summary
 from tpujob.local.plan import LocalProcess, plan_processes
 from tpujob.local.program_output import ProgramOutput
 from tpujob.local.reports import Report, ReportReader, final_report, last_attempt, message_of
-from tpujob.local.supervisor import EARLY_FINISH_SECONDS, PEER_FAILED_GRACE_SECONDS, Exit, Supervisor
-from tpujob.output.words import counted
-from tpujob_contract import ExitCode
+from tpujob.local.supervisor import Exit, Supervisor
 from tpujob_contract import environment as names
-from tpujob_contract.exit_codes import describe
 from tpujob_contract.termination_message import failed_at
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
@@ -67,16 +65,32 @@ def run_job(
         job = with_local_code(job, code, root / "code", commit)
     processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpack_code(job.spec.code, root / "code"))
     lead = processes[0]
-    checkpoint_dir = lead.environ[names.CHECKPOINT_DIR]
     needed = prerequisites.look(
-        job, checkpoint_dir=checkpoint_dir, is_run=True, environ=lead.environ, directory=lead.working_directory
+        job,
+        checkpoint_dir=lead.environ[names.CHECKPOINT_DIR],
+        is_run=True,
+        environ=lead.environ,
+        directory=lead.working_directory,
     )
     needed.require()
     warnings += needed.warnings
-    grace_seconds = int(processes[0].environ[names.GRACE_SECONDS])
+    exits, report = _supervise(job, processes, warnings, text_to_stderr=text_to_stderr, verbose=verbose)
+    outcome = _outcome(exits)
+    closing = Closing(outcome, report, again=again, has_trainer=job.spec.trainer is not None)
+    for line in closing.lines():
+        Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
+    return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause, warnings=warnings)
 
-    console = Console(stderr=text_to_stderr, highlight=False)
-    display = make_display(console)
+
+def _supervise(
+    job: TpuTrainingJob, processes: list[LocalProcess], warnings: list[str], *, text_to_stderr: bool, verbose: bool
+) -> tuple[list[Exit], Report]:
+    """Starts all processes and shows their progress; how each ended, and the last report of the run."""
+    lead = processes[0]
+    checkpoint_dir = lead.environ[names.CHECKPOINT_DIR]
+    grace_seconds = int(lead.environ[names.GRACE_SECONDS])
+    display = make_display(Console(stderr=text_to_stderr, highlight=False))
+    announcements = Announcements(job, grace_seconds, display.say)
     reader = ReportReader(lead.report_port)
     notices = LauncherNotices(processes)
     output = None
@@ -91,66 +105,36 @@ def run_job(
 
     with ExitStack() as stack:
         stack.callback(display.close)
-        display.say(_opening(job.spec.accelerator, processes, checkpoint_dir))
-        if job.accelerator.note is not None:
-            display.say(f"note: {job.accelerator.note}")
-        for warning in warnings:
-            display.say(f"warning: {warning}")
-        if job.spec.trainer is not None:
-            display.say(f"progress     http://127.0.0.1:{lead.report_port}/ while it runs")
+        announcements.opening(processes, checkpoint_dir, warnings)
         supervisor = Supervisor(
             processes,
             grace_seconds=grace_seconds,
             on_tick=tick,
             finish_together=job.spec.trainer is not None and job.spec.workers is None,
         )
-        what = _stopping(job)
-        supervisor.on_interrupt = lambda count: display.say(
-            f"stopping: {what}, at most {grace_seconds} s; Ctrl-C again to leave at once"
-            if count == 1
-            else "leaving at once"
-        )
-        supervisor.on_frozen = lambda process, pid: display.say(
-            f"warning: process {process.index} ({process.name}) is frozen: somebody stopped its launcher, pid {pid}; "
-            f"`kill -CONT {pid}` lets it go on"
-        )
-        supervisor.on_failure = lambda end: display.say(_failure(end))
+        supervisor.on_interrupt = announcements.interrupt
+        supervisor.on_frozen = announcements.frozen
+        supervisor.on_failure = announcements.failure
         if job.spec.workers is None:
-            supervisor.on_early_finish = lambda end: display.say(_early_finish(end))
+            supervisor.on_early_finish = announcements.early_finish
         supervisor.on_started = reader.start
         exits = supervisor.run()
         reader.close()
-        ending = last_attempt(checkpoint_dir, attempt=reader.latest.get("attempt"))
-        report = {**reader.latest, **final_report(lead.termination_log), **ending}
-        if report.get("units"):
-            # Each worker knows what was done when it last looked.
-            known = [final_report(process.termination_log).get("units_done") or 0 for process in processes]
-            report["units_done"] = max([report.get("units_done") or 0, *known])
+        report = _last_report(processes, checkpoint_dir, reader.latest)
         # A run may be over before it is asked for a report that says what it went on from.
         tick(report)
-    outcome = _outcome(exits)
-    closing = Closing(outcome, report, again=again, has_trainer=job.spec.trainer is not None)
-    for line in closing.lines():
-        Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
-    return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause, warnings=warnings)
+    return exits, report
 
 
-def _early_finish(end: Exit) -> str:
-    return (
-        f"warning: process {end.process.index} ({end.process.name}) finished {EARLY_FINISH_SECONDS} s ago, and others "
-        "go on; if they wait for it, they wait forever: Ctrl-C ends all"
-    )
-
-
-def _failure(end: Exit) -> str:
-    other = named_in("\n".join(message_of(end.process.termination_log)))
-    because = "" if other in (None, end.process.index) else f" since process {other} failed"
-    how = f"ended with exit code {describe(end.code)}{because}"
-    if end.code == ExitCode.STOPPED:
-        how = f"asks for another start (exit code {end.code})"
-    return (
-        f"process {end.process.index} ({end.process.name}) {how}; the others have {PEER_FAILED_GRACE_SECONDS} s to end"
-    )
+def _last_report(processes: list[LocalProcess], checkpoint_dir: str, latest: Report) -> Report:
+    """The latest report, with what process 0 and the checkpoint directory know of the end."""
+    ending = last_attempt(checkpoint_dir, attempt=latest.get("attempt"))
+    report = {**latest, **final_report(processes[0].termination_log), **ending}
+    if report.get("units"):
+        # Each worker knows what was done when it last looked.
+        known = [final_report(process.termination_log).get("units_done") or 0 for process in processes]
+        report["units_done"] = max([report.get("units_done") or 0, *known])
+    return report
 
 
 def _outcome(exits: list[Exit]) -> Outcome:
@@ -163,15 +147,6 @@ def _outcome(exits: list[Exit]) -> Outcome:
         {index: other for index, other in named.items() if other is not None},
         {index: moment for index, moment in failed.items() if moment is not None},
     )
-
-
-def _stopping(job: TpuTrainingJob) -> str:
-    """What the time after Ctrl-C is for."""
-    if job.spec.trainer is None:
-        return "the program may save and end"
-    if job.spec.trainer.get("task", "pretrain") == "pretrain":
-        return "saving first"
-    return "giving units back"
 
 
 def refusal(error: CommandError) -> dict[str, Any]:
@@ -212,18 +187,9 @@ def _plan(jobset: dict[str, Any], root: Path, max_processes: int, code: Path | N
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now. All are held until all are chosen, so that they differ."""
+    """Free ports. All are held until all are chosen, so that they differ."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [s.getsockname()[1] for s in sockets]
-
-
-def _opening(accelerator: str, processes: list[LocalProcess], checkpoint_dir: str) -> str:
-    rehearsal = "" if accelerator.startswith("cpu:") else ", rehearsed on CPU devices"
-    return (
-        f"{accelerator}: {counted(len(processes), 'process', 'processes')} on this machine{rehearsal}\n"
-        f"checkpoints  {short_path(checkpoint_dir)}\n"
-        f"logs         {short_path(str(processes[0].log.parent))}"
-    )

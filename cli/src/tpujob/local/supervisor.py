@@ -26,7 +26,7 @@ PEER_FAILED_GRACE_SECONDS = 10
 FINISHED_PEERS_LIMIT_SECONDS = 60
 """How long the others may go on after the first of those that finish within the same step."""
 EARLY_FINISH_SECONDS = 60
-"""How long the others may go on after a process has finished before a person is told."""
+"""How long the others may go on after a process has finished before a notice is printed."""
 KILL_MARGIN_SECONDS = 3
 """The launcher ends its child within the grace period by itself; after this much more it is killed."""
 TICK_SECONDS = 0.5
@@ -40,7 +40,7 @@ class Exit:
     code: int
     """As the contract and a shell count: 128 + n for a process killed by signal n."""
     asked_to_stop: bool
-    """Whether it had been told to stop before it ended."""
+    """Whether a stop was requested before it ended."""
     killed: bool
     """Whether it had to be killed since it did not leave in time."""
     ended_at: float = 0.0
@@ -85,7 +85,7 @@ class Supervisor:
         """Called once for the first process that finished, when others still run `EARLY_FINISH_SECONDS` later."""
         self._is_early_finish_named = False
         self.on_frozen: Callable[[LocalProcess, int], None] = lambda process, pid: None
-        """Called once for a process whose launcher somebody has stopped (SIGSTOP): it neither works nor ends."""
+        """Called once for a process whose launcher is stopped (SIGSTOP): it neither works nor ends."""
         self._frozen: set[int] = set()
 
     def run(self) -> list[Exit]:

@@ -88,7 +88,7 @@ def follow(program: Program, *request: str | Mapping[str, Any]) -> Iterator[dict
     Raises:
         CommandError: as `ask`.
     """
-    # A file takes any number of warnings; a pipe that nobody reads would fill up and stop the program.
+    # A file takes any number of warnings; an unread pipe would fill up and stop the program.
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr,
         subprocess.Popen(

@@ -1,0 +1,81 @@
+"""Lines of `tpujob run` beside the progress: the opening, and what happens to its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tpujob.local.closing import short_path
+from tpujob.local.outcome import named_in
+from tpujob.local.plan import LocalProcess
+from tpujob.local.reports import message_of
+from tpujob.local.supervisor import EARLY_FINISH_SECONDS, PEER_FAILED_GRACE_SECONDS, Exit
+from tpujob.output.words import counted
+from tpujob_contract import ExitCode
+from tpujob_contract.exit_codes import describe
+from tpujob_resource.models.job import TpuTrainingJob
+
+
+class Announcements:
+    """Prints each event of a run as a line for people."""
+
+    def __init__(self, job: TpuTrainingJob, grace_seconds: int, say: Callable[[str], None]) -> None:
+        """Args: `grace_seconds`: from the request to stop to SIGKILL; `say`: prints a line above the progress."""
+        self._job = job
+        self._grace_seconds = grace_seconds
+        self._say = say
+
+    def opening(self, processes: Sequence[LocalProcess], checkpoint_dir: str, warnings: Sequence[str]) -> None:
+        """What runs, and where its files and its progress are."""
+        spec = self._job.spec
+        rehearsal = "" if spec.accelerator.startswith("cpu:") else ", rehearsed on CPU devices"
+        self._say(
+            f"{spec.accelerator}: {counted(len(processes), 'process', 'processes')} on this machine{rehearsal}\n"
+            f"checkpoints  {short_path(checkpoint_dir)}\n"
+            f"logs         {short_path(str(processes[0].log.parent))}"
+        )
+        if self._job.accelerator.note is not None:
+            self._say(f"note: {self._job.accelerator.note}")
+        for warning in warnings:
+            self._say(f"warning: {warning}")
+        if spec.trainer is not None:
+            self._say(f"progress     http://127.0.0.1:{processes[0].report_port}/ while it runs")
+
+    def interrupt(self, count: int) -> None:
+        """The first Ctrl-C asks all processes to stop; a second one kills them."""
+        if count == 1:
+            self._say(f"stopping: {self._stopping()}, at most {self._grace_seconds} s; Ctrl-C again to leave at once")
+        else:
+            self._say("leaving at once")
+
+    def frozen(self, process: LocalProcess, pid: int) -> None:
+        """A launcher is stopped (SIGSTOP)."""
+        self._say(
+            f"warning: process {process.index} ({process.name}) is frozen: somebody stopped its launcher, pid {pid}; "
+            f"`kill -CONT {pid}` lets it go on"
+        )
+
+    def failure(self, end: Exit) -> None:
+        """The first failure, which ends the other processes."""
+        process = end.process
+        other = named_in("\n".join(message_of(process.termination_log)))
+        because = "" if other in (None, process.index) else f" since process {other} failed"
+        how = f"ended with exit code {describe(end.code)}{because}"
+        if end.code == ExitCode.STOPPED:
+            how = f"asks for another start (exit code {end.code})"
+        self._say(
+            f"process {process.index} ({process.name}) {how}; the others have {PEER_FAILED_GRACE_SECONDS} s to end"
+        )
+
+    def early_finish(self, end: Exit) -> None:
+        """One process has finished for some time, and others still run."""
+        self._say(
+            f"warning: process {end.process.index} ({end.process.name}) finished {EARLY_FINISH_SECONDS} s ago, and "
+            "others go on; if they wait for it, they wait forever: Ctrl-C ends all"
+        )
+
+    def _stopping(self) -> str:
+        """What the time after Ctrl-C is for."""
+        trainer = self._job.spec.trainer
+        if trainer is None:
+            return "the program may save and end"
+        return "saving first" if trainer.get("task", "pretrain") == "pretrain" else "giving units back"
