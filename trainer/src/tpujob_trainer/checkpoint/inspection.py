@@ -14,18 +14,18 @@ from typing import Any
 
 import fsspec.core
 
-from tpujob_contract import ExitCode
 from tpujob_contract.report import ATTEMPTS
 from tpujob_trainer.checkpoint import layout, ownership
 from tpujob_trainer.checkpoint.prior_run import OWNER
 from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
 from tpujob_trainer.storage import errors as storage_errors
 
 REACH_SECONDS = 5.0
-"""How long a server that does not answer is tried: somebody waits at a terminal."""
+"""How long a server that does not answer is tried: a person waits at a terminal."""
 
 
 def inspect(directory: str) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def describe(directory: str, step: int, *, losses: dict[int, float]) -> dict[str
 
 
 def _metadata(directory: str, step: int) -> tuple[dict[str, Any], str | None]:
-    """What was said with a step, and why the step cannot be used; None: nothing speaks against it."""
+    """A step's metadata, and why the step cannot be used; None: it can be."""
     try:
         found = layout.metadata_of(directory, step)
         return found, layout.of_another_step(step, found.get(layout.STEP))
@@ -132,20 +132,17 @@ def _size(folder: str) -> int:
 
 
 def main() -> int:
-    """Inspects what the arguments say, and tells it on stdout; the exit code."""
+    """Inspects the directory, and the step or the attempts, that the arguments name; the exit code."""
     log_to_stderr(logging.ERROR)
     directory, step = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
-    try:
-        found = inspect(directory)
-        if step == ATTEMPTS:
-            found = {"directory": directory, "owner": found["owner"], "attempts": attempts(open_bucket(directory))}
-        elif step is not None:
-            found = select(found, None if step == "newest" else int(step))
-    except TrainerError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(json.dumps(found) + "\n")
-    return int(ExitCode.FINISHED)
+    return answer(lambda: _inspected(directory, step))
+
+
+def _inspected(directory: str, step: str | None) -> dict[str, Any]:
+    found = inspect(directory)
+    if step == ATTEMPTS:
+        return {"directory": directory, "owner": found["owner"], "attempts": attempts(open_bucket(directory))}
+    return found if step is None else select(found, None if step == "newest" else int(step))
 
 
 if __name__ == "__main__":

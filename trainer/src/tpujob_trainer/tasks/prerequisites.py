@@ -29,7 +29,8 @@ from tpujob_trainer.data.sources.remote import RETRYING
 from tpujob_trainer.data.sources.retrying import StorageFailedError
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError
+from tpujob_trainer.errors import ANOTHER_RUN, TrainerError
+from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.shape import TRAINING_ONLY
 from tpujob_trainer.model.weights.adapter_config import check_adapter
@@ -38,7 +39,7 @@ from tpujob_trainer.telemetry.process import host_memory_bytes
 from tpujob_trainer.train.state_bytes import state_bytes_per_device
 
 REACH_SECONDS = 2.0
-"""For a storage to answer: what it says will be said to the run as well."""
+"""For a storage to answer: the run would get the same answer."""
 FREE_TO_CHANGE = frozenset({*TRAINING_ONLY, "remat", "compute_dtype"})
 """Fields of a model that a run may change when it goes on."""
 
@@ -121,7 +122,7 @@ def _try[T](found: Found, question: Callable[[], T]) -> T | None:
 def _directory(directory: Path, owner: str, adopt: str | None, run: ResolvedConfig | None) -> tuple[str, int] | None:
     """What is wrong with a directory on a disk, and the exit code: its kind, rights, owner, a live run, another model.
 
-    Only the first is told: each makes the next ones pointless.
+    Only the first is reported: each makes the next ones pointless.
     """
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     field = "spec.checkpointDir"
@@ -146,7 +147,7 @@ def _directory(directory: Path, owner: str, adopt: str | None, run: ResolvedConf
 
 
 def _holder(lock: Path) -> str | None:
-    """Who holds a lock; None if nobody does."""
+    """The holder of a lock; None if it is free."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -201,23 +202,19 @@ class _Warnings(logging.Handler):
 
 
 def main() -> int:
-    """Looks at what the first argument says, and writes what it found to stdout; the exit code."""
+    """Answers the request in the first argument; the exit code."""
     log_to_stderr(logging.CRITICAL)
     asked = json.loads(sys.argv[1])
     RETRYING.limit_seconds = REACH_SECONDS
-    try:
-        found = look(
+    return answer(
+        lambda: look(
             parse_config(asked["trainer"]),
             checkpoint_dir=asked.get("checkpointDir"),
             owner=asked["owner"],
             place=asked["place"],
             is_run=asked["isRun"],
         )
-    except ConfigurationError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(json.dumps(found) + "\n")
-    return int(ExitCode.FINISHED)
+    )
 
 
 if __name__ == "__main__":

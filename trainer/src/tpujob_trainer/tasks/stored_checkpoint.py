@@ -10,7 +10,6 @@ hold the arrays: all of them to verify, the weights in their stored type to expo
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 import sys
@@ -28,7 +27,8 @@ from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, uneq
 from tpujob_trainer.checkpoint.inspection import inspect, select
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.lora import LoraModel
@@ -155,20 +155,17 @@ def _left_out(tree: Any) -> Any:
 
 
 def main() -> int:
-    """Does what the arguments say, and tells it on stdout; the exit code."""
+    """Verifies or exports what the arguments name; the exit code."""
     log_to_stderr(logging.ERROR)
     verb, directory, *rest = sys.argv[1:]
     step = int(rest[0]) if rest and rest[0] != "newest" else None
     try:
-        found = verify(directory, step) if verb == "verify" else export(directory, step, rest[1], dtype=rest[2])
-    except TrainerError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
+        return answer(
+            lambda: verify(directory, step) if verb == "verify" else export(directory, step, rest[1], dtype=rest[2])
+        )
     except OSError as error:
         sys.stderr.write(f"OUT: {storage_errors.brief(error)}; name a folder that you may write to\n")
         return int(ExitCode.NOT_FOUND)
-    sys.stdout.write(json.dumps(found) + "\n")
-    return int(ExitCode.FINISHED)
 
 
 if __name__ == "__main__":

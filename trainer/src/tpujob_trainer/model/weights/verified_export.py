@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tpujob_contract import ExitCode
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.decoder import Model, soft_capped
 from tpujob_trainer.model.mesh import build_mesh
@@ -91,16 +91,10 @@ def _transformers(directory: str, ids: list[int], python: str) -> dict[str, Any]
 
 
 def main() -> int:
-    """Verifies what the arguments name, and tells it on stdout; the exit code."""
+    """Verifies the export that the arguments name; the exit code."""
     log_to_stderr(logging.ERROR)
     directory, *python = sys.argv[1:]
-    try:
-        found = verify_export(directory, python[0] if python else sys.executable)
-    except TrainerError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    sys.stdout.write(json.dumps(found) + "\n")
-    return int(ExitCode.FINISHED)
+    return answer(lambda: verify_export(directory, python[0] if python else sys.executable))
 
 
 if __name__ == "__main__":
