@@ -58,7 +58,7 @@ def training_data(run: BatchesConfig, tokenizer: data.Tokenizer, session: Sessio
     """The run's data; where a checkpoint is there, exactly what it was trained on so far.
 
     Raises:
-        ConfigurationError: the batches would not be those that the run began with; the field is named.
+        ConfigurationError: the batches would not be those that the run started with; the field is named.
     """
     manifest = shared_manifest(run.data, session, batch_size=run.batch_size)
     begun = _begun_with(session.directory, session.runtime)
@@ -102,7 +102,7 @@ def shared_manifest(
         folder: of the checkpoint directory; None: the directory itself.
 
     Raises:
-        DataChangedError: the data is not what it was when the run began.
+        DataChangedError: the data is not what it was when the run started.
     """
     directory = session.directory
     if directory is None:

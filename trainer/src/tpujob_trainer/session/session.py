@@ -90,34 +90,12 @@ class Session:
         started = datetime.datetime.now(datetime.UTC)
         report, metrics = serve_report(process, config.watchdog, stop, in_pod=in_pod, profiler=profiler)
 
-        def met(peers: Peers) -> None:
-            stop.joined(peers)
-            report.follow(lambda: {"straggler_message": peers.stragglers()})
-
-        runtime = initialize.start(
-            process,
-            heartbeat_seconds=config.heartbeat_seconds,
-            configuration_hash=configuration_hash(process.config or "{}"),
-            on_met=met,
-        )
-        if isinstance(process, DistributedProcess):
-            require_devices(
-                num_processes=process.num_processes,
-                chips_per_host=process.chips_per_host,
-                devices=jax.devices(),
-                name=runtime.coordination.name,
-            )
+        runtime = _joined(process, config, stop, report)
         preflight = check_hosts(runtime, config.preflight) if config.preflight.collectives else None
         directory = process.checkpoint_dir
         claim, attempt = None, None
         if directory:
-            claim = ownership.claim(
-                directory,
-                owner=process.owner,
-                adopt=config.checkpoint.adopt,
-                runtime=runtime,
-                notice=lambda message: report.update(checkpoint_message=message),
-            )
+            claim = _claimed(directory, process.owner, config, runtime, report)
             attempt = attempts.Attempt(
                 directory, attempt_id=runtime.attempt_id, started=started, is_lead=runtime.is_lead
             )
@@ -132,11 +110,10 @@ class Session:
             checkpoint=directory,
             preflight_message="; ".join(preflight.warnings) or None if preflight else None,
         )
-        slices = process.slices if isinstance(process, DistributedProcess) else 1
         session = cls(
             runtime=runtime,
             directory=directory,
-            slices=slices,
+            slices=process.slices if isinstance(process, DistributedProcess) else 1,
             stop=stop,
             report=report,
             metrics=metrics,
@@ -168,3 +145,39 @@ class Session:
             if self.stop.stacks:
                 self.attempt.write_stacks(self.runtime.process_id, self.stop.stacks)
             self.attempt.write(self.report.snapshot(), exit_code=code)
+
+
+def _joined(
+    process: DistributedProcess | LocalProcess, config: SessionConfig, stop: StopRequest, report: Report
+) -> Runtime:
+    """The runtime of this process, once all processes have met and JAX sees all devices."""
+
+    def met(peers: Peers) -> None:
+        stop.joined(peers)
+        report.follow(lambda: {"straggler_message": peers.stragglers()})
+
+    runtime = initialize.start(
+        process,
+        heartbeat_seconds=config.heartbeat_seconds,
+        configuration_hash=configuration_hash(process.config or "{}"),
+        on_met=met,
+    )
+    if isinstance(process, DistributedProcess):
+        require_devices(
+            num_processes=process.num_processes,
+            chips_per_host=process.chips_per_host,
+            devices=jax.devices(),
+            name=runtime.coordination.name,
+        )
+    return runtime
+
+
+def _claimed(directory: str, owner: str, config: SessionConfig, runtime: Runtime, report: Report) -> ownership.Claim:
+    """The claim of the checkpoint directory; what it waits for is reported."""
+    return ownership.claim(
+        directory,
+        owner=owner,
+        adopt=config.checkpoint.adopt,
+        runtime=runtime,
+        notice=lambda message: report.update(checkpoint_message=message),
+    )

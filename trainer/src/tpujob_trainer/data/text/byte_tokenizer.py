@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpujob_trainer.data.text.tokenizer import Tokenizer
-from tpujob_trainer.data.text.word_memo import buffers
 
 _NOTHING, _ROOM = pa.scalar("", pa.large_string()), pa.scalar(" ", pa.large_string())
 
@@ -52,8 +51,20 @@ class ByteTokenizer:
     def documents(self, texts: Any) -> tuple[np.ndarray, np.ndarray]:
         """The bytes of each text between bos and eos; nothing is done token by token."""
         # Arrow makes room for the two faster than numpy could put the bytes between them.
-        offsets, data = buffers(pc.binary_join_element_wise(_NOTHING, texts, _NOTHING, _ROOM))
+        offsets, data = _buffers(pc.binary_join_element_wise(_NOTHING, texts, _NOTHING, _ROOM))
         tokens = data.astype(np.int32)
         tokens[offsets[:-1]] = self.bos
         tokens[offsets[1:] - 1] = self.eos
         return tokens, np.diff(offsets)
+
+
+def _buffers(texts: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets int64 [texts + 1] from 0, and the bytes they point into, of a large_string array; no copy."""
+    if not len(texts):
+        return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.uint8)
+    assert texts.type == pa.large_string(), texts.type
+    _, offsets_buffer, data_buffer = texts.buffers()
+    offsets = np.frombuffer(offsets_buffer, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    if data_buffer is None or offsets[-1] == offsets[0]:
+        return offsets - offsets[0], np.empty(0, dtype=np.uint8)
+    return offsets - offsets[0], np.frombuffer(data_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]]

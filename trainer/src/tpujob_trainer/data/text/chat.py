@@ -48,7 +48,7 @@ class ChatTemplate:
         it has more than the conversation before it with the prompt to answer. Its end-of-turn token is part of it.
 
         Raises:
-            ConversationError: the template refuses it, or the assistant's turns cannot be told from the rest.
+            ConversationError: the template refuses it, or the assistant's turns cannot be distinguished from the rest.
         """
         messages = [without_nothing(message) for message in conversation]
         rendered = self._render(messages)

@@ -85,7 +85,7 @@ def rows(column: Any, order: np.ndarray, *, render: Render, marks_learned: bool)
 
 
 def rendered(values: Sequence[Any], render: Render, *, refusal: str, marks_learned: bool) -> Made:
-    """Texts of values: null for None, empty for what has no content, refused where the template says so.
+    """Texts of values: null for None, empty for what has no content, refused where the template does so.
 
     Args:
         values: what the template is called with; `UNREADABLE` is refused.

@@ -11,24 +11,16 @@ import numpy as np
 def between_marks(
     encoded: Sequence[Sequence[int]], bos: int | None, eos: int, special: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`mark` for the ids of each text."""
-    counts = np.array([len(ids) for ids in encoded], dtype=np.int64)
-    ids = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int32, count=int(counts.sum()))
-    return mark(ids, counts, bos, eos, special)
-
-
-def mark(
-    ids: np.ndarray, counts: np.ndarray, bos: int | None, eos: int, special: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Documents of these ids: all tokens one after the other, and how many each has; none where one is special.
+    """Documents of these ids: all tokens one after the other, int32, and how many each has, int64.
 
     Args:
-        ids: int32, of all texts.
-        counts: int64, how many each text has.
+        encoded: the ids of each text; one with a special id becomes a document of no tokens.
         bos: begins each document, if not None.
         eos: ends each document.
         special: int32, ids that a text may not have, ascending.
     """
+    counts = np.array([len(ids) for ids in encoded], dtype=np.int64)
+    ids = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int32, count=int(counts.sum()))
     if not len(counts):
         return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
     before = 0 if bos is None else 1

@@ -10,9 +10,8 @@ import numpy as np
 import tokenizers
 
 from tpujob_trainer.data.text.chat import ChatTemplate
-from tpujob_trainer.data.text.document_marks import between_marks, mark
+from tpujob_trainer.data.text.document_marks import between_marks
 from tpujob_trainer.data.text.tokenizer import FIELD, Tokenizer, fingerprint
-from tpujob_trainer.data.text.word_memo import make_memo
 from tpujob_trainer.errors import ConfigurationError
 
 _BEGINNINGS = ("<|begin_of_text|>", "<s>", "<bos>", "[BOS]")
@@ -66,7 +65,6 @@ class HuggingFaceTokenizer:
         self.fingerprint = fingerprint(definition, self.bos, self.eos, chat_template)
         added = self._tokenizer.get_added_tokens_decoder()
         self._special = np.array(sorted(number for number, token in added.items() if token.special), dtype=np.int32)
-        self._memo = make_memo(self._tokenizer, definition)
         self.special_texts: Mapping[str, str] = {
             **{token.content: token.content for token in added.values() if token.special},
             "eos_token": self._tokenizer.id_to_token(self.eos) or "",
@@ -97,9 +95,7 @@ class HuggingFaceTokenizer:
 
     def documents(self, texts: Any) -> tuple[np.ndarray, np.ndarray]:
         """The ids of each text between bos (where there is one) and eos."""
-        if self._memo is None:
-            return between_marks(self.encode(texts.to_pylist()), self.bos, self.eos, self._special)
-        return mark(*self._memo.encode(texts), self.bos, self.eos, self._special)
+        return between_marks(self.encode(texts.to_pylist()), self.bos, self.eos, self._special)
 
 
 def _special(vocabulary: dict[str, int], named: str | None, usual: Sequence[str]) -> int | None:

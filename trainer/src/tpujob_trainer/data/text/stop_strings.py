@@ -1,4 +1,4 @@
-"""Where a written text ends by the words of whoever asked for it."""
+"""Where a generated text ends by the caller's stop strings."""
 
 from __future__ import annotations
 

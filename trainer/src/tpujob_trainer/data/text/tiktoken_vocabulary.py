@@ -76,7 +76,7 @@ def tokenizer_json(definition: bytes, settings: Mapping[str, Any], *, file: str,
         problem: what messages begin with: the field and what was given.
 
     Raises:
-        ConfigurationError: it cannot be read, or nobody says which special tokens there are.
+        ConfigurationError: it cannot be read, or its special tokens are unknown.
     """
     pattern, special = _KNOWN.get(file.partition(".")[0], (_CL100K, {}))
     special = _named(settings) or special
