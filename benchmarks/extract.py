@@ -39,9 +39,9 @@ from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import sites_of
 from tpujob_trainer.corpus.extract.program import Program
 from tpujob_trainer.corpus.extract.rows import Rows, Tokens
-from tpujob_trainer.corpus.workers.board import Board
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
+from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Packed
 from tpujob_trainer.data import DataConfig, make_manifest
@@ -223,7 +223,7 @@ def whole(work: BatchedWork, num_units: int, out: Path) -> Seconds:
     engine = Engine(
         bucket,
         Claims(bucket, worker),
-        Board(bucket, worker, num_units),
+        ProgressIndex(bucket, worker, num_units),
         Uploads(str(out)),
         scratch,
         worker=worker,

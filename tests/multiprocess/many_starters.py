@@ -1,6 +1,6 @@
 """`python -m tests.multiprocess.many_starters DIRECTORY WORKERS`: so many workers start at once, in threads.
 
-Each does what a worker does before its first unit. Prints how often the corpus was listed, and the boards' listings.
+Each does what a worker does before its first unit. Prints how often the corpus was listed, and the indexes' listings.
 """
 
 import json
@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from tpujob_trainer.corpus.workers import setup
-from tpujob_trainer.corpus.workers.board import Board
+from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
 from tpujob_trainer.storage import open_bucket
 
 UNITS = 5000
@@ -29,13 +29,13 @@ def main() -> None:
             return b"corpus"
 
         assert setup.once(objects, worker, "corpus-1.0", list_corpus) == b"corpus"
-        board = Board(objects, worker, UNITS)
-        assert not board.first().done.any()
-        return board.listings
+        index = ProgressIndex(objects, worker, UNITS)
+        assert not index.first().done.any()
+        return index.listings
 
     with ThreadPoolExecutor(workers) as pool:
-        boards = list(pool.map(start, [f"job-{number}-abcdef" for number in range(workers)]))
-    print(json.dumps({"corpus": len(listed), "boards": sum(boards)}))  # noqa: T201
+        indexes = list(pool.map(start, [f"job-{number}-abcdef" for number in range(workers)]))
+    print(json.dumps({"corpus": len(listed), "boards": sum(indexes)}))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def print_tools(names: Sequence[str]) -> None:
 
 
 def up(directory: Path, custom_resources: list[Path]) -> None:
-    """Runs a control plane with JobSet in the foreground until it is interrupted or told to stop."""
+    """Runs a control plane with JobSet in the foreground until it is interrupted or terminated."""
     # Before anything starts, so that a SIGTERM during the start also ends what has been started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

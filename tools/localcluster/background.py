@@ -53,7 +53,7 @@ def up(directory: Path, announce: Callable[[str], object]) -> None:
 
 
 def hold(directory: Path, announce: Callable[[str], object]) -> None:
-    """Starts the cluster and holds it until this process is told to end; `one_machine.end` undoes the rest."""
+    """Starts the cluster and holds it until this process is terminated; `one_machine.end` undoes the rest."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     cluster = one_machine.OneMachine(directory, announce)
     try:

@@ -20,7 +20,7 @@ image's layers as garbage. They are gone afterwards, and the next import brings 
 
 
 class ImageError(Exception):
-    """An image was refused; the message is what containerd said."""
+    """An image was refused; the message is containerd's."""
 
 
 class Containerd:
@@ -59,7 +59,7 @@ class Containerd:
         """Starts it with the images that it has, and without the containers of an earlier cluster."""
         process = self.start(journal)
         self._forget_containers()
-        # Started anew, so that it does not remember what it has read about them.
+        # Restarted, so that it does not remember what it has read about them.
         process.stop()
         return self.start(journal)
 

@@ -169,7 +169,7 @@ class ControlPlane:
 
     @property
     def etcd_url(self) -> str:
-        """Of etcd, which asks nobody who they are."""
+        """Of etcd, which authenticates no client."""
         return f"http://{HOST}:{self._etcd_port}"
 
     def pid_of(self, name: str) -> int:
@@ -341,7 +341,7 @@ class ControlPlane:
             "kubelet-client-certificate": certificate,
             "kubelet-client-key": key,
             "kubelet-preferred-address-types": "InternalIP",
-            # Webhooks are called by the addresses of their pods: nobody implements the addresses of services here.
+            # Webhooks are called by the addresses of their pods: nothing implements the addresses of services here.
             "enable-aggregator-routing": "true",
         }
 
@@ -380,7 +380,7 @@ class ControlPlane:
                 # At the default of 20 a second, making the controllers' service accounts takes most of the start.
                 "kube-api-qps": 500,
                 "kube-api-burst": 1000,
-                # Node objects without a kubelet, which nobody renews, stay as they were made.
+                # Node objects without a kubelet, which nothing renews, stay as they were made.
                 **({} if self.calls_nodes else {"node-monitor-grace-period": "24h"}),
             },
         )

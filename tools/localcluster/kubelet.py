@@ -130,7 +130,7 @@ def _make_control_group(name: str, journal: Journal) -> None:
 
 
 def is_ready(api: Api, name: str) -> bool:
-    """Whether a node says, or is said, to be ready."""
+    """Whether a node's Ready condition is true."""
     conditions = _node_status(api, name).get("conditions", [])
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
@@ -172,7 +172,7 @@ def _configuration(node: Node, directory: Path, containerd: Containerd) -> dict[
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],
-        "makeIPTablesUtilChains": False,  # nobody uses these packet rules, and nobody would remove them
+        "makeIPTablesUtilChains": False,  # nothing uses these packet rules, and nothing would remove them
         "localStorageCapacityIsolation": False,
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {

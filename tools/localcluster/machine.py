@@ -32,7 +32,7 @@ def missing_packages() -> list[str]:
 
 
 def why_unfit() -> str | None:
-    """Why no node can run here, as far as can be told before everything is installed; or None."""
+    """Why no node can run here, as far as is known before everything is installed; or None."""
     if sys.platform != "linux":
         return f"a node needs Linux, this is {sys.platform}"
     if os.geteuid() != 0:

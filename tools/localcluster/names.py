@@ -15,7 +15,7 @@ RIGHTS = [
     {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
 ]
-# No cache: the pods of a job look for each other before all have addresses, and must not be told so for long.
+# No cache: the pods of a job look for each other before all have addresses, and must not get that answer for long.
 CONFIGURATION = """\
 .:53 {{
     bind {address}

@@ -1,6 +1,6 @@
 """Node objects without machines behind them, for tests of what happens when a host goes away.
 
-Nobody renews them, and the controller manager of a control plane without nodes lets them be.
+Nothing renews them, and the controller manager of a control plane without nodes lets them be.
 """
 
 import datetime

@@ -102,7 +102,7 @@ class OneMachine:
         self.plane.stop()
 
     def _end_abandoned(self) -> None:
-        """Ends what a cluster of another directory left, of which nobody lives who could."""
+        """Ends what a cluster of another directory left when its own process died."""
         directory = network.abandoned()
         if directory is None:
             return

@@ -2,7 +2,7 @@
 
 python own_network.py --serves INNER:OUTER … --calls PORT -- PROGRAM ARGUMENT…
 
-For programs that listen on a fixed port of all addresses: two of them can run beside each other, and nobody but this
+For programs that listen on a fixed port of all addresses: two of them can run beside each other, and only this
 machine reaches them. Needs the rights of a user namespace (`unshare --map-root-user`). Standard library only, so that
 it starts as a file.
 """
@@ -29,7 +29,7 @@ type Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def main() -> None:
-    """Ends with the program's exit code, and ends the program when it is told to end."""
+    """Ends with the program's exit code, and ends the program on a signal."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--serves", action="append", default=[], metavar="INNER:OUTER")
     parser.add_argument("--calls", type=int, metavar="PORT")
@@ -89,7 +89,7 @@ def _connected(
         try:
             other_reader, other_writer = await open_other()
         except OSError:
-            writer.close()  # as if nobody listened
+            writer.close()  # as if nothing listened
             return
         await asyncio.gather(_copy(reader, other_writer), _copy(other_reader, writer))
 

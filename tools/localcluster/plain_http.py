@@ -22,7 +22,7 @@ def opened(request: str | urllib.request.Request, *, timeout_seconds: float = 30
 
     Raises:
         urllib.error.HTTPError: The answer is an error.
-        urllib.error.URLError: Nobody answers.
+        urllib.error.URLError: No server answers.
     """
     return _OPENER.open(request, timeout=timeout_seconds)
 

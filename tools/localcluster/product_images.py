@@ -105,7 +105,7 @@ class ImagesUnavailable(Exception):  # noqa: N818 - a state of the network
 
 
 class ImageBuildError(Exception):
-    """An image could not be built; the message ends with what the tool said last."""
+    """An image could not be built; the message ends with the tool's last output."""
 
 
 def build(key: str, announce: Callable[[str], object]) -> str:
@@ -213,7 +213,7 @@ def _mirror() -> list[str]:
 
 
 def _ensure_wheels(announce: Callable[[str], object]) -> Path:
-    """The folder of all wheels that the Dockerfile installs, downloaded anew when a lock file has changed."""
+    """The folder of all wheels that the Dockerfile installs, downloaded again when a lock file has changed."""
     locks = [ROOT / "requirements" / f"{lock}.txt" for lock in LOCKS]
     digest = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks)).hexdigest()[:16]
     folder = FOLDER / "wheels" / digest

@@ -78,7 +78,7 @@ def start_prometheus_of_targets(directory: Path, program: Path) -> tuple[Process
 
 
 def write_targets(directory: Path, targets: Iterable[tuple[str, Mapping[str, str]]], *, url: str | None = None) -> None:
-    """Makes these addresses, each with its labels, all that is scraped; a Prometheus at `url` is told at once."""
+    """Makes these addresses, each with its labels, all that is scraped; a Prometheus at `url` reloads at once."""
     static = [{"targets": [address], "labels": dict(labels)} for address, labels in targets]
     scrape = {"job_name": "targets", "static_configs": static}
     configuration = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [scrape]}

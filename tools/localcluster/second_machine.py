@@ -1,6 +1,6 @@
 """A second node that can lose its power: a kubelet and a containerd of its own, on the network of a running cluster.
 
-Whoever starts it is the parent of its processes. What else it changes is in a journal of its own, which the journal of
+The caller is the parent of its processes. What else it changes is in a journal of its own, which the journal of
 the cluster names: ending the cluster ends it, too.
 """
 
@@ -57,7 +57,7 @@ class SecondMachine:
         self._processes.append(start_kubelet(SECOND, self._cluster, self.api, kubelet, containerd, self._journal))
 
     def lose_power(self) -> None:
-        """Ends all that runs on it; nobody is told, neither the API server nor the peers of its pods."""
+        """Ends all that runs on it without a notice to the API server or the peers of its pods."""
         for process in self._processes:
             os.kill(process.pid, signal.SIGKILL)
         for pid in processes_below(SECOND.control_group):
@@ -70,7 +70,7 @@ class SecondMachine:
 
 
 def _copy_images(source: Path, target: Path, containerd: int) -> None:
-    """Links the files of all images, which nobody changes, and copies the databases, while containerd stands still."""
+    """Links the files of all images, which never change, and copies the databases, while containerd stands still."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     os.kill(containerd, signal.SIGSTOP)

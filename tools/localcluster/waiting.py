@@ -22,7 +22,7 @@ def wait_for[Result](
         what: What is awaited, as the end of "timed out waiting for ...".
         condition: Called until it returns something truthy. What it raises ends the waiting.
         timeout_seconds: Time until giving up.
-        explain: Asked at the deadline for what can be said about the state instead.
+        explain: Called at the deadline for a description of the state.
         poll_seconds: Between two looks.
 
     Raises:

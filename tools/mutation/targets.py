@@ -219,7 +219,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ): "no limit is below 1",
     (
         "tpujob_trainer.data.stream.packing",
-        "is_learned[rows[kept]] = stretch.learned[1:].reshape(-1, length)[kept]",
+        "is_learned[rows[kept]] = span.learned[1:].reshape(-1, length)[kept]",
         "1",
         "2",
     ): "the sampled 1 is that of -1: numpy takes any negative size for the one that is missing",

@@ -30,7 +30,7 @@ IDLE_TIMES = 20.0
 """So many times longer may they take by the clock: other work may have the processors, or the mutant waits for ever."""
 
 NOT_PRELOADED = ("tests", "tools", "__main__", "conftest", "pytest_", "xdist")
-"""How names of modules start that each trial imports anew: tests, and pytest's plugins."""
+"""How names of modules start that each trial imports again: tests, and pytest's plugins."""
 OPTIONS = ("-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning", "--hypothesis-seed=0")
 
 

@@ -1,4 +1,4 @@
-"""Print the structure; with --check, compare it with the limits; with --keep, write the limits anew."""
+"""Print the structure; with --check, compare it with the limits; with --keep, write new limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tools.terminal`: runs the README's demo anew and draws it; `--draw`: draws the recording that is there."""
+"""`python -m tools.terminal`: runs the README's demo again and draws it; `--draw`: draws the existing recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a container is told to run its command under the launcher; for whoever writes pod specifications."""
+"""How a pod specification runs its command under the launcher."""
 
 IN_IMAGE = ("python", "-m", "tpujob_contract.launch", "--")
 """Where this package is installed: the trainer image, and a laptop."""

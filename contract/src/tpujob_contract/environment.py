@@ -102,7 +102,7 @@ class _Process:
     """Time between being asked to stop and being killed."""
     checkpoint_dir: Optional[str]
     config: Optional[str]
-    """The `trainer` block as JSON; None for a command of somebody's own."""
+    """The `trainer` block as JSON; None for a job with `command`."""
     report_port: int
     """HTTP port of /metrics and /report."""
 

@@ -3,7 +3,7 @@
 - One thread for all connections, so that many clients cost no threads; a request is answered when it is whole.
 - A deadline for the whole request and its answer: a client that sends a byte now and then is dropped, too.
 - A cap on connections, a quarter of the process's descriptors at most. One more drops the oldest that is not served
-  yet: it is the slowest, and whoever is healthy has been answered long before.
+  yet: it is the slowest, and a healthy client has been answered long before.
 - What was dropped is one warning a minute, however many clients there are.
 """
 
@@ -110,7 +110,7 @@ class HttpServer:
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
 
     def start(self) -> None:
-        """Begins to answer."""
+        """Starts to answer requests."""
         self._thread.start()
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class HttpServer:
             self._drop_late(time.monotonic())
 
     def _accept(self) -> None:
-        """Takes all that wait, so that nobody waits behind slow ones."""
+        """Accepts all waiting connections, so that no client waits behind slow ones."""
         while len(self._connections) < self._most or self._make_room():
             try:
                 client, where = self._listener.accept()

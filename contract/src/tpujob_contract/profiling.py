@@ -1,4 +1,4 @@
-"""A profile of a training process: how it is asked for, and where its files are.
+"""A profile of a training process: the request, and where its files are.
 
 `python -m tpujob_contract.profiling` asks for one from within the container.
 """

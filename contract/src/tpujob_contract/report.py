@@ -6,7 +6,7 @@
 - Beside the checkpoint: a file for each attempt in the folder `ATTEMPTS`, with `exit_code` added; null while it runs,
   and for one that was killed.
 
-Times are Unix seconds. Whoever reads a report takes what is absent as unknown: its writer may be of any version.
+Times are Unix seconds. A reader treats absent fields as unknown: its writer may be of any version.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def attempt_name(started: datetime.datetime, attempt_id: str) -> str:
     """The file of an attempt within a checkpoint directory; such names sort by time.
 
     Args:
-        started: When the attempt began, with its time zone.
+        started: When the attempt started, with its time zone.
         attempt_id: As in `Report.attempt`; ends with a nonce.
     """
     utc = started.astimezone(datetime.timezone.utc)  # noqa: UP017 - 3.11 has datetime.UTC

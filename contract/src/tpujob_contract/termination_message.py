@@ -45,7 +45,7 @@ def failed_at(message: str) -> Optional[float]:
 
 
 def find(environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> Optional[Path]:
-    """The file of the message; None where nobody reads one."""
+    """The file of the message; None where none is read."""
     asked_for = environ.get(environment.TERMINATION_LOG)
     if asked_for:
         return Path(asked_for)

@@ -3,7 +3,7 @@
 Gives any program its place in the job (JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID), and gives
 Kubernetes a true account of its end. Exit codes:
 
-- 75 when the program was told to stop and returned 0: it did not finish, and Kubernetes would count the index as done
+- 75 when the program got a stop signal and returned 0: it did not finish, and Kubernetes would count the index as done
   and let its peers wait for ever. A program that the signal itself ended keeps 128 + n (143, 130): it saved nothing,
   and the operator looks for the cause.
 - 78 when the environment or the command is wrong, a command not found included (a shell says 127): a retry would end
@@ -172,7 +172,7 @@ def _look_at_tpu(environ: Mapping[str, str], tpu: TpuFiles) -> Optional[tpu_acce
 
 
 def _wait_for_tpu(environ: Mapping[str, str], process: Process, tpu: TpuFiles, signals: SignalQueue) -> None:
-    """Returns once nobody else holds the TPU.
+    """Returns once no other process holds the TPU.
 
     A holder that is on its way out needs a grace period at most, and longer than `startup_seconds` the other processes
     would not wait for us.
@@ -249,7 +249,7 @@ def _has_peers(process: Process) -> bool:
 def _last_words(result: ExitResult) -> bytes:
     """The end of the output; where other things follow the traceback of the program's error there, the traceback.
 
-    A program that calls `sys.exit` has said why before, and Python prints no traceback of that.
+    A program that calls `sys.exit` has reported why before, and Python prints no traceback of that.
     """
     failure = result.failure
     is_exit = failure is None or failure.error.startswith("SystemExit")

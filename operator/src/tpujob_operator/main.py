@@ -1,4 +1,4 @@
-"""The operator's process: puts the parts together, and ends when told to.
+"""The operator's process: assembles the parts, and ends on a signal.
 
 One loop reconciles, lists, asks for reports and serves; kopf has a thread. A defect in one of the parts ends the
 process with an error: all state is in the cluster, a start takes about a second, and a process that has lost a part

@@ -2,7 +2,7 @@
 
 A process that saves alone would wait for the others until the watchdog ends the run. So each such call is announced
 before it waits for anything. Every other process compares it with its own call of the same number, and with how far its
-loop has come since: one that has gone on without the call says so, and the caller ends with both places.
+loop has come since: one that has gone on without the call reports it, and the caller ends with both places.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class AgreedCalls:
                     continue
                 if (wrong := self._judge(number, json.loads(text))) is not None:
                     logger.error("%s", wrong)
-                    with contextlib.suppress(CoordinationError):  # another process said so first
+                    with contextlib.suppress(CoordinationError):  # another process reported it first
                         self._talk.set(_WRONG, wrong)
                     return
                 number += 1

@@ -39,7 +39,7 @@ class Job:
         """Made by `run`, once all processes are there."""
         self.place = place
         self.was_stopped = False
-        """Whether `stop_requested` has said so."""
+        """Whether `stop_requested` has returned True."""
         self.on_report: list[OnReport] = []
         self._session = session
         self._options = options

@@ -37,7 +37,7 @@ class Options:
     """Keep compiled programs in the checkpoint directory."""
 
     def require_own_decisions(self) -> None:
-        """Returns if nothing is asked for that only the trainer's own loop does.
+        """Returns if no option is set that only the trainer's own loop supports.
 
         Raises:
             ConfigurationError: a field of `checkpoint` says when to save or to copy.

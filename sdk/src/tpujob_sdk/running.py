@@ -23,8 +23,8 @@ _DEFAULTS = Options()
 def run(train: Callable[[Job], None], options: Options = _DEFAULTS) -> NoReturn:
     """Meets the other processes, trains, and ends this process with the exit code of the contract.
 
-    0 when `train` returns, 75 when it does so after `Job.stop_requested` said yes, and otherwise that of the error. JAX
-    is started here: do not call `jax.distributed.initialize`. Outside of a job this is one process on its own.
+    0 when `train` returns, 75 when it does so after `Job.stop_requested` returned True, and otherwise the error's
+    code. JAX is started here: do not call `jax.distributed.initialize`. Outside a job this is one process.
 
     Args:
         train: The loop; the same on all processes.

@@ -3,7 +3,7 @@
 One host is asked first; a process that left its loop alone would leave the others in a collective for ever. So every
 process counts how often it has looked. Once anybody is asked, a thread of each tells its count, and holds back the
 loop's next look until all counts are known: at most a round of the key-value store. All stop at the look after the
-highest count, which nobody has passed. No device is involved, and until then a look costs nothing.
+highest count, which no process has passed. No device is involved, and until then a look costs nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class AgreedStop:
                 self._changed.notify_all()
 
     def _wait_for_request(self) -> None:
-        """Returns once any process is asked to stop."""
+        """Returns once a stop of any process is requested."""
         key = f"{self._name}/asked"
         while self._talk.look_for(key, limit_seconds=POLL_SECONDS) is None:
             if self._stop.requested:

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 from safetensors.numpy import load_file
 
-from tests.trainer.model.test_own import Bigrams
+from tests.trainer.model.test_custom_model import Bigrams
 from tests.trainer.tasks.test_from_weights import changes, folder
 from tests.trainer.tasks.test_pretrain import run
 from tpujob_trainer.errors import ConfigurationError
@@ -50,7 +50,7 @@ def test_export_that_was_missed_is_made_up_for(folder: Path, tmp_path: Path) -> 
 
 def test_module_of_ones_own_goes_out_by_the_paths_of_its_parameters(folder: Path, tmp_path: Path) -> None:
     """From the run and from its checkpoint, the same; a Python without tpujob makes the module of it again."""
-    model = {"custom": "tests.trainer.model.test_own:Bigrams", "arguments": {"width": 24}}
+    model = {"custom": "tests.trainer.model.test_custom_model:Bigrams", "arguments": {"width": 24}}
     block = {**changes(folder, steps=2, export={"dtype": "float32"}), "model": model}
     code, _ = run(folder, tmp_path / "a", **block)
     assert code == 0

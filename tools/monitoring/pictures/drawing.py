@@ -16,7 +16,7 @@ def colour(number: int) -> str:
 
 
 def words(x: float, y: float, content: str, *, size: int = 11, fill: str = GREY, anchor: str = "start") -> str:
-    """Text whose base line begins, or ends, or has its middle there."""
+    """Text whose base line starts, ends or is centered there."""
     place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"'
     return f"<text {place}>{html.escape(content)}</text>"
 

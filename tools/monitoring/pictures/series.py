@@ -14,7 +14,7 @@ STEPS = 150
 
 @dataclass(frozen=True)
 class Window:
-    """What is asked, and of which time."""
+    """A query and its time range."""
 
     url: str
     """Of Prometheus."""

@@ -1,6 +1,6 @@
 """The launcher as one file that any Python from 3.9 on runs: `python -m tpujob_contract.launch_archive FILE`.
 
-An init container writes it to an emptyDir, from where the main container, somebody else's image, starts it.
+An init container writes it to an emptyDir, from where the main container, a foreign image, starts it.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ _CHUNK = 65536
 
 
 class Tail:
-    """The end of what several streams said."""
+    """The last lines of several output streams."""
 
     def __init__(self, limit_bytes: int = 3072) -> None:
-        """Remembers this much of each stream; the default leaves room in a termination message for the other one."""
+        """Keeps this much of each stream; the default leaves room in a termination message for the other one."""
         self._limit = limit_bytes
         self._kept: Dict[int, bytes] = {}
 
@@ -93,7 +93,7 @@ def _write(target: int, chunk: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(target, rest) :]
-        except BlockingIOError:  # somebody who shares the descriptor made it non-blocking
+        except BlockingIOError:  # a process that shares the descriptor made it non-blocking
             select.select([], [target], [])
         except BrokenPipeError:
             raise

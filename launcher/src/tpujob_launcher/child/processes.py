@@ -34,7 +34,7 @@ def die_with(parent_pid: int) -> None:
 
 
 def descendants(pid: int, proc: Path = Path("/proc")) -> List[int]:
-    """All living processes below `pid`, whatever their group or session; ended ones that nobody reaped do not count."""
+    """All living processes below `pid`, whatever their group or session; zombies do not count."""
     children: Dict[int, List[int]] = {}
     ended: Set[int] = set()
     for entry in proc.glob("[0-9]*"):

@@ -59,7 +59,7 @@ class Reporter:
             self._send(code & 0xFF, f"os._exit({code}) at {where}", "")
 
     def end(self) -> None:
-        """Reports that the interpreter begins to shut down, unless an error has been reported."""
+        """Reports that the interpreter starts to shut down, unless an error has been reported."""
         if self._is_first():
             self._send(0, "", "")
             sys.stdout.flush()
@@ -150,7 +150,7 @@ def _watch_hooks(reporter: Reporter) -> None:
 
     class Exit(SystemExit):
         def __del__(self) -> None:
-            # Whoever catches it has a frame; the interpreter, which has none, drops it before it shuts down.
+            # Code that catches it has a frame; the interpreter, which has none, drops it before it shuts down.
             if sys._getframe().f_back is None:  # noqa: SLF001
                 _safely(reporter.error, self)
 

@@ -1,7 +1,7 @@
 """One program, run as process 1 should run it: signals reach it, orphans are reaped, nothing of it remains.
 
 - It has a session and process group of its own. Signals go to the group, once each.
-- Told to stop, it has the grace period less a margin; then it and all that it started are killed.
+- After a stop signal it has the grace period less a margin; then it and all that it started are killed.
 - When it has failed and others wait for it, its exit handlers get a few seconds; then it is killed as well.
 - When it has ended by itself, what it left behind is asked to end, and killed a few seconds later.
 """
@@ -37,10 +37,10 @@ _NAME_SECONDS = 1.0
 """How long a program may take to end after its last traceback before there is anything to say about that."""
 
 FINISHED_SECONDS = 60.0
-"""How long a program that has peers may be in its exit handlers, without a failure, before that is said."""
+"""How long a program that has peers may be in its exit handlers, without a failure, before that is reported."""
 
 _KILLED_SECONDS = 1.0
-"""How long a killed process may take to disappear. Longer means that it hangs in a driver, where nobody can help."""
+"""How long a killed process may take to disappear. Longer means that it hangs in a driver, where no signal helps."""
 
 _DRAIN_SECONDS = 60.0
 """How long a reader of the output may take for what a pipe holds, after everything has ended by itself."""
@@ -57,7 +57,7 @@ class ExitResult:
     output: bytes = b""
     """The last lines of its output, if they were kept."""
     stop_signal: Optional[int] = None
-    """By which signal it was told to stop, if it was."""
+    """The signal that requested the stop, if any."""
     failure: Optional[ProgramEnd] = None
     """With which error the program says that it ended."""
 
@@ -79,7 +79,7 @@ def run(
         command: Program and arguments.
         environ: Its environment.
         signals: Receives this process's signals.
-        grace_seconds: Time from being told to stop to being killed, as Kubernetes counts it.
+        grace_seconds: Time from the stop signal to SIGKILL, as Kubernetes counts it.
         keep_output: Pass the output through pipes, so that its last lines are known. Otherwise the program writes
             to our stdout and stderr themselves, and sees a terminal where there is one.
         on_start: Called once the program runs; may start threads.
@@ -114,7 +114,7 @@ def run(
 
 
 class _Supervision:
-    """One program from its start to its end: what it was sent, what it said, how long it still has."""
+    """One program from its start to its end: signals sent, output, and the grace period that is left."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class _Supervision:
             if end.is_failure:
                 self._failure = end
             if self._exit_seconds is None:
-                continue  # nobody waits for it
+                continue  # there is no waiter
             if end.is_failure:
                 self._alarms[self._name_failure] = time.monotonic() + _NAME_SECONDS
                 self._alarms[self._end_failed] = time.monotonic() + self._exit_seconds

@@ -62,7 +62,7 @@ def emptied(folder: Path) -> None:
 
 
 def as_program(install_files: Callable[[], int], source: str, folder: Path) -> int:
-    """Installs, says on standard error what came of it, and returns the exit code of an init container.
+    """Installs, reports the result on standard error, and returns the exit code of an init container.
 
     Args:
         install_files: puts the files into the folder, and returns their number.

@@ -23,7 +23,7 @@ def variables(process: DistributedProcess, environ: Mapping[str, str]) -> Dict[s
     """
     host, _, port = process.coordinator.rpartition(":")
     rank, world_size = str(process.process_id), str(process.num_processes)
-    # Nobody else listens on the coordinator's port: it belongs to JAX.
+    # Nothing else listens on the coordinator's port: it belongs to JAX.
     port = environ.get("MASTER_PORT", port)
     choices = {
         "LOCAL_RANK": "0",

@@ -38,7 +38,7 @@ class Answers:
     """
 
     def __init__(self, address: str) -> None:
-        """Nothing is asked yet. A proxy is known by the usual variables."""
+        """Sends nothing yet. A proxy is taken from the usual environment variables."""
         self._address = address
         self._pool = default_urllib3_manager(None, base_url=address)
         self.headers = self._pool.headers
@@ -56,7 +56,7 @@ class Answers:
         """As urllib3's own.
 
         Raises:
-            CodeRefused: whoever answers is no git server.
+            CodeRefused: the server is no git server.
             OSError: by `read` of what is returned: it takes too long in all.
         """
         self._head = b""

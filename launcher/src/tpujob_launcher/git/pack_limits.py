@@ -100,7 +100,7 @@ class _Reader:
         return taken
 
     def inflate(self, size: int) -> bytes:
-        """The first bytes of an object of this size; the rest is thrown away, and must be as long as was said."""
+        """The first bytes of an object of this size; the rest is discarded, and must have the declared length."""
         inflater, left, begin = zlib.decompressobj(), size, b""
         try:
             while not inflater.eof:

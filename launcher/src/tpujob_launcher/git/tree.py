@@ -82,7 +82,7 @@ def _files(objects: Objects, root: ObjectID) -> Iterator[tuple[str, int, bytes]]
 
 
 def _checked(objects: Objects, sha: ObjectID | bytes, what: str) -> ShaFile:
-    """An object whose content has the id that it is asked for by."""
+    """An object whose content matches the requested id."""
     try:
         kind, content = objects.get_raw(ObjectID(sha))
         found = ShaFile.from_raw_string(kind, content)

@@ -25,7 +25,7 @@ LARGEST_FILE_BYTES = 4 << 20
 
 
 class Progress:
-    """What is known of a run; `start` begins to look, `close` looks for the last time."""
+    """The progress of a run; `start` starts to read its files, `close` reads them a last time."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Progress:
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts to read the files at intervals."""
         self._thread.start()
 
     def report(self) -> Dict[str, Any]:
@@ -96,7 +96,7 @@ class Progress:
             self._update(committed_step=found[0] + 1, committed_time=found[1])
 
     def _begin(self, found: Mapping[str, Any]) -> None:
-        """Notes with which step this attempt begins."""
+        """Records the first step of this attempt."""
         if self._first_step is not None:
             return
         self._first_step = found["step"]
@@ -119,7 +119,7 @@ class Progress:
 
 
 class JsonLines:
-    """The objects that somebody appends to a file, a line each."""
+    """The JSON objects appended to a file, one a line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -138,7 +138,7 @@ class JsonLines:
     def _new_lines(self) -> List[bytes]:
         try:
             with self._path.open("r+b") as file:
-                # Whoever writes may have emptied the file.
+                # The writer may have emptied the file.
                 if file.seek(0, 2) < self._position:
                     self._position = 0
                 file.seek(self._position)

@@ -35,7 +35,7 @@ def exposition(report: Mapping[str, Any]) -> bytes:
 
 
 def answer(request: Request, report: Mapping[str, Any]) -> Response:
-    """The page that is asked for."""
+    """The requested page."""
     if request.method not in ("GET", "HEAD"):
         return plain(405, "GET alone is answered here")
     if request.path == PATH:

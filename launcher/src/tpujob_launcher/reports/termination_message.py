@@ -17,10 +17,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class TerminationMessage:
-    """The file of the message, empty until somebody says why the container ended."""
+    """The file of the message, empty until a process writes why the container ended."""
 
     def __init__(self, environ: Mapping[str, str], default_path: Path = DEFAULT_PATH) -> None:
-        """Finds the file and empties it, so that whatever it holds later was said by this container."""
+        """Finds the file and empties it, so that its later content is from this container."""
         path = termination_message.find(environ, default_path)
         self._path = path if path is not None and termination_message.write(path, "") else None
 

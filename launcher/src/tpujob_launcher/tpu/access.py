@@ -1,4 +1,4 @@
-"""Whether this user may open the TPU of this machine: said at start, and when a program that needed it has failed.
+"""Whether this user may open the TPU of this machine: logged at start, and after a program that needed it has failed.
 
 Non-root pods without privileges are known to work on v4, v5e and v6e; where they do not, libtpu's own words name
 neither the user nor the limit that was in the way.

@@ -1,7 +1,7 @@
 """Who holds the TPU of this machine: a chip can be opened by one process at a time, and libtpu takes all of them.
 
-A program that starts while another one still holds it fails minutes later with a text about libtpu; said here, before
-anything is started, it names the process.
+A program that starts while another one still holds it fails minutes later with a message about libtpu. Checked before
+anything is started, the message names the process.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Holder:
 def wants_whole_tpu(environ: Mapping[str, str]) -> bool:
     """Whether a program with this environment may take every chip of the machine.
 
-    Not so when JAX is told to use another platform, and where somebody has divided the chips between processes or has
+    Not so when JAX is set to another platform, and where the job has divided the chips between processes or has
     allowed sharing: then another holder is no surprise. The names are those that libtpu reads.
     """
     platforms = environ.get("JAX_PLATFORMS", "")

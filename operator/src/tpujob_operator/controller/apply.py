@@ -128,7 +128,7 @@ async def _create(storage: Storage, manifest: Object) -> None:
     try:
         await storage.create_jobset(manifest)
     except errors.AlreadyExists as error:
-        # By an earlier life of ours, or by somebody else; a fresh look tells which.
+        # By an earlier life of ours, or by another client; a fresh look tells which.
         raise errors.Conflict(error.request, error.status, error.message) from error
     metrics.JOBSETS_CREATED.inc()
     logger.info("JobSet created: %s/%s", metadata["namespace"], metadata["name"])

@@ -3,7 +3,7 @@
 - /healthz fails when only a new process can help: the watches have not shown for minutes what lists show, or the loop
   of the operator does not run. It does not fail because the API server is away: a restart would not bring it back.
 - /readyz fails when what is known is old: no complete list of a namespace for two resync intervals. It names the
-  namespace and what the API server said; the other namespaces are served all the same.
+  namespace and the API server's message; the other namespaces are served all the same.
 - The small server of trainer and launcher has the connections, in threads of its own: slow clients take neither the
   operator's loop nor its descriptors. What an answer says comes from the loop, which owns the state.
 """
@@ -73,7 +73,7 @@ def metrics_pages(overview: Callable[[], page.Overview]) -> Mapping[str, Page]:
 async def serving(
     staleness: WatchStaleness, settings: Settings, overview: Callable[[], page.Overview]
 ) -> AsyncIterator[None]:
-    """Serves both on all addresses while the block runs; `overview` is asked for each view of the page.
+    """Serves both on all addresses while the block runs; `overview` is called for each view of the page.
 
     Raises:
         OSError: a port is taken.

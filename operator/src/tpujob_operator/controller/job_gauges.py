@@ -67,7 +67,7 @@ class JobGauges(Collector):
 
     @property
     def facts(self) -> Mapping[Key, JobFacts]:
-        """Those of every job that is known here, whoever leads."""
+        """The gauges of every known job, also while another operator leads."""
         return self._jobs
 
     def note(self, key: Key, facts: JobFacts) -> None:
@@ -79,7 +79,7 @@ class JobGauges(Collector):
         self._jobs.pop(key, None)
 
     def keep_only(self, jobs: Mapping[Key, JobFacts], namespace: str | None = None) -> None:
-        """These are all the jobs of a namespace, or of all; what a reconcile has said of one counts more."""
+        """Replaces all jobs of a namespace, or of all; a later reconcile of one takes precedence."""
         others = {key: facts for key, facts in self._jobs.items() if namespace not in (None, key[0])}
         self._jobs = others | {
             key: self._jobs.get(key, facts) for key, facts in jobs.items() if facts.phase or key in self._jobs

@@ -63,7 +63,7 @@ class JobWatch:
         Args:
             storage: Lists the jobs after each start of kopf.
             settings: Which namespaces.
-            sink: Told of every job, in the loop of `run`.
+            sink: Called with every job, in the loop of `run`.
         """
         self._storage = storage
         self._settings = settings
@@ -77,7 +77,7 @@ class JobWatch:
         self._ends = 0
 
     def is_live(self, namespace: str) -> bool:
-        """Whether kopf is running, and every job of a namespace has been told since it was started."""
+        """Whether kopf is running and has listed every job of a namespace since its start."""
         return namespace in self._listed or None in self._listed
 
     async def run(self) -> None:
@@ -101,7 +101,7 @@ class JobWatch:
         except errors.ApiError as error:
             logger.warning("Jobs not listed: namespace %s: %s", namespace or "*", error)
         else:
-            if ends == self._ends:  # or nobody told what was deleted since kopf ended: the next start lists again
+            if ends == self._ends:  # or no watch reported what was deleted since kopf ended: the next start lists again
                 self._listed.add(namespace)
 
     def _note_started(self) -> None:
@@ -187,11 +187,11 @@ def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     ours.networking.enforce_retry_after = True
     ours.networking.request_timeout = 60
     ours.networking.connect_timeout = 10
-    # Finite, so that a stream that is broken in a way nobody has thought of is replaced.
+    # Finite, so that a stream that is broken in an unforeseen way is replaced.
     ours.watching.server_timeout = 240
     ours.watching.client_timeout = 300
     # Never: the timer belongs to one stream and cancels the watcher. A stream that is left on 410 may live on with its
-    # timer, which then ends the watching for good; nobody is told (nolar/kopf:kopf/_cogs/clients/watching.py).
+    # timer, which then ends the watching for good; without a notice (nolar/kopf:kopf/_cogs/clients/watching.py).
     ours.watching.inactivity_timeout = math.inf
     ours.watching.chunk_size = 500
     # Rights to list definitions are cluster-wide; an operator for some namespaces has none.

@@ -6,7 +6,7 @@
 - Every write asks `is_leader` first, so a process that was paused writes nothing when it wakes up.
 - A process that finds its own name in the Lease was killed and started again: it offers the Lease to the others first,
   since a process that watched all the time knows more than one that has just started.
-- Told to stop, it gives the Lease back, and another has it within `RETRY_SECONDS`.
+- On a stop signal it gives the Lease back, and another has it within `RETRY_SECONDS`.
 - Those that wait watch all the same, so the evidence of pods that are gone is not lost with the holder.
 
 `kubernetes.aio.leaderelection` does not give back, ends at the first connection error, and knows no deadline for a
@@ -85,7 +85,7 @@ class Leadership:
         """Renews the Lease, or takes it if it is free.
 
         Raises:
-            ApiError: It could not be read or written; somebody else was quicker, for one.
+            ApiError: It could not be read or written; for example since another client was quicker.
         """
         began = self._clock()
         lease = await self._storage.get_lease(self._namespace, LEASE)

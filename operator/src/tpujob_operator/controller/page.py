@@ -1,6 +1,6 @@
 """The page at `/` of the metrics port for people: jobs, their phases, who leads; one HTML document without scripts.
 
-Everything that is shown is text, escaped; the browser is told to load nothing else and run nothing.
+Everything that is shown is text, escaped; a policy forbids the browser to load or run anything else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ td, th { padding: .15em 1em .15em 0; border-bottom: 1px solid #eee; vertical-ali
 """
 COLUMNS = ("job", "phase", "accelerator", "hosts ready", "TPU chips", "crashes", "other restarts")
 WARNS = phases_with(Traits.WARNING)
-"""Phases that somebody should look at."""
+"""Phases that need attention."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,11 +27,11 @@ from tpujob_resource.models.status import TERMINAL, Traits
 logger = logging.getLogger(__name__)
 
 CONFLICT_SECONDS = 0.1
-"""After a conflict: somebody wrote a moment ago, so what is read now is new."""
+"""After a conflict: another client wrote a moment ago, so what is read now is new."""
 REFUSAL_SECONDS = 0.1
 """After a refusal to create the JobSet for a new reason: the next pass writes it into the status."""
 LONGEST_REFUSED_SECONDS = 60.0
-"""Between attempts at what was refused: somebody may have granted a right or a quota, and is waiting."""
+"""Between attempts at what was refused: a right or a quota may have been granted, and a user waits."""
 LONGEST_UNAVAILABLE_SECONDS = 30.0
 """Between attempts while the API server is away: soon after it is back, everything should be well."""
 
@@ -53,7 +53,7 @@ class Reconciler:
             storage: For writing.
             gatherer: For reading.
             settings: What decisions depend on.
-            jobs: Told the facts of each job, for the metrics.
+            jobs: Gets the facts of each job, for the metrics.
             leads: Whether this process is the one to act; all jobs are due again when it becomes that.
         """
         self._leads = leads
@@ -87,7 +87,7 @@ class Reconciler:
             logger.warning("API server not available: %s/%s, again in %.1f s: %s", *key, again, error)
         except errors.ApiError as error:
             if isinstance(error, errors.NotFound):
-                # It may be the job itself, whose deletion no watch has told: kopf does not where it lists anew.
+                # It may be the job itself, whose deletion no watch has reported: kopf skips it where it lists again.
                 self._to_read_anew.add(key)
             result, again = "refused", self._later(key, longest=LONGEST_REFUSED_SECONDS)
             logger.warning("Refused: %s/%s, again in %.1f s: %s", *key, again, error)
@@ -118,7 +118,7 @@ class Reconciler:
     async def _decide(self, key: Key) -> tuple[Observed, Object | None, Decision] | None:
         """What is to be done, and what that was decided from; None when the job is gone.
 
-        What cannot be undone is decided from what is read anew: the cache may be behind.
+        What cannot be undone is decided from a fresh read: the cache may be behind.
         """
         for fresh in (key in self._to_read_anew, True):
             seen = await self._gatherer.gather(key, fresh=fresh)
@@ -165,14 +165,14 @@ def _note_time_in_phase(observed: Observed, decision: Decision) -> None:
 
 
 def _is_final(observed: Observed, decision: Decision) -> bool:
-    """Whether a decision ends a job, or begins a new incarnation of it."""
+    """Whether a decision ends a job, or starts a new incarnation of it."""
     before, after = observed.status, decision.status
     has_ended = after.phase in TERMINAL and before.phase not in TERMINAL
     return has_ended or after.current_incarnation != before.current_incarnation
 
 
 def _is_refusal(error: errors.ApiError, step: Step | None) -> bool:
-    """Whether somebody should hear of an error: it is about the JobSet, and more than a moment's absence."""
+    """Whether an error is reported to the user: it is about the JobSet, and not a short outage."""
     if step is Step.CREATE and isinstance(error, errors.Rejected | errors.Forbidden | errors.NotFound):
         return True
     return step in (Step.CREATE, Step.RESUME, Step.SUSPEND) and _is_webhook_down(error)

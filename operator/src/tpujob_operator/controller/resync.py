@@ -1,7 +1,7 @@
 """Looks at every job from time to time although nothing was heard of it: the net under the watches.
 
 Timers of kopf (1.45) put a finalizer on each job, which then cannot be deleted while the operator is away. They start
-when a watch first tells of an object and see what the watch told last, so that they miss what the watch has missed
+when a watch first reports an object and see what it reported last, so that they miss what the watch has missed
 (nolar/kopf:kopf/_core/engines/daemons.py).
 """
 
@@ -52,9 +52,9 @@ class Resync:
             storage: Lists.
             settings: Which namespaces, how often.
             add: Asks for a reconcile of a job, in some seconds.
-            staleness: Told what was listed.
-            jobs: Told which jobs there are, for the metrics.
-            evidence: Told the same, to forget what is gone.
+            staleness: Gets what was listed.
+            jobs: Gets the existing jobs, for the metrics.
+            evidence: Gets the same, to drop what is gone.
         """
         self._storage = storage
         self._settings = settings

@@ -17,7 +17,7 @@ from tpujob_operator.settings import Settings
 from tpujob_resource.models.stored import read_status
 
 LAG_SECONDS = 1.0
-"""A list that shows what no watch has told for this long is believed more than the watches."""
+"""A list that shows what no watch has reported for this long is believed more than the watches."""
 START_SECONDS = 30.0
 """Longest wait at the start for watches that neither tell everything nor fail."""
 LOOK_SECONDS = 0.1
@@ -28,7 +28,7 @@ class WatchesJobs(Protocol):
     """What tells of the jobs: kopf in an operator, see `job_watch`."""
 
     def is_live(self, namespace: str) -> bool:
-        """Whether every job of a namespace has been told, and a watch tells what follows."""
+        """Whether every job of a namespace is listed and watched."""
         ...
 
     async def run(self) -> None:
@@ -59,9 +59,9 @@ class Watches:
             storage: Lists and watches.
             settings: Which namespaces.
             watch_jobs: Makes the watch of jobs, which tells a sink.
-            cache: Told of everything.
-            evidence: Told of the jobs; the cache tells it of the pods.
-            staleness: Told which versions of jobs and JobSets were told of.
+            cache: Gets all objects.
+            evidence: Gets the jobs; the cache forwards the pods.
+            staleness: Gets the reported versions of jobs and JobSets.
         """
         self._staleness = staleness
 
@@ -111,14 +111,14 @@ class Watches:
         return bool(has_failed) or self.is_current(namespace or "")
 
     def is_current(self, namespace: str) -> bool:
-        """Whether the cache is told of everything in a namespace, as far as lists can tell."""
+        """Whether the cache holds everything in a namespace, as far as lists show."""
         watches = self._of.get(namespace) or self._of.get(None) or ()
         is_live = self._jobs.is_live(namespace) and bool(watches) and all(watch.is_live for watch in watches)
         return is_live and self._staleness.seconds_behind() <= LAG_SECONDS
 
 
 class _Noted:
-    """A sink before which somebody else is told, too."""
+    """Calls an observer, then forwards the event."""
 
     def __init__(self, sink: Sink, note: Callable[[Object, bool], None]) -> None:
         self._sink = sink

@@ -1,6 +1,6 @@
 """Which job is looked at when: one at a time per job, many jobs at once.
 
-- Any number of requests for a job while it waits are one run: a run reads everything anew, so it answers all of them.
+- Any number of requests for a job while it waits are one run: a run reads everything again, so it answers all of them.
 - A request that arrives during a run makes another run after it; what the run did not see is not lost.
 - A run that fails is tried again after a growing, jittered delay; a request meanwhile comes sooner.
 """

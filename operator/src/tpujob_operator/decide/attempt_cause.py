@@ -1,4 +1,4 @@
-"""Why an attempt failed: a crash of the user's, a disruption, or nobody knows.
+"""Why an attempt failed: a crash of the user's program, a disruption, or unexplained.
 
 A lost host shows up first as crashes elsewhere, so what ended first counts, and what Kubernetes says of pods and nodes
 counts more than exit codes.

@@ -1,4 +1,4 @@
-"""When a job may start anew as another incarnation without losing anything, and what that incarnation keeps.
+"""When a job may start again as a new incarnation without losing anything, and what that incarnation keeps.
 
 The pods of a JobSet are all made from one template that cannot change, so what changes it makes a new JobSet.
 """
@@ -13,7 +13,7 @@ from tpujob_resource.models.status import NodeFailures
 
 
 def is_between_attempts(observed: Observed, jobset: JobSetState) -> bool:
-    """Whether an attempt has ended and been judged, and the next one is not complete: it costs nothing to start anew.
+    """Whether an attempt has ended and is recorded, and the next one is not complete: a new incarnation costs nothing.
 
     With all hosts ready there may be progress, and what has just crashed is still to be judged.
     """

@@ -1,7 +1,7 @@
 """What a pod without a node waits for, and whether waiting is enough: events about it, in plain words.
 
 Reasons and texts as in GoogleCloudPlatform/cluster-autoscaler:pkg/visibility/events/failed_scale_up_event_logger.go and
-the upstream autoscaler. A TPU node pool may take hours; only what somebody has to mend is called an obstacle.
+the upstream autoscaler. A TPU node pool may take hours; only what a person has to mend is called an obstacle.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Wait:
 
     reason: Reason
     detail: str
-    """In the words of whoever said it."""
+    """The original message."""
     needs_somebody: bool
     """Whether nothing will come of waiting alone."""
 
 
 FAILED = (
-    # part of the message, in lower case; reason; whether somebody has to act
+    # part of the message, in lower case; reason; whether a person has to act
     ("out of resources", Reason.OUT_OF_RESOURCES, False),
     ("quota exceeded", Reason.QUOTA_EXCEEDED, True),
     ("invalid tpu topology", Reason.TOPOLOGY_REFUSED, True),

@@ -1,16 +1,16 @@
 """From what was seen to what to do: pure, so that everything interesting about the operator can be tested as a table.
 
-How there comes to be exactly one JobSet, whatever is replayed, interrupted or late:
+Why there is exactly one JobSet, whatever is replayed, interrupted or late:
 
 1. The JobSet is created *suspended*, under a name that follows from the job's. A create that finds the name taken does
    nothing.
 2. Its uid is written into the job's status, with the resource version that was read. This is the commit; what follows
-   from it may be said in the same write, and is done after it.
+   from it may be part of the same write, and is done after it.
 3. Only a JobSet whose uid is recorded is resumed, and once one is recorded no other is ever created.
 
 A crash between 1 and 2 leaves a JobSet that has not run and so cannot have finished or reached its ttl: it is there to
-be found. A create that comes late (a paused operator wakes up after the job has ended) makes a JobSet that nobody
-resumes; it is deleted. No finalizer is needed, and deletion of the job works while the operator is down.
+be found. A create that comes late (a paused operator wakes up after the job has ended) makes a JobSet that is
+never resumed; it is deleted. No finalizer is needed, and deletion of the job works while the operator is down.
 
 An edited spec makes another incarnation: the commit is a status that knows the new incarnation's number and no JobSet.
 From then on the old JobSet, which carries its own number, is one to be deleted, and the next is made as above.

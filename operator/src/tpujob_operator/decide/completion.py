@@ -87,7 +87,7 @@ def restart_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def unexplained_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
-    """It was restarted too often without progress, and nobody saw why."""
+    """It was restarted too often without progress, for unknown causes."""
     count = restart_accounting.unexplained_in_a_row(observed)
     if count <= restart_accounting.MOST_UNEXPLAINED:
         return None
@@ -114,7 +114,7 @@ def deadline_exceeded(observed: Observed, settings: Settings) -> Verdict | None:
 
 
 def deadline(observed: Observed) -> datetime | None:
-    """When the job is to be ended, counted from its first start; None when it may go on for ever, or has not begun."""
+    """When the job is ended, counted from its first start; None without a limit or a start."""
     seconds, started = observed.spec.active_deadline_seconds, observed.status.start_time
     return None if seconds is None or started is None else started + timedelta(seconds=seconds)
 

@@ -26,7 +26,7 @@ INSTALLED_SECONDS = 30.0
 
 
 def edited(observed: Observed, _: Settings) -> Verdict | None:
-    """Somebody changed the spec of a job that is at rest or has failed: the one explicit way to run it again.
+    """The spec of a suspended or failed job was edited: the explicit way to run it again.
 
     A new release may compute another hash of the same spec, and must not revive anything: hence the generation, too.
     """
@@ -46,7 +46,7 @@ def edited(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def retried(observed: Observed, _: Settings) -> Verdict | None:
-    """Somebody raised `spec.retry` of a job that has ended."""
+    """`spec.retry` of an ended job was raised."""
     wanted = observed.spec.retry
     if observed.status.phase not in TERMINAL or wanted <= (observed.status.retry or 0):
         return None
@@ -105,7 +105,7 @@ def earlier_incarnation(observed: Observed, settings: Settings) -> Verdict | Non
 
 
 def suspended_without_jobset(observed: Observed, settings: Settings) -> Verdict | None:
-    """A job for a queue that is to rest: it has no JobSet, which the queue would start whenever it has room."""
+    """A suspended job of a queue: it has no JobSet, which the queue would start whenever it has room."""
     if observed.status.job_set_uid or not is_suspended_without_jobset(observed):
         return None
     if observed.jobset is not None:

@@ -1,7 +1,7 @@
 """Hosts of an attempt that have no machine, kept in status as evidence.
 
 Their peers wait for them, and end after `spec.startupSeconds`. JobSet then deletes all pods of the attempt, and those
-of the next one have waited for nobody yet: why the attempt ended is only known to who has written it down before.
+of the next one have not waited yet: why the attempt ended is only known if it was recorded before.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ MOST_NODES = 16
 """Nodes that are kept in status; those with the fewest failures go first."""
 MOST_AVOIDED = 3
 """Machines, or node pools, that a job avoids at most: a program that crashes wherever it runs must not be driven
-through the whole cluster. With the default `restarts.crashes` a job that makes no progress comes to one."""
+through the whole cluster. With the default `restarts.crashes` a job that makes no progress reaches one."""
 
 
 def with_crashes(status: Status, crashes: Iterable[Ended], now: datetime) -> list[NodeFailures] | None:

@@ -61,7 +61,7 @@ def after(status: Status, observed: Observed, verdict: Verdict) -> Fields:
     ended = at_next_attempt(status) if are_processes_gone(status, observed, verdict) else {}
     fields = {**ended, **_known(status.model_copy(update=ended), observed, verdict)}
     if verdict.condition_update.phase not in RUNNING_PHASES:
-        # Said of the processes that run, and of no others.
+        # Only of the processes that run.
         return {**fields, **dict.fromkeys(OF_THE_ATTEMPT)}
     return {**fields, **_of_hosts(observed)}
 
@@ -79,7 +79,7 @@ def are_processes_gone(status: Status, observed: Observed, verdict: Verdict) -> 
 
 
 def at_next_attempt(status: Status) -> Fields:
-    """The figures before the next attempt reports: it begins at the last checkpoint."""
+    """The figures before the next attempt reports: it starts at the last checkpoint."""
     # Units that are done are done for good; and a program that tells of no steps does not start to.
     goes_back = status.units is None and status.step is not None
     step = status.last_checkpoint_step if goes_back else status.step
@@ -109,7 +109,7 @@ def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:
 
 
 def _of_hosts(observed: Observed) -> Fields:
-    """What the report says of hosts; an empty word ends what was said before."""
+    """The report's fields about hosts; an empty string clears the previous value."""
     said = {name: getattr(observed.progress, name, None) for name in OF_THE_ATTEMPT}
     return {name: words or None for name, words in said.items() if words is not None}
 

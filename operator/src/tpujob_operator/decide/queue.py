@@ -1,8 +1,8 @@
 """What a job with a queue waits for, and what `spec.suspend` means for it.
 
-Kueue owns the suspension of a JobSet that names a queue: it resumes what it has admitted, whoever suspended it. So a
-job that is to rest gives up its JobSet, and with it its place and its quota; the next incarnation queues again and goes
-on from the checkpoints.
+Kueue owns the suspension of a JobSet that names a queue: it resumes what it has admitted, no matter which client
+suspended it. So a suspended job gives up its JobSet, and with it its place and its quota; the next incarnation queues
+again and goes on from the checkpoints.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_INSTALLED = (
 DEACTIVATED = "its Workload is deactivated{why} Set `spec.active` of the Workload to true to queue again."
 
 ROUNDED_AHEAD = (10, 20, 50, 100, 200, 500, 1000)
-"""Up to the first of these a number is told as it is, further back as more than one of them: each admission moves all
+"""Up to the first of these a number is shown as it is, further back as more than one of them: each admission moves all
 that wait, and the status of thousands is not to be written each time."""
 
 

@@ -21,7 +21,7 @@ def wanted_workers(observed: Observed, settings: Settings) -> int | None:
 
 
 def refusal(observed: Observed, settings: Settings) -> tuple[Reason, str] | None:
-    """Why the number that is asked for is not given; None when nothing is asked or wrong."""
+    """Why the requested number of slices is not given; None without a request or an obstacle."""
     if _asked(observed) is None:
         return None
     try:

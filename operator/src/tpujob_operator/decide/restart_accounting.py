@@ -5,7 +5,7 @@ whatever JobSet's own policies made of it: they look at the one Job that failed 
 the committed step has advanced between two crashes: a job that loses a host every few hours is well, one that crashes
 three times at the same step is not.
 
-Restarts without progress are put off, longer each time, whatever their cause; and those that nobody can explain are
+Restarts without progress are put off, longer each time, whatever their cause; and unexplained ones are
 limited too, or a program that stops itself would be restarted for ever.
 
 JobSet also counts what is no restart of the job: pods that stop in order because the job is being suspended may fail
@@ -26,7 +26,7 @@ from tpujob_resource.models.restart_causes import FREE, RESTARTS, Cause
 from tpujob_resource.models.status import Phase, Status
 
 MOST_UNEXPLAINED = 10
-"""Restarts without progress that nobody can explain; one more fails the job."""
+"""Unexplained restarts without progress; one more fails the job."""
 LONGEST_PAUSE_SECONDS = 300.0
 """As Kubernetes has it for containers that crash (kubernetes.io, "Pod Lifecycle", CrashLoopBackOff)."""
 MOST_JUDGED = 64
@@ -77,7 +77,7 @@ def _is_beyond(committed: int, step: int | None) -> bool:
 def _in_a_row(observed: Observed, found: Counter[Cause]) -> dict[str, Any]:
     """Counts restarts without progress, and says when the next attempt may start."""
     status = observed.status
-    # Several that nobody saw between two looks: the operator was away, for which the job is not to blame.
+    # Several unseen ones between two looks: the operator was away, for which the job is not to blame.
     unseen = min(1, found[Cause.UNEXPLAINED])
     number = unseen + sum(found[cause] for cause in RESTARTS if cause is not Cause.UNEXPLAINED)
     if not number:
@@ -113,7 +113,7 @@ def next_restart(observed: Observed, first_pause_seconds: float) -> datetime | N
 
 
 def unexplained_in_a_row(observed: Observed) -> int:
-    """Restarts without progress whose cause nobody saw."""
+    """Restarts without progress and without a known cause."""
     return with_recorded_restarts(observed).unexplained_without_progress or 0
 
 

@@ -51,7 +51,7 @@ def suspended(observed: Observed, settings: Settings) -> Verdict | None:
 
 
 def _resuming(observed: Observed, jobset: JobSetState) -> Verdict:
-    """The JobSet is to run; what kept it from being changed is told."""
+    """Resumes the JobSet; reports what kept it from being changed."""
     reason, message = Reason.HOSTS_STARTING, sentence(Reason.HOSTS_STARTING, ready=0, hosts=jobset.hosts)
     if observed.jobset_refusal:
         reason, message = Reason.JOBSET_REFUSED, sentence(Reason.JOBSET_REFUSED, detail=observed.jobset_refusal)
@@ -60,13 +60,13 @@ def _resuming(observed: Observed, jobset: JobSetState) -> Verdict:
         condition_update=Statement(Phase.STARTING, reason, message, blocked=blocked),
         action=Action(Step.RESUME),
         status_update=Record(hosts_ready=0),
-        # Our own write is no news, and pods that cannot be created are announced by nobody.
+        # Our own write is no news, and pods that cannot be created are not announced.
         requeue_after_seconds=POLL_SECONDS,
     )
 
 
 def service_taken(observed: Observed, _: Settings) -> Verdict | None:
-    """Hosts would look for each other behind somebody else's Service. Kueue resumes what it admits all the same."""
+    """Hosts would look for each other behind a foreign Service. Kueue resumes what it admits all the same."""
     assert observed.jobset is not None  # the chain has dealt with that
     if observed.foreign_service is None or not observed.jobset.suspended or observed.spec.suspend:
         return None
@@ -112,8 +112,8 @@ def restart_paused(observed: Observed, settings: Settings) -> Verdict | None:
 def _end_of_pause(observed: Observed, settings: Settings) -> datetime | None:
     """The end of a pause that is over while pods that it has stopped still run; None without such pods.
 
-    The next start waits for them: they hold their machines, and their ends could not be told from those of its own
-    pods. A pod on a node that is lost may never go, so the wait has an end.
+    The next start waits for them: they hold their machines, and their ends would look like those of its own pods. A pod
+    on a lost node may never go, so the wait has an end.
     """
     at = observed.status.next_restart_time
     if at is None or observed.jobset is None or not observed.jobset.suspended or not observed.pods_left:
@@ -130,12 +130,12 @@ def _last_cause(observed: Observed, jobset: JobSetState) -> str:
 
 
 def stopping(observed: Observed, settings: Settings, why: str, *, step: Step | None = None) -> Verdict:
-    """The pods are asked to end, or are at it; what follows is said when they are gone."""
+    """The pods are ending; what follows is reported when they are gone."""
     return _stopping(Reason.STOPPING, sentence(Reason.STOPPING, why=why, **_leaving(observed, settings)), step=step)
 
 
 def waiting_for_capacity(observed: Observed, _: Settings) -> Verdict | None:
-    """A host has no node. What else keeps pods from starting is said first: more machines would not help."""
+    """A host has no node. Other obstacles to a start are reported first: more machines would not help."""
     assert observed.jobset is not None  # the chain has dealt with that
     obstacle = _start_obstacle(observed)
     told = ((host.pod, host.unschedulable) for host in _in_order(observed) if host.unschedulable is not None)
@@ -158,7 +158,7 @@ def _arrived(observed: Observed, jobset: JobSetState) -> str:
     """How many hosts have a machine, and since when the job waits for the others."""
     status = observed.status
     is_waiting = status.phase is Phase.WAITING_FOR_CAPACITY
-    # Of a status without the time nobody knows; the present would make a new message at each look.
+    # A status without the time does not show it; the present would make a new message at each look.
     since = status.phase_time if is_waiting else observed.now
     waits = "" if since is None else f"; the others have been awaited since {format_time(since)}"
     count = sum(host.ip is not None or host.ready or host.succeeded for host in observed.hosts)
@@ -213,7 +213,7 @@ def starting(observed: Observed, _: Settings) -> Verdict | None:
 
 
 def stalled(observed: Observed, settings: Settings) -> Verdict | None:
-    """All hosts are ready, and nothing comes of it."""
+    """All hosts are ready, and there is no progress."""
     reason = stall.found(observed, settings)
     if reason is None:
         return None
@@ -238,7 +238,7 @@ def running(observed: Observed, settings: Settings) -> Verdict:
 
 
 def _report_due_seconds(observed: Observed, settings: Settings) -> float:
-    """When process 0 is asked again: soon until there is a step to show, then as often as progress is written."""
+    """When process 0 is polled again: soon until there is a first step, then as often as progress is written."""
     awaits_first_step = observed.spec.trainer and observed.status.step is None
     if awaits_first_step:
         return settings.report_interval_seconds

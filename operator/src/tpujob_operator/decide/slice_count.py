@@ -4,8 +4,7 @@ A slice without machines keeps all others waiting. Where `spec.minSlices` allows
 that have theirs, and grows when machines for more are free. Each change is a new incarnation from the last checkpoint;
 none is a restart, and none costs anything of the budget of crashes.
 
-What keeps this from going to and fro: every change puts off the next growth, and a growth that comes to nothing doubles
-the time to the next one.
+Hysteresis: every resize delays the next growth, and a failed growth doubles the delay.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def after_resize(observed: Observed, slices: int) -> dict[str, Any]:
     committed = committed_step(observed)
     failed = status.growths_without_progress or 0
     if slices > jobset.slices:
-        # Taken to have failed until it has come to something.
+        # Taken to have failed until it has made progress.
         failed += 1
     elif committed > (status.resized_at_step or 0):
         failed = 0

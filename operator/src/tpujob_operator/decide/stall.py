@@ -44,7 +44,7 @@ def _makes_no_step(observed: Observed, settings: Settings) -> tuple[Reason, str]
     if observed.status.phase not in RUNNING_PHASES:
         return None  # the hosts have just come up, and the time counts from now: see `status`
     if restart_accounting.account(observed):
-        return None  # so they have here: nobody saw the restart while it was made
+        return None  # so they have here: the restart was not seen while it was made
     since, lead = observed.status.step_time, _lead(observed)
     progress = observed.progress
     # A program without a trainer block may report nothing; one that reports is judged by its steps.

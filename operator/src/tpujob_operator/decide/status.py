@@ -30,7 +30,7 @@ def written(observed: Observed, verdict: Verdict, settings: Settings) -> Status:
         return status
     is_creating = verdict.action.step is Step.CREATE and verdict.condition_update.reason is Reason.CREATING
     if observed.status.phase is None and is_creating:
-        return observed.status  # a moment later it is recorded, and said, what became of it
+        return observed.status  # a moment later its result is recorded and reported
     if verdict.status_update.new_incarnation:
         return _renewed(status, observed, verdict)
     for part in PARTS:

@@ -70,7 +70,7 @@ def _of_statement(condition_update: Statement, known: set[str]) -> Iterator[Fact
 
 
 def _of_isolation(observed: Observed, known: set[str]) -> Iterator[Fact]:
-    """Only said once something has stood in the way of the job's NetworkPolicy: the usual needs no condition."""
+    """Set only after an obstacle to the job's NetworkPolicy: the usual case needs no condition."""
     jobset, found = observed.jobset, observed.network_policy
     if jobset is not None and jobset.host_network and _is_of_this_incarnation(jobset, observed):
         # Whatever policy there is: none applies to pods on the network of their nodes.

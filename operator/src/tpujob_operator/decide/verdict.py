@@ -32,7 +32,7 @@ class Step(Enum):
 
 @dataclass(frozen=True)
 class Statement:
-    """What is said of the job: its phase, its conditions and, where the phase or the reason is new, an Event."""
+    """The job's phase, its conditions and, where the phase or the reason is new, an Event."""
 
     phase: Phase
     reason: Reason
@@ -59,7 +59,7 @@ class Record:
     jobset_uid: bool = False
     """Whether the JobSet's uid is recorded: the commit of its creation."""
     new_incarnation: bool = False
-    """Whether a new incarnation starts: the recorded JobSet and all that was said of it is forgotten."""
+    """Whether a new incarnation starts: the recorded JobSet and its status are dropped."""
     accelerator_note: str | None = None
     """What the accelerator's name amounts to; goes with `Step.CREATE`."""
     warnings: tuple[str, ...] = ()

@@ -69,7 +69,7 @@ class Storage:
         self.may_write: Callable[[], bool] = lambda: True
         """Asked before every write but those of the Lease itself."""
         self.written: Callable[[Resource, Object], object] = lambda resource, written: None
-        """Told of every object as it is after a write of ours."""
+        """Called with every object as it is after a write of ours."""
 
     @classmethod
     async def connect(cls) -> Self:
@@ -263,12 +263,12 @@ class Storage:
         return await self._get(LEASES, namespace, name)
 
     async def create_lease(self, lease: Object) -> None:
-        """Makes a Lease; AlreadyExists when somebody was quicker."""
+        """Makes a Lease; AlreadyExists when another client was quicker."""
         metadata = lease["metadata"]
         await self._request("POST", LEASES, metadata["namespace"], metadata["name"], body=lease)
 
     async def replace_lease(self, lease: Object) -> None:
-        """Writes a Lease over the one that was read; Conflict when somebody was quicker."""
+        """Writes a Lease over the one that was read; Conflict when another client was quicker."""
         metadata = lease["metadata"]
         await self._request("PUT", LEASES, metadata["namespace"], metadata["name"], body=lease)
 
@@ -317,7 +317,7 @@ class Storage:
         content_type: str = JSON,
     ) -> Object:
         if method != "GET" and resource != LEASES and not self.may_write():
-            # Somebody else leads by now; what this was decided from may be old.
+            # Another operator leads by now; what this was decided from may be old.
             what = describe(method, resource, namespace, name, subresource)
             raise errors.Unavailable(what, None, "this operator does not lead")
         answer = await self._requests.send(

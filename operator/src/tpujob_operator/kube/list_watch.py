@@ -1,7 +1,7 @@
 """Everything there is of a resource, and then every change of it: one list, and watches that go on from there.
 
 - A watch that ends is opened again where it ended; one whose place the API server has forgotten (410) starts with a
-  new list. What such a list does not have is gone, although no watch has said so.
+  new list. What such a list does not have is gone, although no watch has reported it.
 - Any error is answered by another attempt, at growing and jittered intervals, for ever.
 """
 
@@ -28,10 +28,10 @@ QUIET_RETRIES = 3
 
 
 class Sink(Protocol):
-    """Who is told."""
+    """The receiver of lists and events."""
 
     def changed(self, manifest: Object, *, deleted: bool) -> None:
-        """This is how an object is now, or was when it was deleted; it may have been told before."""
+        """An object as it is now, or was when it was deleted; may repeat an earlier call."""
 
     def listed(self, namespace: str | None, present: Collection[tuple[str, str]], version: int) -> None:
         """These are all objects (namespace, name) of a namespace, or of all of them, as of this resource version."""
@@ -70,7 +70,7 @@ class ListWatch:
         self._sink = sink
         self._version = ""
         self.is_live = False
-        """Whether the sink has been told of everything, and a watch is open that tells it of what follows."""
+        """Whether the sink has all objects, and an open watch feeds it."""
         self.failures = 0
         """Errors in a row."""
         self._short = 0
@@ -105,7 +105,7 @@ class ListWatch:
                 await asyncio.sleep(delay)
 
     async def _watch(self) -> bool:
-        """Follows one stream until the API server ends it; whether it told anything."""
+        """Follows one stream until the API server ends it; whether it had an event."""
         told = False
         events = self._storage.watch(self._resource, self._namespace, selector=self._selector, version=self._version)
         async for kind, manifest in events:

@@ -1,4 +1,4 @@
-"""What the watches have told of jobs, JobSets and pods: only what decisions need, so that thousands fit.
+"""Jobs, JobSets and pods as the watches report them: only what decisions need, so that thousands fit.
 
 - An object is replaced by a newer version of itself and never by an older one, whichever way each came: through the
   watch, as the answer to a read, or as the answer to a write of ours. So our own writes are no news when the watch
@@ -29,7 +29,7 @@ NEEDLESS_METADATA = ("managedFields", "selfLink")
 type Name = tuple[str, str]
 """Namespace and name of any object."""
 type News = Callable[[Key], None]
-"""Told of a job that should be looked at."""
+"""Called for a job that needs a reconcile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class JobCache:
     """TpuTrainingJobs, each kept as its JSON: a tenth of what it takes decoded."""
 
     def __init__(self, news: News) -> None:
-        """`news`: told of every change that is not a write of ours."""
+        """`news`: called for every change that is not a write of ours."""
         self._news = news
         self._kept: dict[Key, tuple[int, bytes]] = {}
         self._deletions = Deletions()
@@ -121,7 +121,7 @@ class JobSetCache:
     """JobSets that were made for a job."""
 
     def __init__(self, news: News) -> None:
-        """`news`: told of a job whose JobSet has become another as far as decisions go."""
+        """`news`: called for a job whose JobSet has changed as far as decisions depend on it."""
         self._news = news
         self._kept: dict[Name, KeptJobSet] = {}
         self._deletions = Deletions()
@@ -165,8 +165,8 @@ class PodCache:
         """Keeps whom to tell.
 
         Args:
-            news: Told of a job one of whose pods has become another as far as decisions go.
-            evidence: Told of every pod, of those that are gone too.
+            news: Called for a job one of whose pods has changed as far as decisions depend on it.
+            evidence: Called with every pod, deleted ones included.
         """
         self._news = news
         self._evidence = evidence
@@ -224,7 +224,7 @@ class Cache:
     """All three."""
 
     def __init__(self, evidence: TerminationCache, news: News) -> None:
-        """`evidence`: told of every pod; `news`: told of every job that should be looked at."""
+        """`evidence`: called for every pod; `news`: called for every job that needs a reconcile."""
         self.jobs = JobCache(news)
         self.jobsets = JobSetCache(news)
         self.pods = PodCache(news, evidence)

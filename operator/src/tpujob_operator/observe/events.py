@@ -17,7 +17,7 @@ NOTICE_LENGTH = 1024
 
 
 async def capacity_notices(storage: Storage, namespace: str, hosts: Sequence[Host]) -> tuple[Notice, ...]:
-    """What is said about the first pod that has no node; nothing when every pod has one."""
+    """The event about the first pod that has no node; none when every pod has one."""
     waiting = [host for host in hosts if host.unschedulable is not None]
     if not waiting:
         return ()

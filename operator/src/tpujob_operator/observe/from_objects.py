@@ -95,7 +95,7 @@ def _words(terminated: Mapping[str, Any]) -> str:
 
 
 def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
-    """The end of a pod that is gone and never said how its container ended; None when it did say."""
+    """The end of a pod that is gone without a container status; None when it has one."""
     if _terminated(pod):
         return None
     asked_at = asked_to_stop_at(pod)
@@ -165,7 +165,7 @@ def hosts_job(jobset: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str
 
 
 def _shape(jobset: Mapping[str, Any]) -> dict[str, int]:
-    """Of a JobSet that somebody else made under our label, whatever there is of a shape."""
+    """Of a foreign JobSet with our label, as much of a shape as it has."""
     replicated, of_job = hosts_job(jobset)
     return {"slices": replicated.get("replicas", 1), "hosts_per_slice": of_job.get("parallelism", 1)}
 
@@ -210,7 +210,7 @@ def _terminated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 def _failed_before_start(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     """The end of a pod whose trainer container never ran: an init container's, or the kubelet's word on the pod.
 
-    Without it such an end would be one that nobody saw, and so free for ever.
+    Without it such an end would be unexplained, and so free for ever.
     """
     status = pod.get("status") or {}
     if status.get("phase") != "Failed":

@@ -1,4 +1,4 @@
-"""Everything that a decision about one job needs: from the cache, or read anew. Nothing is decided here."""
+"""Everything that a decision about one job needs: from the cache, or read again. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL
 from tpujob_resource.models.stored import StoredJob
 
 OVERDUE_SECONDS = 2.0
-"""Pods are usually there by then, and nobody has to be asked why they are not."""
+"""Pods are usually there by then, so the reason for missing ones need not be read."""
 
 
 class Gatherer:
@@ -60,7 +60,7 @@ class Gatherer:
         self._incomplete_since: dict[Key, float] = {}
         self._unlabelled: set[Key] = set()
         self.is_current: Callable[[str], bool] = lambda namespace: False
-        """Whether the cache is told of everything in a namespace; until then all is read from the API server."""
+        """Whether the cache holds everything in a namespace; until then all is read from the API server."""
 
     def note_refusal(self, key: Key, message: str) -> bool:
         """Keeps why a JobSet could not be created or changed, until it could; whether that is news."""
@@ -168,7 +168,7 @@ class Gatherer:
     async def _jobset(self, key: Key, job: StoredJob, *, fresh: bool) -> KeptJobSet | None:
         """The JobSet of the job's name; the name follows from the job's, so it is found though it was never recorded.
 
-        One without our label is somebody else's, and is not in the cache.
+        One without our label is foreign, and is not in the cache.
         """
         namespace, name = key[0], job.status.job_set or key[1]
         if not fresh and key not in self._unlabelled:
@@ -286,7 +286,7 @@ class Gatherer:
         return await self._workloads.state(key, jobset.uid)
 
     def _is_overdue(self, key: Key, jobset: JobSetState, hosts: Sequence[Host]) -> bool:
-        """Whether pods have been missing for so long that somebody may have said why."""
+        """Whether pods have been missing for so long that an Event may say why."""
         if jobset.suspended or jobset.outcome is not None or len(hosts) >= jobset.hosts:
             self._incomplete_since.pop(key, None)
             return False

@@ -1,4 +1,4 @@
-"""Rights that this operator lacks, because its image is newer than its chart: said once, and asked for seldom."""
+"""Rights that this operator lacks, because its image is newer than its chart: logged once, and tried again seldom."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 class MissingRights:
-    """Remembers in which namespaces one kind of object may not be read."""
+    """The namespaces in which one kind of object may not be read."""
 
     def __init__(self, what: str, consequence: str, *, interval_seconds: float) -> None:
         """Describes the right.
@@ -19,7 +19,7 @@ class MissingRights:
         Args:
             what: The kind, in the plural.
             consequence: What the operator cannot do without it.
-            interval_seconds: Until the right is tried again; somebody may have granted it.
+            interval_seconds: Until the right is tried again; it may have been granted.
         """
         self._what = what
         self._consequence = consequence

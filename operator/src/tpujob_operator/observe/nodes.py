@@ -33,7 +33,7 @@ MAINTENANCE_LABEL = "cloud.google.com/active-node-maintenance"
 
 
 class NodeWatch:
-    """Looks at the nodes of attempts that failed, and remembers which were not well."""
+    """Looks at the nodes of attempts that failed, and keeps which were not healthy."""
 
     def __init__(self, storage: Storage, *, enabled: bool) -> None:
         """`enabled`: whether nodes may be read; an operator for some namespaces has no right to."""
@@ -94,7 +94,7 @@ class NodeWatch:
         self._lost[key] = {place: node for place, node in found.items() if node.attempt < first_attempt}
 
     def forget(self, key: Key) -> None:
-        """Drops a job that is gone, over or at rest."""
+        """Drops a job that is gone, over or suspended."""
         self._labels.pop(key, None)
         self._labels_read.pop(key, None)
         self._lost.pop(key, None)

@@ -48,7 +48,7 @@ class Progress:
     """Whether saves succeed."""
     checkpoint_failing_since: datetime | None = None
     checkpoint_message: str = ""
-    """What the last failed save said."""
+    """The error of the last failed save."""
     is_data_healthy: bool | None = None
     """Whether data comes as fast as it is used."""
     data_wait_fraction: float | None = None
@@ -60,7 +60,7 @@ class Progress:
     units: UnitCounts | None = None
     """Of a job whose workers share units."""
     straggler_message: str | None = None
-    """Which processes the others wait for; empty when nobody stands out."""
+    """Which processes the others wait for; empty when none stands out."""
     preflight_message: str | None = None
     """Which hosts are slow or odd; empty when none is."""
     is_final: bool = False
@@ -74,7 +74,7 @@ def progress_from_report(given: Any) -> Progress:
         ValueError: it is not a JSON object.
     """
     if not isinstance(given, dict):
-        raise ValueError("a report is a JSON object")  # noqa: TRY004 — of somebody else's, not an argument
+        raise ValueError("a report is a JSON object")  # noqa: TRY004 — received data, not an argument
     # For the names of its fields; their types are looked at one by one.
     report: Report = given  # type: ignore[assignment]
     failing_since = _time(_number(report.get("checkpoint_failing_since")))

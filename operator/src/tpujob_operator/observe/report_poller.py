@@ -31,7 +31,7 @@ _random = random.SystemRandom()
 
 @dataclass(slots=True)
 class _Polled:
-    """A job whose process 0 is asked."""
+    """A job whose process 0 is polled."""
 
     pod: str
     url: str
@@ -43,7 +43,7 @@ class _Polled:
 
 
 class ReportPoller:
-    """Asks process 0 of every job that it was told of."""
+    """Polls process 0 of every added job."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ReportPoller:
 
         Args:
             session: Makes the requests; stays the caller's to close.
-            news: Told of a job whose report says something new.
+            news: Called for a job whose report has changed.
             url: Where a host's report is.
         """
         self._session = session
@@ -68,7 +68,7 @@ class ReportPoller:
         self._places = asyncio.Semaphore(AT_ONCE)
 
     def follow(self, key: Key, host: Host, *, interval: float) -> Progress | None:
-        """Has this host asked every so many seconds from now on; what it said last, None before the first answer."""
+        """Polls this host every so many seconds from now on; its last report, None before the first."""
         url = self._url(host)
         if url is None:
             self.forget(key)

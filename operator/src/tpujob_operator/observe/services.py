@@ -21,7 +21,7 @@ class _Read:
     at: float
     is_ours: bool = False
     foreign: str | None = None
-    """Its name, if somebody else made it."""
+    """Its name, if it is foreign."""
 
 
 class ServiceReader:

@@ -152,7 +152,7 @@ class TerminationCache:
         self._final_reports.pop(key, None)
 
     def forget(self, key: Key) -> None:
-        """Drops a job that is gone, over or at rest."""
+        """Drops a job that is gone, over or suspended."""
         self._ended.pop(key, None)
         self._final_reports.pop(key, None)
         self._leaving.pop(key, None)

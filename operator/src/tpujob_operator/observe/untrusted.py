@@ -1,4 +1,4 @@
-"""Values that somebody else's process or pod supplies, made safe to keep: text, JSON, counts in labels."""
+"""Values that a user's process or pod supplies, made safe to keep: text, JSON, counts in labels."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Why Kueue has not admitted a job: its Workload, read at intervals while the job waits.
 
 The poll is bounded for all jobs together: a queue may hold thousands. What ends the wait, the JobSet being resumed, is
-told by the watch.
+of the watch.
 """
 
 from __future__ import annotations

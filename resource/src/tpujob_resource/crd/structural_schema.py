@@ -78,7 +78,7 @@ def _convert_object(schema: Mapping[str, Any], result: Schema, definitions: Mapp
 
 
 def _values(schema: Mapping[str, Any]) -> Any:
-    """What the values of a map look like. Patterns of its keys cannot be said structurally."""
+    """The schema of a map's values. A structural schema cannot express patterns of keys."""
     patterns = list(schema.get("patternProperties", {}).values())
     return patterns[0] if len(patterns) == 1 else schema.get("additionalProperties")
 

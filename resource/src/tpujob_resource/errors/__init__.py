@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class InvalidField(ValueError):  # noqa: N818 — it names what was found, and ends in a condition called Invalid
-    """One field holds a value that cannot work; permanent until somebody edits it.
+    """One field holds a value that cannot work; permanent until it is edited.
 
     Attributes:
         field: path as the user wrote it, such as `spec.accelerator`.
@@ -20,7 +20,7 @@ class InvalidField(ValueError):  # noqa: N818 — it names what was found, and e
 
 
 class InvalidJob(ValueError):  # noqa: N818
-    """A resource cannot become a JobSet; permanent until somebody edits it.
+    """A resource cannot become a JobSet; permanent until it is edited.
 
     Attributes:
         problems: everything that is wrong with it, one line each, each beginning with the path of the field.

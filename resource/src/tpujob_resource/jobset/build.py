@@ -1,7 +1,7 @@
 """From a job to its JobSet. Pure and total: the same job and settings give the same bytes.
 
 - One replicated job; a slice is a Job, a host a pod, so that Kubernetes' own indexes are slice and host.
-- JobSet restarts in place, all slices at once, and is told to do so for ever: the operator keeps the budget.
+- JobSet restarts in place, all slices at once, without a limit: the operator keeps the budget.
 - Independent workers are one Job whose indexes fail and are retried alone.
 - A live JobSet is never compared with a desired one, its webhooks change it: the hash says what it was made from.
 """

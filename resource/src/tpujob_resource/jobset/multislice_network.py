@@ -2,7 +2,7 @@
 
 Machines of v6e and tpu7x have further network cards, and traffic between slices takes them only when pods see them:
 through the node's own network, or through a claim of DRANET's. Never both: a pod on the node's network cannot claim
-its devices (kubernetes-sigs/dranet). libtpu is told their names.
+its devices (kubernetes-sigs/dranet). libtpu gets their names.
 
 Cards of each machine: GoogleCloudPlatform/cluster-autoscaler:pkg/cloudprovider/gke/machinetypes/dranet.go.
 """
@@ -51,7 +51,7 @@ def resource_claims(job: TpuTrainingJob, settings: JobSettings) -> list[Object]:
 
 
 def network_flag(job: TpuTrainingJob, settings: JobSettings) -> str:
-    """The flag by which libtpu is told the names of the cards; empty where there are no further ones."""
+    """The libtpu flag that lists the network cards; empty where there are no additional ones."""
     cards = further_cards(job, settings)
     if not cards:
         return ""

@@ -1,6 +1,6 @@
 """Who may connect to a job's pods: the job itself to everything, the operator and the monitoring to its reports.
 
-The coordinator and the megascale ports speak protocols without authentication: whoever reaches them is in the job.
+The coordinator and the megascale ports speak protocols without authentication: any client of theirs is in the job.
 Everything that leaves is allowed: buckets, data sets and registries are not ours to know.
 """
 

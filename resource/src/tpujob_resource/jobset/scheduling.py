@@ -1,4 +1,4 @@
-"""Where a job's pods may run: node labels and taints, one node pool for a slice, or what Kueue is asked for instead.
+"""Where a job's pods may run: node labels and taints, one node pool for a slice, or the request to Kueue instead.
 
 Sub- and super-slices as in AI-Hypercomputer/xpk:src/xpk/core/scheduling.py and src/xpk/commands/workload.py; queued
 provisioning as in GoogleCloudPlatform/cluster-toolkit:examples/gke-consumption-options.
@@ -146,7 +146,7 @@ def tolerations(job: TpuTrainingJob) -> list[Object]:
     spec = job.spec
     made: list[Object] = []
     if job.accelerator.is_tpu:
-        # GKE's admission adds it too; elsewhere nobody does.
+        # GKE's admission adds it too; elsewhere nothing does.
         made.append({"key": TPU_TAINT, "operator": "Exists", "effect": "NoSchedule"})
     for key, is_chosen in (
         (_SPOT, spec.capacity is not None and spec.capacity.spot),

@@ -25,13 +25,13 @@ class Type(StrEnum):
     BLOCKED = "Blocked"
     """Pods cannot be created or started, and waiting alone will not change that."""
     STALLED = "Stalled"
-    """All hosts run, and nothing comes of it."""
+    """All hosts run without progress."""
     CHECKPOINT_HEALTHY = "CheckpointHealthy"
     """Saves succeed; false while they fail and training goes on all the same."""
     DATA_HEALTHY = "DataHealthy"
     """Data comes as fast as it is used; false while its source is slow or fails."""
     ISOLATED = "Isolated"
-    """A NetworkPolicy of the job's own closes its ports to others; false while somebody else's has its name, and where
+    """A NetworkPolicy of the job's own closes its ports to others; false while a foreign one has its name, and where
     pods are on the network of their nodes."""
     FULL_SIZE = "FullSize"
     """The job has all slices that it asks for; false while it goes on with fewer. Only with spec.minSlices."""
@@ -361,7 +361,7 @@ class Reason(StrEnum):
 
 
 def ended(text: str) -> str:
-    """Somebody else's words, so that a sentence may follow them."""
+    """A quoted message, ended so that a sentence may follow it."""
     text = text.strip()
     return text if text.endswith((".", "!", "?")) else f"{text}."
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - tables, one line each
-"""What somebody can do about it: by exit code of a host, and by what keeps a container from starting."""
+"""Remedies, by exit code of a host and by what keeps a container from starting."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Metadata(BaseModel):
 
 
 class TpuTrainingJob(BaseModel):
-    """A job as somebody wrote it, checked as a whole by `load_job`."""
+    """A job as it was written, checked as a whole by `load_job`."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
 
@@ -50,7 +50,7 @@ class TpuTrainingJob(BaseModel):
 
     @property
     def slices(self) -> int:
-        """Number of slices, 1 unless said otherwise; also 1 for independent workers."""
+        """Number of slices, 1 by default; also 1 for independent workers."""
         return self.spec.slices or 1
 
     def with_slices(self, slices: int) -> TpuTrainingJob:

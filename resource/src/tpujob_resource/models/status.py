@@ -26,7 +26,7 @@ class Traits(Flag):
     NO_PODS = auto()
     """No pod runs, and the next start is a new one: how earlier pods ended does not matter for it."""
     WARNING = auto()
-    """Somebody should look at the job: its Events are warnings."""
+    """The job needs attention: its Events are warnings."""
     WAITING = auto()
     """The job waits, and dashboards count how many do."""
 

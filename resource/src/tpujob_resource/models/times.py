@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
-"""Times outside these limits are nobody's: sums with them could leave what a `datetime` can hold."""
+"""Times outside these limits are invalid: sums with them could leave what a `datetime` can hold."""
 
 
 def parse_time(text: str | None) -> datetime | None:

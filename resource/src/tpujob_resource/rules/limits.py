@@ -21,7 +21,7 @@ def spec_size(job: TpuTrainingJob) -> Problems:
     try:
         sizes = {key: len(json.dumps(value, ensure_ascii=False).encode()) for key, value in spec.items()}
     except (TypeError, ValueError):
-        return  # said by the rule for the trainer block
+        return  # reported by the rule for the trainer block
     total = sum(sizes.values())
     if total > MAX_SPEC_BYTES:
         largest = max(sizes, key=lambda key: sizes[key])

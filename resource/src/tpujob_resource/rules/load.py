@@ -50,5 +50,5 @@ def load_job(manifest: Mapping[str, Any], settings: JobSettings | None = None) -
 
 
 def without_status(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """A manifest as somebody wrote it: what another version of the operator put into its status is not judged."""
+    """A manifest as it was written; its status, possibly of another version of the operator, is not validated."""
     return {key: value for key, value in manifest.items() if key != "status"}

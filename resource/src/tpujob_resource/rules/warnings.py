@@ -20,7 +20,7 @@ SPOT_SECONDS = 15
 
 
 def job_warnings(job: TpuTrainingJob, *, is_for_cluster: bool = False) -> tuple[str, ...]:
-    """What somebody should look at before the pods of a valid job start, one line for each.
+    """Warnings about a valid job before its pods start, one line each.
 
     Args:
         job: that is valid.
@@ -33,7 +33,7 @@ def job_warnings(job: TpuTrainingJob, *, is_for_cluster: bool = False) -> tuple[
 
 
 def submission_warnings(job: TpuTrainingJob) -> tuple[str, ...]:
-    """What somebody should look at before a valid job is created on a cluster.
+    """Warnings about a valid job before it is created on a cluster.
 
     Beside `job_warnings`, what only its author can still change then: a job that is there keeps its pods' sizes, so
     its status does not repeat it.

@@ -12,9 +12,9 @@ import pytest
 from tpujob_trainer.corpus.extract import inspection
 from tpujob_trainer.corpus.extract.shards import UnitTable, write_shards
 from tpujob_trainer.corpus.extract.units import cut
-from tpujob_trainer.corpus.workers.board import Board
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
+from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Packed
 from tpujob_trainer.data import DataConfig, make_manifest, write_manifest
@@ -66,7 +66,7 @@ def directory(tmp_path):
     engine = Engine(
         bucket,
         Claims(bucket, "job-0-aa"),
-        Board(bucket, "job-0-aa", UNITS),
+        ProgressIndex(bucket, "job-0-aa", UNITS),
         Uploads(str(where)),
         scratch,
         worker="job-0-aa",

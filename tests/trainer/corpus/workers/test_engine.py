@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tpujob_trainer.corpus.workers import results
-from tpujob_trainer.corpus.workers.board import Board
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
 from tpujob_trainer.corpus.workers.failures import ScratchFullError
+from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Packed, PackedFile
 from tpujob_trainer.storage import open_bucket
@@ -54,7 +54,7 @@ def engine(tmp_path):
         return Engine(
             objects,
             claims,
-            Board(objects, worker, units),
+            ProgressIndex(objects, worker, units),
             Uploads(directory),
             scratch,
             worker=worker,
@@ -101,8 +101,8 @@ def test_second_run_has_nothing_to_do(engine):
     assert work.reads == []
 
 
-def test_result_that_is_gone_is_made_again_though_the_board_has_it(engine, tmp_path, caplog):
-    """The board of the run before says that every unit is done."""
+def test_result_that_is_gone_is_made_again_though_the_index_has_it(engine, tmp_path, caplog):
+    """The index of the run before says that every unit is done."""
     engine("a").run(Numbers())
     for unit in (3, 17):
         next((tmp_path / "out" / "done").glob(f"*{unit:02}.json")).unlink()

@@ -3,9 +3,9 @@
 import threading
 
 from tests.trainer.corpus.workers.test_engine import Numbers
-from tpujob_trainer.corpus.workers.board import Board
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
+from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.storage import open_bucket
 
@@ -91,7 +91,7 @@ class Fleet:
         engine = Engine(
             objects,
             Claims(objects, worker),
-            Board(objects, worker, UNITS),
+            ProgressIndex(objects, worker, UNITS),
             Uploads(directory),
             scratch,
             worker=worker,

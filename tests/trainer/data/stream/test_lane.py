@@ -175,22 +175,22 @@ def test_lane_is_its_documents_one_after_the_other(
             assert lane.batches_left(ends).tolist() == [2] * ready
         else:
             assert lane.batches_left(ends).tolist() == [whole.left(at + end, batch_tokens) for end in ends.tolist()]
-        stretch, positions = lane.take(ends)
+        span, positions = lane.take(ends)
 
         size = int(ends[-1]) + 1
         if size == 1:
-            assert stretch is None
+            assert span is None
         else:
             real = min(size, max(len(whole.tokens) - at, 0))
-            assert stretch is not None
-            assert stretch.tokens.tolist() == whole.window(at, size)
-            assert stretch.tokens.dtype == np.int32
-            assert stretch.there == real
-            assert stretch.starts.tolist() == whole.starts(at, real)
-            assert stretch.learned is None or marks_learned
+            assert span is not None
+            assert span.tokens.tolist() == whole.window(at, size)
+            assert span.tokens.dtype == np.int32
+            assert span.there == real
+            assert span.starts.tolist() == whole.starts(at, real)
+            assert span.learned is None or marks_learned
             if marks_learned and real:
-                assert stretch.learned is not None
-                assert stretch.learned.tolist() == [token % 3 > 0 for token in whole.window(at, size)]
+                assert span.learned is not None
+                assert span.learned.tolist() == [token % 3 > 0 for token in whole.window(at, size)]
         before = 0
         for end, found in zip(ends.tolist(), positions.tolist(), strict=True):
             batches += 1

@@ -155,7 +155,7 @@ class Checkpoints:
 
     @property
     def outcome_seconds(self) -> float:
-        """After so long all processes know what became of a save."""
+        """After so long all processes know the result of a save."""
         return self._settings.limit_seconds + checkpoint_save.ANSWER_SECONDS
 
     def restore(self, abstract_tree: Any, *, check: Check | None = None) -> tuple[int, Any] | None:
@@ -202,7 +202,7 @@ class Checkpoints:
     def save(
         self, step: int, tree: Any, *, wait_seconds: float | None = None, metadata: Mapping[str, Any] | None = None
     ) -> bool:
-        """Begins to save; False when the step is saved already, or when storage is still busy with the save before.
+        """Starts a save; False when the step is saved already, or when storage is still busy with the save before.
 
         Returns as soon as the tree is copied to host memory, so that it may be donated.
 
@@ -221,7 +221,7 @@ class Checkpoints:
         name = self._next("save")
         plan = self._agree(name, step, self.outcome_seconds if wait_seconds is None else wait_seconds)
         if self._pending is not None and plan.decision != Decision.POSTPONE:
-            # Process 0 knows what became of it, so all can; this process has not looked yet.
+            # Process 0 knows its result, so all can; this process has not looked yet.
             self.finish(PLAN_SECONDS)
         if plan.decision == Decision.POSTPONE:
             self._pass_over(step, plan.reason)
@@ -247,7 +247,7 @@ class Checkpoints:
         return True
 
     def copy(self, step: int, tree: Any, *, metadata: Mapping[str, Any] | None = None) -> None:
-        """Begins to copy the state to the disks of the hosts; returns when it is in host memory. All processes call it.
+        """Starts to copy the state to the disks of the hosts; returns when it is in host memory. All processes call it.
 
         Args:
             step: Of the state.
@@ -391,7 +391,7 @@ class Checkpoints:
         return f"{what}/{self._count}"
 
     def _open(self) -> None:
-        """Learns what is there, and has the remains of interrupted saves deleted. Nobody else writes here."""
+        """Lists what is there, and deletes the remains of interrupted saves. No other run writes here."""
         if self._is_open:
             return
         self._is_open = True
@@ -470,7 +470,7 @@ class Checkpoints:
 
 
 def _pause(seconds: float, seconds_left: Callable[[], float], tick: Callable[[], None]) -> None:
-    """Waits; not for long where the process is asked to stop."""
+    """Waits; only briefly in a process that is stopping."""
     began, left = time.monotonic(), seconds
     while left > 0:
         time.sleep(min(left, 0.5))

@@ -31,7 +31,7 @@ def claimed_path(
     Args:
         directory: The checkpoint directory.
         confirm: Raises an error when another run has taken the directory over. Called in a thread, on process 0.
-        give_up: Told, in a thread, why the folder could not be made, before Orbax is.
+        give_up: Called, in a thread, with the reason why the folder could not be made, before Orbax is.
     """
     base = ocp.path.atomicity_defaults.get_default_temporary_path_class(epath.Path(directory))
 
@@ -55,23 +55,23 @@ class Cancellation:
     """Ends one save without writing. For a process on its own: the threads of others would be woken, too, and write."""
 
     def __init__(self) -> None:
-        """Of a save that is about to begin."""
+        """Of a save that is about to start."""
         self.cause: Exception | None = None
         """Why the folder could not be made, once the save was canceled."""
         self._is_begun = threading.Event()
         self._operation = ""
 
     def begun(self) -> None:
-        """Called by the thread that has begun the save, when all its threads are there."""
+        """Called by the thread that has started the save, when all its threads exist."""
         self._operation = synchronization.OperationIdGenerator.get_current_operation_id()
         self._is_begun.set()
 
     def failed(self) -> None:
-        """Called instead where the save could not be begun: its threads cannot be canceled, so none is woken."""
+        """Called instead where the save could not be started: its threads cannot be canceled, so none is woken."""
         self._is_begun.set()
 
     def cancel(self, checkpointer: ocp.AsyncCheckpointer, cause: Exception) -> None:
-        """Cancels the save, waking its threads; waits until it has begun."""
+        """Cancels the save, waking its threads; waits until it has started."""
         self.cause = cause
         self._is_begun.wait()
         if not self._operation:

@@ -57,4 +57,4 @@ class Save(ocp.args.CheckpointArgs):
 @ocp.args.register_with_handler(Handler, for_restore=True)
 @dataclasses.dataclass
 class Restore(ocp.args.CheckpointArgs):
-    """Nothing has to be said; Orbax wants a pair."""
+    """Without arguments of its own; Orbax requires the pair of classes."""

@@ -48,7 +48,7 @@ def sums(part: jax.Array, begins: Sequence[jax.Array | int]) -> jax.Array:
 
     Args:
         part: Of any type and shape.
-        begins: Where in the whole array the part begins; along dimensions for which nothing is said, at 0.
+        begins: Where in the whole array the part begins; along dimensions that are left out, at 0.
     """
     words = _words(part)
     if words.size == 0:
@@ -59,7 +59,7 @@ def sums(part: jax.Array, begins: Sequence[jax.Array | int]) -> jax.Array:
     for seed, is_first in ((FIRST, True), (SECOND, False)):
         rows, columns = _positions(words.shape, begins, seed)
         if words.size > SMALL:
-            # Kept from being computed anew for each word.
+            # Kept from being recomputed for each word.
             rows, columns = jax.lax.optimization_barrier((rows, columns))
         grid, position = table.reshape(shapes[0]), rows.reshape(shapes[1]) + columns.reshape(shapes[2])
         terms = _mixed(grid ^ position if is_first else grid * np.uint32(SECOND) + position)

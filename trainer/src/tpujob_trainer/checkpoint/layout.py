@@ -130,7 +130,7 @@ def fingerprints_of(directory: epath.PathLike, step: int) -> tuple[str, dict[str
 
 
 def metadata_of_newest(directory: epath.PathLike) -> dict[str, Any] | None:
-    """What the run that made the newest checkpoint said of itself; None where there is none that can be read."""
+    """The metadata of the run that made the newest checkpoint; None without a readable one."""
     for step in committed(directory):
         try:
             return metadata_of(directory, step)
@@ -140,7 +140,7 @@ def metadata_of_newest(directory: epath.PathLike) -> dict[str, Any] | None:
 
 
 def metadata_of(directory: epath.PathLike, step: int) -> dict[str, Any]:
-    """What was said with a step.
+    """The metadata of a step.
 
     Raises:
         ValueError: the file holds something else.
@@ -217,7 +217,7 @@ def _note(step: int) -> str:
 
 
 def _forget_listings(directory: epath.PathLike) -> None:
-    """Has epath list a bucket anew: its file system remembers listings, and others write there as well."""
+    """Clears epath's cache of a bucket's listings: others write there as well."""
     if not is_local(directory):
         # The very one that epath uses.
         fsspec.filesystem("gcs", finalize_on_close=True).invalidate_cache()

@@ -99,7 +99,7 @@ class Lease:
     def _look(self) -> bytes | None:
         """The version of what is written there if it is ours; else `taken_by` is set.
 
-        A lease that is gone belongs to nobody, and is taken again: of several runs that do so, one alone succeeds.
+        A lease that is gone has no owner, and is taken again: of several runs that do so, one alone succeeds.
         """
         found = self._bucket.look(LEASE)
         if found is None:
@@ -120,7 +120,7 @@ def take(
     lapse_seconds: float = LAPSE_SECONDS,
     renew_seconds: float = RENEW_SECONDS,
 ) -> Lease:
-    """The lease of a directory, once nobody else holds it.
+    """The lease of a directory, once no other run holds it.
 
     Args:
         directory: Of one owner; other jobs were refused before.
@@ -140,7 +140,7 @@ def take(
         bucket.create(LEASE, json.dumps(record))
         found = bucket.look(LEASE)
         if found is None:
-            continue  # somebody has removed it meanwhile
+            continue  # another process has removed it meanwhile
         present = _parsed(found.data)
         if present.get("run") == run:
             return Lease(directory, record, found.version, renew_seconds=renew_seconds)

@@ -1,7 +1,7 @@
 """Copies of the state on the hosts, between two checkpoints: each process writes what its devices hold.
 
 - Saved by a thread; training never waits for the disk. While that is busy, a copy is left out on this host.
-- A disk that is full or broken is told of, and harms nothing else.
+- A disk that is full or broken is logged, and harms nothing else.
 - The newest two are kept, since a process may have written the newest one when another has not.
 """
 
@@ -44,7 +44,7 @@ class LocalCopies:
             directory: `checkpoint.local.dir`.
             run: The checkpoint directory, which belongs to one job; files of others are not looked at.
             runtime: This process among the others.
-            written: Is told whether a copy was written whole; called in the thread that wrote it.
+            written: Called with whether a copy was written whole, in the thread that wrote it.
 
         Raises:
             ConfigurationError: nothing can be written there.
@@ -68,7 +68,7 @@ class LocalCopies:
         self, step: int, tree: Any, *, fingerprints: InFlight, name: str, committed: int | None,
         metadata: Mapping[str, Any],
     ) -> bool:  # fmt: skip
-        """Begins to save; False when the copy before is still being written. The tree may be donated afterwards.
+        """Starts a copy; False when the copy before is still being written. The tree may be donated afterwards.
 
         Args:
             step: Of the state.

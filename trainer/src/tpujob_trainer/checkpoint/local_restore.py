@@ -44,7 +44,7 @@ def choose(copies: Mapping[int, Sequence[Copy]], slices: Sequence[set[int]], *, 
         copies: Of each process that has any.
         slices: The processes of each slice that holds the whole state; all processes where no slice does by itself.
         newest: The newest step in the checkpoint directory. Copies go on from a checkpoint that is still there: where
-            somebody has moved that away to go back, they are not used.
+            a user has moved that away to go back, they are not used.
     """
     if newest is None:
         return None
@@ -74,7 +74,7 @@ def restore(
         fingerprinter: Of the run.
         newest: Of the checkpoint directory; asked on process 0.
         one_slice: Of the tree; None: every process has to read its own part.
-        check: What is wrong with the arrays, by what was said with them.
+        check: What is wrong with the arrays, by their metadata.
     """
     files = copies.found(abstract)
     slices = one_slice.slices if one_slice is not None else [set(range(runtime.num_processes))]
@@ -105,7 +105,7 @@ def _restore(
     copies: LocalCopies, abstract: Any, runtime: Runtime, choice: Choice, file: LocalFile | None, *, name: str,
     fingerprinter: Fingerprinter, source: OneSlice | None, check: Check | None,
 ) -> Restored | None:  # fmt: skip
-    """The state from the chosen copies; None when somebody votes against them. `file` is None where others read."""
+    """The state from the chosen copies; None when a process votes against them. `file` is None where others read."""
     began = time.monotonic()
     tree, problem = None, None
     if file is not None:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 LIMIT_SECONDS = 120.0
 SLOW_SECONDS = 3.0
-"""Storage that takes longer to answer at start is told of."""
+"""Storage that takes longer to answer at start is logged."""
 
 
 class Claim:

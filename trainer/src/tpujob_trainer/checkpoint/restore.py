@@ -66,7 +66,7 @@ class _Vote:
 
 
 Check = Callable[[int, Any, Mapping[str, Any]], str | None]
-"""What is wrong with the arrays of a step, by what was said with it; None: nothing."""
+"""What is wrong with the arrays of a step, by its metadata; None: nothing."""
 
 
 def restore(
@@ -96,7 +96,7 @@ def restore(
     part = abstract if one_slice is None else one_slice.abstract()
 
     def refuse(what: str, step: int, vote: _Vote) -> bool:
-        """Whether somebody voted against the step; remembers why."""
+        """Whether a process voted against the step; remembers why."""
         own = None if vote.problem is None else dataclasses.asdict(vote)
         said = talk.objections(f"{name}/{what}/{step}", own, limit_seconds=VOTE_SECONDS)
         against = [(i, _Vote(**said[i])) for i in sorted(said)]

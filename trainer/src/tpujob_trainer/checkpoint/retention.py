@@ -46,7 +46,7 @@ class Deleter:
     """Deletes in the background, one thing after the other, in the order of asking."""
 
     def __init__(self, directory: str, retention: Retention, confirm_claim: Callable[[], None] = lambda: None) -> None:
-        """Nothing is asked for; `confirm_claim` is called before something is deleted, and prevents it by an error."""
+        """`confirm_claim` is called before each deletion, and prevents it by an error."""
         self._directory = directory
         self._retention = retention
         self._confirm_claim = confirm_claim

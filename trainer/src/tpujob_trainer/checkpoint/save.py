@@ -1,10 +1,10 @@
 """One save on its way to its commit.
 
 - Orbax writes in threads of its own, with barriers that go through the coordination service and never through devices.
-- What became of it is said once, to all processes: by process 0 when it saw the marker or when the time is over, or by
+- The result is announced once, to all processes: by process 0 when it saw the marker or when the time is over, or by
   the first process that failed.
 - A save whose time is over is left to itself: nothing waits for it, and what it does later changes nothing that was
-  said. It may still become a checkpoint, a true one.
+  announced. It may still become a checkpoint, a true one.
 - Each save has an Orbax checkpointer and barrier names of its own, so that a stuck one cannot hold the next one up.
 """
 
@@ -44,7 +44,7 @@ CLOCK_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a save; the same on all processes."""
+    """The result of a save; the same on all processes."""
 
     commit: Commit | None = None
     problem: str = ""
@@ -55,7 +55,7 @@ class Outcome:
 
 
 class PendingSave:
-    """A save that was begun, until all processes know what became of it."""
+    """A started save, until all processes know its result."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class PendingSave:
                 return
             if not layout.is_committed(self._directory, self.step):
                 raise errors.TrainerError("it was written, and its commit marker is not there")  # noqa: TRY301
-        except Exception as error:  # noqa: BLE001 - whatever it is, all are told
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is announced to all
             if self._late() > -CLOCK_SECONDS and _is_timeout(error):
                 # Orbax' limit is ours, and it may notice first.
                 self._say(Outcome(problem=self._too_late))
@@ -159,7 +159,7 @@ class PendingSave:
         return time.monotonic() - self._begun - self._limit_seconds
 
     def _say(self, outcome: Outcome) -> bool:
-        """Tells all processes, unless something was said before; whether it was told."""
+        """Announces a result to all processes, unless there is one already; whether it did."""
         talk = self._runtime.coordination
         try:
             if talk.num_processes == 1 and self._said(0) is not None:
@@ -194,7 +194,7 @@ def begin(
     directory: str, step: int, tree: Any, *, fingerprints: InFlight, metadata: dict[str, Any], name: str,
     limit_seconds: float, runtime: Runtime, confirm_claim: Callable[[], None] = lambda: None,
 ) -> PendingSave:  # fmt: skip
-    """Begins to save: returns as soon as the tree is copied to host memory. All processes call it.
+    """Starts a save: returns as soon as the tree is copied to host memory. All processes call it.
 
     Args:
         directory: The checkpoint directory.

@@ -7,7 +7,7 @@ import enum
 
 
 class Decision(enum.StrEnum):
-    """What to do about a save that is asked for."""
+    """What to do about a requested save."""
 
     START = "start"
     ASK_ALL = "ask all"

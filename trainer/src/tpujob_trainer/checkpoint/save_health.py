@@ -36,7 +36,7 @@ class Alarm:
         return "" if self.since is None else self._why.problem
 
     def begun(self) -> None:
-        """A save was begun."""
+        """A save was started."""
         if self._safe_at is None:
             self._safe_at = self._clock()
 

@@ -1,4 +1,4 @@
-"""What a configuration comes to on given hardware: every number that the run uses, printed once at start.
+"""A configuration resolved for given hardware: every number that the run uses, printed once at start.
 
 Batch and steps never depend on the number of devices: a run that moves to other hardware keeps its batches.
 """
@@ -157,10 +157,10 @@ def _of_experts(key: str, factor: float, model: ModelShape) -> float:
 def _resolve_model(config: ModelConfig, vocabulary: int, platform: str) -> ModelShape:
     if config.custom is None:
         return config.resolve(vocabulary=vocabulary, platform=platform)
-    # Imports JAX, for which nobody else who asks for numbers should wait.
-    from tpujob_trainer.model.own import own_shape
+    # Imports JAX, for which other callers should not wait.
+    from tpujob_trainer.model.custom_model import custom_shape
 
-    return own_shape(config, vocabulary=vocabulary, platform=platform)
+    return custom_shape(config, vocabulary=vocabulary, platform=platform)
 
 
 def _resolve_mesh(

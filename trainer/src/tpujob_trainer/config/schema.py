@@ -96,7 +96,7 @@ class CheckpointConfig:
     every_steps: Annotated[int, Range(1, 1e9)] | None = None
     """Save after every so many steps. Default: by time alone."""
     every_seconds: Annotated[int, Range(1, 604800)] = 900
-    """Save when the last save began this many seconds ago, by the clock of process 0."""
+    """Save when the last save started this many seconds ago, by the clock of process 0."""
     keep: Annotated[int, Range(1, 10000)] = 3
     """Newest checkpoints to keep; older ones are deleted, unless another rule keeps them."""
     keep_every_steps: Annotated[int, Range(1, 1e9)] | None = None

@@ -1,4 +1,4 @@
-"""pyarrow, told before its first value that it need not look for pandas.
+"""pyarrow, configured before its first value not to look for pandas.
 
 It imports pandas, where that is installed, to know the types of pandas when it meets one: a third of a second at each
 start, for types that are never used here. Who asks pyarrow for a data frame later gets one: it looks for pandas again.

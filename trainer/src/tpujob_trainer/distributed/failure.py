@@ -46,7 +46,7 @@ class Failure:
     """Why the run ends."""
 
     process: int
-    """The one that it began with; of a stall, who noticed first."""
+    """The first to fail; of a stall, the first to notice it."""
     code: int
     message: str
     kind: Literal["failed", "lost", "stalled"] = "failed"
@@ -89,7 +89,7 @@ def lost(processes: Collection[int], name: Callable[[int], str], *, silent_secon
 def stragglers(states: Mapping[int, ProgressState], name: Callable[[int], str]) -> str:
     """Everybody who is behind the others, and where: who has gone less far, else who is not waiting for anybody.
 
-    Empty when nobody stands out.
+    Empty when none stands out.
     """
     least = min(progress_state.progress for progress_state in states.values())
     behind = {i: progress_state for i, progress_state in states.items() if progress_state.progress == least}

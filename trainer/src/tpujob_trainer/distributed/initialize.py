@@ -1,4 +1,4 @@
-"""Process initialisation: who it is, who else is there, and JAX told so explicitly. Nothing is guessed."""
+"""Process initialisation: own number, number of processes and coordinator, passed to JAX explicitly."""
 
 from __future__ import annotations
 

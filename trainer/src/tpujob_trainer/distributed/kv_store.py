@@ -48,7 +48,7 @@ class KeyValues(Protocol):
 class Coordination:
     """What one process says to the others, and hears from them. Safe to use from any thread.
 
-    Every name may be used once: the service keeps what was said.
+    Every name may be used once: the service keeps the first value.
     """
 
     def __init__(self, client: KeyValues | None, *, process_id: int, hosts: Sequence[str]) -> None:
@@ -109,17 +109,17 @@ class Coordination:
         """Returns when all processes have come here.
 
         Raises:
-            CoordinationError: somebody did not come within the limit; the message names who.
+            CoordinationError: a process did not come within the limit; the message names it.
         """
         if self._client is not None:
             with _named(f"waiting up to {limit_seconds:g} s for all processes at {name}"):
                 self._client.wait_at_barrier(PREFIX + name, _milliseconds(limit_seconds))
 
     def gather(self, name: str, value: Any, *, limit_seconds: float) -> list[Any]:
-        """What every process said, in order of their ids. Values are JSON.
+        """The value of every process, in order of their ids. Values are JSON.
 
         Raises:
-            CoordinationError: a process said nothing within the limit; the message names it.
+            CoordinationError: a process sent nothing within the limit; the message names it.
         """
         self.set(f"{name}/{self.process_id}", json.dumps(value))
 
@@ -134,7 +134,7 @@ class Coordination:
         return everything
 
     def objections(self, name: str, own: Any | None, *, limit_seconds: float) -> dict[int, Any]:
-        """What the processes that object said, by their ids; empty where nobody does, the same on all processes.
+        """The objections of processes, by their ids; empty without one, the same on all processes.
 
         Who has nothing against it only arrives at a barrier: among thousands of processes nothing is collected, unless
         something is wrong. Values are JSON.
@@ -160,7 +160,7 @@ class Coordination:
         Args:
             name: of the question.
             own: what this process says; None: nothing.
-            decide: given what was said, by the ids of the processes.
+            decide: given the values, by the ids of the processes.
             limit_seconds: for all to arrive.
 
         Raises:

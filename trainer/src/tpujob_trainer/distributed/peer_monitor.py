@@ -1,6 +1,6 @@
 """The connection that each process keeps to process 0, from the rendezvous to its end.
 
-- Whoever fails says so on it, and everybody ends at once, naming who was first.
+- A process that fails reports it there, and all end at once, naming the first.
 - A connection that breaks without a word is a process that was killed; one that is silent for the heartbeat, a process
   or a machine that hangs. JAX would find out too, and abort (134) without saying who.
 - It is the connection of the rendezvous, kept: no port of its own, and it is there before JAX's service is.
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 BEATS = 5
 """Signs of life within one heartbeat limit."""
 STRAGGLER_BEATS = 2
-"""Without progress on process 0: within the second of them all others have said how far they are."""
+"""Without progress on process 0: within the second of them all others have reported their steps."""
 ENDING = ("failed", "stopping", "finished")
 """Phases in which processes do not go on together."""
 ANSWER_SECONDS = 1.5
@@ -47,9 +47,9 @@ class _Line:
     heard_at: float
     heard: bytes = b""
     is_done: bool = False
-    """It has said goodbye, or is gone."""
+    """It has signed off, or is gone."""
     is_silent: bool = False
-    """It has said nothing for too long."""
+    """It has sent nothing for too long."""
 
 
 class Peers:
@@ -64,7 +64,7 @@ class Peers:
         heartbeat_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is said or heard before `start`.
+        """Nothing is sent or received before `start`.
 
         Args:
             process_id: Of this process.
@@ -76,7 +76,7 @@ class Peers:
         self.process_id = process_id
         self.heartbeat_seconds = heartbeat_seconds
         self.asked: str | None = None
-        """Who was asked to stop first, as in "SIGTERM at process 1 on host h"; None: nobody, as far as is known."""
+        """Who was asked to stop first, as in "SIGTERM at process 1 on host h"; None: no process, as far as is known."""
         self._hosts = hosts
         self._clock = clock
         self._lock = threading.RLock()
@@ -110,7 +110,7 @@ class Peers:
         progress_state: Callable[[], ProgressState] = ProgressState,
         on_beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begins to listen and to tell.
+        """Starts to listen and to send.
 
         Args:
             on_failure: Called once, in a thread, when the run is over for a reason that is not this process's own.
@@ -138,14 +138,14 @@ class Peers:
         return self._verdict
 
     def stragglers(self) -> str | None:
-        """Who is behind the others, and where, while nobody makes progress; None while all do, or nobody stands out.
+        """The process behind the others, and where, while none makes progress; None while all do, or none stands out.
 
         Known to process 0 alone.
         """
         own, interval = self._progress_state(), self.heartbeat_seconds / BEATS
         if not self.is_lead or own.seconds <= STRAGGLER_BEATS * interval or own.phase in ENDING:
             return None
-        # What a process said before it stood still, too, tells where it was, not where it is.
+        # A message from before a process stood still shows where it was, not where it is.
         standing_since = self._clock() - own.seconds + interval
         others = (process for process in range(len(self._hosts)) if process != self.process_id)
         if any(self._beat_at.get(process, -math.inf) < standing_since for process in others):
@@ -153,14 +153,14 @@ class Peers:
         return failures.stragglers({**self._progress_states, self.process_id: own}, self.name) or None
 
     def announce_stop(self, why: str) -> None:
-        """Tells all that this process is asked to stop. For their messages; the step carries the request itself."""
+        """Announces that this process is asked to stop. For the others' logs; the step carries the request itself."""
         self._note_asked(f"{why} at {self.name(self.process_id)}")
 
     def disconnect(self, limit_seconds: float = ANSWER_SECONDS) -> None:
         """Says goodbye, so as not to count as lost; waits until the other end has heard it or is gone."""
         with self._lock:
             self._has_said_goodbye = True
-        # Also to those who said theirs before: they wait for this one.
+        # Also to those that sent theirs before: they wait for this one.
         self._say({"bye": True}, self._lines)
         self._parted.wait(limit_seconds)
 
@@ -270,6 +270,6 @@ class Peers:
         text = to_line(values)
         with self._lock:
             for line in [line for line in self._lines if not line.is_done] if lines is None else lines:
-                # What does not fit at once goes to somebody who reads nothing; silence will tell.
+                # What does not fit at once goes to a peer that reads nothing, which its silence will show.
                 with contextlib.suppress(OSError):
                     line.connection.send(text)

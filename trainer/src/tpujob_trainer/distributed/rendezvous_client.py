@@ -1,8 +1,8 @@
-"""Everybody meets before JAX starts, so that whoever is missing can be named.
+"""All processes meet before JAX starts, so that a missing one can be named.
 
-`jax.distributed.initialize` aborts the process when somebody never comes, and says not who. So process 0 listens on the
-coordinator's own port first and the others report there. It stops listening when all are there, so that JAX can; the
-connections stay, and are the lines on which the processes hear of each other until they part (`peer_monitor`).
+`jax.distributed.initialize` aborts the process when a process never comes, and does not name it. So process 0
+listens on the coordinator's own port first and the others report there. It stops listening when all are there, so that
+JAX can; the connections stay: the processes watch each other over them (`peer_monitor`).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def receive(own: Hello, positions: Sequence[str], *, host: str, port: int, limit
     """Waits, as process 0, for all others, and lets everyone go on.
 
     Raises:
-        PeersMissingError: somebody did not come; everybody present ends with the same words.
-        ConfigurationError: somebody runs something else; likewise.
+        PeersMissingError: a process did not come; all present ones end with the same message.
+        ConfigurationError: a process runs another program; likewise.
         TrainerError: the port cannot be had.
     """
     deadline = time.monotonic() + limit_seconds
@@ -59,8 +59,8 @@ def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_sec
     """Reports to process 0, and goes on when everybody is there.
 
     Raises:
-        PeersMissingError: process 0 did not answer, or somebody else did not come.
-        ConfigurationError: somebody runs something else.
+        PeersMissingError: process 0 did not answer, or another process did not come.
+        ConfigurationError: a process runs another program.
     """
     deadline = time.monotonic() + limit_seconds
     problem = "no answer"
@@ -81,7 +81,7 @@ def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_sec
                 if "refused" in said:
                     problem = str(said["refused"])
                     break
-                # It is there and counting: its limit decides, whoever of us began earlier.
+                # It is there and counting: its limit decides, whichever process started earlier.
                 deadline = max(deadline, time.monotonic() + SILENCE_SECONDS)
             else:
                 problem = "it closed the connection"

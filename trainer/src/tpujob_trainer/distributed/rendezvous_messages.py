@@ -1,6 +1,6 @@
 """What processes say to each other before JAX starts, and what follows from it. Pure.
 
-One JSON object a line, bounded in size. Nothing said here is trusted beyond naming processes.
+One JSON object a line, bounded in size. Nothing in them is trusted beyond naming processes.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pathlib import Path
 from tpujob_contract import environment
 
 PACKAGES = ("tpujob-trainer", "jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint")
-"""Told by name; of all others a hash."""
+"""Listed by name; of all others a hash."""
 INSTALLED = "all installed packages"
 CODE = "the trainer's own code"
 JOB_CODE = "the job's code (spec.code)"

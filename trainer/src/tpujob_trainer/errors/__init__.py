@@ -20,7 +20,7 @@ class TrainerError(Exception):
 
     exit_code: ClassVar[int] = 1
     is_shared = False
-    """Whether all processes end with this very error, so that none has to be told."""
+    """Whether all processes end with this very error, so that it need not be announced."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(redacted(each) if isinstance(each, str) else each for each in args))

@@ -30,7 +30,7 @@ class Chip:
     narrow_rates: dict[str, float] = field(default_factory=dict)
     """Types of `model.quantization` that are multiplied faster than bfloat16, and how many times."""
     options: tuple[tuple[str, str], ...] = ()
-    """What `get_topology_desc` must be told to count devices as the machines do."""
+    """What `get_topology_desc` needs to count devices as the machines do."""
 
     def arithmetic_share(self, quantization: str | None) -> float:
         """Least time of a step's products with `model.quantization`, over that without: two of three are narrow."""

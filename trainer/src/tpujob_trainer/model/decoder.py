@@ -116,7 +116,7 @@ class Model:
     ) -> tuple[jax.Array, jax.Array | None]:
         """The last hidden states `[B, S, D]`, normalised, and the output matrix `[D, V]`.
 
-        Logits are their product, soft-capped where the shape says so. The states are in the type of computation, the
+        Logits are their product, soft-capped where the shape has a cap. The states are in the type of computation, the
         matrix as it is kept.
 
         Args:

@@ -134,7 +134,7 @@ def mix(
 def mix_over(mesh: Mesh) -> Callable[..., jax.Array]:
     """`mix` with the experts divided over `expert`, and their width over `tensor`.
 
-    The tokens of all devices along `expert` come to each of them, meet the experts that are there, and the sums go
+    The tokens of all devices along `expert` reach each of them, meet the experts that are there, and the sums go
     back to where the tokens are from.
     """
     tokens = PartitionSpec((*ROW_AXES, CONTEXT))

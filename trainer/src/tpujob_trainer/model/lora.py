@@ -1,7 +1,7 @@
 """Low-rank adapters: the weights stay as they are, and beside each chosen matrix a product of two thin ones is trained.
 
 W + alpha / rank · A · B, with A as wide as the rank (Hu and others 2021). Training multiplies with W and with A and B
-apart, so that no gradient of W is computed; whoever writes tokens one by one, or exports, adds them up once.
+apart, so that no gradient of W is computed; generation and export add them up once.
 """
 
 from __future__ import annotations

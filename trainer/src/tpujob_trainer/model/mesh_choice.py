@@ -1,4 +1,4 @@
-"""How many devices each axis of the mesh has: chosen for a model and a slice, or checked where it is said by hand."""
+"""How many devices each axis of the mesh has: chosen for a model and a slice, or checked where the job sets it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def choose_mesh(
     """The mesh of a run.
 
     Args:
-        config: what was said by hand.
+        config: what the job sets.
         model: whose dimensions are divided.
         devices: of all slices.
         slices: how many.

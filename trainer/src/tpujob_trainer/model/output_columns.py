@@ -35,7 +35,7 @@ class Columns(NamedTuple):
 
 
 def is_gathered(*, tokens: int, vocab_size: int, mesh: Mesh) -> bool:
-    """Whether the matrix comes to the tokens, rather than tokens to the parts of the matrix.
+    """Whether the matrix is gathered at the tokens, rather than the tokens at the parts of the matrix.
 
     Args:
         tokens: of one device.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     PresetName = str
     FamilyName = str
 else:
-    # What is there is what may be said: a checker of types cannot read it, the rules of the configuration can.
+    # The entries are the allowed values: a checker of types cannot read it, the rules of the configuration can.
     PresetName = Literal[tuple(PRESETS)]
     FamilyName = Literal[tuple(FAMILIES)]
 Remat = Literal["none", "dots", "full"]
@@ -178,7 +178,7 @@ class ModelConfig:
         )
 
     def _traits(self, base: Preset) -> dict[str, Any]:
-        """What the family and the preset fix, and what was said beside them."""
+        """The fields that family and preset set, overridden by those of the configuration."""
         name = self.family or base.family
         family = FAMILIES[name]
         said = {key: value for key in TRAIT_FIELDS if (value := getattr(self, key)) is not None}
@@ -375,7 +375,7 @@ def described(shape: ModelShape) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnShape(ModelShape):
+class CustomShape(ModelShape):
     """What is known of a module without its code: the sizes of its named axes, 1 where it has none."""
 
     custom: str

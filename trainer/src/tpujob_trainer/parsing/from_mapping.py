@@ -51,7 +51,7 @@ def parse[T](kind: type[T], given: Any, path: str) -> T:
 
     Raises:
         ConfigurationError: a key is unknown or missing, or a value has the wrong type or size.
-            A ValueError of the dataclass's own checks is told with the path in front.
+            A ValueError of the dataclass's own checks gets the path in front.
     """
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"{path}: {_show(given)} is not a block of keys; write its fields below it")

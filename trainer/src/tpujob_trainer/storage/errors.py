@@ -23,12 +23,12 @@ _LOCAL = {errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE, 
 
 
 def brief(error: BaseException) -> str:
-    """One line about what storage said: libraries wrap that in errors which only tell where they were."""
+    """One line with storage's own message, which libraries wrap in errors about their own code."""
     return errors.brief(_chain(error)[-1])
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether there is no room left: another try succeeds when somebody makes some."""
+    """Whether there is no room left: another try succeeds once there is some."""
     return any(
         getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(str(cause))
         for cause in _chain(error)
@@ -46,7 +46,7 @@ def is_out_of_reach(error: BaseException) -> bool:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether the machine's name, or the way to it, was not found: nobody answered, so nothing was refused."""
+    """Whether the machine's name, or the way to it, was not found: no server answered, so nothing was refused."""
     return isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in _UNROUTED)
 
 

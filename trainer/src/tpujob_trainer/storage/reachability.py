@@ -1,6 +1,6 @@
 """Whether anybody answers where a bucket is: a connection, made before the first request.
 
-The libraries ask for a minute and say nothing meanwhile when a name is unknown or nobody listens.
+The libraries ask for a minute and say nothing meanwhile when a name is unknown or no server listens.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def wait_until_reachable(
         clock: Seconds, monotonic.
 
     Raises:
-        ConnectionError: nobody answered within the limit.
+        ConnectionError: no server answered within the limit.
     """
     server = server_of(url)
     if server is None:
@@ -65,7 +65,7 @@ def wait_until_reachable(
 
 
 def server_of(url: str) -> tuple[str, int] | None:
-    """Host and port that answer for `gs://` and `http(s)://`; None for the others, and where that cannot be told."""
+    """Host and port that answer for `gs://` and `http(s)://`; None for the others, and where they are unknown."""
     names = {name.lower() for name, value in os.environ.items() if value}
     if names & set(PROXY_VARIABLES):
         return None

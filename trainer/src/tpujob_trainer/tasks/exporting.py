@@ -12,7 +12,7 @@ from tpujob_trainer.config.schema import BLOCK, ExportConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
-from tpujob_trainer.model.shape import OwnShape, described
+from tpujob_trainer.model.shape import CustomShape, described
 from tpujob_trainer.model.weights.adapter import export_adapter
 from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
 from tpujob_trainer.model.weights.companions import Companions, read_companions, read_config
@@ -77,7 +77,7 @@ class Exporter:
             NotFoundError: the files may not be read any more.
         """
         run = self._run
-        if isinstance(run.model, OwnShape):
+        if isinstance(run.model, CustomShape):
             return Companions()
         if self._is_adapter():
             return Companions(config=None if run.weights_from is None else read_config(run.weights_from))
@@ -92,7 +92,7 @@ class Exporter:
             export_adapter(self._folder, model, state.weights, base=run.weights_from, source=companions.config)
             self._barrier(f"export-adapter/{step}")
             return
-        if isinstance(run.model, OwnShape):
+        if isinstance(run.model, CustomShape):
             export_custom_weights(
                 self._folder,
                 self._weights(state),
@@ -123,7 +123,7 @@ class Exporter:
             self.write(step, state, self.companions())
 
     def _last_file(self) -> str:
-        if isinstance(self._run.model, OwnShape):
+        if isinstance(self._run.model, CustomShape):
             return DESCRIPTION
         return ADAPTER_CONFIG if self._is_adapter() else "config.json"
 

@@ -1,4 +1,4 @@
-"""What an extraction comes to at most, by arithmetic alone: tokens, bytes of values, operations. No data is read.
+"""Upper bounds of an extraction, by arithmetic alone: tokens, bytes of values, operations. No data is read.
 
     python -m tpujob_trainer.tasks.extraction_bounds '{"trainer": {…}}'
 
@@ -53,7 +53,7 @@ def forward_flops(shape: ModelShape, sites: tuple[Site, ...], length: int) -> in
 
 
 def bounds(config: TrainerConfig, extract: ExtractConfig) -> dict[str, Any]:
-    """The most that an extraction writes and computes, as JSON values; per row where the rows are not said.
+    """The most that an extraction writes and computes, as JSON values; per row where `extract.rows` is not set.
 
     Raises:
         ConfigurationError: the model has no such layer, or config.json of `model.from` asks for what is not supported.

@@ -27,7 +27,7 @@ def run(process: Process) -> int:
 
     Raises:
         NotFoundError: storage refuses one of the four.
-        TrainerError: nobody answers, or storage fails otherwise.
+        TrainerError: no server answers, or storage fails otherwise.
     """
     directory = process.checkpoint_dir
     if directory is None:

@@ -59,7 +59,7 @@ class Rollbacks:
         return len(self._made)
 
     def remember(self, error: NonFiniteError, batches: list[int], *, allowed: int, attempt: str) -> None:
-        """Remembers one more.
+        """Records one more.
 
         Raises:
             NonFiniteError: the run went back often enough, or cannot.

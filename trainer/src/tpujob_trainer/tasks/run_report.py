@@ -202,7 +202,7 @@ def _samples(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def names_of(directories: Sequence[str]) -> list[str]:
-    """What tells directories apart: without the parts that all begin and end with."""
+    """Short distinct names of directories: without the parts that all start and end with."""
     split = [directory.rstrip("/").split("/") for directory in directories]
     if len(split) == 1:
         return [_named(split[0])]

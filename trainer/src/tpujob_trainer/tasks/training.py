@@ -35,7 +35,7 @@ class Training:
     hooks: Sequence[Hook]
 
     def run(self, start: StartingPoint) -> ExitResult:
-        """Trains until all steps are done or a process is asked to stop.
+        """Trains until all steps are done or a stop is requested.
 
         Raises:
             NonFiniteError: the loss is not finite, and the run went back as often as it may.

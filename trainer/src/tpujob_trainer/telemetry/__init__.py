@@ -1,1 +1,1 @@
-"""What people and machines are told: report, metrics, goodput, trackers."""
+"""What is published about a run: report, metrics, goodput, trackers."""

@@ -1,4 +1,4 @@
-"""What became of each attempt, kept beside the checkpoint: readable when the pods are gone.
+"""The end of each attempt, kept beside the checkpoint: readable when the pods are gone.
 
 `attempts/<utc start>-<nonce>.json` is the report of process 0 with `exit_code`: null while the attempt runs, and for
 one that was killed.

@@ -24,7 +24,7 @@ class Line:
     points: Sequence[tuple[float, float]]
     """In the order of the first number; those that are not finite are left out."""
     color: int = 0
-    """Place in `COLORS`; it begins anew behind the last."""
+    """Place in `COLORS`; it starts over behind the last."""
 
 
 @dataclass(frozen=True)

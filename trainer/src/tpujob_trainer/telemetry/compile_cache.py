@@ -70,7 +70,7 @@ class Counts:
         self._listens = False
 
     def listen(self) -> None:
-        """Begins to count; once in a process."""
+        """Starts to count; once in a process."""
         if not self._listens:
             self._listens = True
             jax.monitoring.register_event_listener(self.event)

@@ -82,7 +82,7 @@ class Goodput:
     def __init__(
         self, directory: str | None, report: Report, *, keeps_file: bool, clock: Callable[[], float] = time.time
     ) -> None:
-        """Reads what earlier attempts left, and begins to write."""
+        """Reads what earlier attempts left, and starts to write."""
         self._bucket = open_bucket(directory) if directory and keeps_file else None
         self._report = report
         self._clock = clock

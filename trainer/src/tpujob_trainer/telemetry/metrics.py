@@ -212,7 +212,7 @@ class _FromProcess(Collector):
         yield CounterMetricFamily(
             "tpujob_compile_cache_misses", "Programs that were not in the compile cache.", value=COUNTS.misses
         )
-        # Not 0 before the first turn: whoever asks for its age would be told of decades.
+        # Not 0 before the first turn: its age would be decades.
         yield GaugeMetricFamily(HEARTBEAT, "When the training loop last turned.", value=self._metrics.heartbeat_at)
         yield GaugeMetricFamily("tpujob_host_memory_bytes", "Resident memory of this process.", value=resident_bytes())
         memory = GaugeMetricFamily(

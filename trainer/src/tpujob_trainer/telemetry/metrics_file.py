@@ -1,6 +1,6 @@
-"""`metrics.csv` in the checkpoint directory: the numbers that trackers are told, one line for each step.
+"""`metrics.csv` in the checkpoint directory: the numbers that trackers get, one line for each step.
 
-The file is written anew each time, so that it is whole at any moment and on any storage: a bucket cannot append. It is
+The file is rewritten each time, so that it is whole at any moment and on any storage: a bucket cannot append. It is
 written the less often the longer that takes, and thinned out where it becomes long. A run that goes back to an earlier
 step replaces what came after.
 """
@@ -41,7 +41,7 @@ class MetricsFile:
 
         Args:
             directory: The checkpoint directory.
-            first_step: What an earlier attempt told of later steps is left out.
+            first_step: What an earlier attempt recorded of later steps is left out.
             clock: Seconds, monotonic.
             now: Unix time.
 
@@ -55,7 +55,7 @@ class MetricsFile:
         self._next = clock()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Keeps the numbers of a step, beside others of the same step; a run that goes back begins anew from there."""
+        """Keeps the numbers of a step, beside others of the same step; a run that steps back replaces later ones."""
         while self._rows and self._rows[-1][STEP] > step:
             self._rows.pop()
         if not self._rows or self._rows[-1][STEP] != step:
@@ -91,7 +91,7 @@ def as_csv(rows: list[Row]) -> str:
 
 
 def parse(data: bytes) -> list[Row]:
-    """Rows of a file, in its order; lines that have no step, as of a file that somebody has edited, are left out."""
+    """Rows of a file, in its order; lines without a step, as of an edited file, are left out."""
     rows = []
     for line in csv.DictReader(io.StringIO(data.decode(errors="replace"))):
         row = {name: number for name, text in line.items() if name and (number := _number(text)) is not None}

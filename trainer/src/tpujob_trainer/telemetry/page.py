@@ -1,6 +1,6 @@
 """The page at `/` for people: what this process does, in one HTML document without scripts.
 
-Everything that is shown is text from the report, escaped; the browser is told to load nothing else and run nothing.
+Everything that is shown is text from the report, escaped; a policy forbids the browser to load or run anything else.
 """
 
 from __future__ import annotations

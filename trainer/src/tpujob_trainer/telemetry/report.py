@@ -64,7 +64,7 @@ class Report:
                 self._facts["loss_first"] = self._facts["loss"]
 
     def enter(self, phase: Phase) -> None:
-        """Begins a phase; the time since the last change belongs to the phase before."""
+        """Starts a phase; the time since the last change belongs to the phase before."""
         with self._lock:
             self._account()
             self._facts["phase"] = phase
@@ -105,7 +105,7 @@ class Report:
         return self._progress_count
 
     def follow(self, live: Callable[[], dict[str, Any]]) -> None:
-        """Have facts asked for whenever somebody looks: those that matter most while the loop does not turn."""
+        """Adds facts that are computed for each reader: those that matter most while the loop stands still."""
         self._live.append(live)
 
     def snapshot(self) -> dict[str, Any]:

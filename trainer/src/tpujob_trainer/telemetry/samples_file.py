@@ -1,6 +1,6 @@
 """`samples.jsonl` in the checkpoint directory: the texts that the model wrote, one line for each step.
 
-The file is written anew for each text, so that it is whole at any moment and on any storage: a bucket cannot append. It
+The file is rewritten for each text, so that it is whole at any moment and on any storage: a bucket cannot append. It
 keeps the newest thousand. A run that goes back to an earlier step replaces what came after.
 """
 

@@ -22,11 +22,11 @@ class TensorBoard:
     """Writes event files; a tracker."""
 
     def __init__(self, directory: str, *, first_step: int) -> None:
-        """Begins an event file.
+        """Opens an event file.
 
         Args:
             directory: where it ends up, local or on a bucket.
-            first_step: what an earlier attempt told of later steps is not shown any more.
+            first_step: what an earlier attempt recorded of later steps is not shown any more.
         """
         self._remote = None if is_local(directory) else open_bucket(directory)
         self._folder = Path(tempfile.mkdtemp(prefix="tensorboard-")) if self._remote else Path(directory)

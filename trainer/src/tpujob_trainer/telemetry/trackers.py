@@ -1,7 +1,7 @@
-"""Experiment trackers: told by process 0 alone, in a thread each, and never in the way of the training.
+"""Experiment trackers: fed by process 0 alone, in a thread each, never blocking the training.
 
-Only process 0 imports and opens one: other hosts need neither the package nor a login. What cannot be told is counted
-and said once; what comes faster than a tracker takes it is dropped.
+Only process 0 imports and opens one: other hosts need neither the package nor a login. What a tracker cannot take is
+counted and logged once; what comes faster than a tracker takes it is dropped.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Background:
         Args:
             name: for messages.
             open_tracker: may block and raise.
-            lost: called with the name for each thing that could not be told.
+            lost: called with the name for each thing that was dropped.
             queue_length: how much may wait.
             reopen_seconds: how long after a failure opening is tried again.
         """
@@ -72,7 +72,7 @@ class Background:
         self._thread.start()
 
     def tell(self, event: _Event) -> None:
-        """Has something told; returns at once."""
+        """Queues a call of the tracker; returns at once."""
         try:
             self._events.put_nowait(event)
         except queue.Full:
@@ -136,7 +136,7 @@ class Trackers:
             tracker.tell(lambda to: to.scalars(step, kept))
 
     def text(self, step: int, prompt: str, text: str) -> None:
-        """Tells a text that begins with the prompt."""
+        """Passes on a text that starts with the prompt."""
         for tracker in self._trackers:
             tracker.tell(lambda to: to.text(step, prompt, text))
 

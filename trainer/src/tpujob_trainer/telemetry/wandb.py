@@ -34,7 +34,7 @@ class WandB:
         directory: str | None,
         config: Mapping[str, Any],
     ) -> None:
-        """Begins the run or goes on with it; blocks for as long as the service takes.
+        """Starts the run or resumes it; blocks for as long as the service takes.
 
         Args:
             project: where it is shown.

@@ -1,4 +1,4 @@
-"""What a configuration comes to on so many devices, by arithmetic alone: without JAX, in a moment.
+"""Memory, batches and hours of a configuration on a number of devices, by arithmetic alone: without JAX, in a moment.
 
     python -m tpujob_trainer.train.arithmetic '{"trainer": {…}, "devices": 256, "slices": 1, "platform": "tpu"}'
 
@@ -79,7 +79,7 @@ def model_read(model: ModelConfig, reach_seconds: float = REACH_SECONDS) -> Read
         ConfigurationError: config.json asks for what is not supported.
         NotFoundError: it cannot be read from here.
     """
-    # Imports JAX and storage clients, for which nobody else who asks for numbers should wait.
+    # Imports JAX and storage clients, for which other callers should not wait.
     from tpujob_trainer.data.sources.remote import RETRYING
     from tpujob_trainer.data.sources.retrying import StorageFailedError
     from tpujob_trainer.model.weights.load import ReadModel, with_shape_read

@@ -28,7 +28,7 @@ from tpujob_trainer.train.step_logger import Progress
 logger = logging.getLogger(__name__)
 
 OpenBatches = Callable[[], contextlib.AbstractContextManager[Iterator[LocalBatch]]]
-"""Begins the evaluation's batches anew."""
+"""Restarts the evaluation's batches."""
 
 
 @dataclass(frozen=True)

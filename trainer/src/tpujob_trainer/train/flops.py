@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpujob_trainer.model.chips import BY_KIND
-from tpujob_trainer.model.shape import ModelShape, OwnShape
+from tpujob_trainer.model.shape import CustomShape, ModelShape
 
 
 def utilisation(tokens_per_second: float, *, flops_per_token: float, device_kind: str, devices: int) -> float | None:
@@ -26,7 +26,7 @@ def forward_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causa
     Of these, every one counts, masked or not (Chowdhery and others 2022, PaLM, appendix B); or, if `is_causal`, only
     what a row of one document needs, as MaxText counts. Of a model of the user's own only the weights are known.
     """
-    if isinstance(shape, OwnShape):
+    if isinstance(shape, CustomShape):
         return 2 * shape.num_parameters
     projections = 2 * shape.embed_dim * shape.head_dim * (shape.heads + shape.kv_heads)
     mlp = 3 * shape.embed_dim * shape.mlp_dim

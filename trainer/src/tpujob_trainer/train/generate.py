@@ -22,7 +22,7 @@ activations that travel."""
 
 
 def prompt_tokens(config: SampleConfig, tokenizer: Tokenizer, *, sequence_length: int) -> list[list[int]]:
-    """Each prompt as tokens, begun as a document is.
+    """Each prompt as tokens, started as a document is.
 
     Raises:
         ConfigurationError: prompt and text together are longer than what the model is trained on.
@@ -46,7 +46,7 @@ Sampler = Callable[[Weights, np.ndarray, np.ndarray], jax.Array]
 
 
 def padded(prompt: Sequence[int], longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """A prompt as a sampler takes it: int32 `[longest]`, filled up with what nobody sees, and its length, int32."""
+    """A prompt as a sampler takes it: int32 `[longest]`, padded with masked tokens, and its length, int32."""
     return np.array([*prompt, *[0] * (longest - len(prompt))], np.int32), np.array(len(prompt), np.int32)
 
 

@@ -166,7 +166,7 @@ class Loop:
                 is_kept = self._save_to_stop(step + 1, state, flags)
                 return ExitResult(state, step + 1, has_finished=is_kept and step + 1 == steps)
             left = min((each.flags.batches_left for each in (flushed, result) if each), default=2)
-            if left < 2:  # said with the batch before: this one was the last, or empty already
+            if left < 2:  # known since the batch before: this one was the last, or empty already
                 logger.info("Step %d: the data ends here, %d steps were asked for", step + 1, steps)
                 steps, pending = step + 1, pending if left else None
                 break

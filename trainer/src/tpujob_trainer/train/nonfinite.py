@@ -69,7 +69,7 @@ def batch_of_step(step: int, *, first: int, taken: int, left_out: Collection[int
 
     Args:
         step: steps done after it.
-        first: steps done when the loop began.
+        first: steps done when the loop started.
         taken: batches used by then, whether trained on or left out.
         left_out: batches that no step is trained on.
     """

@@ -1,4 +1,4 @@
-"""Texts by the model in training, now and then between two steps; on all processes, told by process 0."""
+"""Texts by the model in training, at intervals between two steps; on all processes, published by process 0."""
 
 from __future__ import annotations
 

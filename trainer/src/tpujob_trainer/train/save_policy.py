@@ -70,7 +70,7 @@ class SavePolicy:
         )
 
     def stop_flags(self) -> StepFlags:
-        """The same for batches that are not trained on: no save is asked for with them."""
+        """The same for batches that are not trained on: no save is requested with them."""
         return StepFlags(stop=self._stop.requested, seconds_left=self._stop.seconds_left())
 
     def fits(self, flags: StepFlags) -> bool:

@@ -43,7 +43,7 @@ def _moments(optimizer: OptimizerConfig) -> int:
 
 
 def _vocabulary_parameters(shape: ModelShape) -> int:
-    """Numbers in the embedding and the output matrix; of a model of the user's own, they are not told from others."""
+    """Numbers in the embedding and the output matrix; of a custom model they are not distinguished from others."""
     if shape.family == "custom":
         return 0
     return shape.vocab_size * shape.embed_dim * (1 if shape.tie_embeddings else 2)

@@ -12,7 +12,7 @@ import numpy as np
 
 COLUMNS = 5
 HORIZON_SECONDS = 1_000_000
-"""Longer times left are told as this."""
+"""Longer times left are sent as this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class StepFlags:
 
 
 def unpack(columns: np.ndarray) -> StepFlags:
-    """What all processes said together."""
+    """The flags of all processes combined."""
     stop, spent, save, save_seconds, batches_left = (int(value) for value in columns)
     left = HORIZON_SECONDS - spent
     return StepFlags(

@@ -148,7 +148,7 @@ class Progress:
             logger.info("Step %d: evaluation loss %.4f over %d tokens, in %.1f s", step, loss, tokens, seconds)
 
     def sampled(self, step: int, *, prompt: str, text: str) -> None:
-        """Tells of a text, which begins with the prompt, by the state after `step` steps."""
+        """Logs a text, which starts with the prompt, by the state after `step` steps."""
         self._report.update(sample=text)
         self._trackers.text(step, prompt, text)
         if self._is_lead:

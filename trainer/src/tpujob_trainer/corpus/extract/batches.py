@@ -77,7 +77,7 @@ def rows_per_unit(*, row_bytes: int, shard_bytes: int, batch: int, total_rows: i
         row_bytes: of the values of a full row.
         shard_bytes: of a file.
         batch: rows of a batch.
-        total_rows: of the corpus; None if nobody knows.
+        total_rows: of the corpus; None if unknown.
         workers: at the start.
     """
     rows = max(1, shard_bytes // row_bytes)

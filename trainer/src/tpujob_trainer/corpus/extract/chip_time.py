@@ -22,7 +22,7 @@ class Finished:
 
 
 def chip_time(units: int, finished: Sequence[Finished]) -> dict[str, Any]:
-    """Chip-hours so far and for the rest, rows and tokens per second of a chip; None for what nobody can tell.
+    """Chip-hours so far and for the rest, rows and tokens per second of a chip; None where unknown.
 
     Args:
         units: of the whole list.

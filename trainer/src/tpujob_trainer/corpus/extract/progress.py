@@ -61,7 +61,7 @@ def rows_per_second(finished: Sequence[Finished]) -> float | None:
 
 
 def seconds_left(units: int, finished: Sequence[Finished]) -> float | None:
-    """At the present rate; None while nobody can tell."""
+    """At the present rate; None while it is unknown."""
     rate = _rate(finished, lambda result: 1)
     if len(finished) == units:
         return 0.0

@@ -45,7 +45,7 @@ class Lease:
 
 
 class Sightings:
-    """When each object was first seen as it is now, by the clock of whoever looks."""
+    """When each object was first seen as it is now, by the clock of the reader."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[bytes, float]] = {}

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob_trainer.corpus.workers import failures, results
-from tpujob_trainer.corpus.workers.board import Board, Listing
 from tpujob_trainer.corpus.workers.choice import DONE, FREE, TAKEN
 from tpujob_trainer.corpus.workers.claims import Claims, Lease
 from tpujob_trainer.corpus.workers.finishing import Counters, Finisher
 from tpujob_trainer.corpus.workers.memory import MemoryRelease
+from tpujob_trainer.corpus.workers.progress_index import Listing, ProgressIndex
 from tpujob_trainer.corpus.workers.states import UnitStates
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Work
@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 
 FINISHING = 3
 """Units that are packed and uploaded at a time."""
-BOARD_SECONDS = 10.0
-"""Between two looks at the board."""
+INDEX_SECONDS = 10.0
+"""Between two looks at the index."""
 IDLE_SECONDS = 1.0
 """Between two looks at the units of others, when none is free."""
 LOOKED_AT = 16
@@ -58,7 +58,7 @@ class Engine:
         self,
         objects: Bucket,
         claims: Claims,
-        board: Board,
+        index: ProgressIndex,
         uploads: Uploads,
         scratch: Scratch,
         *,
@@ -75,7 +75,7 @@ class Engine:
         Args:
             objects: of the output directory.
             claims: of this worker.
-            board: of finished units.
+            index: of finished units.
             uploads: into the output directory.
             scratch: for files on their way.
             worker: who this is.
@@ -87,7 +87,7 @@ class Engine:
                 claim and at the end.
             on_idle: is called while this worker holds nothing and waits for the units of others.
         """
-        self._objects, self._claims, self._board = objects, claims, board
+        self._objects, self._claims, self._index = objects, claims, index
         self._finisher = Finisher(objects, uploads, scratch, worker=worker, chips=chips, chip_kind=chip_kind)
         self._worker = worker
         self._stop_requested, self._on_progress, self._on_idle = stop_requested, on_progress, on_idle
@@ -101,12 +101,12 @@ class Engine:
         self.counters = self._finisher.counters
 
     def run(self, work: Work[Any, Any]) -> bool:
-        """Works until every unit is done, or until it is asked to stop; whether every unit is done.
+        """Works until every unit is done or a stop is requested; whether every unit is done.
 
         Raises:
             TrainerError, OSError: what kept a unit from being finished.
         """
-        self.states.set_done(self._board.first().done)
+        self.states.set_done(self._index.first().done)
         try:
             with ThreadPoolExecutor(1, "read") as reader, ThreadPoolExecutor(FINISHING, "finish") as finishers:
                 self._loop(work, reader, finishers)
@@ -115,7 +115,7 @@ class Engine:
         finally:
             # After the threads have ended, so that nothing is claimed behind its back.
             self._claims.close()
-        self._on_progress(self.counters, self.states, self._board.latest)
+        self._on_progress(self.counters, self.states, self._index.latest)
         self._log()
         return self.states.num_done == len(self.states)
 
@@ -123,7 +123,7 @@ class Engine:
         """Whether a listing that is made now says what this worker would say; else there is more to do."""
         if self._stop_requested() or self.states.num_done < len(self.states):
             return True
-        gone = {*self._board.confirmed().missing(), *self._board.take_lost()}
+        gone = {*self._index.confirmed().missing(), *self._index.take_lost()}
         return not self._reopen(sorted(gone))
 
     def _reopen(self, lost: list[int]) -> bool:
@@ -208,16 +208,16 @@ class Engine:
 
     def _look_around(self) -> None:
         self._release_memory()
-        listing = self._board.look(at_most_every_seconds=BOARD_SECONDS)
+        listing = self._index.look(at_most_every_seconds=INDEX_SECONDS)
         if listing is not None:
             self.states.set_done(listing.done)
-            self._reopen(self._board.take_lost())
+            self._reopen(self._index.take_lost())
         self._on_progress(self.counters, self.states, listing)
         if time.monotonic() - self._logged > LOG_SECONDS:
             self._log()
 
     def _take_one_of(self, taken: list[int]) -> Lease | None:
-        """The lease of a unit that somebody else had: it was finished or given up, or has lapsed."""
+        """The lease of a unit that another worker had: it was finished or given up, or has lapsed."""
         mine = {held.unit for held in self._claims.held() if not held.is_lost}
         for unit in self._chance.sample(taken, min(LOOKED_AT, len(taken))):
             if unit not in mine and (held := self._take(unit, is_known=True)) is not None:

@@ -30,7 +30,7 @@ class Rate:
             self._seen.popleft()
 
     def rows_per_second(self, now: float) -> float | None:
-        """Rows per second until now; None before anything can be said."""
+        """Rows per second until now; None before the first result."""
         if len(self._seen) < 2:
             return None
         (start, before), (_, rows) = self._seen[0], self._seen[-1]

@@ -33,7 +33,7 @@ class OutputFile:
 
 @dataclass(frozen=True, kw_only=True)
 class UnitResult:
-    """What became of a unit."""
+    """The result of a unit."""
 
     unit: int
     rows: int
@@ -76,7 +76,7 @@ def parse(content: bytes) -> UnitResult:
 
 
 def is_done(objects: Bucket, unit: int) -> bool:
-    """Whether somebody has finished the unit."""
+    """Whether any worker has finished the unit."""
     return objects.look(name_of(unit)) is not None
 
 

@@ -1,4 +1,4 @@
-"""Something that one worker does for all of them: `setup/<name>.json`, made by whoever holds the lease for it."""
+"""Set-up that one worker does for all of them: `setup/<name>.json`, made by the holder of its lease."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class UnitStates:
 
     @property
     def num_done(self) -> int:
-        """Units that are done, whoever has done them."""
+        """Units that are done, by any worker."""
         return int((self._states == DONE).sum())
 
     def done(self) -> np.ndarray:
@@ -49,7 +49,7 @@ class UnitStates:
             self._states[list(units)] = FREE
 
     def taken(self) -> list[int]:
-        """The units that somebody has claimed, this worker included."""
+        """The units that any worker has claimed, this one included."""
         with self._lock:
             return [int(unit) for unit in np.flatnonzero(self._states == TAKEN)]
 

@@ -4,7 +4,7 @@ A file has parts, and a part has elements: what can be counted before anything i
 
 - Parquet: a part is a row group, an element a row.
 - Array records: one part, an element is a record.
-- Lines and TFRecords: one part, an element is a byte; a range means the rows that begin in it, so that nobody has to
+- Lines and TFRecords: one part, an element is a byte; a range means the rows that begin in it, so that no reader has to
   find the beginnings first.
 - What can only be read from its beginning: one part of one element, the file.
 """
@@ -29,7 +29,7 @@ class FileScan:
     counts: np.ndarray
     """int64 [parts], elements."""
     sizes: np.ndarray
-    """int64 [parts], decoded bytes of the column, or what they come to by experience."""
+    """int64 [parts], decoded bytes of the column, or an estimate by experience."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Files of lines: JSON lines and plain text.
 
-An element is a byte: the rows of a range are the lines that begin in it. Nobody has to find the beginnings first, and a
+An element is a byte: the rows of a range are the lines that begin in it. The starts need not be found first, and a
 range costs one read of it and of the rest of its last line. A compressed file can only be read from its beginning: it
 is one element, and held decompressed as a whole.
 """

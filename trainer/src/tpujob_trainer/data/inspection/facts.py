@@ -27,7 +27,7 @@ from tpujob_trainer.errors import ConfigurationError
 REACH_SECONDS = 15.0
 """How long a storage that does not answer is tried."""
 MOST_UNITS = 4096
-"""Units that the first batch is read from at most; a unit takes milliseconds, and somebody waits at a terminal."""
+"""Units that the first batch is read from at most; a unit takes milliseconds, and a person waits at a terminal."""
 WELL_SIZED_PART_BYTES = 8 << 20
 """A row group up to this is read twice in no time."""
 LARGE_PART_BYTES = 64 << 20

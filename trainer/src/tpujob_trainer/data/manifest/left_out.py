@@ -40,7 +40,7 @@ def _reason(root: DataRoot, file: DataFile) -> str | None:
 
 
 def describes(path: str) -> bool:
-    """Whether a file is about the data set beside it, and is missed by nobody."""
+    """Whether a file is about the data set beside it, and so is not reported as left out."""
     return path.rpartition("/")[2].startswith(_DESCRIPTIONS)
 
 

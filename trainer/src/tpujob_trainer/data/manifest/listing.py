@@ -96,7 +96,7 @@ def _of_one_format(config: SourceConfig, root: DataRoot, files: list[DataFile], 
 
 
 def _listing(root: DataRoot, known: Format, files: list[DataFile], fitting: list[DataFile], what: str) -> Listing:
-    """The files of a format; of texts also those that are text by their content. What is left out is told."""
+    """The files of a format; of texts also those that are text by their content. What is left out is logged."""
     named = {file.path for file in fitting}
     others = [file for file in files if file.path not in named]
     if known.name == "text":

@@ -67,7 +67,7 @@ class UnitReader:
         return self._roots[self._manifest.file_source[file]].locate(self._manifest.paths[file])
 
     def forget(self, number: int) -> None:
-        """Open the file of a unit anew, and check it, before the next read."""
+        """Open the file of a unit again, and check it, before the next read."""
         with self._lock:
             self._files.pop(int(self._manifest.unit_file[number]), None)
 

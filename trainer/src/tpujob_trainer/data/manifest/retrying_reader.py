@@ -1,7 +1,7 @@
 """Units read in the middle of a run, where a file that is away may come back: tried again for a while.
 
 Before the first step a file that is gone or changed is the user's to mend, and refused at once. Hours later it is more
-often a mount that hangs or somebody who copies: what was trained would be lost for nothing.
+often a mount that hangs or a copy under way: what was trained would be lost for nothing.
 """
 
 from __future__ import annotations

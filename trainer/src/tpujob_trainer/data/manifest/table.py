@@ -34,7 +34,7 @@ def kept_manifest(directory: str, config: DataConfig, *, batch_size: int) -> Man
         batch_size: rows of a global batch.
 
     Raises:
-        DataChangedError: the data is not what it was when the run began.
+        DataChangedError: the data is not what it was when the run started.
         ConfigurationError: as `make_manifest` and `read_manifest`.
     """
     manifest = read_manifest(directory, config)
@@ -59,7 +59,7 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
     Args:
         directory: path or URL.
         config: of the data.
-        roots: where the data is now, for a process that was told; else its storage is asked.
+        roots: where the data is now, for a process that got it; else its storage is asked.
 
     Raises:
         ConfigurationError: the run trained on other columns or sources, or was begun by another version of the trainer.

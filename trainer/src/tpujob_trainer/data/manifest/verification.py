@@ -52,7 +52,7 @@ def require_sources(manifest: Manifest, config: DataConfig, roots: Sequence[str]
     """The manifest for the files where they are now: at `roots`, or where storage says if None.
 
     Raises:
-        ConfigurationError: the run began with other columns or another number of sources.
+        ConfigurationError: the run started with other columns or another number of sources.
     """
     wanted = config.sources()
     if len(wanted) != len(manifest.sources):

@@ -8,7 +8,7 @@ PATH = "spec.trainer.data.path"
 
 
 class DataChangedError(ConfigurationError):
-    """A file of the data set is not the one that this run began with."""
+    """A file of the data set is not the one that this run started with."""
 
 
 def damaged(path: str, how: str) -> str:
@@ -17,5 +17,5 @@ def damaged(path: str, how: str) -> str:
 
 
 def changed(path: str, how: str) -> str:
-    """The message about a file that is not the one the run began with."""
+    """The message about a file that is not the one the run started with."""
     return f"{PATH}: {path!r} has changed since this run began: {how}; put the data back as it was, or {ANOTHER_RUN}"

@@ -71,7 +71,7 @@ class DataRoot:
             version: that of the manifest; None: whatever is there is read.
 
         Raises:
-            DataChangedError: a file on a disk is not of the version; remote storage says so when it is read.
+            DataChangedError: a file on a disk is not of the version; remote storage reports it when it is read.
         """
         location = self.locate(path)
         if is_on_disk(self.filesystem):
@@ -87,7 +87,7 @@ class DataRoot:
         )
 
     def open_to_check(self, file: DataFile, *, is_listed: bool) -> Any:
-        """A file that was just listed, or else one of the manifest, whose size is asked for to be compared."""
+        """A file that was just listed, or one of the manifest, whose size is read to be compared."""
         return self.open(file.path, file.size) if is_listed else self.open(file.path, None, file.version)
 
     def require_unchanged(self, file: DataFile) -> None:

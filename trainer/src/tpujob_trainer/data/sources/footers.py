@@ -37,7 +37,7 @@ def read_footer(root: DataRoot, file: DataFile, *, is_listed: bool) -> Footer:
     Args:
         root: of the data.
         file: as it should be.
-        is_listed: the size was just read from the storage; else it is what the run began with.
+        is_listed: the size was just read from the storage; else it is what the run started with.
 
     Raises:
         ConfigurationError: the file is not parquet.

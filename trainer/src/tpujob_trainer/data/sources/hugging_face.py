@@ -56,7 +56,7 @@ def _data_files(config: SourceConfig, field: str) -> dict[str, list[Any]]:
         except OfflineModeIsEnabled as error:
             raise NotFoundError(f"{field}.dataset: {config.dataset!r} cannot be read: {_line(error)}") from error
         except Exception as error:
-            # The library says "not there" of a hub that is busy: what it was told is in what it was doing then.
+            # The library says "not there" of a hub that is busy: the hub's answer is in the context of its error.
             busy = next((cause for cause in _behind(error) if cause_of(cause) is not None), None)
             if busy is not None:
                 raise busy from None
@@ -92,7 +92,7 @@ def _is_on_hub(name: str) -> bool:
 
 
 def _behind(error: BaseException | None) -> Iterator[BaseException]:
-    """What a library was told before it said something else, first word first."""
+    """The exception chain, root cause first."""
     found = []
     while error is not None and error not in found:
         found.append(error)

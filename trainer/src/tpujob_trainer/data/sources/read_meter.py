@@ -1,4 +1,4 @@
-"""What this process reads of its data, and what goes wrong with it: counted where it happens, told while it lasts.
+"""What this process reads of its data, and what goes wrong with it: counted where it happens, logged while it lasts.
 
 Every byte of a data file that this process asks its storage for goes through here, local disks included.
 """
@@ -17,13 +17,13 @@ from typing import Any
 CAUSES = ("rate_limited", "unavailable", "timeout", "truncated", "reset", "changed", "missing", "unreadable")
 """Why reads are repeated."""
 SLOW_READ_SECONDS = 10.0
-"""A single request that takes longer is told of."""
+"""A single request that takes longer is logged."""
 FAILING_SECONDS = 3.0
-"""A read that has been repeated for longer than this is told of."""
+"""A read that has been repeated for longer than this is logged."""
 WINDOW_SECONDS = 60.0
 """Over which the waiting for data is measured."""
 SLOW_FRACTION = 0.1
-"""Waiting for a larger part of the time is told of."""
+"""Waiting for a larger part of the time is logged."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ReadMeter:
         self.retries: collections.Counter[str] = collections.Counter()
         """Repetitions by cause."""
         self.rows: collections.Counter[str] = collections.Counter()
-        """Rows read by what became of them: used, or why not."""
+        """Rows read, used or by why not."""
         self._waited = 0.0
         self._waiting_since: float | None = None
         self._waits: collections.deque[tuple[float, float]] = collections.deque()

@@ -35,7 +35,7 @@ class LocalFile(io.FileIO):
     """A file on a disk of this host; its reads are counted.
 
     With a version, it is compared when it is opened, and at the end of the `with` block that reads it: what was read
-    then is of one file that nobody wrote to.
+    then is of one file that was not written to.
     """
 
     def __init__(self, location: str, version: str | None = None, name: str = "") -> None:
@@ -99,12 +99,12 @@ def request[T](what: str, ask: Callable[[], T]) -> T:
 
 
 def reach(url: str) -> None:
-    """Returns when somebody answers where a URL leads; asked again as other requests are.
+    """Returns when a server answers at a URL; tried again as other requests are.
 
     Libraries ask for half a minute before they say that a name is unknown.
 
     Raises:
-        StorageFailedError: nobody has answered for too long.
+        StorageFailedError: no server has answered for too long.
     """
     server = reachability.server_of(url)
     if server is not None:
@@ -179,7 +179,7 @@ class RemoteFile(io.RawIOBase):
 
         Raises:
             StorageFailedError: the storage has failed for too long.
-            SizeChangedError: the object has another size than was said.
+            SizeChangedError: the object has another size than expected.
         """
         start = min(self._at, self._size)
         end = self._size if size is None or size < 0 else min(start + size, self._size)

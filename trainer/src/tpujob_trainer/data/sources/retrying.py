@@ -1,7 +1,7 @@
 """Which failed reads are repeated, and when: with jitter, never sooner than the storage asks, for a limited time.
 
 A storage that says "not so fast" to one thread of a process means all of them: they wait together, and begin again
-spread over a while, for other hosts were told the same at the same moment.
+spread over a while, for other hosts got the same answer at the same moment.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StorageFailedError(TrainerError):
 def cause_of(error: BaseException) -> str | None:
     """Why a read failed, in a word, if another try may succeed: rate_limited, unavailable, timeout, truncated, reset.
 
-    The clients of storage raise dozens of classes for these: they are told by status, then by name.
+    The clients of storage raise dozens of classes for these: they are recognized by status, then by name.
     """
     if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
         return cause_of(error.__cause__)  # fsspec says "not found" of any answer to a question about a web page
@@ -134,7 +134,7 @@ class Retrying:
             limit_seconds: from the first failure of a read to giving it up.
             cause_of: a word for an error after which another try may succeed, None for the others.
             given_up: the error to end with, from what was read, the last error, and how long and often it was tried.
-            meter: is told of every failure.
+            meter: called with every failure.
             clock: seconds, monotonic.
             wait: waits for so many seconds.
             chance: uniform in [0, 1).

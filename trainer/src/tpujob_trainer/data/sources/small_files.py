@@ -1,4 +1,4 @@
-"""Small files beside the data, and whether something is there: told apart from a storage that fails.
+"""Small files beside the data, and whether something is there: distinct from a storage that fails.
 
 `exists` of a storage client may answer "no" for every failure, and then a tokenizer has no chat template because of one
 503. Here only an answer that says "not found" means that.

@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from tpujob_trainer.data.manifest.plan import LanePlan
-from tpujob_trainer.data.stream.packing import Stretch
+from tpujob_trainer.data.stream.packing import TokenSpan
 from tpujob_trainer.data.stream.prefetch import Pending
 from tpujob_trainer.data.stream.rows import SkippedRows, UnitRows
 from tpujob_trainer.data.text.documents import Documents
@@ -44,7 +44,7 @@ _MOST_ROWS = 4096
 
 @dataclass(frozen=True)
 class LanePosition:
-    """Where the next window of a lane begins, and what it has delivered so far."""
+    """Where the next window of a lane starts, and what it has delivered so far."""
 
     epoch: int = 0
     unit: int = 0
@@ -134,23 +134,23 @@ class Lane:
     def batches_left(self, ends: np.ndarray) -> np.ndarray:
         """How many of the batches after each have a token of this lane to predict, int64 [batches].
 
-        At most `BATCHES_AHEAD`, which a lane without end always has. `ready` has said that they are there.
+        At most `BATCHES_AHEAD`, which a lane without end always has. `ready` has counted them.
         """
         if self._plan.epochs is None:
             return np.full(len(ends), BATCHES_AHEAD)
         targets = np.maximum(self._ahead() - 1 - ends, 0)
         return np.minimum(-(-targets // self._batch_tokens), BATCHES_AHEAD)
 
-    def take(self, ends: np.ndarray) -> tuple[Stretch | None, np.ndarray]:
+    def take(self, ends: np.ndarray) -> tuple[TokenSpan | None, np.ndarray]:
         """The tokens of the next batches (none where no row is the lane's), and the positions behind each of them.
 
-        The positions are int64 [batches, 6], as `LanePosition.numbers`. `ready` has said that the batches are there.
+        The positions are int64 [batches, 6], as `LanePosition.numbers`. `ready` has counted the batches.
         """
         buffer, last, size = self._buffer, self._position, len(self._buffer.tokens)
         positions = np.empty((len(ends), POSITION_NUMBERS), dtype=np.int64)
         positions[:] = last
         positions[:, 4] += np.arange(1, len(ends) + 1)
-        stretch = None
+        span = None
         if ends[-1]:
             begun = int(ends.searchsorted(0, side="right"))
             behind = ends[begun:] + self._at
@@ -162,13 +162,13 @@ class Lane:
             if over < len(behind):
                 assert self._plan.epochs is not None
                 positions[begun + over :, :4] = (self._plan.epochs, 0, 0, 0)
-            stretch = self._stretch(int(ends[-1]) + 1)
-            positions[begun:, 5] = _chained(last[5], stretch.tokens, [0, *ends[begun:].tolist()])
+            span = self._span(int(ends[-1]) + 1)
+            positions[begun:, 5] = _chained(last[5], span.tokens, [0, *ends[begun:].tolist()])
             self._at = min(int(behind[-1]), size)
         self._position = positions[-1]
-        return stretch, positions
+        return span, positions
 
-    def _stretch(self, wanted: int) -> Stretch:
+    def _span(self, wanted: int) -> TokenSpan:
         """So many tokens, and nothing where there are no more."""
         at, buffer = self._at, self._buffer
         there = min(wanted, len(buffer.tokens) - at)
@@ -179,7 +179,7 @@ class Lane:
         if learned is not None and there < wanted:
             learned = np.concatenate([learned, np.zeros(wanted - there, dtype=bool)])
         first, last = buffer.starts.searchsorted((at + 1, at + there)).tolist()
-        return Stretch(tokens, buffer.starts[first:last] - at, there, learned)
+        return TokenSpan(tokens, buffer.starts[first:last] - at, there, learned)
 
     def _ahead(self) -> int:
         return len(self._buffer.tokens) - self._at
@@ -231,7 +231,7 @@ class Lane:
         return min(int(np.searchsorted(np.cumsum(sizes), target)) + 1, len(sizes))
 
     def _next_unit(self) -> None:
-        """Take the unit that was being read, and begin to read the one after it."""
+        """Take the unit that was being read, and start to read the one after it."""
         assert self._pending is not None
         unit, self._unit_read = self._unit_at(self._cursor), self._cursor
         rows = self._pending.wait()

@@ -1,6 +1,6 @@
 """The rows of the global batch that this process holds, batch after batch, read ahead by a thread.
 
-- Which rows: told by the caller, who reads it from the sharding; never worked out from a process number.
+- Which rows: given by the caller, who reads them from the sharding; never worked out from a process number.
 - The state belongs to the batch it comes with, not to what has been read ahead.
 - What goes wrong in a thread is raised by `next()`.
 """
@@ -26,7 +26,7 @@ from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.data.stream.lane import BATCHES_AHEAD, POSITION_NUMBERS, Lane, LanePosition
 from tpujob_trainer.data.stream.packing import pack
 from tpujob_trainer.data.stream.position import STATE_COLUMNS, describe_data, identity_of, pack_positions, unpack_state
-from tpujob_trainer.data.stream.prefetch import Ahead, Later, Pending, ReadPool
+from tpujob_trainer.data.stream.prefetch import Ahead, Deferred, Pending, ReadPool
 from tpujob_trainer.data.stream.rows import SkippedRows, UnitRows, usable_rows
 from tpujob_trainer.data.stream.share import describe_share
 from tpujob_trainer.data.text.documents import documents_of, kind_of
@@ -201,9 +201,9 @@ class BatchLoader(Iterator[LocalBatch]):
             ends = shares[key].ends[:count]
             if self._plan.epochs:
                 left = np.maximum(left, lane.batches_left(ends))
-            stretch, positions[number] = lane.take(ends)
-            if stretch is not None:
-                parts.append((shares[key].rows[: int(ends[-1]) // self._sequence_length], stretch))
+            span, positions[number] = lane.take(ends)
+            if span is not None:
+                parts.append((shares[key].rows[: int(ends[-1]) // self._sequence_length], span))
         self._batches += count
         num_rows = len(self.rows)
         made = pack(parts, count * num_rows, self._sequence_length, blocks_attention=self._plan.blocks_attention)
@@ -248,4 +248,4 @@ class BatchLoader(Iterator[LocalBatch]):
             order = row_order(len(raw.column), "rows", self._plan.seed, epoch, unit)
             return usable_rows(raw, order, first, self._kinds[source])
 
-        return self._pool.submit(read) if self._pool else Later(read)
+        return self._pool.submit(read) if self._pool else Deferred(read)

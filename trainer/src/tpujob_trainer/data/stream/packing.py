@@ -1,4 +1,4 @@
-"""Stretches of tokens to the rows of a batch: all rows of a process at once, by numpy."""
+"""Spans of tokens to the rows of a batch: all rows of a process at once, by numpy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TokenSpan:
     """Tokens that fill rows of a batch one after the other; the last one is only predicted."""
 
     tokens: np.ndarray
@@ -35,12 +35,12 @@ class Windows:
 
 
 def pack(
-    parts: Iterable[tuple[np.ndarray, Stretch]], num_rows: int, length: int, *, blocks_attention: bool = True
+    parts: Iterable[tuple[np.ndarray, TokenSpan]], num_rows: int, length: int, *, blocks_attention: bool = True
 ) -> Windows:
     """The windows of `num_rows` rows.
 
     Args:
-        parts: each stretch, and the rows that it fills, ascending; -1 for one that is not wanted.
+        parts: each span, and the rows that it fills, ascending; -1 for one that is not wanted.
         num_rows: rows wanted; the parts fill each of them.
         length: inputs of a row.
         blocks_attention: whether documents in a row are kept apart; else each row is one document.
@@ -49,27 +49,27 @@ def pack(
     targets = np.empty((num_rows, length), dtype=np.int32)
     is_learned: np.ndarray | None = None
     all_rows, starts, ending, size = [], [], [], 0
-    for rows, stretch in parts:
-        here, there = stretch.tokens[:-1].reshape(-1, length), stretch.tokens[1:].reshape(-1, length)
+    for rows, span in parts:
+        here, there = span.tokens[:-1].reshape(-1, length), span.tokens[1:].reshape(-1, length)
         if rows.min() < 0:
             kept = rows >= 0
             inputs[rows[kept]], targets[rows[kept]] = here[kept], there[kept]
         else:
             inputs[rows], targets[rows] = here, there
-        if stretch.learned is not None:
+        if span.learned is not None:
             kept = rows >= 0
             is_learned = np.ones((num_rows, length), dtype=bool) if is_learned is None else is_learned
-            is_learned[rows[kept]] = stretch.learned[1:].reshape(-1, length)[kept]
+            is_learned[rows[kept]] = span.learned[1:].reshape(-1, length)[kept]
         all_rows.append(rows)
-        starts.append(stretch.starts + size)
+        starts.append(span.starts + size)
         size += len(rows) * length
-        if stretch.there < len(stretch.tokens):
-            ending.append((rows, stretch.there))
+        if span.there < len(span.tokens):
+            ending.append((rows, span.there))
     if blocks_attention:
         rows, begun = np.concatenate(all_rows), np.concatenate(starts)
         loss_mask = np.ones((num_rows, length), dtype=bool)
         loss_mask.reshape(-1)[_placed(begun - 1, rows, length)] = False
-        # What begins right behind a stretch does so at a row, where something begins anyway.
+        # What begins right behind a span does so at a row, where something begins anyway.
         begins = [np.arange(0, num_rows * length, length), _placed(begun[begun < size], rows, length)]
         segment_ids, positions = _segments(np.unique(np.concatenate(begins)), num_rows, length)
     else:
@@ -88,7 +88,7 @@ def pack(
 
 
 def _placed(places: np.ndarray, rows: np.ndarray, length: int) -> np.ndarray:
-    """Where places of all stretches, one after the other, are in the batch: those in rows that are wanted."""
+    """Where places of all spans, one after the other, are in the batch: those in rows that are wanted."""
     row, column = np.divmod(places, length)
     into = rows[row]
     return (into * length + column)[into >= 0]

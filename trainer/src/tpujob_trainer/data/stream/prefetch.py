@@ -27,8 +27,8 @@ class Pending[T](Protocol):
         """What was made; raises what went wrong."""
 
 
-class Later[T]:
-    """Made by whoever asks for it: nobody else would."""
+class Deferred[T]:
+    """A value computed by the caller, on `wait`."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.wait = work
@@ -79,7 +79,7 @@ class ReadPool:
         return pending
 
     def close(self) -> None:
-        """Begin nothing new, and end each thread after what it does now.
+        """Start no further work, and end each thread after its present item.
 
         Waits for them a little: an interpreter that ends while a thread is inside of Arrow is aborted.
         """
@@ -131,7 +131,7 @@ class Ahead[T]:
             raise self._error
 
     def close(self) -> None:
-        """Drop what is made, and end the thread; waiting takers are told."""
+        """Drop what is made, and end the thread; waiting takers get an error."""
         with self._changed:
             self._closed = True
             self._made.clear()

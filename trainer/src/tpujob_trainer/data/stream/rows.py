@@ -1,4 +1,4 @@
-"""The rows of a unit in their shuffled order, without those that cannot be trained on; and what became of those."""
+"""The rows of a unit in their shuffled order, without those that cannot be trained on, which are counted by cause."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class UnitRows:
     """For each cause, the places in the file of the rows that are left out."""
 
     def split(self, count: int) -> tuple[UnitRows, UnitRows]:
-        """The first rows, and the rest; what was skipped is told of neither."""
+        """The first rows, and the rest; both without what was skipped."""
         return (
             UnitRows(self.column[:count], self.numbers[:count], self.originals[:count], self.sizes[:count]),
             UnitRows(self.column[count:], self.numbers[count:], self.originals[count:], self.sizes[count:]),
@@ -87,7 +87,7 @@ def usable_rows(raw: RawRows, order: np.ndarray, first: int, kind: Kind = KINDS[
 
 
 class SkippedRows:
-    """Rows by what became of them, in all lanes of a process; fails when too many cannot be used."""
+    """Counts of used and skipped rows, in all lanes of a process; fails when too many cannot be used."""
 
     def __init__(self, name_row: Callable[[int, int], str], *, max_fraction: float = 1.0) -> None:
         """Count from zero.

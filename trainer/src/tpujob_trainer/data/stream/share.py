@@ -1,4 +1,4 @@
-"""Which rows of the data a process begins with, in words: a person can see that processes read different ones."""
+"""Which rows of the data a process starts with, as text: a person can see that processes read different ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_LANES, SHOWN_ROWS = 4, 3
 
 
 def first_rows(manifest: Manifest, plan: LanePlan, lane: int, source: int, position: LanePosition) -> str:
-    """What a lane reads next: the rows by file and number; of files whose rows nobody counts, where the unit begins."""
+    """What a lane reads next: rows by file and number; where a file's rows are not counted, the start of the unit."""
     number = plan.unit(lane, position.epoch, position.unit, source)
     unit = manifest.unit(number)
     kind = manifest.sources[manifest.file_source[manifest.unit_file[number]]].format

@@ -2,7 +2,7 @@
 
 - A wake-up descriptor and a thread hear the signals: a Python handler would sleep through a compile.
 - Whatever happens, the process is gone before the grace period is: one deadline, grace minus a margin.
-- Who fails says so to the others (`peer_monitor`), and they end at once, naming it.
+- A process that fails reports it to the others (`peer_monitor`), and they end at once, naming it.
 - Who makes no progress (`watchdog`) ends with the stacks of all threads, and all others with theirs.
 - It ends by `os._exit`: interpreter shutdown would wait for peers in JAX's barrier, and for threads of libraries.
 """
@@ -64,7 +64,7 @@ def run_to_exit(
     Args:
         main: Gets the request to stop; returns the exit code.
         process: Named in the termination message; None: it is not known.
-        message_file: Of the termination message; None: nobody reads one.
+        message_file: Of the termination message; None: none is read.
         grace_seconds: Time from being asked to stop to being killed.
     """
     faulthandler.enable()  # A crash in C++ leaves the stacks of Python in the log.
@@ -132,7 +132,7 @@ class _Exit:
         try:
             line = f"{self._name}: {message}"
             words = "" if code == ExitCode.FINISHED else line
-            # First of all: whatever hangs or kills from here on, the cause is told.
+            # First of all: whatever hangs or kills from here on, the cause is reported.
             if words:
                 self._leave_message(words)
             if code == ExitCode.STALLED:
@@ -201,9 +201,9 @@ class _Exit:
         self._end(*failures.after(self._peers.fail(failure), self._peers.name))
 
     def _leave_after_loss(self, peers: Peers, error: BaseException) -> NoReturn:
-        """Waits for who is lost, or has said why it ends: the thread that hears it leaves meanwhile.
+        """Waits until a peer is lost or has reported its end, which another thread receives.
 
-        Without that it is an exchange that took too long, and somebody is behind the others.
+        Without that it is an exchange that took too long, and a process is behind the others.
         """
         if (failure := peers.wait(peers.heartbeat_seconds + FAILURE_SECONDS)) is not None:
             self._receive_failure(failure)

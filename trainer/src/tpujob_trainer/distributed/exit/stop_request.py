@@ -1,4 +1,4 @@
-"""Whether this process is asked to stop, and how long it still has."""
+"""Whether a stop of this process is requested, and how much of the grace period is left."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class StopRequest:
         self.exit_callbacks.append(exit_callback)
 
     def joined(self, peers: Peers) -> None:
-        """From here on a failure of this process is told to the others, and one of theirs ends this process at once.
+        """From here on a failure of this process is announced to the others, and one of theirs ends this one at once.
 
         Nothing can go on without them, and waiting for JAX's heartbeat would hide who failed first.
         """

@@ -1,6 +1,6 @@
 """Notices that a run has stopped making progress, and ends it with the stacks of all threads.
 
-- Progress is what the report is told: a step, or a new phase. Nobody has to feed the watchdog.
+- Progress is a change of the report: a step, or a new phase. No caller has to feed the watchdog.
 - Steps are short and alike, so their limit follows from how long they usually take; restoring and compiling are not,
   so they have a limit of their own, which is also the grace at start.
 - It is a thread, and looks at nothing that the devices hold: it works while the main thread waits for ever.

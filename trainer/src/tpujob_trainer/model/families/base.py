@@ -143,7 +143,7 @@ class ConfigJson:
     ropes: tuple[str, ...] = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
     """Values of `rope_type` that the class computes."""
     has_partial_rotary: bool = False
-    """The class turns a part of each head where `partial_rotary_factor` says so."""
+    """The class turns a part of each head by `partial_rotary_factor`."""
     activation_key: str = "hidden_act"
     activations: Mapping[str, str] = field(default_factory=dict)
     """Names that only this class reads otherwise, and what they are here."""

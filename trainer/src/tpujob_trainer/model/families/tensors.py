@@ -38,7 +38,7 @@ _NORMS_AROUND = {
 
 
 def layer_tensors(shape: Any, layer: str) -> Iterator[Tensor]:
-    """Of each layer, whose names begin with `layer`."""
+    """Of each layer, whose names start with `layer`."""
     yield from norms(shape, layer)
     yield from attention(shape, layer)
     if shape.experts is None:

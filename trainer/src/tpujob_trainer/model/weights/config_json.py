@@ -143,7 +143,7 @@ def config_json(
     source: Mapping[str, Any] | None = None,
     ids: Mapping[str, int | None] | None = None,
 ) -> dict[str, Any]:
-    """What `shape_of` reads, and transformers, 4.57 and 5 alike: what a source said, and all else that its class has.
+    """A config.json for `shape_of` and for transformers 4.57 and 5: the source's keys, and the others of its class.
 
     Args:
         shape: of the decoder.

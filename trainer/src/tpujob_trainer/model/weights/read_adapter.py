@@ -60,7 +60,7 @@ def read_adapter(path: str, model: LoraModel, source: Mapping[str, Any]) -> Any:
 
 
 class _Stored:
-    """The tensors of a file, each of which is asked for once."""
+    """The tensors of a file, each of which is read once."""
 
     def __init__(self, root: DataRoot, rank: int) -> None:
         self._folder = SafetensorsFolder(root, FIELD, single=WEIGHTS)

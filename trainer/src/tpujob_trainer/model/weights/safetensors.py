@@ -182,7 +182,7 @@ def _dtype(entry: Mapping[str, Any]) -> np.dtype[Any]:
 
 
 def header_of(shapes: Mapping[str, tuple[int, ...]], dtypes: str | Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
-    """The beginning of a file that holds these tensors in this order, and where each begins in the file.
+    """The header of a file that holds these tensors in this order, and where each starts in the file.
 
     Args:
         shapes: by name.

@@ -33,7 +33,7 @@ def corpus_manifest(worker: Worker, process: Process, config: TrainerConfig, tas
     """The work units of the corpus, the same for all workers.
 
     Raises:
-        DataChangedError: the corpus is not what it was when the job began.
+        DataChangedError: the corpus is not what it was when the job started.
     """
     workers = process.workers if isinstance(process, IndependentWorker) else 1
     found = _listed_once(worker, process, task, config.data, lambda: _corpus(worker.directory, config, task, workers))

@@ -68,7 +68,7 @@ def _work(worker: Worker, process: Process, config: TrainerConfig) -> int:
 
 
 def _load_program(parts: BatchParts) -> Program:
-    """The task's function with its weights, once they are known to be those that the job began with."""
+    """The task's function with its weights, once they are known to be those that the job started with."""
     worker, config, task = parts.worker, parts.config, parts.task
     objects = open_bucket(worker.directory)
     accepted = task.units.accept_other_image

@@ -30,7 +30,7 @@ FOLDER = "weights"
 CHUNK_BYTES = 32 << 20
 """Of one read: in memory at a time."""
 LEASE_SECONDS = 45.0
-"""Without a sign of life of the worker that copies, another one begins anew."""
+"""Without a sign of life of the worker that copies, another one starts over."""
 WANTED = (".safetensors", ".json")
 
 

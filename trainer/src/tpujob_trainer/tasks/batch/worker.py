@@ -16,11 +16,11 @@ import numpy as np
 from tpujob_contract import ExitCode, IndependentWorker, Process
 from tpujob_contract.report import Phase
 from tpujob_trainer.config.schema import TrainerConfig
-from tpujob_trainer.corpus.workers.board import Board, Listing
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.config import UnitsConfig
 from tpujob_trainer.corpus.workers.engine import Engine
 from tpujob_trainer.corpus.workers.finishing import Counters
+from tpujob_trainer.corpus.workers.progress_index import Listing, ProgressIndex
 from tpujob_trainer.corpus.workers.rate import Rate
 from tpujob_trainer.corpus.workers.states import UnitStates
 from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
@@ -114,7 +114,7 @@ class Worker:
         engine = Engine(
             objects,
             claims,
-            Board(objects, self.name, units),
+            ProgressIndex(objects, self.name, units),
             Uploads(self.directory),
             scratch,
             worker=self.name,

@@ -14,7 +14,7 @@ from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import CHIPS
-from tpujob_trainer.model.shape import OwnShape
+from tpujob_trainer.model.shape import CustomShape
 
 Block = Mapping[str, Any]
 Compile = Callable[[Block], Mapping[str, Any]]
@@ -67,7 +67,7 @@ def saving_changes(block: Block, *, devices: int, slices: int, vocabulary: int) 
         vocabulary: ids of the tokenizer.
     """
     run = _resolved(block, devices, slices, vocabulary)
-    if not isinstance(run.model, OwnShape):
+    if not isinstance(run.model, CustomShape):
         for remat in REMAT[REMAT.index(run.model.remat) + 1 :]:
             yield Change("model.remat", remat)
         if run.model.remat == "full" and not run.model.remat_offload:
@@ -86,7 +86,7 @@ def saving_changes(block: Block, *, devices: int, slices: int, vocabulary: int) 
 def spending_changes(block: Block, *, devices: int, slices: int, vocabulary: int) -> Iterator[Change]:
     """Changes that take more memory and may be faster; the arguments are those of `saving_changes`."""
     run = _resolved(block, devices, slices, vocabulary)
-    if not isinstance(run.model, OwnShape):
+    if not isinstance(run.model, CustomShape):
         if run.model.remat == "full" and not run.model.remat_save:
             yield Change("model.rematSave", ["attention"])
         if not run.model.remat_save and not run.model.remat_offload:

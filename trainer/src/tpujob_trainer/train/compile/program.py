@@ -22,9 +22,9 @@ from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import CHIPS, Chip
+from tpujob_trainer.model.custom_model import make_model
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.own import make_model
 from tpujob_trainer.train.compile.collectives import Exchange, exchanges
 from tpujob_trainer.train.compile.matrix_products import matrix_operations
 from tpujob_trainer.train.flops import training_flops_per_token

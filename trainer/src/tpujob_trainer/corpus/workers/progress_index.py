@@ -1,8 +1,8 @@
-"""One listing of the finished units, made by one worker at a time and read by all: `board.json`.
+"""The progress index: one listing of the finished units, made by one worker at a time and read by all (`board.json`).
 
-Workers that start together, and workers that look for something to do, read one small object; whoever finds that it
-has not changed for a while announces a listing in it, and the announcement that succeeds makes it. If its author dies,
-the object stops changing, and the next one does.
+Workers that start together, and workers that look for work, read one small object. A worker that finds it unchanged
+for a while announces a listing in it; the worker whose announcement succeeds makes the listing. If that worker dies,
+the object stops changing, and the next worker does the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "board.json"
 OLD_SECONDS = 20.0
-"""A board that has not changed for so long is made anew by whoever wants to know."""
+"""An index that has not changed for so long is listed again by the worker that reads it."""
 FIRST_WAIT_SECONDS = 30.0
 """For the first listing of another worker, at the start."""
 POLL_SECONDS = 0.5
@@ -38,7 +38,7 @@ class Listing:
     done: np.ndarray
     """bool [units]"""
     claimed: int
-    """Units that somebody had claimed."""
+    """Units that were claimed."""
     failures: Mapping[str, int] = field(default_factory=dict)
     """How often a unit was not finished, by cause."""
 
@@ -47,8 +47,8 @@ class Listing:
         return [int(unit) for unit in np.flatnonzero(~self.done)]
 
 
-class Board:
-    """The board, as one worker sees it."""
+class ProgressIndex:
+    """The index, as one worker sees it."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Board:
         return found
 
     def confirmed(self) -> Listing:
-        """A listing that is made now, which the board has from then on: for the last word."""
+        """A listing that is made now, which the index has from then on: for the last word."""
         return self._list(self._generation)
 
     def take_lost(self) -> list[int]:

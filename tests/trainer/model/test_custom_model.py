@@ -15,9 +15,9 @@ from flax import nnx
 from tests.trainer.train.test_step import SGD, make_batch
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.custom_model import CustomModel, custom_shape
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.model.mesh_choice import MeshShape
-from tpujob_trainer.model.own import OwnModel, own_shape
 from tpujob_trainer.model.shape import ModelConfig
 from tpujob_trainer.train.step import init_state, make_train_step
 
@@ -73,10 +73,10 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "theirs", made)
 
 
-def own_model(name: str, mesh: MeshShape, **arguments: Any) -> OwnModel:
+def own_model(name: str, mesh: MeshShape, **arguments: Any) -> CustomModel:
     config = ModelConfig(custom=f"theirs:{name}", arguments=arguments)
-    shape = own_shape(config, vocabulary=32, platform="cpu")
-    return OwnModel(shape, build_mesh(slices=1, devices=jax.devices()[: int(np.prod(mesh.sizes))], shape=mesh))
+    shape = custom_shape(config, vocabulary=32, platform="cpu")
+    return CustomModel(shape, build_mesh(slices=1, devices=jax.devices()[: int(np.prod(mesh.sizes))], shape=mesh))
 
 
 @pytest.mark.parametrize("name", ["Bigrams", "Pair"], ids=["logits", "hidden states and output"])
@@ -125,7 +125,7 @@ def test_module_that_is_not_there_is_named() -> None:
     with pytest.raises(
         ConfigurationError, match="no module named 'nobody_has_it' is installed or on PYTHONPATH; submit"
     ):
-        own_shape(ModelConfig(custom="nobody_has_it.model:Decoder"), vocabulary=32, platform="cpu")
+        custom_shape(ModelConfig(custom="nobody_has_it.model:Decoder"), vocabulary=32, platform="cpu")
 
 
 def test_logits_of_another_shape_are_refused() -> None:

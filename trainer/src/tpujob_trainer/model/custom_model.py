@@ -23,13 +23,13 @@ from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.partitioning import POSITIONS
 from tpujob_trainer.model.quantized import require_faster
-from tpujob_trainer.model.shape import ModelConfig, ModelShape, OwnShape, rounded_vocabulary
+from tpujob_trainer.model.shape import CustomShape, ModelConfig, ModelShape, rounded_vocabulary
 from tpujob_trainer.parsing.references import load_reference
 
 FIELD = "spec.trainer.model.custom"
 
 
-def own_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> OwnShape:
+def custom_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> CustomShape:
     """The shape of the module that `config.custom` names.
 
     Args:
@@ -50,7 +50,7 @@ def own_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> OwnShap
         for axis, size in zip(_axes(path, parameter, config.custom), parameter.shape, strict=True):
             if sizes.setdefault(axis, size) != size and axis in ("embed", "heads", "kv_heads", "mlp", "experts"):
                 sizes[axis] = math.gcd(sizes[axis], size)
-    return OwnShape(
+    return CustomShape(
         layers=sizes.get("layers", 1),
         embed_dim=sizes.get("embed", 1),
         heads=sizes.get("heads", 1),
@@ -68,11 +68,11 @@ def own_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> OwnShap
     )
 
 
-class OwnModel(Model):
+class CustomModel(Model):
     """The module that a configuration names, without its weights."""
 
-    def __init__(self, shape: OwnShape, mesh: Mesh) -> None:
-        self.shape: OwnShape = shape
+    def __init__(self, shape: CustomShape, mesh: Mesh) -> None:
+        self.shape: CustomShape = shape
         self.mesh = mesh
         module = _abstract(shape.custom, shape.arguments, shape.vocab_size)
         self._structure, state = nnx.split(module)
@@ -200,6 +200,6 @@ def make_model(shape: ModelShape, mesh: Mesh, lora: LoraConfig | None = None) ->
         ConfigurationError: its products are of a type that these devices do not multiply faster.
     """
     require_faster(shape.quantization, mesh.devices.flat[0].device_kind)
-    if isinstance(shape, OwnShape):
-        return OwnModel(shape, mesh)
+    if isinstance(shape, CustomShape):
+        return CustomModel(shape, mesh)
     return LoraModel(shape, mesh, lora) if lora else Model(shape, mesh)
