@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tpujob.main import PANELS, SUMMARY_CHARACTERS, app
 
-GROUPS = ([], ["data"], ["checkpoint"], ["extract"])
+GROUPS: tuple[list[str], ...] = ([], ["data"], ["checkpoint"], ["extract"])
 
 
 def test_each_verb_stands_below_one_heading() -> None:

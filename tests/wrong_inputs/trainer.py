@@ -37,6 +37,11 @@ ROWS: dict[str, Wrong] = {
         "spec.trainer: {} is empty; at least 1 entry",
         api="spec.trainer.model: Required value, spec.trainer.data: Required value",
     ),
+    "no batch ahead": Wrong(
+        _trainer(data={"path": "data/*.parquet", "prefetchBatches": 0}),
+        "spec.trainer.data.prefetchBatches: 0 is too small; at least 1",
+        api="spec.trainer.data.prefetchBatches: Invalid value: 0: spec.trainer.data.prefetchBatches in body should be greater than or equal to 1",
+    ),
     "a trainer without data": Wrong(
         manifest(trainer={"model": {"preset": "tiny"}}),
         "spec.trainer.data: is missing",

@@ -19,6 +19,8 @@ from tpujob_contract.quantity import quantity
 
 TASK = "pretrain"
 """The task of a block that names none."""
+ON_VOLUME = "on volume"
+"""The kind of conditions that only pods can meet."""
 
 Path = Tuple[Union[int, str], ...]
 
@@ -142,7 +144,7 @@ def on_volume(path: str, kind: str) -> Tuple[Condition, ...]:
         path: Of the field.
         kind: none, lost (with the pod) or readOnly.
     """
-    return (Condition("on volume", path, (kind,)),)
+    return (Condition(ON_VOLUME, path, (kind,)),)
 
 
 def of_tasks(*tasks: str) -> Tuple[Condition, ...]:

@@ -36,6 +36,7 @@ class Lanes(Batches[Batch, data.BatchLoader]):
     def __init__(self, config: BatchesConfig, mesh: Mesh, rows: PartitionSpec, session: Session) -> None:
         super().__init__(config, mesh, rows, session)
         self._sequence_length = config.sequence_length
+        self._prefetch = config.data.prefetch_batches
 
     @classmethod
     def of(
@@ -73,4 +74,5 @@ class Lanes(Batches[Batch, data.BatchLoader]):
             self._sequence_length,
             rows=self._assembler.rows,
             state=state,
+            prefetch=self._prefetch,
         )

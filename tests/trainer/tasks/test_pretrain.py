@@ -17,6 +17,7 @@ import pytest
 from tpujob_contract import LocalProcess, read_environment
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import load_config
+from tpujob_trainer.data.stream import loader
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.tasks import pretrain
@@ -56,6 +57,26 @@ def run(text: Path, directory: Path | None, **changes: Any) -> tuple[int, dict[s
     for word in stop.exit_callbacks:
         word(code, "")
     return code, attempts.latest(str(directory)) if directory else None
+
+
+def test_as_many_batches_are_made_ahead_as_the_job_says(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the batches are the same ones."""
+    depths = []
+    ahead = loader.Ahead
+
+    def recorded(make: Any, depth: int) -> Any:
+        depths.append(depth)
+        return ahead(make, depth)
+
+    monkeypatch.setattr(loader, "Ahead", recorded)
+    _, usual = run(text, tmp_path / "usual", steps=3)
+    _, deep = run(text, tmp_path / "deep", steps=3, data={"path": str(text), "prefetchBatches": 9})
+    assert depths == [2, 9]
+    assert usual is not None
+    assert deep is not None
+    assert deep["loss"] == usual["loss"]
 
 
 def test_memory_profiles_stay_beside_the_checkpoint(text: Path, tmp_path: Path) -> None:

@@ -7,7 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from tpujob.commands.options import Context, JobName, Namespace, problems_on_stderr
+from tpujob.commands.options import (
+    DEFAULT_RUN_DIRECTORY,
+    Context,
+    JobName,
+    Local,
+    Namespace,
+    RunDirectory,
+    problems_on_stderr,
+)
 from tpujob.errors import CommandError
 
 
@@ -23,6 +31,8 @@ def logs(
     attempts: Annotated[
         bool, typer.Option("--attempts", help="How each attempt ended, from checkpointDir; also when pods are gone.")
     ] = False,
+    local: Local = False,
+    directory: RunDirectory = DEFAULT_RUN_DIRECTORY,
 ) -> None:
     """Print the logs of hosts, first failure first."""
     from tpujob.cluster import logs as cluster_logs
@@ -30,6 +40,13 @@ def logs(
     from tpujob.cluster.log_collector import gcloud_command
 
     with problems_on_stderr():
+        if local:
+            from tpujob.local import runs
+
+            run = runs.newest(directory / (namespace or "default") / name)
+            for line in run.lines(host=host, tail=tail, follow=follow):
+                typer.echo(line)
+            return
         cluster = Cluster.connect(context=context, namespace=namespace)
         job = cluster.job(name)
         if attempts:

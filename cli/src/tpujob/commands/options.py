@@ -54,6 +54,10 @@ Namespace = Annotated[
 ]
 Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig; else its current one.")]
 
+Local = Annotated[bool, typer.Option("--local", help="A job that `tpujob run` runs on this machine.")]
+RunDirectory = Annotated[Path, typer.Option(help="With --local: the --directory of `tpujob run`.")]
+DEFAULT_RUN_DIRECTORY = Path(".tpujob")
+
 
 @contextmanager
 def problems_on_stderr() -> Iterator[None]:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.commands.options import Context, JobName, Namespace, problems_on_stderr
+from tpujob.commands.options import (
+    DEFAULT_RUN_DIRECTORY,
+    Context,
+    JobName,
+    Local,
+    Namespace,
+    RunDirectory,
+    problems_on_stderr,
+)
 from tpujob.errors import CommandError
 
 if TYPE_CHECKING:
@@ -21,8 +29,8 @@ def profile(
     steps: Annotated[int, typer.Option(help="How many steps to trace.", min=1, max=100)] = 5,
     every_process: Annotated[bool, typer.Option("--all", help="Every process, not process 0 alone.")] = False,
     to: Annotated[Path | None, typer.Option("--to", help="Folder of this machine that gets the files, too.")] = None,
-    local: Annotated[bool, typer.Option("--local", help="A job that `tpujob run` trains on this machine.")] = False,
-    directory: Annotated[Path, typer.Option(help="With --local: the --directory of `tpujob run`.")] = Path(".tpujob"),
+    local: Local = False,
+    directory: RunDirectory = DEFAULT_RUN_DIRECTORY,
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
@@ -33,13 +41,13 @@ def profile(
     `xprof --logdir FOLDER`.
     """
     from tpujob.cluster import profiling
-    from tpujob.local import ports as report_ports
+    from tpujob.local import runs
 
     run = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
     with problems_on_stderr():
         files = profiling.Files(to) if to else None
         if local:
-            ports = report_ports.newest(directory / (namespace or "default") / name)
+            ports = list(runs.newest(directory / (namespace or "default") / name).report_ports)
             ports = ports if every_process else ports[:1]
             places = [f"process {number}" for number in range(len(ports))]
             found = profiling.take_here(ports, steps=steps, run=run, is_fetched=to is not None)

@@ -2,61 +2,106 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.commands.options import Commit, Output, Settings
+from tpujob.commands.options import DEFAULT_RUN_DIRECTORY, Commit, Output, Settings
 from tpujob.errors import CommandError
 from tpujob.output import OutputFormat, write
 
 if TYPE_CHECKING:
+    from tpujob.local.placement import HostOptions, Placement
     from tpujob_resource.models.job import TpuTrainingJob
 
 
+JobOrProgram = Annotated[
+    Path, typer.Argument(metavar="JOB.YAML|PROGRAM.PY", help="File with one TpuTrainingJob, or a Python program.")
+]
+Arguments = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGUMENT...]", help="Arguments of a program.", show_default=False)
+]
+AcceleratorName = Annotated[
+    str | None,
+    typer.Option(help="For a program: cpu:HOSTSxDEVICES, or a TPU type to rehearse. [cpu:1x1, or the TPU VM's own]"),
+]
+Cpu = Annotated[bool, typer.Option("--cpu", help="CPU devices in the place of TPU chips, also where there are some.")]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,…|auto",
+        help="Addresses of all machines of the job, in order, the first with a port if you like; each runs one host. A "
+        "TPU VM knows them; `auto` asks its metadata in any case.",
+    ),
+]
+Host = Annotated[
+    int | None, typer.Option(help="Number of this machine in --hosts, or of the worker that it runs.", min=0)
+]
+Restarts = Annotated[
+    int,
+    typer.Option(help="Run again after a crash or a lost machine; so many times without a newer checkpoint.", min=0),
+]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Run in the background, where a lost connection does not reach it.")
+]
+RunFolder = Annotated[Path, typer.Option(help="Where logs go, and checkpoints unless the job names a place.")]
+Code = Annotated[
+    Path | None, typer.Option(help="Folder of your code: packed, unpacked and put on PYTHONPATH as in pods.")
+]
+MaxProcesses = Annotated[int, typer.Option(help="Refuse jobs of more processes than this.", min=1)]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also show what the launcher and JAX's network library print.")
+]
+
+
 def run(
-    job_file: Annotated[
-        Path, typer.Argument(metavar="JOB.YAML|PROGRAM.PY", help="File with one TpuTrainingJob, or a Python program.")
-    ],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGUMENT...]", help="Arguments of a program.", show_default=False)
-    ] = None,
-    accelerator: Annotated[
-        str | None, typer.Option(help="For a program: cpu:HOSTSxDEVICES, or a TPU type to rehearse. [cpu:1x1]")
-    ] = None,
+    job_file: JobOrProgram,
+    arguments: Arguments = None,
+    accelerator: AcceleratorName = None,
     settings: Settings = None,
+    cpu: Cpu = False,
+    hosts: Hosts = None,
+    host: Host = None,
+    restarts: Restarts = 0,
+    detach: Detach = False,
     output: Output = OutputFormat.TEXT,
     json_output: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
-    directory: Annotated[
-        Path, typer.Option(help="Where logs go, and checkpoints unless the job names a place.")
-    ] = Path(".tpujob"),
-    code: Annotated[
-        Path | None, typer.Option(help="Folder of your code: packed, unpacked and put on PYTHONPATH as in pods.")
-    ] = None,
+    directory: RunFolder = DEFAULT_RUN_DIRECTORY,
+    code: Code = None,
     commit: Commit = None,
-    max_processes: Annotated[int, typer.Option(help="Refuse jobs of more processes than this.", min=1)] = 16,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also show what the launcher and JAX's network library print.")
-    ] = False,
+    max_processes: MaxProcesses = 16,
+    verbose: Verbose = False,
 ) -> None:
     """Run a job or a program on this machine.
 
     Runs its JobSet, with a process for every pod. A command needs no image here: this machine's Python runs it.
+    A machine with TPU chips uses them, and a TPU VM is one host of its slice: start the same line on all of them.
+    Elsewhere TPU accelerators are rehearsed with as many hosts and as many CPU devices each.
 
-    TPU accelerators are rehearsed with as many hosts and as many CPU devices each. Ctrl-C saves and stops; run it
-    again and it goes on. Exit codes: 0 finished, 75 stopped, 76 diverged, 77 something is not there, 78 a wrong field.
-    With -o json, stdout ends with one object in every case: phase, exit_code, message and the last report.
+    Ctrl-C saves and stops; run it again and it goes on. Exit codes: 0 finished, 75 stopped, 76 diverged, 77 something
+    is not there, 78 a wrong field. With -o json, stdout ends with one object in every case: phase, exit_code, message
+    and the last report.
     """
     from tpujob.jobs.program import command_line
+    from tpujob.local.placement import HostOptions
+    from tpujob.local.restarting import run_with_restarts
     from tpujob.local.run import refusal, run_job
 
     output = OutputFormat.JSON if json_output else output
-    is_text = output is OutputFormat.TEXT
+    is_text, say = output is OutputFormat.TEXT, functools.partial(typer.echo, err=output is not OutputFormat.TEXT)
+    options = HostOptions(hosts, host, cpu)
     try:
-        exit_code, summary = run_job(
-            _job(job_file, arguments or [], accelerator, settings or []),
-            again=command_line(job_file, arguments or [], accelerator, settings or []),
+        job, placement = _placed(job_file, arguments or [], accelerator, settings or [], options)
+        if detach:
+            return _detach(job, directory, is_text=is_text)
+        attempt = functools.partial(
+            run_job,
+            job,
+            again=command_line(job_file, arguments or [], accelerator, settings or [], options.words()),
+            placement=placement,
             directory=directory,
             text_to_stderr=not is_text,
             max_processes=max_processes,
@@ -64,6 +109,7 @@ def run(
             commit=commit,
             verbose=verbose,
         )
+        exit_code, summary = run_with_restarts(attempt, restarts, say=say)
     except CommandError as error:
         for problem in error.problems:
             typer.echo(problem, err=True)
@@ -71,6 +117,43 @@ def run(
     if not is_text:
         write(summary, output)
     raise typer.Exit(exit_code)
+
+
+def _placed(
+    file: Path, arguments: list[str], accelerator: str | None, settings: list[str], options: HostOptions
+) -> tuple[TpuTrainingJob, Placement]:
+    """The job of a file or a program, and what this machine is to it."""
+    from tpujob.jobs.program import is_program
+    from tpujob.local import tpu_machine
+    from tpujob.local.placement import place
+
+    machine = tpu_machine.look(wants_vm=options.asks_metadata)
+    if accelerator is None and machine.vm is not None and is_program(file) and not options.cpu:
+        accelerator = machine.vm.accelerator_type
+    job = _job(file, arguments, accelerator, settings)
+    return job, place(job, options, machine)
+
+
+def _detach(job: TpuTrainingJob, directory: Path, *, is_text: bool) -> None:
+    """Starts the same command line in the background."""
+    from tpujob.local import detached, runs
+
+    if not is_text:
+        raise CommandError("--detach: prints text; `tpujob get --local -o json` has the run as JSON")
+    name, namespace = job.metadata.name, job.metadata.namespace or "default"
+    root = directory.absolute() / namespace / name
+    before = runs.newest(root).pid if runs.has_run(root) else 0
+    pid = detached.start(
+        [word for word in sys.argv[1:] if word != "--detach"],
+        root,
+        lambda child: runs.has_run(root) and runs.newest(root).pid == child != before,
+    )
+    where = "" if directory == DEFAULT_RUN_DIRECTORY else f" --directory {directory}"
+    where += "" if namespace == "default" else f" -n {namespace}"
+    typer.echo(f"{name}: runs in the background, pid {pid}; what it prints is in {root / detached.LOG}")
+    typer.echo(
+        f"  tpujob logs --local {name} -f{where}   tpujob get --local{where}   tpujob stop --local {name}{where}"
+    )
 
 
 def _job(file: Path, arguments: list[str], accelerator: str | None, settings: list[str]) -> TpuTrainingJob:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpujob.commands.options import Context, JobName, Namespace, problems_on_stderr
+from tpujob.commands.options import (
+    DEFAULT_RUN_DIRECTORY,
+    Context,
+    JobName,
+    Local,
+    Namespace,
+    RunDirectory,
+    problems_on_stderr,
+)
 from tpujob.errors import CommandError
 
 if TYPE_CHECKING:
@@ -18,20 +27,43 @@ ENDED = ("Succeeded", "Failed")
 Wait = Annotated[bool, typer.Option(help="Wait until it is so; Ctrl-C ends the waiting only.")]
 
 
-def stop(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = True) -> None:
+def stop(
+    name: JobName,
+    namespace: Namespace = None,
+    context: Context = None,
+    wait: Wait = True,
+    local: Local = False,
+    directory: RunDirectory = DEFAULT_RUN_DIRECTORY,
+) -> None:
     """Save and stop a job, and give its machines back.
 
-    `resume` goes on from the last checkpoint.
+    `resume` goes on from the last checkpoint. With --local as Ctrl-C in `tpujob run`, which goes on when run again.
     """
     from tpujob.cluster.client import Cluster
 
     with problems_on_stderr():
+        if local:
+            _stop_here(name, directory / (namespace or "default") / name, wait=wait)
+            return
         cluster = Cluster.connect(context=context, namespace=namespace)
         _require_unfinished(cluster.job(name), "stop")
         changed = cluster.patch(cluster.job_path(name), {"spec": {"suspend": True}})
         typer.echo(f"{name}: asked to save and stop")
         if wait:
             _wait(cluster, changed, ("Suspended",))
+
+
+def _stop_here(name: str, root: Path, *, wait: bool) -> None:
+    from tpujob.local import runs
+
+    run = runs.newest(root)
+    if not run.is_running:
+        raise CommandError(f"{name}: has ended; its logs are in {run.directory}", exit_code=1)
+    run.interrupt()
+    typer.echo(f"{name}: asked to save and stop")
+    if wait:
+        runs.wait_for_end(run)
+        typer.echo(f"{name}: has ended; `tpujob run` goes on from its last checkpoint")
 
 
 def resume(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = False) -> None:

@@ -36,7 +36,7 @@ def read_local_job(path: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
     spec = document.get("spec")
     if isinstance(spec, Mapping) and "command" in spec and spec.get("image") is None:
         document = {**document, "spec": {**spec, "image": IMAGE}}
-    return load_document(document, path)
+    return load_document(document, path, has_pods=False)
 
 
 def read_manifest(path: Path, settings: Sequence[str] = ()) -> tuple[dict[str, Any], TpuTrainingJob]:
@@ -114,14 +114,14 @@ def _as_json(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def load_document(document: Mapping[str, Any], path: Path) -> TpuTrainingJob:
-    """The job that a document describes.
+def load_document(document: Mapping[str, Any], path: Path, *, has_pods: bool = True) -> TpuTrainingJob:
+    """The job that a document describes; without pods it may name folders of this machine.
 
     Raises:
         CommandError: a field is wrong; one line each, with the name of the file.
     """
     try:
-        return load_job(document)
+        return load_job(document, has_pods=has_pods)
     except InvalidJob as error:
         raise CommandError(*(f"{path}: {problem}" for problem in error.problems)) from error
 

@@ -39,6 +39,8 @@ def look(
     *,
     checkpoint_dir: str | None,
     is_run: bool,
+    on_chips: bool = False,
+    processes_here: int | None = None,
     environ: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> Prerequisites:
@@ -48,6 +50,8 @@ def look(
         job: The job.
         checkpoint_dir: Its directory for checkpoints, if it has one.
         is_run: It runs on this machine. Otherwise what is not there is a warning for TPU jobs, whose pods may see more.
+        on_chips: It runs on this machine's TPU chips.
+        processes_here: How many of its processes run on this machine; None: all.
         environ: Of its processes; else that of the command line.
         directory: Where its processes run; else where the command line does.
     """
@@ -64,7 +68,9 @@ def look(
             "place": {
                 "devices": job.hosts * job.accelerator.devices_per_host,
                 "slices": job.slices,
-                "platform": "tpu" if is_tpu and not is_run else "cpu",
+                "platform": "tpu" if is_tpu and (on_chips or not is_run) else "cpu",
+                "devicesHere": (job.hosts if processes_here is None else processes_here)
+                * job.accelerator.devices_per_host,
             },
             "isRun": is_run,
         },

@@ -43,8 +43,14 @@ def job_of(program: Path, arguments: Sequence[str], accelerator: str | None) -> 
     }
 
 
-def command_line(file: Path, arguments: Sequence[str], accelerator: str | None, settings: Sequence[str] = ()) -> str:
+def command_line(
+    file: Path,
+    arguments: Sequence[str],
+    accelerator: str | None,
+    settings: Sequence[str] = (),
+    machines: Sequence[str] = (),
+) -> str:
     """What one types to run it again."""
     options = ["--accelerator", accelerator] if accelerator else []
-    options += [part for setting in settings for part in ("--set", setting)]
+    options += [*(part for setting in settings for part in ("--set", setting)), *machines]
     return shlex.join(["tpujob", "run", str(file), *options, *(["--", *arguments] if arguments else [])])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tpujob.local.closing import short_path
 from tpujob.local.outcome import named_in
+from tpujob.local.placement import Placement
 from tpujob.local.plan import LocalProcess
 from tpujob.local.reports import message_of
 from tpujob.local.supervisor import EARLY_FINISH_SECONDS, PEER_FAILED_GRACE_SECONDS, Exit
@@ -18,18 +19,27 @@ from tpujob_resource.models.job import TpuTrainingJob
 class Announcements:
     """Prints each event of a run as a line for people."""
 
-    def __init__(self, job: TpuTrainingJob, grace_seconds: int, say: Callable[[str], None]) -> None:
-        """Args: `grace_seconds`: from the request to stop to SIGKILL; `say`: prints a line above the progress."""
+    def __init__(
+        self, job: TpuTrainingJob, placement: Placement, grace_seconds: int, say: Callable[[str], None]
+    ) -> None:
+        """Prepares the lines.
+
+        Args:
+            job: What runs.
+            placement: Which of its processes run here, and on what.
+            grace_seconds: From the request to stop to SIGKILL.
+            say: Prints a line above the progress.
+        """
         self._job = job
+        self._placement = placement
         self._grace_seconds = grace_seconds
         self._say = say
 
     def opening(self, processes: Sequence[LocalProcess], checkpoint_dir: str, warnings: Sequence[str]) -> None:
         """What runs, and where its files and its progress are."""
         spec = self._job.spec
-        rehearsal = "" if spec.accelerator.startswith("cpu:") else ", rehearsed on CPU devices"
         self._say(
-            f"{spec.accelerator}: {counted(len(processes), 'process', 'processes')} on this machine{rehearsal}\n"
+            f"{spec.accelerator}: {self._what_runs(len(processes))}\n"
             f"checkpoints  {short_path(checkpoint_dir)}\n"
             f"logs         {short_path(str(processes[0].log.parent))}"
         )
@@ -39,6 +49,16 @@ class Announcements:
             self._say(f"warning: {warning}")
         if spec.trainer is not None:
             self._say(f"progress     http://127.0.0.1:{processes[0].report_port}/ while it runs")
+
+    def _what_runs(self, count: int) -> str:
+        job, placement = self._job, self._placement
+        devices = ", rehearsed on CPU devices" if job.accelerator.is_tpu else ""
+        if placement.on_chips:
+            devices = f", on its {counted(job.accelerator.chips_per_host, 'TPU chip')}"
+        if not placement.is_distributed:
+            return f"{counted(count, 'process', 'processes')} on this machine{devices}"
+        where = f"; process 0 is at {placement.coordinator}" if placement.coordinator else ""
+        return f"process {placement.host} of {job.hosts} on this machine{devices}{where}"
 
     def interrupt(self, count: int) -> None:
         """The first Ctrl-C asks all processes to stop; a second one kills them."""

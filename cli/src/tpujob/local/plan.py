@@ -1,8 +1,9 @@
 """Which processes a JobSet becomes on this machine, and with which environment. Pure.
 
-A process gets what its pod would get, read through the same field references. What differs, for there is one machine
-and no pod network: the coordinator is on loopback, each process has its own port for /report, TPUs are rehearsed by as
-many CPU devices, a home in a volume is the person's own, and what a Secret would give comes from this environment.
+A process gets what its pod would get, read through the same field references. What differs, without a pod network: the
+coordinator has another address, each process has its own port for /report, TPUs are rehearsed by as many CPU devices
+unless this machine has them, a home in a volume is the user's own, and what a Secret would give comes from this
+environment.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.errors import CommandError
+from tpujob.local.placement import HERE, Placement
 from tpujob_contract import commands
 from tpujob_contract import environment as names
 from tpujob_contract.code import DIRECTORY as CODE_DIRECTORY
@@ -50,8 +52,9 @@ def plan_processes(
     coordinator_port: int,
     report_ports: Sequence[int],
     code: Path | None = None,
+    placement: Placement = HERE,
 ) -> list[LocalProcess]:
-    """The processes of a JobSet, in order of process id.
+    """The processes of a JobSet that run on this machine, in order of process id.
 
     Args:
         jobset: As `build_jobset` returned it.
@@ -59,12 +62,17 @@ def plan_processes(
         directory: Folder of this run, for logs and for what would be volumes.
         checkpoint_dir: Given to the trainer where the job names none.
         coordinator_port: Free port of this machine; the JAX coordinator of process 0 takes it.
-        report_ports: A free port for every process.
+        report_ports: A free port for every process of this machine.
         code: Where the job's code was unpacked.
+        placement: Which processes run here, and on what.
     """
-    outside = {k: v for k, v in inherited.items() if not k.startswith((*names.RESERVED_PREFIXES, "JAX_"))}
+    # On chips libtpu's own variables stay: they describe this machine.
+    reserved = [each for each in names.RESERVED_PREFIXES if not (placement.on_chips and each.startswith("TPU_"))]
+    outside = {k: v for k, v in inherited.items() if not k.startswith((*reserved, "JAX_"))}
+    coordinator = placement.coordinator or f"127.0.0.1:{coordinator_port}"
     processes = []
-    for index, pod in enumerate(expand_pods(jobset)):
+    pods = [(index, pod) for index, pod in enumerate(expand_pods(jobset)) if placement.host in (None, index)]
+    for (index, pod), report_port in zip(pods, report_ports, strict=True):
         termination_log = directory / f"process-{index}.ending"
         processes.append(
             LocalProcess(
@@ -75,14 +83,14 @@ def plan_processes(
                     **outside,
                     **_given(pod),
                     **_from_here(pod, inherited),
-                    **_rehearsal(pod),
-                    **_on_loopback(pod, coordinator_port),
+                    **({} if placement.on_chips else _rehearsal(pod)),
+                    **({names.COORDINATOR: coordinator} if names.COORDINATOR in pod.environ else {}),
                     **({names.CODE: str(code)} if code is not None else {}),
                     names.CHECKPOINT_DIR: pod.environ.get(names.CHECKPOINT_DIR) or checkpoint_dir,
-                    names.REPORT_PORT: str(report_ports[index]),
+                    names.REPORT_PORT: str(report_port),
                     names.TERMINATION_LOG: str(termination_log),
                 },
-                report_port=report_ports[index],
+                report_port=report_port,
                 working_directory=code if pod.container.get("workingDir") == CODE_DIRECTORY else None,
                 log=directory / f"process-{index}.log",
                 termination_log=termination_log,
@@ -96,11 +104,6 @@ def _given(pod: Pod) -> dict[str, str]:
     empty = {v["name"] for v in pod.spec.get("volumes", []) if "emptyDir" in v}
     mounts = {m["mountPath"] for m in pod.container.get("volumeMounts", []) if m["name"] in empty}
     return {k: v for k, v in pod.environ.items() if v not in mounts}
-
-
-def _on_loopback(pod: Pod, port: int) -> dict[str, str]:
-    """The coordinator, for pods that have one."""
-    return {names.COORDINATOR: f"127.0.0.1:{port}"} if names.COORDINATOR in pod.environ else {}
 
 
 def _from_here(pod: Pod, inherited: Mapping[str, str]) -> dict[str, str]:

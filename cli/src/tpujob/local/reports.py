@@ -28,12 +28,10 @@ class ReportReader:
     """Reads one process's `/report` in a thread, so that a busy trainer never delays Ctrl-C."""
 
     def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}{PATH}"
+        self._port = port
         self._latest: Report = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._read, name="report", daemon=True)
-        # The machine's proxies know nothing of loopback.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @property
     def latest(self) -> Report:
@@ -49,13 +47,20 @@ class ReportReader:
 
     def _read(self) -> None:
         while not self._closing.wait(INTERVAL_SECONDS):
-            try:
-                with self._opener.open(self._url, timeout=TIMEOUT_SECONDS) as response:
-                    report = json.load(response)
-            except (OSError, ValueError, http.client.HTTPException):
-                continue  # not up yet, gone, or cut in the middle: the last one stands
-            if isinstance(report, dict):
-                self._latest = report
+            # Not up yet, gone, or cut in the middle: the last one stands.
+            self._latest = fetch_report(self._port) or self._latest
+
+
+def fetch_report(port: int) -> Report:
+    """The report of a process of this machine; empty if it does not answer with one."""
+    # The machine's proxies know nothing of loopback.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://127.0.0.1:{port}{PATH}", timeout=TIMEOUT_SECONDS) as response:
+            report = json.load(response)
+    except (OSError, ValueError, http.client.HTTPException):
+        return {}
+    return report if isinstance(report, dict) else {}
 
 
 def last_attempt(checkpoint_dir: str, *, attempt: str | None) -> Report:

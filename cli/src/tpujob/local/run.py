@@ -14,28 +14,31 @@ from rich.console import Console
 from tpujob.code.unpacked import unpack_code, with_local_code
 from tpujob.errors import CommandError
 from tpujob.jobs import prerequisites
-from tpujob.local import ports as report_ports
+from tpujob.local import runs
 from tpujob.local.announcements import Announcements
 from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
 from tpujob.local.launcher_notices import LauncherNotices
 from tpujob.local.outcome import Outcome, judge, named_in, summary
+from tpujob.local.placement import Placement
 from tpujob.local.plan import LocalProcess, plan_processes
 from tpujob.local.program_output import ProgramOutput
 from tpujob.local.reports import Report, ReportReader, final_report, last_attempt, message_of
 from tpujob.local.supervisor import Exit, Supervisor
 from tpujob_contract import environment as names
+from tpujob_contract import storage_address
 from tpujob_contract.termination_message import failed_at
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
-from tpujob_resource.rules.warnings import job_warnings
+from tpujob_resource.rules.warnings import rehearsal_warnings
 
 
 def run_job(
     job: TpuTrainingJob,
     *,
     again: str,
+    placement: Placement,
     directory: Path,
     text_to_stderr: bool,
     max_processes: int,
@@ -48,6 +51,7 @@ def run_job(
     Args:
         job: What to run.
         again: The command that runs it again, for people.
+        placement: Which of its processes run here, and on what.
         directory: Where logs go, and checkpoints unless the job names a place.
         text_to_stderr: Whether stdout is for a program.
         max_processes: More are refused.
@@ -58,23 +62,29 @@ def run_job(
     Raises:
         CommandError: before anything was started.
     """
-    # A job on CPU devices is at home here; a TPU job is rehearsed for its pods.
-    warnings = list(job_warnings(job)) if job.accelerator.is_tpu else []
+    warnings = [] if placement.on_chips or placement.is_distributed else list(rehearsal_warnings(job))
     root = directory.absolute() / (job.metadata.namespace or "default") / job.metadata.name
     if code is not None:
         job = with_local_code(job, code, root / "code", commit)
-    processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpack_code(job.spec.code, root / "code"))
+    if placement.is_distributed:
+        warnings += _shared_directory(job)
+    unpacked = unpack_code(job.spec.code, root / "code")
+    processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpacked, placement)
     lead = processes[0]
     needed = prerequisites.look(
         job,
-        checkpoint_dir=lead.environ[names.CHECKPOINT_DIR],
+        # Host 0 claims it for all; to the others its lock would look like another run's.
+        checkpoint_dir=lead.environ[names.CHECKPOINT_DIR] if placement.host in (None, 0) else None,
         is_run=True,
+        on_chips=placement.on_chips,
+        processes_here=len(processes),
         environ=lead.environ,
         directory=lead.working_directory,
     )
     needed.require()
     warnings += needed.warnings
-    exits, report = _supervise(job, processes, warnings, text_to_stderr=text_to_stderr, verbose=verbose)
+    runs.keep(lead.log.parent, [process.report_port for process in processes])
+    exits, report = _supervise(job, processes, placement, warnings, text_to_stderr=text_to_stderr, verbose=verbose)
     outcome = _outcome(exits)
     closing = Closing(outcome, report, again=again, has_trainer=job.spec.trainer is not None)
     for line in closing.lines():
@@ -83,14 +93,20 @@ def run_job(
 
 
 def _supervise(
-    job: TpuTrainingJob, processes: list[LocalProcess], warnings: list[str], *, text_to_stderr: bool, verbose: bool
+    job: TpuTrainingJob,
+    processes: list[LocalProcess],
+    placement: Placement,
+    warnings: list[str],
+    *,
+    text_to_stderr: bool,
+    verbose: bool,
 ) -> tuple[list[Exit], Report]:
     """Starts all processes and shows their progress; how each ended, and the last report of the run."""
     lead = processes[0]
     checkpoint_dir = lead.environ[names.CHECKPOINT_DIR]
     grace_seconds = int(lead.environ[names.GRACE_SECONDS])
     display = make_display(Console(stderr=text_to_stderr, highlight=False))
-    announcements = Announcements(job, grace_seconds, display.say)
+    announcements = Announcements(job, placement, grace_seconds, display.say)
     reader = ReportReader(lead.report_port)
     notices = LauncherNotices(processes)
     output = None
@@ -156,9 +172,30 @@ def refusal(error: CommandError) -> dict[str, Any]:
     return summary(refused, {"message": cause}, processes=0, cause=cause)
 
 
-def _plan(jobset: dict[str, Any], root: Path, max_processes: int, code: Path | None) -> list[LocalProcess]:
+def _shared_directory(job: TpuTrainingJob) -> list[str]:
+    """Warnings about the checkpoint directory of a job on several machines.
+
+    Raises:
+        CommandError: there is none, and each machine would save on its own.
+    """
+    directory = job.spec.checkpoint_dir
+    if job.spec.trainer is None or job.hosts == 1:
+        return []
+    if directory is None:
+        raise CommandError(
+            f"spec.checkpointDir: is missing; {job.hosts} machines save one checkpoint together: name a bucket, as in "
+            "gs://BUCKET/RUN, or a folder that all of them have"
+        )
+    if storage_address.is_path(directory):
+        return [f"spec.checkpointDir: {directory} must be the same folder on all {job.hosts} machines"]
+    return []
+
+
+def _plan(
+    jobset: dict[str, Any], root: Path, max_processes: int, code: Path | None, placement: Placement
+) -> list[LocalProcess]:
     replicated = jobset["spec"]["replicatedJobs"][0]
-    count = replicated["replicas"] * replicated["template"]["spec"]["parallelism"]
+    count = 1 if placement.is_distributed else replicated["replicas"] * replicated["template"]["spec"]["parallelism"]
     if count > max_processes:
         raise CommandError(
             f"spec.accelerator, spec.slices: {count} hosts would be {count} processes on this machine, more than "
@@ -174,7 +211,6 @@ def _plan(jobset: dict[str, Any], root: Path, max_processes: int, code: Path | N
             "may write to, with room on its disk"
         ) from error
     ports = _free_ports(count + 2)
-    report_ports.keep(run_directory, ports[2:])
     return plan_processes(
         jobset,
         inherited=os.environ,
@@ -183,6 +219,7 @@ def _plan(jobset: dict[str, Any], root: Path, max_processes: int, code: Path | N
         coordinator_port=ports[0],
         report_ports=ports[2:],
         code=code,
+        placement=placement,
     )
 
 

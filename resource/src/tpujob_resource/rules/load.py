@@ -29,12 +29,15 @@ __all__ = [
 ]
 
 
-def load_job(manifest: Mapping[str, Any], settings: JobSettings | None = None) -> TpuTrainingJob:
+def load_job(
+    manifest: Mapping[str, Any], settings: JobSettings | None = None, *, has_pods: bool = True
+) -> TpuTrainingJob:
     """The job that a manifest describes.
 
     Args:
         manifest: as read from YAML, or from the API server.
         settings: of the installation whose limits hold; None outside a cluster.
+        has_pods: whether pods run it; a machine without them needs no volume for its own disks.
 
     Raises:
         InvalidJob: with everything that is wrong, one line each.
@@ -43,7 +46,7 @@ def load_job(manifest: Mapping[str, Any], settings: JobSettings | None = None) -
         job = TpuTrainingJob.model_validate(dict(manifest))
     except ValidationError as error:
         raise InvalidJob(describe_problems(error, TpuTrainingJob)) from error
-    problems = broken_rules(job) + (broken_limits(job, settings) if settings is not None else ())
+    problems = broken_rules(job, has_pods=has_pods) + (broken_limits(job, settings) if settings is not None else ())
     if problems:
         raise InvalidJob(problems)
     return job

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpujob_contract.field_rules import Broken, Rule, broken, places
+from tpujob_contract.field_rules import ON_VOLUME, Broken, Rule, broken, places
 from tpujob_resource.errors import InvalidField
 from tpujob_resource.messages.error_messages import field_path, quoted
 from tpujob_resource.models.job import TpuTrainingJob
@@ -21,15 +21,26 @@ BUCKET_ADDRESS_PATTERN = (
 (docs.cloud.google.com/storage/docs/request-endpoints)."""
 
 
-def broken_rules(job: TpuTrainingJob) -> tuple[str, ...]:
-    """A line for each problem: the path of the field, its value where that helps, what is wrong and what to do."""
+def broken_rules(job: TpuTrainingJob, *, has_pods: bool = True) -> tuple[str, ...]:
+    """A line for each problem: the path of the field, its value where that helps, what is wrong and what to do.
+
+    Args:
+        job: Whose fields are each well-formed.
+        has_pods: Whether pods run it. A machine has its own disks, which are no volumes of the job.
+    """
     document = as_written(job)
     rows = RULES if _has_accelerator(job) else [rule for rule in RULES if not _compares_accelerators(rule)]
+    rows = rows if has_pods else [rule for rule in rows if not _is_about_volumes(rule)]
     return (
         *(_sentence(each) for each in broken(document, rows)),
         *_twice(document),
         *(problem for rule in computed.RULES for problem in rule.problems(job)),
     )
+
+
+def volume_problems(job: TpuTrainingJob) -> tuple[str, ...]:
+    """The problems that a job has in pods alone: directories on no volume, or on one that does not last."""
+    return tuple(_sentence(each) for each in broken(as_written(job), list(filter(_is_about_volumes, RULES))))
 
 
 def as_written(job: TpuTrainingJob) -> dict[str, Any]:
@@ -43,6 +54,10 @@ def _has_accelerator(job: TpuTrainingJob) -> bool:
         return bool(job.accelerator)
     except InvalidField:
         return False
+
+
+def _is_about_volumes(rule: Rule) -> bool:
+    return any(condition.kind == ON_VOLUME for condition in rule.when)
 
 
 def _compares_accelerators(rule: Rule) -> bool:

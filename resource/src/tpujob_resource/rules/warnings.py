@@ -10,6 +10,7 @@ from tpujob_contract import storage_address
 from tpujob_resource.messages.error_messages import quoted
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.maxtext import restart_warnings
+from tpujob_resource.rules.validation import volume_problems
 
 type Warnings = Iterator[str]
 
@@ -30,6 +31,11 @@ def job_warnings(job: TpuTrainingJob, *, is_for_cluster: bool = False) -> tuple[
     has_pods = is_for_cluster or job.accelerator.is_tpu
     paths = _unreachable_paths(job) if has_pods else ()
     return (*(warning for rule in _RULES for warning in rule(job)), *paths)
+
+
+def rehearsal_warnings(job: TpuTrainingJob) -> tuple[str, ...]:
+    """Warnings about a TPU job that runs on CPU devices here: what its pods would refuse is among them."""
+    return (*job_warnings(job), *volume_problems(job)) if job.accelerator.is_tpu else ()
 
 
 def submission_warnings(job: TpuTrainingJob) -> tuple[str, ...]:

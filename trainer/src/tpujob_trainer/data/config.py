@@ -228,6 +228,8 @@ class DataConfig(SourceConfig):
     """Decoded text that is read and shuffled together. A restart costs each lane at most one of these to read again."""
     buffer_bytes: Annotated[int, Range(1, 1 << 40)] = 4096 * MEBIBYTE
     """Host memory for text read ahead if one process held every lane: two units for each."""
+    prefetch_batches: Annotated[int, Range(1, 256)] = 2
+    """Batches that are made before the loop asks for them; more hide longer pauses of the storage."""
     retry_seconds: Annotated[int, Range(0, 86400)] = 300
     """How long a file that is gone, cut, unreadable or another one in the middle of a run is tried again. Then the run
     ends; what was committed is kept."""

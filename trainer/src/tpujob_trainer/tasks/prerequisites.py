@@ -62,7 +62,7 @@ def look(
         config: what was written.
         checkpoint_dir: of the job; None if it has none.
         owner: the job as "namespace/name".
-        place: `devices`, `slices` and `platform` of all processes.
+        place: `devices`, `slices` and `platform` of all processes, and `devicesHere`, those of this machine.
         is_run: all of its processes run on this machine, so that its storage and this memory are theirs.
     """
     found = Found()
@@ -82,9 +82,10 @@ def look(
     if checkpoint_dir is not None and is_local(checkpoint_dir) and config.task == "pretrain":
         problem = _directory(Path(checkpoint_dir), owner, config.checkpoint.adopt, run)
         found.problems += [] if problem is None else [problem]
-    state_bytes = None if run is None else state_bytes_per_device(run) * place["devices"]
-    if is_run and state_bytes is not None and state_bytes > (memory := host_memory_bytes()):
-        needed = f"weights and optimizer need {state_bytes / 1e9:,.1f} GB on {place['devices']} devices"
+    state_bytes = None if run is None else state_bytes_per_device(run) * place["devicesHere"]
+    is_in_memory = is_run and place["platform"] == "cpu"
+    if is_in_memory and state_bytes is not None and state_bytes > (memory := host_memory_bytes()):
+        needed = f"weights and optimizer need {state_bytes / 1e9:,.1f} GB on {place['devicesHere']} devices"
         here = f"all of this machine, which has {memory / 1e9:,.1f} GB; take a smaller model, such as {{preset: tiny}}"
         found.problems.append((f"{BLOCK}.model: {needed}, {here}", ExitCode.CONFIGURATION))
     return {

@@ -58,6 +58,7 @@ class Training:
             parts.run.sequence_length,
             rows=self.assembler.rows,
             state=start.position,
+            prefetch=parts.run.data.prefetch_batches,
         ) as loader:
             batches = SkipBatches(loader, taken=start.batches_taken, left_out=parts.rollbacks.left_out)
             loop = Loop(

@@ -1,0 +1,47 @@
+"""`tpujob run --detach`: the same run in the background, where a lost connection does not reach it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tpujob.errors import CommandError
+
+LOG = "run.log"
+"""In the folder of the job: what `tpujob run` would have printed."""
+START_SECONDS = 60.0
+"""For the run to be checked and its processes to be started."""
+POLL_SECONDS = 0.1
+
+
+def start(arguments: Sequence[str], root: Path, is_started: Callable[[int], bool]) -> int:
+    """Starts `tpujob run` in a session of its own, and returns its pid once its processes have started.
+
+    Args:
+        arguments: Of `tpujob`, without --detach.
+        root: The folder of the job.
+        is_started: Whether the run of this pid has started its processes.
+
+    Raises:
+        CommandError: it was refused, or ended at once; with its own lines and exit code.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / LOG).open("wb") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tpujob", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if is_started(child.pid):
+            return child.pid
+        if (code := child.poll()) is not None:
+            raise CommandError(*(root / LOG).read_text(errors="replace").splitlines(), exit_code=code or 1)
+        time.sleep(POLL_SECONDS)
+    return child.pid

@@ -1,0 +1,157 @@
+"""Which processes of a job `tpujob run` starts on this machine, and on which devices. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpujob.errors import CommandError
+from tpujob.local.tpu_machine import TpuMachine
+from tpujob_contract import ports
+from tpujob_resource.errors import InvalidField
+from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.topology.parse import parse_accelerator
+
+AUTO = "auto"
+"""Value of --hosts: as the metadata of a TPU VM name them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """What this machine is to a job."""
+
+    on_chips: bool = False
+    """Whether the processes use TPU chips; otherwise CPU devices."""
+    host: int | None = None
+    """The process that runs here; None: all of them."""
+    coordinator: str | None = None
+    """host:port of process 0; None: on this machine, at a free port."""
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether other machines run other processes of the job."""
+        return self.host is not None
+
+
+HERE = Placement()
+"""All processes on this machine, on CPU devices."""
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """What the command line says about machines."""
+
+    hosts: str | None = None
+    """Addresses, separated by commas, or `auto`."""
+    host: int | None = None
+    """Number of this machine among them, or of a worker."""
+    cpu: bool = False
+    """Whether CPU devices stand in for TPU chips."""
+
+    def words(self) -> list[str]:
+        """These options as one types them."""
+        hosts = [] if self.hosts is None else ["--hosts", self.hosts]
+        host = [] if self.host is None else ["--host", str(self.host)]
+        return [*hosts, *host, *(["--cpu"] if self.cpu else [])]
+
+    @property
+    def asks_metadata(self) -> bool:
+        """Whether the metadata server is needed."""
+        return self.hosts == AUTO
+
+
+def place(job: TpuTrainingJob, options: HostOptions, machine: TpuMachine) -> Placement:
+    """The placement of a job on this machine.
+
+    A TPU job on a machine with chips uses them, unless --cpu; on a TPU VM of several hosts this is one of its hosts.
+    Without chips all processes run here, on CPU devices, unless --hosts names other machines.
+
+    Raises:
+        CommandError: the machine's TPU is another than the job's, or the options do not fit the job.
+    """
+    on_chips = job.accelerator.is_tpu and machine.chips > 0 and not options.cpu
+    if on_chips or options.asks_metadata:
+        _require_same_slice(job, machine, is_needed=options.asks_metadata)
+    if job.spec.workers is not None:
+        return _worker(job, options, on_chips=on_chips)
+    if on_chips and job.slices > 1:
+        raise CommandError(
+            f"spec.slices: {job.slices} slices are joined on a cluster only; `tpujob submit` runs them, slices: 1 runs "
+            "on this machine's, and --cpu rehearses all of them here"
+        )
+    number, addresses = _hosts(job, options, machine, on_chips=on_chips)
+    if not addresses:
+        return Placement(on_chips=on_chips, host=None if job.hosts > 1 or not on_chips else 0)
+    lead = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{ports.COORDINATOR}"
+    return Placement(on_chips=on_chips, host=number, coordinator=lead)
+
+
+def _hosts(
+    job: TpuTrainingJob, options: HostOptions, machine: TpuMachine, *, on_chips: bool
+) -> tuple[int, tuple[str, ...]]:
+    """Number of this machine and the addresses of all; none where all processes run here."""
+    if options.hosts is not None and not options.asks_metadata:
+        addresses = tuple(each.strip() for each in options.hosts.split(","))
+        if options.host is None:
+            raise CommandError("--host: is missing; it is the number of this machine in --hosts, from 0")
+    elif machine.vm is not None and (on_chips or options.asks_metadata):
+        addresses = machine.vm.addresses if job.hosts > 1 else ()
+    elif on_chips and job.hosts > 1:
+        raise CommandError(
+            f"--hosts: {job.spec.accelerator} has {job.hosts} hosts, whose addresses this machine's metadata lack: "
+            "pass --hosts A,B,… and --host I, or --cpu to rehearse here"
+        )
+    else:
+        addresses = ()
+    number = options.host if options.host is not None else machine.vm.host if addresses and machine.vm else 0
+    if not addresses and options.host is not None:
+        raise CommandError(f"--host: {options.host} needs --hosts, the addresses of all machines in order")
+    if addresses and (len(addresses) != job.hosts or not all(addresses)):
+        raise CommandError(
+            f"--hosts: {','.join(addresses)} are {len(addresses)}; {job.spec.accelerator} with {job.slices} "
+            f"slice{'s' if job.slices > 1 else ''} has {job.hosts} hosts"
+        )
+    if addresses and not 0 <= number < len(addresses):
+        raise CommandError(f"--host: {number} is none of 0 to {len(addresses) - 1}")
+    return number, addresses
+
+
+def _worker(job: TpuTrainingJob, options: HostOptions, *, on_chips: bool) -> Placement:
+    """One of the independent workers, each on a machine of its own; or all of them here."""
+    if options.hosts is not None:
+        raise CommandError("--hosts: independent workers (spec.workers) need no addresses; pass --host I, the worker")
+    if options.host is None:
+        if on_chips and job.hosts > 1:
+            raise CommandError(
+                f"--host: is missing; this machine runs one of {job.hosts} workers (spec.workers), numbered from 0; "
+                "--cpu rehearses all of them"
+            )
+        return Placement(on_chips=on_chips, host=0 if on_chips else None)
+    if not 0 <= options.host < job.hosts:
+        raise CommandError(f"--host: {options.host} is none of 0 to {job.hosts - 1} (spec.workers: {job.hosts})")
+    return Placement(on_chips=on_chips, host=options.host)
+
+
+def _require_same_slice(job: TpuTrainingJob, machine: TpuMachine, *, is_needed: bool) -> None:
+    """Returns if this machine's slice is the one that the job names."""
+    wanted = job.accelerator
+    if machine.vm is None:
+        if is_needed:
+            raise CommandError("--hosts: auto: the metadata of this machine name no TPU slice; list the addresses")
+        if machine.chips != wanted.chips_per_host:
+            raise CommandError(
+                f"spec.accelerator: {wanted.name} has {wanted.chips_per_host} chips on each host, and this machine has "
+                f"{machine.chips}; name the machine's own, or pass --cpu to rehearse"
+            )
+        return
+    kind = machine.vm.accelerator_type
+    try:
+        present = parse_accelerator(kind)
+    except InvalidField as error:
+        raise CommandError(
+            f"spec.accelerator: this machine is a {kind}, which tpujob does not know; pass --cpu to rehearse"
+        ) from error
+    if wanted.is_tpu and (present.generation, present.chips) != (wanted.generation, wanted.chips):
+        raise CommandError(
+            f"spec.accelerator: {wanted.name} is asked for, and this machine is of a {kind}; write "
+            f"`accelerator: {present.name}`, or pass --cpu to rehearse"
+        )

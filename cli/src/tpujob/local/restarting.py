@@ -1,0 +1,44 @@
+"""Runs a job again after a failure that another try may pass, as the operator does on a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tpujob_contract import ExitCode
+from tpujob_contract.exit_codes import FATAL, describe
+
+FIRST_PAUSE_SECONDS = 5.0
+LONGEST_PAUSE_SECONDS = 60.0
+
+Attempt = Callable[[], tuple[int, dict[str, Any]]]
+
+
+def run_with_restarts(
+    attempt: Attempt, restarts: int, *, say: Callable[[str], None], pause: Callable[[float], None] = time.sleep
+) -> tuple[int, dict[str, Any]]:
+    """The exit code and the summary of the last attempt.
+
+    Args:
+        attempt: One run of the job to its end.
+        restarts: How many in a row may be without a newer checkpoint.
+        say: Prints a line.
+        pause: Waits so many seconds: longer each time, so that other machines can come back.
+    """
+    failures, committed = 0, None
+    while True:
+        exit_code, summary = attempt()
+        if exit_code in (ExitCode.FINISHED, ExitCode.STOPPED, *FATAL):
+            return exit_code, summary
+        if (newest := summary.get("committed_step")) is not None and newest != committed:
+            failures, committed = 0, newest
+        if failures >= restarts:
+            return exit_code, summary
+        failures += 1
+        seconds = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
+        say(f"exit code {describe(exit_code)}: restart {failures} of {restarts} in {seconds:.0f} s; Ctrl-C ends it")
+        try:
+            pause(seconds)
+        except KeyboardInterrupt:
+            return exit_code, summary

@@ -1,0 +1,158 @@
+"""Runs of this machine: the process that leads each, and where its processes report and log."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpujob.errors import CommandError
+from tpujob.local.reports import LogFollower, Report, fetch_report, final_report
+from tpujob_contract import ExitCode
+
+FILE = "processes.json"
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """One `tpujob run`, by the folder of its logs."""
+
+    directory: Path
+    pid: int
+    """Of `tpujob run`; 0 where it was not recorded."""
+    started: str
+    """When that process started, as the kernel counts; tells it from a later one with its number."""
+    report_ports: tuple[int, ...]
+    """Of each process on this machine."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether that process lives."""
+        return bool(self.pid) and _start_of(self.pid) == self.started
+
+    @property
+    def logs(self) -> list[Path]:
+        """One for each process, in order of process id."""
+        return sorted(self.directory.glob("process-*.log"), key=lambda log: int(log.stem.rpartition("-")[2]))
+
+    def report(self) -> Report:
+        """The latest report of its first process on this machine; empty where there is none."""
+        if self.is_running and self.report_ports:
+            return fetch_report(self.report_ports[0])
+        endings = [log.with_suffix(".ending") for log in self.logs]
+        return final_report(endings[0]) if endings else {}
+
+    def interrupt(self) -> None:
+        """Asks it to save and stop, as Ctrl-C does."""
+        if self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGINT)
+
+    def lines(self, *, host: int | None, tail: int | None, follow: bool) -> Iterator[str]:
+        """The logs of its processes, or of one; with `follow`, until it ends."""
+        logs = [log for log in self.logs if host is None or log.stem == f"process-{host}"]
+        if not logs:
+            raise CommandError(f"--host: {host} has no log in {self.directory}", exit_code=ExitCode.NOT_FOUND)
+        followers = [(f"{log.stem} | " if len(logs) > 1 else "", LogFollower(log)) for log in logs]
+        for begin, follower in followers:
+            yield from (f"{begin}{line}" for line in _all_lines(follower)[-(tail or 0) :])
+        while follow:
+            is_last = not self.is_running
+            for begin, follower in followers:
+                yield from (f"{begin}{line}" for line in follower.lines())
+            if is_last:
+                return
+            time.sleep(POLL_SECONDS)
+
+
+def _all_lines(follower: LogFollower) -> list[str]:
+    found: list[str] = []
+    while lines := follower.lines():
+        found += lines
+    return found
+
+
+def keep(run_directory: Path, report_ports: Sequence[int]) -> None:
+    """Records this process as the one that leads a run.
+
+    Args:
+        run_directory: Folder of the run's logs.
+        report_ports: Of each process on this machine, in order of process id.
+    """
+    found = {"pid": os.getpid(), "started": _start_of(os.getpid()), "report_ports": list(report_ports)}
+    (run_directory / FILE).write_text(json.dumps(found))
+
+
+def has_run(root: Path) -> bool:
+    """Whether a job was run here; `root` is its folder."""
+    return any(root.glob(f"logs/*/{FILE}"))
+
+
+def newest(root: Path) -> LocalRun:
+    """The newest run of a job.
+
+    Args:
+        root: the folder of the job.
+
+    Raises:
+        CommandError: nothing was run there.
+    """
+    runs = sorted(root.glob(f"logs/*/{FILE}"))
+    if not runs:
+        raise CommandError(
+            f"--local: `tpujob run` has not run this job in {root}; see --directory and -n",
+            exit_code=ExitCode.NOT_FOUND,
+        )
+    return _read(runs[-1])
+
+
+def newest_of_all(directory: Path) -> list[tuple[str, LocalRun]]:
+    """The newest run of each job, with its namespace/name; `directory` is the --directory of `tpujob run`."""
+    roots = sorted({file.parents[2] for file in directory.glob(f"*/*/logs/*/{FILE}")})
+    return [(f"{root.parent.name}/{root.name}", newest(root)) for root in roots]
+
+
+def wait_for_end(run: LocalRun) -> None:
+    """Returns when a run has ended."""
+    while run.is_running:
+        time.sleep(POLL_SECONDS)
+
+
+def row(name: str, run: LocalRun) -> tuple[str, ...]:
+    """One row of text, in the order of COLUMNS; what is not known is empty."""
+    report = run.report()
+    step, loss = report.get("step"), report.get("loss")
+    return (
+        name,
+        f"running, pid {run.pid}" if run.is_running else "ended",
+        str(report.get("phase") or ""),
+        "" if step is None else f"{step}/{report['steps']}" if report.get("steps") else str(step),
+        f"{loss:.3f}" if isinstance(loss, float) else "",
+        str(run.directory),
+    )
+
+
+COLUMNS = ("NAME", "STATE", "PHASE", "STEP", "LOSS", "LOGS")
+
+
+def _read(file: Path) -> LocalRun:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return LocalRun(
+        file.parent, int(found.get("pid", 0)), str(found.get("started", "")), tuple(found.get("report_ports", ()))
+    )
+
+
+def _start_of(pid: int) -> str:
+    """The start time of a process, proc(5) field 22; empty if there is no such process, or a zombie of it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]

@@ -1,0 +1,123 @@
+"""The TPU of this machine: its chips, and on a Cloud TPU VM which host of which slice this is."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tpujob.errors import CommandError
+from tpujob_contract import ExitCode
+
+METADATA_HOST = "metadata.google.internal"
+METADATA_VARIABLES = ("GCE_METADATA_IP", "GCE_METADATA_HOST")
+"""Another metadata server, as JAX and Google's client libraries read it."""
+TIMEOUT_SECONDS = 3.0
+"""The metadata server is on the machine itself and answers within milliseconds."""
+CHIPS = ("accel[0-9]*", "vfio/[0-9]*")
+"""Device files in /dev: of v4, and of v5e and later."""
+
+
+@dataclass(frozen=True)
+class TpuVm:
+    """What the metadata of a Cloud TPU VM say of it."""
+
+    accelerator_type: str
+    """As `gcloud` names it, such as `v5litepod-16`."""
+    host: int
+    """Number of this host in its slice, from 0."""
+    addresses: tuple[str, ...]
+    """Of all hosts of the slice, in order of their numbers."""
+
+
+@dataclass(frozen=True)
+class TpuMachine:
+    """This machine, as far as `tpujob run` depends on it."""
+
+    chips: int = 0
+    """Device files of TPU chips."""
+    vm: TpuVm | None = None
+    """None: not a TPU VM, or one whose metadata do not name its slice."""
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """A metadata server. Attributes as in jax-ml/jax:jax/_src/clusters/cloud_tpu_cluster.py."""
+
+    host: str = METADATA_HOST
+    timeout_seconds: float = TIMEOUT_SECONDS
+    # The machine's proxies know nothing of its metadata.
+    opener: urllib.request.OpenerDirector = field(
+        default_factory=lambda: urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    )
+
+    def attribute(self, name: str) -> str | None:
+        """The value of an attribute of this machine; None where it has none.
+
+        Raises:
+            CommandError: the server does not answer.
+        """
+        url = f"http://{self.host}/computeMetadata/v1/instance/attributes/{name}"
+        request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+        try:
+            with self.opener.open(request, timeout=self.timeout_seconds) as response:
+                return str(response.read(1 << 20).decode())
+        except urllib.error.HTTPError:
+            return None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise CommandError(
+                f"--hosts: the metadata server {self.host} does not answer ({reason}); where there is none, pass "
+                "--hosts A,B,… and --host I",
+                exit_code=ExitCode.NOT_FOUND,
+            ) from error
+
+
+def read_vm(metadata: Metadata) -> TpuVm | None:
+    """The TPU VM of a metadata server; None where its metadata name no slice.
+
+    Raises:
+        CommandError: the server does not answer, or with what is no list of hosts.
+    """
+    kind = metadata.attribute("accelerator-type")
+    number = metadata.attribute("agent-worker-number")
+    endpoints = metadata.attribute("worker-network-endpoints")
+    if kind is None or number is None or endpoints is None:
+        return None
+    # Each is an address, or name:port:address.
+    addresses = tuple(each.strip().rpartition(":")[2] for each in endpoints.split(","))
+    if not number.strip().isdigit() or int(number) >= len(addresses) or not all(addresses):
+        raise CommandError(
+            f"--hosts: the metadata of this machine give it number {number!r} of {endpoints!r}; "
+            "pass --hosts A,B,… and --host I"
+        )
+    return TpuVm(kind.strip(), int(number), addresses)
+
+
+def look(
+    environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev"), *, wants_vm: bool = False
+) -> TpuMachine:
+    """The TPU of this machine.
+
+    Args:
+        environ: May name another metadata server.
+        devices: Folder of device files.
+        wants_vm: Whether the metadata server is asked without a chip, too.
+
+    Raises:
+        CommandError: the metadata server was to be asked and does not answer.
+    """
+    chips = sum(1 for pattern in CHIPS for _ in devices.glob(pattern))
+    if not chips and not wants_vm:
+        return TpuMachine()
+    host = next((environ[name] for name in METADATA_VARIABLES if environ.get(name)), METADATA_HOST)
+    try:
+        return TpuMachine(chips, read_vm(Metadata(host)))
+    except CommandError:
+        # A machine with chips and no metadata server: in a container, or not Google's.
+        if wants_vm:
+            raise
+        return TpuMachine(chips)
