@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from tpujob.jobs.fields import schema_fields
 
 HEADER = "<!-- Made by `make generate` from the code; do not edit. -->\n\n"
 
@@ -29,42 +30,8 @@ def plain(text: str) -> str:
 
 def fields(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
     """Path, type and description of every field below a schema, in the order in which they are written."""
-    for key, inner in (schema.get("properties") or {}).items():
-        name = f"{path}.{key}"
-        is_required = key in (schema.get("required") or ())
-        yield (
-            f"`{name}`",
-            kind(inner),
-            plain(inner.get("description") or "") + (" **Required.**" if is_required else ""),
-        )
-        item = inner.get("items")
-        if isinstance(item, Mapping):
-            yield from fields(item, f"{name}[]")
-        yield from fields(inner, name)
-
-
-def kind(schema: Mapping[str, Any]) -> str:
-    """The type of a field with what is allowed, in a few words."""
-    if "enum" in schema:
-        return ", ".join(f"`{value}`" for value in schema["enum"] if value is not None)
-    if schema.get("x-kubernetes-int-or-string"):
-        return "amount"
-    word = {"array": "list", "object": "mapping", "integer": "whole number"}.get(
-        schema.get("type", ""), schema.get("type", "any")
-    )
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is not None and high is not None:
-        return f"{word}, {number(low)} to {number(high)}"
-    if low is not None:
-        return f"{word}, {number(low)} or more"
-    if schema.get("maxLength") and word == "string":
-        return f"string, at most {schema['maxLength']} characters"
-    return str(word)
-
-
-def number(value: float) -> str:
-    """A number without a needless fraction."""
-    return str(int(value)) if float(value).is_integer() else json.dumps(value)
+    for field in schema_fields(schema, path):
+        yield f"`{field.path}`", field.kind, plain(field.meaning) + (" **Required.**" if field.is_required else "")
 
 
 def commented_values(text: str) -> Iterator[tuple[str, str, str]]:

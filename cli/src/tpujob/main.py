@@ -16,6 +16,7 @@ from tpujob.commands import (
     describe,
     doctor,
     execute,
+    explain,
     extract,
     get,
     logs,
@@ -55,7 +56,7 @@ OTHER_WORDS = {
 
 
 PANELS = {
-    "On this machine": ("new", "check", "run", "report"),
+    "On this machine": ("new", "explain", "check", "run", "report"),
     "On a cluster": (
         "render", "submit", "get", "describe", "logs", "top", "exec", "profile", "stop", "resume", "retry",
     ),
@@ -95,6 +96,7 @@ app = typer.Typer(
 
 for verb in (
     new.new,
+    explain.explain,
     check.check,
     run.run,
     render.render,

@@ -17,7 +17,7 @@ import pytest
 from tpujob_contract import LocalProcess, read_environment
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import load_config
-from tpujob_trainer.data.stream import loader
+from tpujob_trainer.data.stream.prefetch import Ahead
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.tasks import pretrain
@@ -64,13 +64,12 @@ def test_as_many_batches_are_made_ahead_as_the_job_says(
 ) -> None:
     """And the batches are the same ones."""
     depths = []
-    ahead = loader.Ahead
 
     def recorded(make: Any, depth: int) -> Any:
         depths.append(depth)
-        return ahead(make, depth)
+        return Ahead(make, depth)
 
-    monkeypatch.setattr(loader, "Ahead", recorded)
+    monkeypatch.setattr("tpujob_trainer.data.stream.loader.Ahead", recorded)
     _, usual = run(text, tmp_path / "usual", steps=3)
     _, deep = run(text, tmp_path / "deep", steps=3, data={"path": str(text), "prefetchBatches": 9})
     assert depths == [2, 9]

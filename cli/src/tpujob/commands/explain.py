@@ -1,0 +1,63 @@
+"""`tpujob explain`."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpujob.commands.options import Output, problems_on_stderr
+from tpujob.output import OutputFormat, write
+
+if TYPE_CHECKING:
+    from tpujob.jobs.fields import Field
+
+WIDTH = 100
+
+
+def explain(
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="[FIELD]", help="As in data.path or spec.trainer.data.path; the end of a path will do."),
+    ] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Explain a field of a job: type, default, fields below.
+
+    Without a field, those of spec. Several that end alike are listed.
+    """
+    from tpujob.jobs import fields
+
+    with problems_on_stderr():
+        known = fields.job_fields()
+        if path is None or path == "spec":
+            found = fields.below(known, fields.Field("spec", "mapping", ""))
+            below = []
+        else:
+            found = fields.find(known, path)
+            below = fields.below(known, found[0]) if len(found) == 1 else []
+    if output is not OutputFormat.TEXT:
+        write([{**each.as_json(), "fields": [inner.path for inner in below]} for each in found], output)
+    elif len(found) == 1:
+        _print(found[0], below)
+    else:
+        _list(found, "")
+
+
+def _print(field: Field, below: list[Field]) -> None:
+    required = ", required" if field.is_required else ""
+    typer.echo(f"{field.path}: {field.kind.replace('`', '')}{required}")
+    for line in textwrap.wrap(field.meaning, WIDTH):
+        typer.echo(f"  {line}")
+    _list(below, f"{field.path}.")
+
+
+def _list(found: list[Field], begin: str) -> None:
+    """A line for each field with the first sentence about it."""
+    names = [each.path.removeprefix(begin).rpartition("[].")[2] if begin else each.path for each in found]
+    width = max(map(len, names), default=0)
+    for name, each in zip(names, found, strict=True):
+        sentence = each.meaning.partition(". ")[0].rstrip(".")
+        sentence = textwrap.shorten(sentence, WIDTH - width - 4, placeholder=" …")
+        typer.echo(f"  {name.ljust(width)}  {sentence}".rstrip())
