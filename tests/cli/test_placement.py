@@ -21,9 +21,11 @@ from tpujob_resource.rules.load import load_job
 
 V5E_16 = TpuVm("v5litepod-16", 2, ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"))
 V5E_8 = TpuVm("v5litepod-8", 0, ("10.0.0.1",))
-HOST_OF_16 = TpuMachine(4, V5E_16)
-HOST_OF_8 = TpuMachine(8, V5E_8)
-HOST_OF_V2 = TpuMachine(8, TpuVm("v2-8", 0, ("a",)))
+HOST_OF_16 = TpuMachine(4, "v5e", V5E_16)
+HOST_OF_8 = TpuMachine(8, "v5e", V5E_8)
+HOST_OF_V2 = TpuMachine(8, None, TpuVm("v2-8", 0, ("a",)))
+FOUR, EIGHT = TpuMachine(4, "v5e"), TpuMachine(8, "v5e")
+"""Chips of which no metadata tell more."""
 NO_TPU = TpuMachine()
 
 
@@ -47,18 +49,18 @@ def job(accelerator: str, **spec: Any) -> TpuTrainingJob:
         pytest.param("v5e-8", HostOptions(cpu=True), HOST_OF_8, HERE, id="rehearsed beside a TPU"),
         pytest.param("v5e-8", HostOptions(), HOST_OF_8, Placement(on_chips=True, host=0), id="one host, by its chips"),
         pytest.param(
-            "v5e-8", HostOptions(), TpuMachine(8), Placement(on_chips=True, host=0), id="one host without metadata"
+            "v5e-8", HostOptions(), EIGHT, Placement(on_chips=True, host=0), id="one host without metadata"
         ),
         pytest.param(
             "v5litepod-16", HostOptions(), HOST_OF_16,
             Placement(on_chips=True, host=2, coordinator="10.0.0.1:8476"), id="a host of four, by the metadata",
         ),
         pytest.param(
-            "v5e-16", HostOptions("a:99,b,c,d", 1), TpuMachine(4),
+            "v5e-16", HostOptions("a:99,b,c,d", 1), FOUR,
             Placement(on_chips=True, host=1, coordinator="a:99"), id="a host of four, by hand",
         ),
         pytest.param(
-            "v5e-16", HostOptions("auto", cpu=True), TpuMachine(0, V5E_16),
+            "v5e-16", HostOptions("auto", cpu=True), TpuMachine(0, None, V5E_16),
             Placement(host=2, coordinator="10.0.0.1:8476"), id="several machines rehearse a slice",
         ),
         pytest.param(
@@ -82,15 +84,16 @@ def test_worker_needs_its_number_alone() -> None:
     [
         ("v5e-4", {}, HostOptions(), HOST_OF_8, "v5e-4 is asked for, and this machine is of a v5litepod-8"),
         ("v5e-4", {}, HostOptions(), HOST_OF_8, "write `accelerator: v5litepod-8`, or pass --cpu"),
-        ("v5e-4", {}, HostOptions(), TpuMachine(8), "v5e-4 has 4 chips on each host, and this machine has 8"),
+        ("v5e-4", {}, HostOptions(), EIGHT, "a host of v5e-4 has 4 chips of v5e, and this machine has 8 of v5e"),
+        ("v6e-8", {}, HostOptions(), EIGHT, "a host of v6e-8 has 8 chips of v6e, and this machine has 8 of v5e"),
         ("v5e-8", {}, HostOptions(), HOST_OF_V2, "this machine is a v2-8, which tpujob does not know"),
-        ("v5e-16", {}, HostOptions(), TpuMachine(4), "--hosts: v5e-16 has 4 hosts, whose addresses this machine's"),
-        ("v5e-16", {}, HostOptions(), TpuMachine(4), "pass --hosts A,B,… and --host I, or --cpu to rehearse here"),
+        ("v5e-16", {}, HostOptions(), FOUR, "--hosts: v5e-16 has 4 hosts, whose addresses this machine's"),
+        ("v5e-16", {}, HostOptions(), FOUR, "pass --hosts A,B,… and --host I, or --cpu to rehearse here"),
         ("v5e-16", {"slices": 2}, HostOptions(), HOST_OF_16, "spec.slices: 2 slices are joined on a cluster only"),
-        ("v5e-16", {}, HostOptions("a,b"), TpuMachine(4), "--host: is missing; it is the number of this machine"),
-        ("v5e-16", {}, HostOptions("a,b", 0), TpuMachine(4), "--hosts: a,b are 2; v5e-16 with 1 slice has 4"),
-        ("v5e-16", {}, HostOptions("a,,b,c", 0), TpuMachine(4), "--hosts: a,,b,c are 4; v5e-16"),
-        ("v5e-16", {}, HostOptions("a,b,c,d", 4), TpuMachine(4), "--host: 4 is none of 0 to 3"),
+        ("v5e-16", {}, HostOptions("a,b"), FOUR, "--host: is missing; it is the number of this machine"),
+        ("v5e-16", {}, HostOptions("a,b", 0), FOUR, "--hosts: a,b are 2; v5e-16 with 1 slice has 4"),
+        ("v5e-16", {}, HostOptions("a,,b,c", 0), FOUR, "--hosts: a,,b,c are 4; v5e-16"),
+        ("v5e-16", {}, HostOptions("a,b,c,d", 4), FOUR, "--host: 4 is none of 0 to 3"),
         ("cpu:2x1", {}, HostOptions(host=1), NO_TPU, "--host: 1 needs --hosts, the addresses of all machines"),
         ("cpu:2x1", {}, HostOptions("auto"), NO_TPU, "--hosts: auto: the metadata of this machine name no TPU slice"),
         ("v5e-8", {"workers": 2}, HostOptions("a,b", 0), HOST_OF_8, "--hosts: independent workers (spec.workers)"),
@@ -156,16 +159,25 @@ def metadata_server():
         yield server
 
 
+def plug(pci_devices: Path, *cards: tuple[str, str]) -> None:
+    """Adds PCI cards, each with its vendor and its device, as sysfs shows them."""
+    for vendor, device in cards:
+        folder = pci_devices / f"0000:{len(list(pci_devices.iterdir())):02x}:00.0"
+        folder.mkdir()
+        (folder / "vendor").write_text(f"{vendor}\n")
+        (folder / "device").write_text(f"{device}\n")
+
+
 def test_tpu_vm_is_read_from_its_metadata(metadata_server: Any, tmp_path: Path) -> None:
-    (tmp_path / "vfio").mkdir()
-    for name in ("vfio/0", "vfio/1", "vfio/2", "vfio/3", "vfio/vfio"):
-        (tmp_path / name).touch()
+    plug(tmp_path, *[("0x1ae0", "0x0063")] * 4)
+    # Google's network card, and a card of somebody else with the number of a TPU.
+    plug(tmp_path, ("0x1ae0", "0x0042"), ("0x10de", "0x0063"))
     environ = {"GCE_METADATA_HOST": metadata_server.host, "http_proxy": "http://127.0.0.1:9"}
     assert look(environ, tmp_path) == HOST_OF_16
     metadata_server.attributes["worker-network-endpoints"] = "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"
     assert read_vm(Metadata(metadata_server.host)) == V5E_16
     del metadata_server.attributes["agent-worker-number"]
-    assert look(environ, tmp_path) == TpuMachine(4)
+    assert look(environ, tmp_path) == FOUR
 
 
 def test_machine_without_chips_asks_no_metadata_server(tmp_path: Path) -> None:
@@ -175,8 +187,8 @@ def test_machine_without_chips_asks_no_metadata_server(tmp_path: Path) -> None:
 def test_metadata_server_that_is_away_is_said_where_it_was_asked_for(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"--hosts: the metadata server 127\.0\.0\.1:9 does not answer"):
         look({"GCE_METADATA_IP": "127.0.0.1:9"}, tmp_path, wants_vm=True)
-    (tmp_path / "accel0").touch()
-    assert look({"GCE_METADATA_IP": "127.0.0.1:9"}, tmp_path) == TpuMachine(1)
+    plug(tmp_path, ("0x1ae0", "0x005e"))
+    assert look({"GCE_METADATA_IP": "127.0.0.1:9"}, tmp_path) == TpuMachine(1, "v4")
 
 
 @pytest.mark.parametrize(("name", "value"), [("agent-worker-number", "7"), ("worker-network-endpoints", "a,,b")])

@@ -11,7 +11,7 @@ from tpujob_trainer.checkpoint.prior_run import LOCK, OWNER, model_differences
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.tasks.prerequisites import look
 
-PLACE = {"devices": 2, "slices": 1, "platform": "cpu"}
+PLACE = {"devices": 2, "devicesHere": 2, "slices": 1, "platform": "cpu"}
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def desk(tmp_path):
     return tmp_path
 
 
-def found(desk, *, is_run=True, data=None, **block):
+def found(desk, *, is_run=True, data=None, place=PLACE, **block):
     config = {
         "model": {"preset": "tiny"},
         "data": {"path": str(desk / "a.txt"), **(data or {})},
@@ -32,7 +32,7 @@ def found(desk, *, is_run=True, data=None, **block):
         parse_config({**config, **block}),
         checkpoint_dir=str(desk / "checkpoints"),
         owner="team/job",
-        place=PLACE,
+        place=place,
         is_run=is_run,
     )
 
@@ -116,3 +116,13 @@ def test_a_look_leaves_nothing_behind(desk):
 def test_a_changed_model_is_told_by_its_fields():
     then, now = {"layers": 4, "remat": "none", "embedDim": 64}, {"layers": 3, "remat": "full", "embedDim": 64, "new": 1}
     assert model_differences(then, now, frozenset({"remat"})) == ["layers: 4 then, 3 now"]
+
+
+def test_memory_of_this_machine_is_for_its_own_devices_and_not_for_chips(desk):
+    """Weights of a terabyte fit no machine here, but may fit a thousand machines, or chips."""
+    huge = {"model": {"layers": 400, "embedDim": 16384, "heads": 128}, "batchSize": 65536}
+    everywhere = {**PLACE, "devices": 65536}
+    assert [each["message"] for each in found(desk, place={**everywhere, "devicesHere": 65536}, **huge)["problems"]]
+    assert found(desk, place={**everywhere, "devicesHere": 1}, **huge)["problems"] == []
+    on_chips = {**everywhere, "devicesHere": 65536, "platform": "tpu"}
+    assert found(desk, place=on_chips, **huge)["problems"] == []

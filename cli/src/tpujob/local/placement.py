@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tpujob.errors import CommandError
 from tpujob.local.tpu_machine import TpuMachine
+from tpujob.output.words import counted
 from tpujob_contract import ports
 from tpujob_resource.errors import InvalidField
 from tpujob_resource.models.job import TpuTrainingJob
@@ -137,10 +138,11 @@ def _require_same_slice(job: TpuTrainingJob, machine: TpuMachine, *, is_needed: 
     if machine.vm is None:
         if is_needed:
             raise CommandError("--hosts: auto: the metadata of this machine name no TPU slice; list the addresses")
-        if machine.chips != wanted.chips_per_host:
+        if (machine.generation, machine.chips) != (wanted.generation, wanted.chips_per_host):
             raise CommandError(
-                f"spec.accelerator: {wanted.name} has {wanted.chips_per_host} chips on each host, and this machine has "
-                f"{machine.chips}; name the machine's own, or pass --cpu to rehearse"
+                f"spec.accelerator: a host of {wanted.name} has {counted(wanted.chips_per_host, 'chip')} of "
+                f"{wanted.generation}, and this machine has {machine.chips} of {machine.generation}; name its own, or "
+                "pass --cpu to rehearse"
             )
         return
     kind = machine.vm.accelerator_type

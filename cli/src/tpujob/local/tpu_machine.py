@@ -17,8 +17,10 @@ METADATA_VARIABLES = ("GCE_METADATA_IP", "GCE_METADATA_HOST")
 """Another metadata server, as JAX and Google's client libraries read it."""
 TIMEOUT_SECONDS = 3.0
 """The metadata server is on the machine itself and answers within milliseconds."""
-CHIPS = ("accel[0-9]*", "vfio/[0-9]*")
-"""Device files in /dev: of v4, and of v5e and later."""
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+_GOOGLE = "0x1ae0"
+_GENERATIONS = {"0x005e": "v4", "0x0062": "v5p", "0x0063": "v5e", "0x006f": "v6e", "0x0076": "tpu7x"}
+"""PCI device → generation, as jax-ml/jax:jax/_src/hardware_utils.py counts chips."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class TpuMachine:
     """This machine, as far as `tpujob run` depends on it."""
 
     chips: int = 0
-    """Device files of TPU chips."""
+    """TPU chips on its PCI bus."""
+    generation: str | None = None
+    """Of these chips; None without any."""
     vm: TpuVm | None = None
     """None: not a TPU VM, or one whose metadata do not name its slice."""
 
@@ -98,26 +102,36 @@ def read_vm(metadata: Metadata) -> TpuVm | None:
 
 
 def look(
-    environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev"), *, wants_vm: bool = False
+    environ: Mapping[str, str] = os.environ, pci_devices: Path = PCI_DEVICES, *, wants_vm: bool = False
 ) -> TpuMachine:
     """The TPU of this machine.
 
     Args:
         environ: May name another metadata server.
-        devices: Folder of device files.
+        pci_devices: Folder of the PCI devices in sysfs.
         wants_vm: Whether the metadata server is asked without a chip, too.
 
     Raises:
         CommandError: the metadata server was to be asked and does not answer.
     """
-    chips = sum(1 for pattern in CHIPS for _ in devices.glob(pattern))
-    if not chips and not wants_vm:
+    generations = [found for device in pci_devices.glob("*.0") if (found := _generation(device)) is not None]
+    if not generations and not wants_vm:
         return TpuMachine()
+    chips, generation = len(generations), generations[0] if generations else None
     host = next((environ[name] for name in METADATA_VARIABLES if environ.get(name)), METADATA_HOST)
     try:
-        return TpuMachine(chips, read_vm(Metadata(host)))
+        return TpuMachine(chips, generation, read_vm(Metadata(host)))
     except CommandError:
         # A machine with chips and no metadata server: in a container, or not Google's.
         if wants_vm:
             raise
-        return TpuMachine(chips)
+        return TpuMachine(chips, generation)
+
+
+def _generation(device: Path) -> str | None:
+    """The generation of the TPU chip that a PCI device is; None for any other device."""
+    try:
+        vendor, number = ((device / name).read_text().strip() for name in ("vendor", "device"))
+    except OSError:
+        return None
+    return _GENERATIONS.get(number) if vendor == _GOOGLE else None
