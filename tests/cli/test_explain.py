@@ -49,6 +49,8 @@ def test_an_end_that_several_have_lists_them() -> None:
     [
         ("prefetchBatchs", "prefetchBatchs: is no field of a job; did you mean prefetchBatches?"),
         ("data.pth", "data.pth: is no field of a job; did you mean path?"),
+        # The end of a path, not of a name.
+        ("Steps", "Steps: is no field of a job; did you mean steps?"),
         ("zzzzzz", "zzzzzz: is no field of a job; `tpujob explain` lists those of spec"),
     ],
 )

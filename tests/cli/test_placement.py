@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.fakes import Exchange, HttpServer
 from tests.operator.manifests import manifest
 from tpujob.errors import CommandError
+from tpujob.jobs.job_file import read_job, read_local_job
 from tpujob.local.placement import HERE, HostOptions, Placement, place
 from tpujob.local.plan import plan_processes
 from tpujob.local.tpu_machine import Metadata, TpuMachine, TpuVm, look, read_vm
@@ -18,6 +20,7 @@ from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
 from tpujob_resource.rules.load import load_job
+from tpujob_resource.rules.warnings import rehearsal_warnings
 
 V5E_16 = TpuVm("v5litepod-16", 2, ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"))
 V5E_8 = TpuVm("v5litepod-8", 0, ("10.0.0.1",))
@@ -109,6 +112,18 @@ def test_wrong_machine_or_option_is_refused(
     assert said in str(refused.value)
 
 
+def test_folder_of_this_machine_is_no_volume_and_needs_none_here(tmp_path: Path) -> None:
+    """In pods the same job loses its checkpoints; a rehearsal says so."""
+    file = tmp_path / "job.yaml"
+    YAML().dump(manifest(accelerator="v5e-8", checkpointDir="/mnt/disk/run"), file)
+    wanted = read_local_job(file)
+    assert wanted.spec.checkpoint_dir == "/mnt/disk/run"
+    lost = "is on no volume, and would be lost with the pod"
+    assert [each for each in rehearsal_warnings(wanted) if lost in each]
+    with pytest.raises(CommandError, match=lost):
+        read_job(file)
+
+
 def test_process_on_chips_gets_no_cpu_devices_and_keeps_the_machines_own_variables(tmp_path: Path) -> None:
     inherited = {
         "PATH": "/bin",
@@ -168,11 +183,17 @@ def plug(pci_devices: Path, *cards: tuple[str, str]) -> None:
         (folder / "device").write_text(f"{device}\n")
 
 
-def test_tpu_vm_is_read_from_its_metadata(metadata_server: Any, tmp_path: Path) -> None:
+def test_tpu_vm_is_read_from_its_metadata(
+    metadata_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
     plug(tmp_path, *[("0x1ae0", "0x0063")] * 4)
     # Google's network card, and a card of somebody else with the number of a TPU.
     plug(tmp_path, ("0x1ae0", "0x0042"), ("0x10de", "0x0063"))
-    environ = {"GCE_METADATA_HOST": metadata_server.host, "http_proxy": "http://127.0.0.1:9"}
+    environ = {"GCE_METADATA_HOST": metadata_server.host}
     assert look(environ, tmp_path) == HOST_OF_16
     metadata_server.attributes["worker-network-endpoints"] = "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"
     assert read_vm(Metadata(metadata_server.host)) == V5E_16
