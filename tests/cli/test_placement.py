@@ -14,6 +14,7 @@ from tpujob.errors import CommandError
 from tpujob.jobs.job_file import read_job, read_local_job
 from tpujob.local.placement import HERE, HostOptions, Placement, place
 from tpujob.local.plan import plan_processes
+from tpujob.local.run import run_job
 from tpujob.local.tpu_machine import Metadata, TpuMachine, TpuVm, look, read_vm
 from tpujob_contract import environment as names
 from tpujob_resource.jobset.build import build_jobset
@@ -199,6 +200,23 @@ def test_tpu_vm_is_read_from_its_metadata(
     assert read_vm(Metadata(metadata_server.host)) == V5E_16
     del metadata_server.attributes["agent-worker-number"]
     assert look(environ, tmp_path) == FOUR
+
+
+def test_chips_without_their_library_are_said_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(CommandError, match=r"libtpu: is not installed .*requirements/trainer-tpu\.txt") as refused:
+        run_job(
+            job("v5e-8", checkpointDir="gs://bucket/run"),
+            again="tpujob run job.yaml",
+            placement=Placement(on_chips=True, host=0),
+            directory=tmp_path,
+            text_to_stderr=True,
+            max_processes=1,
+        )
+    assert refused.value.exit_code == 77
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_machine_without_chips_asks_no_metadata_server(tmp_path: Path) -> None:

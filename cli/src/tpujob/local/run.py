@@ -25,6 +25,7 @@ from tpujob.local.plan import LocalProcess, plan_processes
 from tpujob.local.program_output import ProgramOutput
 from tpujob.local.reports import Report, ReportReader, final_report, last_attempt, message_of
 from tpujob.local.supervisor import Exit, Supervisor
+from tpujob.local.tpu_machine import require_libtpu
 from tpujob_contract import environment as names
 from tpujob_contract import storage_address
 from tpujob_contract.termination_message import failed_at
@@ -68,6 +69,8 @@ def run_job(
         job = with_local_code(job, code, root / "code", commit)
     if placement.is_distributed:
         warnings += _shared_directory(job)
+    if placement.on_chips and job.spec.trainer is not None:
+        require_libtpu()
     unpacked = unpack_code(job.spec.code, root / "code")
     processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpacked, placement)
     lead = processes[0]

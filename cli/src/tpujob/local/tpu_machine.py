@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import urllib.error
 import urllib.request
@@ -126,6 +127,20 @@ def look(
         if wants_vm:
             raise
         return TpuMachine(chips, generation)
+
+
+def require_libtpu() -> None:
+    """Returns if this Python, which runs the trainer as well, has the library that drives TPU chips.
+
+    Raises:
+        CommandError: it has none.
+    """
+    if importlib.util.find_spec("libtpu") is None:
+        raise CommandError(
+            "libtpu: is not installed in the environment of tpujob, and this machine has TPU chips; install "
+            "requirements/trainer-tpu.txt there, or pass --cpu to rehearse",
+            exit_code=ExitCode.NOT_FOUND,
+        )
 
 
 def _generation(device: Path) -> str | None:
