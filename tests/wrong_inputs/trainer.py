@@ -37,6 +37,14 @@ ROWS: dict[str, Wrong] = {
         "spec.trainer: {} is empty; at least 1 entry",
         api="spec.trainer.model: Required value, spec.trainer.data: Required value",
     ),
+    "a function for rows without columns": Wrong(
+        _trainer(data={"path": "data/*.parquet", "custom": "my_rows:text"}),
+        "spec.trainer.data.columns: required with custom, and missing; custom gets the columns that are named",
+    ),
+    "columns without a function": Wrong(
+        _trainer(data={"path": "data/*.parquet", "columns": ["a"]}),
+        "spec.trainer.data.custom: required with columns, and missing; custom gets the columns that are named",
+    ),
     "no batch ahead": Wrong(
         _trainer(data={"path": "data/*.parquet", "prefetchBatches": 0}),
         "spec.trainer.data.prefetchBatches: 0 is too small; at least 1",

@@ -67,7 +67,7 @@ def _sources() -> Iterator[Rule]:
             at=at,
         )
     for at in ("data", "evaluation.data", "data.mixture[]"):
-        for one, other in itertools.combinations(("messagesColumn", "tokensColumn", "template", "messages"), 2):
+        for one, other in itertools.combinations(("messagesColumn", "tokensColumn", "template", "messages", "custom"), 2):
             yield _rule(other, f"excludes {one}; keep one of the two", given(one, other), at=at)
         yield _rule(
             "specialTokens",
@@ -75,13 +75,21 @@ def _sources() -> Iterator[Rule]:
             given("specialTokens", "tokensColumn"),
             at=at,
         )
+        for one, other in (("columns", "custom"), ("custom", "columns")):
+            yield _rule(
+                one,
+                f"required with {other}, and missing; custom gets the columns that are named",
+                given(other),
+                absent(one),
+                at=at,
+            )
         for key in ("datasetConfig", "revision"):
             yield _rule(key, "goes with dataset, and there is none", given(key), absent("dataset"), at=at)
         yield _rule(
             "lossOn",
             "assistant goes with conversations, or a template with a generation block",
             one_of("lossOn", ("assistant",)),
-            absent("messagesColumn", "messages", "template"),
+            absent("messagesColumn", "messages", "template", "custom"),
             at=at,
         )
 

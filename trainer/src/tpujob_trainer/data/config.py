@@ -13,6 +13,7 @@ from jinja2 import TemplateError
 from tpujob_contract import storage_address
 from tpujob_trainer.data.template import Template
 from tpujob_trainer.parsing.from_mapping import Range
+from tpujob_trainer.parsing.references import require_reference, source_digest
 
 MEBIBYTE = 1 << 20
 
@@ -43,6 +44,10 @@ class Column:
     """Makes a text of a row."""
     messages: tuple[tuple[str, str], ...] = ()
     """Role and template of each message, which make a conversation of a row."""
+    custom: str | None = None
+    """The user's function that makes a text, or with `makes_messages` a conversation, of a row."""
+    makes_messages: bool = False
+    """Whether the tokenizer's chat template writes the text of a row."""
     max_rows: int | None = None
     """The first rows, beyond which nothing is read; None: all."""
     max_unpacked_bytes: int = 4096 * MEBIBYTE
@@ -54,6 +59,11 @@ class Column:
         return tuple(self.name.split(", ")) if self.kind == "row" else (self.name,)
 
     @property
+    def writes_text(self) -> bool:
+        """Whether a template or a function writes the text of a row, without a chat template."""
+        return self.kind == "row" and not self.makes_messages
+
+    @property
     def rules(self) -> dict[str, str]:
         """What else the rows, their tokens and their loss depend on, by key; only what is not `plain_rule`."""
         written = json.dumps([self.template, self.messages])
@@ -62,6 +72,7 @@ class Column:
             "specialTokens": self.special_tokens,
             "template": hashlib.blake2b(written.encode(), digest_size=8).hexdigest() if self.kind == "row" else "",
             "maxRows": str(self.max_rows or ""),
+            "custom": f"{self.custom} {source_digest(self.custom, self.field)}" if self.custom else "",
         }
         return {key: rule for key, rule in rules.items() if rule != plain_rule(key, self.kind)}
 
@@ -117,6 +128,11 @@ class SourceConfig:
     messages: tuple[MessageConfig, ...] | None = None
     """Makes a conversation of a row from any of its columns; the tokenizer's chat template makes it text. Instead of
     messagesColumn."""
+    custom: str | None = None
+    """A function of your own, module:name, from a row as a dict of columns to its text, or to None, which leaves the
+    row out; with lossOn, to its messages, a list of role and content. Instead of textColumn."""
+    columns: tuple[str, ...] = ()
+    """The columns that custom gets."""
     loss_on: LossOn | None = None
     """What of a conversation is learned: assistant (what stands between generation and endgeneration in the chat
     template, or else each assistant turn) or all. Default: assistant. Other data is learned as a whole."""
@@ -147,6 +163,17 @@ class SourceConfig:
 
     def _column(self, field: str) -> Column:
         special, limit = self.special_tokens, self.max_rows
+        if self.custom is not None:
+            return Column(
+                "row",
+                ", ".join(self.columns),
+                f"{field}.custom",
+                self.loss_on or "all",
+                special or "refuse",
+                custom=self.custom,
+                makes_messages=self.loss_on is not None,
+                max_rows=limit,
+            )
         if self.template is not None or self.messages is not None:
             key = "template" if self.template is not None else "messages"
             templates = [self.template] if self.template is not None else [part.content for part in self.messages or ()]
@@ -160,7 +187,8 @@ class SourceConfig:
                 special or "refuse",
                 self.template,
                 tuple((part.role, part.content) for part in self.messages or ()),
-                limit,
+                makes_messages=self.messages is not None,
+                max_rows=limit,
             )
         if self.messages_column is not None:
             where, loss_on = f"{field}.messagesColumn", self.loss_on or "assistant"
@@ -172,19 +200,30 @@ class SourceConfig:
         )
 
     def _require_consistent(self) -> None:
-        keys = ("messagesColumn", self.messages_column), ("tokensColumn", self.tokens_column)
-        given = [key for key, value in (*keys, ("template", self.template), ("messages", self.messages)) if value]
+        keys: tuple[tuple[str, object], ...] = (
+            ("messagesColumn", self.messages_column),
+            ("tokensColumn", self.tokens_column),
+        )
+        keys = (*keys, ("template", self.template), ("messages", self.messages), ("custom", self.custom))
+        given = [key for key, value in keys if value]
         if len(given) > 1:
             raise ValueError(f"{given[1]}: excludes {given[0]}; keep one of the two")
         if self.special_tokens is not None and self.tokens_column is not None:
             raise ValueError("specialTokens: goes with texts, and tokensColumn has none")
+        if self.custom is not None:
+            require_reference(self.custom, "custom")
+        if (self.custom is None) != (not self.columns):
+            missing, there = ("columns", "custom") if self.custom else ("custom", "columns")
+            raise ValueError(f"{missing}: required with {there}, and missing; custom gets the columns that are named")
+        if wrong := [name for name in self.columns if ", " in name]:
+            raise ValueError(f"columns: {wrong[0]!r} is no name of a column")
         templates = [("template", self.template)] if self.template is not None else []
         templates += [(f"messages[{at}].content", part.content) for at, part in enumerate(self.messages or ())]
         for key, source in templates:
             _require_template(key, source)
         if templates and not any(Template(source).names - SPECIAL_NAMES for _, source in templates):
             raise ValueError(f"{given[0]}: names no column of a row; write one, as in {{{{ text }}}}")
-        is_chat = self.messages_column is not None or self.messages is not None
+        is_chat = any(each is not None for each in (self.messages_column, self.messages, self.custom))
         is_marked = is_chat or (self.template is not None and Template(self.template).marks_learned)
         if self.loss_on == "assistant" and not is_marked:
             raise ValueError("lossOn: assistant goes with conversations, or a template with a generation block")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
+import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 from tpujob_trainer.errors import ConfigurationError, brief
@@ -55,3 +59,20 @@ def load_reference(text: str, field: str) -> Any:
     if not callable(found):
         raise ConfigurationError(f"{field}: {text} is a {type(found).__name__}, which cannot be called")
     return found
+
+
+@functools.cache
+def source_digest(text: str, field: str) -> str:
+    """16 hexadecimal digits of the source of the module that a reference names; other code, other digits.
+
+    Read once in a process, as the module is.
+
+    Raises:
+        ConfigurationError: as `load_reference`, or there is no source.
+    """
+    load_reference(text, field)
+    module = importlib.import_module(text.partition(":")[0])
+    file = inspect.getsourcefile(module)
+    if file is None:
+        raise ConfigurationError(f"{field}: {module.__name__} has no source file, by which a change could be noticed")
+    return hashlib.blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()

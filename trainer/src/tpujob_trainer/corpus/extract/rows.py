@@ -28,7 +28,7 @@ def bos_of(column: Column) -> Bos:
     """Who puts it before a text, as in training: a chat template writes it, others may."""
     if column.kind == "text":
         return "add"
-    return "add if missing" if column.template is not None else "written"
+    return "add if missing" if column.writes_text else "written"
 
 
 @dataclass(frozen=True)

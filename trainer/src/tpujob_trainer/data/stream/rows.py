@@ -12,7 +12,7 @@ import numpy as np
 
 from tpujob_trainer.data.formats import RawRows
 from tpujob_trainer.data.sources.read_meter import METER
-from tpujob_trainer.data.text.columns import KINDS, Kind
+from tpujob_trainer.data.text.columns import KINDS, LEFT_OUT, Kind
 from tpujob_trainer.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -147,12 +147,13 @@ class SkippedRows:
         named += [self.name_row(unit, int(place)) for place in places[: _NAMED - len(named)]]
 
     def _judge(self) -> None:
-        total = self.used + self.skipped
-        if self.skipped and not self._reported:
+        unusable = self.skipped - self.by_cause[LEFT_OUT]
+        total = self.used + unusable
+        if unusable and not self._reported:
             self._reported = True
             logger.warning("Rows that cannot be used are left out: %s", self.summary())
-        if total >= _JUDGED_ROWS and self.skipped > self._max_fraction * total:
+        if total >= _JUDGED_ROWS and unusable > self._max_fraction * total:
             raise ConfigurationError(
-                f"spec.trainer.data.maxSkippedFraction: {self.skipped} of the first {total} rows read here cannot be "
+                f"spec.trainer.data.maxSkippedFraction: {unusable} of the first {total} rows read here cannot be "
                 f"used, more than {self._max_fraction:g} of them ({self.summary()}); mend the data, or raise the limit"
             )

@@ -152,6 +152,9 @@ UNREADABLE = object()
 NOT_LEARNED = "nothing in it to learn"
 """A text of which the template marks nothing."""
 
+LEFT_OUT = "left out by data.custom"
+"""A row for which the user's function returned None: counted, and no fault of the data."""
+
 LEARNED = pa.struct([("text", pa.large_string()), ("learned", pa.large_list(pa.int64()))])
 """A text, and the characters that are learned: begin, end, begin, end and so on."""
 

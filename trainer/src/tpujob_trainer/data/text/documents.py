@@ -148,7 +148,7 @@ def documents_of(column: Column, tokenizer: Tokenizer) -> Documents:
         tokenizer = tokenizer.spelled_out
     if column.kind == "text" and column.special_tokens != "allow":
         return TextDocuments(tokenizer)
-    adds_marks = column.kind == "text" or column.template is not None
+    adds_marks = column.kind == "text" or column.writes_text
     if column.loss_on == "assistant":
         return LearnedDocuments(tokenizer, adds_marks=adds_marks)
     return WrittenDocuments(tokenizer, adds_marks=adds_marks)
@@ -165,7 +165,7 @@ def kind_of(column: Column, tokenizer: Tokenizer) -> Kind:
     if column.kind == "text":
         return columns.texts
     chat = tokenizer.chat_template
-    if chat is None and column.template is None:
+    if chat is None and not column.writes_text:
         raise ConfigurationError(
             f"{column.field}: {column.name!r} makes conversations, and the tokenizer has no chat template; name one "
             "that has chat_template in its tokenizer_config.json, or a chat_template.jinja beside it"

@@ -1,14 +1,17 @@
-"""Rows with any columns as texts or conversations, by the templates of `data.template` and `data.messages`."""
+"""Rows with any columns as texts or conversations: by `data.template`, `data.messages` or `data.custom`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.template import RENDER_ERRORS, Rendered, Template, without_nothing
 from tpujob_trainer.data.text.chat import ChatTemplate
-from tpujob_trainer.data.text.columns import ConversationError, Render
+from tpujob_trainer.data.text.columns import LEFT_OUT, ConversationError, Render
+from tpujob_trainer.errors import ConfigurationError, brief
+from tpujob_trainer.parsing.references import load_reference
 
 
 def row_renderer(column: Column, special: Mapping[str, str], chat: ChatTemplate | None) -> Render:
@@ -18,10 +21,12 @@ def row_renderer(column: Column, special: Mapping[str, str], chat: ChatTemplate 
     (`{% if answer is defined %}`, `default`) need not.
 
     Args:
-        column: with the templates.
+        column: with the templates, or the function.
         special: the texts of bos_token, eos_token and the like.
         chat: writes conversations; needed for `messages`.
     """
+    if column.custom is not None:
+        return functools.partial(_by_function, load_reference(column.custom, column.field), column, chat)
     if column.template is not None:
         text = Template(column.template, strict=True)
 
@@ -38,6 +43,44 @@ def row_renderer(column: Column, special: Mapping[str, str], chat: ChatTemplate 
         return chat.rendered(conversation, column.loss_on)
 
     return converse
+
+
+def _by_function(
+    function: Callable[[dict[str, Any]], Any], column: Column, chat: ChatTemplate | None, row: Mapping[str, Any]
+) -> Rendered:
+    """What the user's function makes of a row.
+
+    Raises:
+        ConversationError: it leaves the row out.
+        ConfigurationError: it raised something, or returned what is neither.
+    """
+    try:
+        made = function(_decoded(row))
+    except Exception as error:
+        raise ConfigurationError(
+            f"{column.field}: {column.custom} raised {brief(error)} for a row of {_types(row)}"
+        ) from error
+    if made is None:
+        raise ConversationError("left out", cause=LEFT_OUT)
+    if column.makes_messages:
+        is_right = isinstance(made, list) and all(isinstance(part, dict) and "role" in part for part in made)
+        wanted = "a list of messages with role and content (lossOn is set)"
+    else:
+        is_right, wanted = isinstance(made, str), "a text (for messages set lossOn)"
+    if not is_right:
+        raise ConfigurationError(
+            f"{column.field}: {column.custom} returned {type(made).__name__} for a row of {_types(row)}, and not "
+            f"{wanted}, or None, which leaves it out"
+        )
+    if not column.makes_messages:
+        return Rendered.whole(made)
+    assert chat is not None
+    return chat.rendered(made, column.loss_on)
+
+
+def _types(row: Mapping[str, Any]) -> str:
+    """The columns of a row with the types of their values; the values themselves are not for a log."""
+    return ", ".join(f"{name} ({type(value).__name__})" for name, value in _decoded(row).items())
 
 
 def _call(template: Template, row: Mapping[str, Any], special: Mapping[str, str]) -> Rendered:

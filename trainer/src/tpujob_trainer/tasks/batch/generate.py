@@ -52,6 +52,8 @@ def _require_prompts(config: data.DataConfig) -> None:
     """The text of a conversation ends with its last turn: a model would go on behind that, and not answer."""
     for field, source in config.sources():
         given = {"messagesColumn": source.messages_column, "messages": source.messages}
+        if source.custom is not None:
+            given["lossOn"] = source.loss_on
         if key := next((key for key, value in given.items() if value is not None), None):
             raise ConfigurationError(
                 f"{field}.{key}: task: generate continues texts, and a conversation ends with its last turn; write "

@@ -1,0 +1,129 @@
+"""Rows by a function of the user's own (`data.custom`), beside the templates that say the same."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.data.text.test_row_template import MESSAGES, ROWS, TEMPLATE, config_of, documents, folder, rows
+from tpujob_trainer.data import make_manifest
+from tpujob_trainer.data.manifest.table import read_manifest, write_manifest
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.parsing.references import source_digest
+
+__all__ = ["folder", "rows"]
+COLUMNS = ["query", "synthetic_reasoning", "synthetic_answer"]
+CODE = """
+def text(row):
+    return (
+        f"<|im_start|>user\\n{row['query']}<|im_end|>\\n<|im_start|>assistant\\n"
+        f"<think>\\n{row['synthetic_reasoning']}\\n</think>\\n{row['synthetic_answer']}<|im_end|>\\n"
+    )
+
+def messages(row):
+    return [
+        {"role": "user", "content": row["query"]},
+        {"role": "assistant", "content": think(row)},
+    ]
+
+def think(row):
+    return f"<think>\\n{row['synthetic_reasoning']}\\n</think>\\n{row['synthetic_answer']}"
+
+def even(row):
+    return text(row) if row["id"] % 2 == 0 else None
+
+def number(row):
+    return row["id"]
+
+def broken(row):
+    return row["queri"]
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's, on the path; its module is `my_rows`."""
+    (tmp_path / "my_rows.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_rows", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    source_digest.cache_clear()
+    return tmp_path / "my_rows.py"
+
+
+def custom(folder, name="text", **block):
+    return config_of(folder, custom=f"my_rows:{name}", columns=COLUMNS, **block)
+
+
+@pytest.mark.usefixtures("code")
+def test_function_gives_the_tokens_of_the_template_that_says_the_same(folder):
+    tokens, learned, counts = documents(custom(folder))
+    expected, expected_learned, _ = documents(config_of(folder, template=TEMPLATE))
+    assert sorted(tokens) == sorted(expected)
+    assert sum(learned) == sum(expected_learned)
+    assert (counts.used, counts.skipped) == (ROWS, 0)
+
+
+@pytest.mark.usefixtures("code")
+@pytest.mark.parametrize("loss_on", ["assistant", "all"])
+def test_messages_of_a_function_are_those_of_templates(folder, loss_on):
+    tokens, learned, _ = documents(custom(folder, "messages", lossOn=loss_on, maxRows=50))
+    expected, expected_learned, _ = documents(config_of(folder, messages=MESSAGES, lossOn=loss_on, maxRows=50))
+    assert sorted(tokens) == sorted(expected)
+    assert sum(learned) == sum(expected_learned)
+
+
+@pytest.mark.usefixtures("code")
+def test_rows_that_are_left_out_are_counted_and_are_no_fault_of_the_data(folder):
+    _, _, counts = documents(config_of(folder, custom="my_rows:even", columns=["id", *COLUMNS], maxSkippedFraction=0))
+    assert dict(counts.by_cause) == {"left out by data.custom": ROWS // 2}
+    assert counts.used == ROWS // 2
+
+
+@pytest.mark.usefixtures("code")
+@pytest.mark.parametrize(
+    ("name", "block", "said"),
+    [
+        ("broken", {}, r"data\.custom: my_rows:broken raised KeyError: 'queri' for a row of query \(str\), "),
+        ("number", {"columns": ["id"]}, r"my_rows:number returned int for a row of id \(int\), and not a text"),
+        ("messages", {}, r"my_rows:messages returned list for a row of .*, and not a text \(for messages set lossOn\)"),
+        ("text", {"lossOn": "all"}, r"my_rows:text returned str for a row of .*, and not a list of messages"),
+        ("nothing", {}, r"data\.custom: my_rows has no 'nothing'; it has broken, even, messages, number, text, think"),
+    ],
+)
+def test_mistake_of_a_function_is_named_as_its_own(folder, name, block, said):
+    with pytest.raises(ConfigurationError, match=said):
+        documents(config_of(folder, **{"custom": f"my_rows:{name}", "columns": COLUMNS, **block}))
+
+
+def test_other_code_is_another_data_set(folder, code):
+    config, directory = custom(folder), str(code.parent / "checkpoints")
+    before = make_manifest(config)
+    write_manifest(before, directory)
+    assert read_manifest(directory, config) is not None
+    code.write_text(CODE.replace("user", "User"))
+    importlib.reload(sys.modules["my_rows"])
+    source_digest.cache_clear()
+    assert make_manifest(config).fingerprint != before.fingerprint
+    with pytest.raises(
+        ConfigurationError, match=r"spec\.trainer\.data\.custom: 'my_rows:text \w{16}', but this run began"
+    ):
+        read_manifest(directory, config)
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({"custom": "my_rows"}, "custom: 'my_rows' is not module:name"),
+        ({"custom": "my_rows:text"}, "columns: required with custom, and missing; custom gets the columns"),
+        ({"columns": ["query"]}, "custom: required with columns, and missing"),
+        ({"custom": "my_rows:text", "columns": ["a, b"]}, "columns: 'a, b' is no name of a column"),
+        ({"custom": "my_rows:text", "columns": ["a"], "template": "{{ a }}"}, "custom: excludes template"),
+    ],
+)
+def test_wrong_block_is_refused(folder, block, said):
+    with pytest.raises(ConfigurationError, match=said):
+        config_of(folder, **block)
