@@ -25,6 +25,8 @@ VALUES: dict[str, Any] = {
     "steps": 5,
     "loss": "mine:loss",
     "custom": "mine:Model",
+    "callbacks": [{"name": "mine:Norm"}],
+    "columns": ["text"],
     "from": WEIGHTS,
     "emaDecay": 0.99,
     "template": "{{ text }}",

@@ -37,6 +37,11 @@ ROWS: dict[str, Wrong] = {
         "spec.trainer: {} is empty; at least 1 entry",
         api="spec.trainer.model: Required value, spec.trainer.data: Required value",
     ),
+    "a callback without a name": Wrong(
+        _trainer(callbacks=[{"everySteps": 5}]),
+        "spec.trainer.callbacks[0].name: is missing",
+        api="spec.trainer.callbacks[0].name: Required value",
+    ),
     "a function for rows without columns": Wrong(
         _trainer(data={"path": "data/*.parquet", "custom": "my_rows:text"}),
         "spec.trainer.data.columns: required with custom, and missing; custom gets the columns that are named",

@@ -13,6 +13,7 @@ from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS, DEFAULT_SEQUENCE_LE
 from tpujob_contract.storage_address import redacted_values
 from tpujob_trainer.config.schema import (
     BLOCK,
+    CallbackConfig,
     CheckpointConfig,
     EvaluationConfig,
     ExportConfig,
@@ -56,6 +57,7 @@ class ResolvedConfig:
     non_finite: NonFiniteConfig
     evaluation: EvaluationConfig | None
     sample: SampleConfig | None
+    callbacks: tuple[CallbackConfig, ...]
     export: ExportConfig | None
     trackers: TrackersConfig | None
     profile: ProfileConfig | None
@@ -122,6 +124,7 @@ def resolve(
         non_finite=config.non_finite,
         evaluation=config.evaluation,
         sample=config.sample,
+        callbacks=config.callbacks,
         export=config.export,
         trackers=config.trackers,
         profile=config.profile,

@@ -67,7 +67,9 @@ def _sources() -> Iterator[Rule]:
             at=at,
         )
     for at in ("data", "evaluation.data", "data.mixture[]"):
-        for one, other in itertools.combinations(("messagesColumn", "tokensColumn", "template", "messages", "custom"), 2):
+        for one, other in itertools.combinations(
+            ("messagesColumn", "tokensColumn", "template", "messages", "custom"), 2
+        ):
             yield _rule(other, f"excludes {one}; keep one of the two", given(one, other), at=at)
         yield _rule(
             "specialTokens",
@@ -269,7 +271,10 @@ RULES = (
         absent("extract"),
         of_tasks("extract"),
     ),
-    *(_of_training(key) for key in ("tokens", "steps", "evaluation", "sample", "lora", "loss", "export", "profile")),
+    *(
+        _of_training(key)
+        for key in ("tokens", "steps", "evaluation", "sample", "callbacks", "lora", "loss", "export", "profile")
+    ),
     _rule(
         "optimizer.arguments",
         "are those of custom, which is missing; name a function there, or leave them out",

@@ -162,6 +162,22 @@ class SampleConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallbackConfig:
+    """An object of your own that looks at the model in training."""
+
+    name: str
+    """module:Name of a class. An object of it is called on all processes with the step, the weights and the metrics
+    of the step before, and may return numbers for the trackers."""
+    arguments: Mapping[str, Any] | None = None
+    """What the class is called with."""
+    every_steps: Annotated[int, Range(1, 1e9)] | None = None
+    """Call it after every so many steps, and after the last one. Default: after the last one only."""
+
+    def __post_init__(self) -> None:
+        require_reference(self.name, "name")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExportConfig:
     """The finished model as config.json and safetensors, which transformers and model.from read.
 
@@ -292,6 +308,8 @@ class TrainerConfig:
     """Evaluation in training. Default: none."""
     sample: SampleConfig | None = None
     """Text to generate. Default: none."""
+    callbacks: tuple[CallbackConfig, ...] = ()
+    """Objects of your own, called between two steps. Default: none."""
     export: ExportConfig | None = None
     """Write the finished model for transformers. Default: the checkpoint alone."""
     extract: ExtractConfig | None = None

@@ -18,6 +18,7 @@ from tpujob_trainer.tasks.exporting import Exporter, ExportHook, averaged, curre
 from tpujob_trainer.tasks.parts import Parts
 from tpujob_trainer.telemetry.memory_profiles import MemoryProfiles
 from tpujob_trainer.train.batches import Assembler
+from tpujob_trainer.train.callback_hook import Callback
 from tpujob_trainer.train.eval_step import make_evaluation_step
 from tpujob_trainer.train.evaluation import Evaluation
 from tpujob_trainer.train.generate import Sampler, make_sampler, padded
@@ -44,6 +45,7 @@ def make_hooks(parts: Parts, assembler: Assembler, progress: Progress) -> list[H
         made.append(_evaluation(run.evaluation, parts, assembler, progress))
     if run.sample:
         made.append(_samples(run.sample, parts, progress))
+    made += [Callback(each, number, progress) for number, each in enumerate(run.callbacks)]
     if run.profile:
         made.append(_memory_profiles(run.profile, parts.session))
     if run.export:

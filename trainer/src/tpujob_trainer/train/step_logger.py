@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +80,7 @@ class Progress:
         self._causal_fraction = causal_fraction  # of the operations that `mfu` counts
         self._trackers = trackers or Trackers()
         self._attempt_steps = 0
+        self._last_metrics: dict[str, float] = {}
         self._clock = clock
         self._last = self._window_began = clock()
         self._window_tokens = 0
@@ -93,6 +94,12 @@ class Progress:
         self._metrics.heartbeat()
         self._metrics.tokens.inc(result.tokens)
         self._attempt_steps += 1
+        self._last_metrics = {
+            "loss": result.loss,
+            "gradient_norm": result.gradient_norm,
+            "learning_rate": result.learning_rate,
+            "tokens": float(result.tokens),
+        }
         self._report.update(
             step=result.step,
             tokens_seen=self._tokens_seen(result.step),
@@ -146,6 +153,19 @@ class Progress:
         self._trackers.scalars(step, {"evaluation/loss": loss})
         if self._is_lead:
             logger.info("Step %d: evaluation loss %.4f over %d tokens, in %.1f s", step, loss, tokens, seconds)
+
+    @property
+    def last_metrics(self) -> dict[str, float]:
+        """Loss, gradient norm, learning rate and tokens of the step before; empty before the first of the attempt."""
+        return dict(self._last_metrics)
+
+    def called_back(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Passes on the numbers of a callback, about the state after `step` steps."""
+        self._metrics.heartbeat()
+        self._trackers.scalars(step, {f"callback/{name}": value for name, value in numbers.items()})
+        if self._is_lead:
+            words = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items())
+            logger.info("Step %d: %s", step, words)
 
     def sampled(self, step: int, *, prompt: str, text: str) -> None:
         """Logs a text, which starts with the prompt, by the state after `step` steps."""

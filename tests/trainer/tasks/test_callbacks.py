@@ -1,0 +1,89 @@
+"""Objects of the user's own in the trainer's loop: when they are called, with what, and how their mistakes end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.tasks.test_pretrain import run, text
+from tpujob_trainer.errors import ConfigurationError, TrainerError
+
+__all__ = ["text"]
+pytestmark = pytest.mark.usefixtures("compiled_once", "code")
+
+CODE = '''
+import json
+import jax
+import jax.numpy as jnp
+
+class Norm:
+    """The norm of all weights, and a line for each call."""
+
+    def __init__(self, lines, scale=1.0):
+        self.lines, self.scale = lines, scale
+
+    def __call__(self, step, weights, metrics):
+        norm = jnp.sqrt(sum(jnp.sum(jnp.square(each)) for each in jax.tree.leaves(weights)))
+        with open(self.lines, "a") as file:
+            file.write(json.dumps({"step": step, "metrics": metrics}) + "\\n")
+        return {"norm": self.scale * norm}
+
+class Broken:
+    def __call__(self, step, weights, metrics):
+        raise KeyError("head")
+
+class Wordy:
+    def __call__(self, step, weights, metrics):
+        return {"norm": "large"}
+
+class Silent:
+    def __call__(self, step, weights, metrics):
+        return None
+
+class Nothing:
+    pass
+'''
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_callbacks.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_callbacks", raising=False)
+
+
+def test_they_see_step_weights_and_metrics_and_their_numbers_are_kept(text: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    often = {"name": "my_callbacks:Norm", "everySteps": 2, "arguments": {"lines": str(lines), "scale": 2.0}}
+    at_the_end = {"name": "my_callbacks:Silent"}
+    code, _ = run(text, tmp_path / "checkpoints", steps=5, callbacks=[often, at_the_end])
+    assert code == 0
+    found = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [each["step"] for each in found] == [2, 4, 5]
+    assert set(found[0]["metrics"]) == {"loss", "gradient_norm", "learning_rate", "tokens"}
+    losses = [each["metrics"]["loss"] for each in found]
+    assert losses == sorted(losses, reverse=True)
+    with (tmp_path / "checkpoints" / "metrics.csv").open() as file:
+        kept = {int(row["step"]): row["callback/norm"] for row in csv.DictReader(file) if row.get("callback/norm")}
+    assert sorted(kept) == [2, 4, 5]
+    assert all(float(value) > 0 for value in kept.values())
+
+
+RAISES = {
+    "Broken": (TrainerError, r"callbacks\[0\]\.name: my_callbacks:Broken raised KeyError: 'head' after step 2"),
+    "Wordy": (TrainerError, r"my_callbacks:Wordy returned a dict after step 2; return numbers by name"),
+    "Norm": (ConfigurationError, r"callbacks\[0\]\.arguments: my_callbacks:Norm\(\) failed: TypeError"),
+    "Nothing": (ConfigurationError, r"my_callbacks:Nothing gives a Nothing, which cannot be called"),
+    "Norms": (ConfigurationError, r"callbacks\[0\]\.name: my_callbacks has no 'Norms'; it has "),
+}
+
+
+@pytest.mark.parametrize("name", RAISES)
+def test_mistake_is_named_as_theirs(text: Path, name: str) -> None:
+    error, said = RAISES[name]
+    with pytest.raises(error, match=said):
+        run(text, None, steps=2, callbacks=[{"name": f"my_callbacks:{name}"}])
