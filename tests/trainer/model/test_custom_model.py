@@ -138,7 +138,7 @@ def test_logits_of_another_shape_are_refused() -> None:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({"model": {"custom": "theirs"}}, "model.custom: 'theirs' is not module:name; write it as in"),
+        ({"model": {"custom": "theirs"}}, 'model.custom: "theirs" is not module:name; write it as in'),
         (
             {"model": {"custom": "a:B", "layers": 2}},
             "model.layers: excludes custom, whose module says it by its arguments",
@@ -148,9 +148,9 @@ def test_logits_of_another_shape_are_refused() -> None:
             "model.arguments: are those of custom, which is missing",
         ),
         ({"model": {"custom": "a:B", "arguments": [1]}}, "model.arguments: \\[1\\] is not a block of keys"),
-        ({"loss": "my loss"}, "loss: 'my loss' is not module:name"),
+        ({"loss": "my loss"}, 'loss: "my loss" is not module:name'),
         ({"loss": "a:b", "zLoss": 1e-4}, "zLoss: excludes loss"),
-        ({"optimizer": {"custom": "a"}}, "optimizer.custom: 'a' is not module:name"),
+        ({"optimizer": {"custom": "a"}}, 'optimizer.custom: "a" is not module:name'),
         ({"optimizer": {"arguments": {"a": 1}}}, "optimizer.arguments: are those of custom, which is missing"),
     ],
 )

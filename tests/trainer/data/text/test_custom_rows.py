@@ -117,7 +117,7 @@ def test_other_code_is_another_data_set(folder, code):
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        ({"custom": "my_rows"}, "custom: 'my_rows' is not module:name"),
+        ({"custom": "my_rows"}, 'custom: "my_rows" is not module:name'),
         ({"custom": "my_rows:text"}, "columns: required with custom, and missing; custom gets the columns"),
         ({"columns": ["query"]}, "custom: required with columns, and missing"),
         ({"custom": "my_rows:text", "columns": ["a, b"]}, "columns: 'a, b' is no name of a column"),

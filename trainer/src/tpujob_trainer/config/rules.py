@@ -25,6 +25,7 @@ from tpujob_contract.field_rules import (
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import FIELDS_BESIDE_CUSTOM, FIELDS_BESIDE_FROM, ModelConfig
 from tpujob_trainer.parsing.from_mapping import camel_case
+from tpujob_trainer.parsing.references import NOT_ONE, PATTERN
 
 CORPUS_TASKS = ("extract", "score", "embed", "generate")
 """Tasks of independent workers, each with a block of its name."""
@@ -258,6 +259,18 @@ RULES = (
         "bytes to train on bytes",
         one_of("model.preset", [name for name, preset in PRESETS.items() if preset.vocab_size]),
         absent("model.from", "data.tokenizer"),
+    ),
+    *(
+        _rule(field, NOT_ONE, differs(field, PATTERN), at=at, shows=True)
+        for at, field in (
+            ("", "model.custom"),
+            ("", "optimizer.custom"),
+            ("", "loss"),
+            ("data", "custom"),
+            ("data.mixture[]", "custom"),
+            ("evaluation.data", "custom"),
+            ("callbacks[]", "name"),
+        )
     ),
     _rule(
         "model.custom",

@@ -6,13 +6,18 @@ import functools
 import hashlib
 import importlib
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 from tpujob_trainer.errors import ConfigurationError, brief
 
-_FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+PATTERN = rf"^{_NAME}(\.{_NAME})*:{_NAME}$"
+"""Of a reference, as Python and the API server read it alike."""
+NOT_ONE = "is not module:name; write it as in my_package.model:Decoder"
+"""What is said of a text that is none."""
 
 WHERE_CODE_COMES_FROM = "submit it with --code, build it into the image, or start where it is"
 
@@ -27,8 +32,8 @@ def require_reference(text: str, key: str) -> None:
     Raises:
         ValueError: it is not; the message begins with the key.
     """
-    if not _FORM.fullmatch(text):
-        raise ValueError(f"{key}: {text!r} is not module:name; write it as in my_package.model:Decoder")
+    if not re.fullmatch(PATTERN, text):
+        raise ValueError(f"{key}: {json.dumps(text)} {NOT_ONE}")
 
 
 def load_reference(text: str, field: str) -> Any:
