@@ -49,10 +49,8 @@ def block_example(rule: Rule) -> dict[str, Any]:
         "model": {"preset": "tiny"},
         "data": {"path": "gs://bucket/data", "tokenizer": "bytes"},
     }
-    if rule.at == "data.mixture[]":
+    if rule.at.endswith("[]"):
         block["data"] = {"mixture": [{"path": "gs://bucket/data"}], "tokenizer": "bytes"}
-    if rule.at == "callbacks[]":
-        block["callbacks"] = [{"name": "mine:Norm"}]
     at = rule.at.replace("[]", ".0")
     for each in rule.when:
         if each.path != "/task":

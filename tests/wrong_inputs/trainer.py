@@ -49,14 +49,6 @@ ROWS: dict[str, Wrong] = {
         _trainer(loss="my loss"),
         'spec.trainer.loss: "my loss" is not module:name; write it as in my_package.model:Decoder',
     ),
-    "a function for rows in a mixture by its file": Wrong(
-        _trainer(data={"mixture": [{"path": "data/*.parquet", "custom": "rows.py", "columns": ["a"]}]}),
-        'spec.trainer.data.mixture[0].custom: "rows.py" is not module:name; write it as in my_package.model:Decoder',
-    ),
-    "a callback without a class": Wrong(
-        _trainer(callbacks=[{"name": "my_callbacks"}]),
-        'spec.trainer.callbacks[0].name: "my_callbacks" is not module:name; write it as in my_package.model:Decoder',
-    ),
     "a callback without a name": Wrong(
         _trainer(callbacks=[{"everySteps": 5}]),
         "spec.trainer.callbacks[0].name: is missing",
