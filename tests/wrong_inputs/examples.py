@@ -49,12 +49,17 @@ def block_example(rule: Rule) -> dict[str, Any]:
         "model": {"preset": "tiny"},
         "data": {"path": "gs://bucket/data", "tokenizer": "bytes"},
     }
-    if rule.at.endswith("[]"):
+    if rule.at == "callbacks[]":
+        block["callbacks"] = [{"name": "mine:Norm"}]
+    elif rule.at.endswith("[]"):
         block["data"] = {"mixture": [{"path": "gs://bucket/data"}], "tokenizer": "bytes"}
     at = rule.at.replace("[]", ".0")
     for each in rule.when:
         if each.path != "/task":
             _apply(block, f"{at}.{each.path}".strip("."), at, each)
+    if rule.field == "custom" and any(each.kind == "differs" for each in rule.when):
+        # Or another rule would be broken, too.
+        _set(block, f"{at}.columns", ["text"])
     return block
 
 

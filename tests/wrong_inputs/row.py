@@ -7,6 +7,7 @@ from typing import Any
 type Job = dict[str, Any]
 
 ARITHMETIC = "only arithmetic over the topology of the accelerator shows it, which the API server cannot do"
+BUDGET = "a pattern for each item of a list is more than the API server's budget for rules"
 
 
 class Wrong:

@@ -15,8 +15,9 @@ from __future__ import annotations
 from tests.operator.manifests import manifest
 from tests.wrong_inputs import machines, names, pods, slices, storage, trainer
 from tests.wrong_inputs.examples import block_example
-from tests.wrong_inputs.row import Wrong
+from tests.wrong_inputs.row import BUDGET, Wrong
 from tpujob_contract.field_rules import broken_rules
+from tpujob_resource.crd.build import is_too_costly
 from tpujob_resource.rules.trainer_schema import block_rules
 
 WRITTEN: dict[str, Wrong] = {**names.ROWS, **slices.ROWS, **machines.ROWS, **pods.ROWS, **storage.ROWS, **trainer.ROWS}
@@ -30,7 +31,8 @@ def _of_block_rules() -> dict[str, Wrong]:
         block = block_example(rule)
         (sentence,) = broken_rules(block, [rule])
         name = f"rule {len(found)}: {rule.at} {rule.field}"
-        found[name] = Wrong(manifest(accelerator="cpu:1x1", trainer=block), f"spec.trainer.{sentence}")
+        later = BUDGET if is_too_costly(rule) else None
+        found[name] = Wrong(manifest(accelerator="cpu:1x1", trainer=block), f"spec.trainer.{sentence}", later=later)
     return found
 
 

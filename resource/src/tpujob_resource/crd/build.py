@@ -10,6 +10,7 @@ from typing import Any
 import yaml  # comes with kopf
 
 from tpujob_contract import kubernetes_names
+from tpujob_contract.field_rules import Rule
 from tpujob_resource.crd import accelerator_rules, change_rules
 from tpujob_resource.crd.rule_cel import attach, attach_unique
 from tpujob_resource.crd.size_rule import size_rule
@@ -110,8 +111,13 @@ def _build_trainer(plain: Schema) -> Schema:
             node = node["properties"][key]
         node |= {"type": "number", "multipleOf": 1}
         del node["format"]
-    attach(schema, block_rules())
+    attach(schema, [rule for rule in block_rules() if not is_too_costly(rule)])
     return schema
+
+
+def is_too_costly(rule: Rule) -> bool:
+    """Whether a rule is beyond the API server's budget, a pattern for each item of a list; the operator has it."""
+    return rule.at.endswith("[]") and any(condition.kind in ("matches", "differs") for condition in rule.when)
 
 
 def _build_status() -> Schema:

@@ -260,7 +260,6 @@ RULES = (
         one_of("model.preset", [name for name, preset in PRESETS.items() if preset.vocab_size]),
         absent("model.from", "data.tokenizer"),
     ),
-    # Not in lists: a pattern for each item is more than the API server's budget for rules.
     *(
         _rule(field, NOT_ONE, differs(field, PATTERN), at=at, shows=True)
         for at, field in (
@@ -268,7 +267,9 @@ RULES = (
             ("", "optimizer.custom"),
             ("", "loss"),
             ("data", "custom"),
+            ("data.mixture[]", "custom"),
             ("evaluation.data", "custom"),
+            ("callbacks[]", "name"),
         )
     ),
     _rule(
