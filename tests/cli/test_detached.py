@@ -41,6 +41,10 @@ def test_run_in_the_background_outlives_its_terminal_and_is_found_and_stopped(de
         assert found[0]["phase"] in ("training", "saving")
         assert "of 10000000" in tpujob(desk.folder, "logs", "--local", "desk", "--tail", "5").stdout
         assert tpujob(desk.folder, "logs", "--local", "desk", "--host", "3").returncode == 77
+        printed = (root / "run.log").read_text()
+        second = tpujob(desk.folder, "run", "job.yaml", "--detach")
+        assert (second.returncode, second.stderr.split(";")[0]) == (78, f"--detach: desk is running, pid {run.pid}")
+        assert (root / "run.log").read_text().startswith(printed)
     finally:
         stopped = tpujob(desk.folder, "stop", "--local", "desk")
     assert stopped.stdout.splitlines()[0] == "desk: asked to save and stop"
@@ -77,6 +81,11 @@ def test_a_later_process_with_the_number_of_an_ended_run_is_not_taken_for_it(tmp
 
 def test_no_run_here_is_said(tmp_path: Path) -> None:
     assert tpujob(tmp_path, "get", "--local").stdout == "no runs of this machine in .tpujob; see --directory\n"
+    merged = tpujob(tmp_path, "logs", "--local", "job", "--merged")
+    assert (merged.returncode, merged.stderr) == (
+        78,
+        "--local: --merged, --attempts and --slice go with a job on a cluster\n",
+    )
     done = tpujob(tmp_path, "stop", "--local", "job")
     assert done.returncode == 77
     assert "has not run this job in .tpujob/default/job" in done.stderr

@@ -51,9 +51,9 @@ def job(accelerator: str, **spec: Any) -> TpuTrainingJob:
         pytest.param("v5e-16", HostOptions(), NO_TPU, HERE, id="rehearsed where there is no TPU"),
         pytest.param("cpu:2x1", HostOptions(), HOST_OF_8, HERE, id="a job on CPU devices, beside a TPU"),
         pytest.param("v5e-8", HostOptions(cpu=True), HOST_OF_8, HERE, id="rehearsed beside a TPU"),
-        pytest.param("v5e-8", HostOptions(), HOST_OF_8, Placement(on_chips=True, host=0), id="one host, by its chips"),
+        pytest.param("v5e-8", HostOptions(), HOST_OF_8, Placement(on_chips=True), id="one host, by its chips"),
         pytest.param(
-            "v5e-8", HostOptions(), EIGHT, Placement(on_chips=True, host=0), id="one host without metadata"
+            "v5e-8", HostOptions(), EIGHT, Placement(on_chips=True), id="one host without metadata"
         ),
         pytest.param(
             "v5litepod-16", HostOptions(), HOST_OF_16,

@@ -43,6 +43,9 @@ def logs(
         if local:
             from tpujob.local import runs
 
+            if merged or attempts or slice_index is not None:
+                raise CommandError("--local: --merged, --attempts and --slice go with a job on a cluster")
+
             run = runs.newest(directory / (namespace or "default") / name)
             for line in run.lines(host=host, tail=tail, follow=follow):
                 typer.echo(line)

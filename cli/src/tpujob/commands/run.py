@@ -142,11 +142,15 @@ def _detach(job: TpuTrainingJob, directory: Path, *, is_text: bool) -> None:
         raise CommandError("--detach: prints text; `tpujob get --local -o json` has the run as JSON")
     name, namespace = job.metadata.name, job.metadata.namespace or "default"
     root = directory.absolute() / namespace / name
-    before = runs.newest(root).pid if runs.has_run(root) else 0
+    if runs.has_run(root) and (running := runs.newest(root)).is_running:
+        # A second one would be refused, too, and its log would replace that of the first.
+        raise CommandError(f"--detach: {name} is running, pid {running.pid}; `tpujob stop --local {name}` stops it")
+    words = sys.argv[1:]
+    words.remove("--detach")  # the first one: another one is an argument of the program
     pid = detached.start(
-        [word for word in sys.argv[1:] if word != "--detach"],
+        words,
         root,
-        lambda child: runs.has_run(root) and runs.newest(root).pid == child != before,
+        lambda child: runs.has_run(root) and (run := runs.newest(root)).pid == child and run.is_running,
     )
     where = "" if directory == DEFAULT_RUN_DIRECTORY else f" --directory {directory}"
     where += "" if namespace == "default" else f" -n {namespace}"

@@ -26,7 +26,7 @@ def start(arguments: Sequence[str], root: Path, is_started: Callable[[int], bool
         is_started: Whether the run of this pid has started its processes.
 
     Raises:
-        CommandError: it was refused, or ended at once; with its own lines and exit code.
+        CommandError: it was refused, or failed at once; with its own lines and exit code.
     """
     root.mkdir(parents=True, exist_ok=True)
     with (root / LOG).open("wb") as log:
@@ -39,9 +39,10 @@ def start(arguments: Sequence[str], root: Path, is_started: Callable[[int], bool
         )
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        if is_started(child.pid):
+        code = child.poll()
+        if code:
+            raise CommandError(*(root / LOG).read_text(errors="replace").splitlines(), exit_code=code)
+        if code == 0 or is_started(child.pid):
             return child.pid
-        if (code := child.poll()) is not None:
-            raise CommandError(*(root / LOG).read_text(errors="replace").splitlines(), exit_code=code or 1)
         time.sleep(POLL_SECONDS)
     return child.pid

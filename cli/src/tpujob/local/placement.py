@@ -81,7 +81,7 @@ def place(job: TpuTrainingJob, options: HostOptions, machine: TpuMachine) -> Pla
         )
     number, addresses = _hosts(job, options, machine, on_chips=on_chips)
     if not addresses:
-        return Placement(on_chips=on_chips, host=None if job.hosts > 1 or not on_chips else 0)
+        return Placement(on_chips=on_chips)
     lead = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{ports.COORDINATOR}"
     return Placement(on_chips=on_chips, host=number, coordinator=lead)
 
@@ -126,7 +126,7 @@ def _worker(job: TpuTrainingJob, options: HostOptions, *, on_chips: bool) -> Pla
                 f"--host: is missing; this machine runs one of {job.hosts} workers (spec.workers), numbered from 0; "
                 "--cpu rehearses all of them"
             )
-        return Placement(on_chips=on_chips, host=0 if on_chips else None)
+        return Placement(on_chips=on_chips)
     if not 0 <= options.host < job.hosts:
         raise CommandError(f"--host: {options.host} is none of 0 to {job.hosts - 1} (spec.workers: {job.hosts})")
     return Placement(on_chips=on_chips, host=options.host)

@@ -53,13 +53,15 @@ class LocalRun:
         """Asks it to save and stop, as Ctrl-C does."""
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGINT)
+                # A shell without a terminal starts programs in the background that ignore SIGINT.
+                os.kill(self.pid, signal.SIGTERM)
 
     def lines(self, *, host: int | None, tail: int | None, follow: bool) -> Iterator[str]:
         """The logs of its processes, or of one; with `follow`, until it ends."""
         logs = [log for log in self.logs if host is None or log.stem == f"process-{host}"]
         if not logs:
-            raise CommandError(f"--host: {host} has no log in {self.directory}", exit_code=ExitCode.NOT_FOUND)
+            which = "there is no log" if host is None else f"--host: {host} has no log"
+            raise CommandError(f"{which} in {self.directory}", exit_code=ExitCode.NOT_FOUND)
         followers = [(f"{log.stem} | " if len(logs) > 1 else "", LogFollower(log)) for log in logs]
         for begin, follower in followers:
             yield from (f"{begin}{line}" for line in _all_lines(follower)[-(tail or 0) :])

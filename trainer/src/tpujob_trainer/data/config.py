@@ -200,12 +200,14 @@ class SourceConfig:
         )
 
     def _require_consistent(self) -> None:
-        keys: tuple[tuple[str, object], ...] = (
-            ("messagesColumn", self.messages_column),
-            ("tokensColumn", self.tokens_column),
-        )
-        keys = (*keys, ("template", self.template), ("messages", self.messages), ("custom", self.custom))
-        given = [key for key, value in keys if value]
+        instead = {
+            "messagesColumn": self.messages_column,
+            "tokensColumn": self.tokens_column,
+            "template": self.template,
+            "messages": self.messages,
+            "custom": self.custom,
+        }
+        given = [key for key, value in instead.items() if value]
         if len(given) > 1:
             raise ValueError(f"{given[1]}: excludes {given[0]}; keep one of the two")
         if self.special_tokens is not None and self.tokens_column is not None:
