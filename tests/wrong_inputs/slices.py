@@ -40,6 +40,11 @@ ROWS: dict[str, Wrong] = {
         'spec.accelerator: "V4-8": write it in lower case without spaces, "v4-8"',
         api="spec.accelerator",
     ),
+    "a GPU": Wrong(
+        manifest(accelerator="A100"),
+        'spec.accelerator: "A100" is a GPU, and tpujob runs on TPUs and, to rehearse, on CPUs; allowed: a size',
+        api="spec.accelerator",
+    ),
     "v4-12": Wrong(
         manifest(accelerator="v4-12"),
         'spec.accelerator: "v4-12" would be 6 chips (v4 names count cores, 2 a chip), and no v4 slice has that many; nearest: v4-8 (4 chips on 1 host), v4-16 (8 chips on 2 hosts)',
@@ -250,11 +255,6 @@ ROWS: dict[str, Wrong] = {
     "no devices": Wrong(
         _spec(accelerator="cpu:2x0"),
         'spec.accelerator: "cpu:2x0" is not cpu:HOSTSxDEVICES, as in cpu:2x4 for 2 hosts of 4 CPU devices',
-        api="spec.accelerator",
-    ),
-    "a GPU": Wrong(
-        _spec(accelerator="h100-8"),
-        'spec.accelerator: "h100-8": there is no TPU generation "h100"',
         api="spec.accelerator",
     ),
     "an old generation": Wrong(

@@ -215,12 +215,22 @@ ROWS: dict[str, Wrong] = {
     ),
     "a model as text": Wrong(
         _trainer(model="tiny"),
-        'spec.trainer.model: "tiny" is not a mapping',
+        'spec.trainer.model: "tiny" is not a mapping; write {preset: tiny}',
+        api='spec.trainer.model: Invalid value: "string": spec.trainer.model in body must be of type object: "string"',
+    ),
+    "a model of the hub as text": Wrong(
+        _trainer(model="meta-llama/Llama-3-8B"),
+        'spec.trainer.model: "meta-llama/Llama-3-8B" is not a mapping; write {from: hf://meta-llama/Llama-3-8B}',
+        api='spec.trainer.model: Invalid value: "string": spec.trainer.model in body must be of type object: "string"',
+    ),
+    "the address of a model as text": Wrong(
+        _trainer(model="gs://bucket/weights"),
+        'spec.trainer.model: "gs://bucket/weights" is not a mapping; write {from: gs://bucket/weights}',
         api='spec.trainer.model: Invalid value: "string": spec.trainer.model in body must be of type object: "string"',
     ),
     "data as text": Wrong(
         _trainer(data="data/*.parquet"),
-        'spec.trainer.data: "data/*.parquet" is not a mapping',
+        'spec.trainer.data: "data/*.parquet" is not a mapping; write {path: data/*.parquet}',
         api='spec.trainer.data: Invalid value: "string": spec.trainer.data in body must be of type object: "string"',
     ),
     "an unknown preset": Wrong(

@@ -39,7 +39,7 @@ DATA = {"data": {"path": "x"}}
         ({**DATA, "limit": None}, []),
         ({}, ["spec.trainer.data: is missing"]),
         ({"data": {}}, ["spec.trainer.data.path: is missing"]),
-        ({"data": "x"}, ['spec.trainer.data: "x" is not a mapping']),
+        ({"data": "x"}, ['spec.trainer.data: "x" is not a mapping; write {path: x}']),
         ({"data": {"path": ""}}, ['spec.trainer.data.path: "" is empty']),
         ({**DATA, "token": 1}, ["spec.trainer.token: there is no such field; did you mean tokens?"]),
         (

@@ -34,6 +34,11 @@ CASES: dict[str, tuple[dict[str, Any], str | None]] = {
         manifest(**TPU, trainer=data(path="gs://b/x", tokenizer="tok.json")),
         'spec.trainer.data.tokenizer: "tok.json" is relative',
     ),
+    "a script that is no program": (
+        container_manifest(**TPU, command=["train.py", "--lr", "1"]),
+        'spec.command: "train.py" starts only where it is a program on PATH; for a script write [python3',
+    ),
+    "a script of the image": (container_manifest(**TPU, command=["/app/train.py"]), None),
     "bytes are no path": (manifest(**TPU, trainer=data(path="gs://b/x", tokenizer="bytes")), None),
     "a relative part of a mixture": (
         manifest(**TPU, trainer=data(mixture=[{"path": "gs://b/x"}, {"path": "y/*"}])),

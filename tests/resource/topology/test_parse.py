@@ -76,7 +76,7 @@ REFUSALS = {
     "v4": ("v4-64 or v4:2x4x4",),
     "tpu-v6e-slice": ("v6e-16 or v6e:4x4",),
     "ct6e-standard-4t": ("v6e-16",),
-    "h100-8": ("no TPU generation",),
+    "h100-8": ("is a GPU",),
     "": ("allowed: a size such as",),
     "cpu-8": ("cpu:HOSTSxDEVICES",),
     "cpu:0x4": ("cpu:HOSTSxDEVICES",),

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpujob import trainer_program
 from tpujob.errors import CommandError
-from tpujob.output.words import counted, digits, magnitude, size, time_range
+from tpujob.output.words import counted, digit_range, magnitude, size, time_range
 from tpujob.trainer_program import Program
 from tpujob_resource.jobset.libtpu_arguments import compiler_flags
 from tpujob_resource.models.job import TpuTrainingJob
@@ -117,7 +117,7 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
         parts = f"{UTILISATION[1]:.0%} to {UTILISATION[0]:.0%}"
         slow, fast = (magnitude(run["tokens"] / hours / 3600) for hours in (high, low))
         yield f"time: {time_range(low * 3600, high * 3600)} at {parts} of the chips' peak, {slow} to {fast} tokens/s"
-        yield f"chip-hours: {digits(low * facts['chips'])} to {digits(high * facts['chips'])}"
+        yield f"chip-hours: {digit_range(low * facts['chips'], high * facts['chips'])}"
         yield (
             f"memory: weights and optimizer take {run['state_bytes_per_chip'] / GIB:.2f} of {run['hbm_gib']} GiB "
             "of each chip; activations and gradients come on top"
@@ -151,7 +151,7 @@ def _extraction(found: Mapping[str, Any], chips: int) -> Iterator[str]:
             f"time: at most {time_range(low * 3600, high * 3600)} of computing, at {parts} of the chips' peak; "
             "start and upload come on top"
         )
-        yield f"chip-hours: at most {digits(low * chips)} to {digits(high * chips)} of computing"
+        yield f"chip-hours: at most {digit_range(low * chips, high * chips)} of computing"
 
 
 def _maxtext(run: Mapping[str, Any]) -> Iterator[str]:

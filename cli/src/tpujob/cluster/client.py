@@ -83,7 +83,7 @@ class Cluster:
             client = new_client_from_config(context=chosen["name"])
         except (ConfigException, YAMLError) as error:
             raise CommandError(
-                f"no cluster: {error}; set KUBECONFIG, or make ~/.kube/config, for instance with "
+                f"no cluster: {_kubeconfig_problem(error)}; set KUBECONFIG, or make ~/.kube/config, for instance with "
                 f"`gcloud container clusters get-credentials CLUSTER`. {_here()}"
             ) from error
         return cls(client, namespace or chosen["context"].get("namespace") or "default", context=chosen["name"])
@@ -254,12 +254,18 @@ def _contexts(wanted: str | None) -> tuple[list[Any], Any]:
     return contexts, active
 
 
+def _kubeconfig_problem(error: Exception) -> str:
+    text = str(error).rstrip(".")
+    return "this machine has no kubeconfig" if text.endswith("No configuration found") else text
+
+
 def _here() -> str:
-    """Where the runs of this machine are, whose logs may be searched with a command for a cluster."""
-    runs = sorted(Path(".tpujob").glob("*/*/logs"))
+    """How to see the runs of this machine, which may be searched with a command for a cluster."""
+    runs = sorted(path.parent.name for path in Path(".tpujob").glob("*/*/logs"))
     if not runs:
         return "`tpujob run` needs no cluster"
-    return f"Runs on this machine leave their logs in {', '.join(map(str, runs[:3]))}"
+    logs = f"`tpujob logs --local {runs[0]}`"
+    return f"Runs on this machine: `tpujob get --local` lists them, {logs} shows a log ({', '.join(runs[:3])})"
 
 
 def _message(body: bytes) -> str:

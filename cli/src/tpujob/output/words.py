@@ -20,8 +20,14 @@ def time_range(low: float, high: float) -> str:
     """Two numbers of seconds in the unit that suits them: 4 to 7 seconds, 3.1 to 5.2 hours."""
     for unit, scale, limit in (("seconds", 1, 90), ("minutes", 60, 5400)):
         if low < limit:
-            return f"{digits(low / scale)} to {digits(high / scale)} {unit}"
+            return f"{digit_range(low / scale, high / scale)} {unit}"
     return f"{low / 3600:,.1f} to {high / 3600:,.1f} hours"
+
+
+def digit_range(low: float, high: float) -> str:
+    """As in 4 to 7; the number once where both read the same."""
+    first, last = digits(low), digits(high)
+    return first if first == last else f"{first} to {last}"
 
 
 def digits(number: float) -> str:

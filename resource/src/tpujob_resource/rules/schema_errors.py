@@ -52,6 +52,8 @@ def _lines(error: ValidationError, field: tuple[str, ...]) -> Iterator[str]:
             yield f"{path}: {quoted(given)} {_message(error)}"
     else:
         meant = number_meant(given) if rule == "type" and value in ("integer", "number") else ""
+        if rule == "type" and value == "object" and isinstance(given, str):
+            meant = _block_meant(str(error.absolute_path[-1]) if error.absolute_path else "", given)
         yield f"{path}: {quoted(given)} {_message(error)}{meant}"
 
 
@@ -88,6 +90,17 @@ def _message(error: ValidationError) -> str:
             return f"does not match {value}"
         case _:
             return f"is wrong: {error.message}"
+
+
+def _block_meant(block: str, given: str) -> str:
+    """The block that holds a text that stands in its place."""
+    if block == "data":
+        return f"; write {{path: {given}}}"
+    if block != "model":
+        return ""
+    if given.startswith(("/", ".")) or "://" in given:
+        return f"; write {{from: {given}}}"
+    return f"; write {{from: hf://{given}}}" if "/" in given else f"; write {{preset: {given}}}"
 
 
 def _meant(given: Any, allowed: list[Any]) -> str:

@@ -105,8 +105,16 @@ def _spot_grace(job: TpuTrainingJob) -> Warnings:
         )
 
 
+def _script_without_interpreter(job: TpuTrainingJob) -> Warnings:
+    first, *rest = job.spec.command or [""]
+    if first.endswith(".py") and "/" not in first:
+        words = ", ".join(["python3", first, *rest])
+        yield f"spec.command: {quoted(first)} starts only where it is a program on PATH; for a script write [{words}]"
+
+
 _RULES: tuple[Callable[[TpuTrainingJob], Warnings], ...] = (
     _unsaved,
     _spot_grace,
+    _script_without_interpreter,
     restart_warnings,
 )

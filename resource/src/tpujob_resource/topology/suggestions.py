@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import prod
 
 from tpujob_contract.spelling import nearest_name
@@ -26,11 +27,18 @@ _SPELLINGS = {
     "ironwood": "tpu7x",
 }
 _UNSUPPORTED = {"v2": "has no GKE node pools"}
+_GPU = re.compile(
+    r"(nvidia|tesla|gpu|cuda|rtx|geforce|mi\d{3}x?|a10g?|a40|a100|h[128]00|g?b[123]00|l4|l40s?|t4|v100|p4|p100|k80)"
+    r"(?![a-z0-9])"
+)
+"""Names that people give GPUs of."""
 
 
 def unknown_form(text: str) -> str:
     """For a text that is neither a size nor a shape."""
     lower = text.strip().lower()
+    if _GPU.match(lower):
+        return f'"{text}" is a GPU, and tpujob runs on TPUs and, to rehearse, on CPUs; allowed: {FORMS}'
     if lower != text:
         return f'"{text}": write it in lower case without spaces, "{lower}"'
     meant = _SPELLINGS.get(text) or next((g for g in GENERATIONS if text.startswith(g)), None)
@@ -42,6 +50,8 @@ def unknown_form(text: str) -> str:
 
 def unknown_generation(text: str, prefix: str) -> str:
     """For a well-formed name of a generation that is not in the table."""
+    if _GPU.match(prefix):
+        return unknown_form(text)
     if prefix in _UNSUPPORTED:
         return f'"{text}": {prefix} {_UNSUPPORTED[prefix]} and is not supported; allowed: {FORMS}'
     near = _SPELLINGS.get(prefix) or nearest_name(prefix, GENERATIONS)
