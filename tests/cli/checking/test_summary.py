@@ -260,7 +260,10 @@ STEP = {
     "temporary_bytes": 10.1e9,
     "step_flops": 338e12,
     "ideal_step_seconds": 1.7,
-    "bound_by": "arithmetic",
+    "computing_seconds": 1.5,
+    "waiting_seconds": 0.2,
+    "hidden_seconds": 0.4,
+    "memory_seconds": 0.01,
     "tokens_per_second": 77_000.0,
     "exchanges": [
         {
@@ -279,9 +282,15 @@ def test_figures_of_a_compiled_step_are_sentences() -> None:
     text = "\n".join(describe_compiled({"step": STEP}, chips=16))
     assert "memory: 11.70 of 16.91 GB on each device (state 5.06, temporary 10.10)" in text
     assert (
-        "at least 1.700 s, bound by arithmetic; at most 77,000 tokens/s, 57.7 chip-hours for a billion tokens" in text
-    )
+        "at least 1.700 s: 1.500 s of arithmetic, 0.200 s waiting for exchanges, 0.400 s more beside it; "
+        "at most 77,000 tokens/s, 57.7 chip-hours for a billion tokens"
+    ) in text
     assert "all-gather over fsdp: 22.00 GB in 388, beside arithmetic" in text
+
+
+def test_step_bound_by_its_state_says_so() -> None:
+    text = "\n".join(describe_compiled({"step": {**STEP, "memory_seconds": 1.7}}, chips=16))
+    assert "at least 1.700 s, to read and write the state; at most" in text
 
 
 def test_memory_of_the_host_stands_beside_the_devices() -> None:

@@ -60,13 +60,14 @@ def describe_compiled(found: Mapping[str, Any], chips: int) -> Iterator[str]:
             yield f"it fits with spec.trainer.{change['change']}: {_memory(change['step'])}"
     for place, each in enumerate(found.get("ranked", ()), start=1):
         does = "fits" if each["step"]["fits"] else "does not fit"
-        yield f"{place}. {each['change'] or 'as it is'}: {does}, {_memory(each['step'])}"
+        speed = f"at least {_seconds(each['step'])}; " if each["step"]["fits"] else ""
+        yield f"{place}. {each['change'] or 'as it is'}: {does}, {speed}{_memory(each['step'])}"
 
 
 def _speed(step: Mapping[str, Any], chips: int) -> Iterator[str]:
     yield (
-        f"a step: {step['step_flops'] / 1e12:,.1f} TFLOP on each device, at least {step['ideal_step_seconds']:.3f} s, "
-        f"bound by {step['bound_by']}; at most {step['tokens_per_second']:,.0f} tokens/s, "
+        f"a step: {step['step_flops'] / 1e12:,.1f} TFLOP on each device, at least {_seconds(step)}; "
+        f"at most {step['tokens_per_second']:,.0f} tokens/s, "
         f"{chips * 1e9 / step['tokens_per_second'] / 3600:,.1f} chip-hours for a billion tokens"
     )
     for each in step["exchanges"]:
@@ -74,6 +75,18 @@ def _speed(step: Mapping[str, Any], chips: int) -> Iterator[str]:
             where = "between slices" if each["is_between_slices"] else f"over {each['axes'] or 'devices'}"
             how = "beside arithmetic" if each["is_asynchronous"] else "waited for"
             yield f"  {each['kind']} {where}: {each['sent_bytes'] / GB:,.2f} GB in {each['count']:,}, {how}"
+
+
+def _seconds(step: Mapping[str, Any]) -> str:
+    """The least time of a step, and its parts."""
+    whole, memory = step["ideal_step_seconds"], step["memory_seconds"]
+    if memory >= whole:
+        return f"{whole:.3f} s, to read and write the state"
+    hidden = f", {step['hidden_seconds']:.3f} s more beside it" if step["hidden_seconds"] >= whole / 1000 else ""
+    return (
+        f"{whole:.3f} s: {step['computing_seconds']:.3f} s of arithmetic, "
+        f"{step['waiting_seconds']:.3f} s waiting for exchanges{hidden}"
+    )
 
 
 def _memory(step: Mapping[str, Any]) -> str:

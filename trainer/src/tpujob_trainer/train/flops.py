@@ -34,9 +34,16 @@ def forward_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causa
         mlp = mlp * shape.experts_per_token + shape.embed_dim * shape.experts
     if shape.shared_mlp_dim is not None:
         mlp += 3 * shape.embed_dim * shape.shared_mlp_dim + shape.embed_dim * shape.shared_gate
-    seen = sum(_pairs(shape, sequence_length, is_global, is_causal) for is_global in shape.global_layers)
-    attention = int(4 * shape.heads * shape.head_dim * seen)
+    attention = attention_flops_per_token(shape, sequence_length, is_causal=is_causal)
     return shape.layers * 2 * (projections + mlp) + attention + 2 * shape.embed_dim * shape.vocab_size
+
+
+def attention_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causal: bool = False) -> int:
+    """The part of `forward_flops_per_token` between queries, keys and values; 0 for a model of the user's own."""
+    if isinstance(shape, CustomShape):
+        return 0
+    seen = sum(_pairs(shape, sequence_length, is_global, is_causal) for is_global in shape.global_layers)
+    return int(4 * shape.heads * shape.head_dim * seen)
 
 
 def training_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causal: bool = False) -> int:

@@ -67,9 +67,7 @@ def _answer(block: Mapping[str, Any], options: argparse.Namespace) -> dict[str, 
         found["change"] = None if tried is None else _as_json(tried)
     elif options.suggest:
         changes = spending_changes(block, **place)
-        found["ranked"] = [
-            _as_json(each) for each in ranked(block, changes, compile_block, generation=options.generation)
-        ]
+        found["ranked"] = [_as_json(each) for each in ranked(block, changes, compile_block)]
     return found
 
 

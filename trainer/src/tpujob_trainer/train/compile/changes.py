@@ -5,7 +5,6 @@ Each is tried by compiling; nothing is guessed. Changes come in the order of wha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.chips import CHIPS
 from tpujob_trainer.model.shape import CustomShape
 
 Block = Mapping[str, Any]
@@ -107,22 +105,11 @@ def first_that_fits(block: Block, changes: Iterator[Change], compile_block: Comp
     return None
 
 
-def ranked(block: Block, changes: Iterator[Change], compile_block: Compile, *, generation: str) -> list[Tried]:
+def ranked(block: Block, changes: Iterator[Change], compile_block: Compile) -> list[Tried]:
     """The configuration and each change, the shortest step that fits first."""
     tried = [Tried(None, compile_block(block))]
     tried += [Tried(change, compile_block(change.applied(block))) for change in changes]
-    chip = CHIPS[generation]
-    # No change is one of the type of the products.
-    flops = chip.flops / chip.arithmetic_share(parse_config(block).model.quantization)
-    return sorted(tried, key=lambda each: (not each.compiled["fits"], _least_seconds(each.compiled, flops)))
-
-
-def _least_seconds(compiled: Mapping[str, Any], flops: float) -> float:
-    """The ideal time of what the program does, recomputation included, on a device of so many operations per second."""
-    operations = compiled["matrix_flops"]
-    if operations is None:
-        return math.inf
-    return max(float(compiled["ideal_step_seconds"]), operations / flops)
+    return sorted(tried, key=lambda each: (not each.compiled["fits"], each.compiled["ideal_step_seconds"]))
 
 
 def _resolved(block: Block, devices: int, slices: int, vocabulary: int) -> ResolvedConfig:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpujob_trainer.train.compile.hlo import Program, Run, array_bytes
+from tpujob_trainer.train.compile.hlo import Program, array_bytes
 
 KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 
@@ -61,19 +61,16 @@ def exchanges(program: str, devices_per_slice: int | None = None) -> list[Exchan
             for place, number in enumerate((run.times, run.times * size, run.times * size)):
                 found[kind, "", True, run.is_in_loop, True][place] += number
             continue
-        match = _OPERATION.search(run.line)
-        if not match or _is_known(run, seen):
+        each = transfer(run.line, devices_per_slice)
+        if each is None or (each.is_piece and each.channel in seen):
             continue
-        kind, is_started = match.group(2), bool(match.group(3))
-        sizes = array_bytes(match.group(1))
-        # What is started returns its argument, its result and semaphores.
-        size = max(sizes, default=0) if is_started else sum(sizes)
-        groups = _groups(run.line)
-        is_between = any(len({each // (devices_per_slice or 2**30) for each in group}) > 1 for group in groups)
-        entry = found[kind, _axes(run.line), is_started or _PIECE in run.line, run.is_in_loop, is_between]
+        if each.is_piece:
+            seen.add(each.channel)
+        is_async = each.is_started or each.is_piece
+        entry = found[each.kind, _axes(run.line), is_async, run.is_in_loop, each.is_between_slices]
         entry[0] += run.times
-        entry[1] += run.times * size
-        entry[2] += round(run.times * size * _sent(kind, len(groups[0]) if groups else 2))
+        entry[1] += run.times * each.bytes
+        entry[2] += run.times * each.sent_bytes
     made = [
         Exchange(kind, axes, is_async, count, size, sent, is_in_loop, is_between)
         for (kind, axes, is_async, is_in_loop, is_between), (count, size, sent) in found.items()
@@ -81,14 +78,42 @@ def exchanges(program: str, devices_per_slice: int | None = None) -> list[Exchan
     return sorted(made, key=lambda each: -each.sent_bytes)
 
 
-def _is_known(run: Run, seen: set[str]) -> bool:
-    """Whether another piece of the same exchange was seen before."""
-    channel = _CHANNEL.search(run.line)
-    if not channel or _PIECE not in run.line:
-        return False
-    known = channel.group(1) in seen
-    seen.add(channel.group(1))
-    return known
+@dataclass(frozen=True)
+class Transfer:
+    """One exchange, as a line of the program makes or starts it."""
+
+    kind: str
+    channel: str
+    """Shared by the pieces of one exchange."""
+    is_started: bool
+    """Whether a later line waits for it."""
+    is_piece: bool
+    """Whether other lines with the same channel belong to the same exchange."""
+    bytes: int
+    sent_bytes: int
+    is_between_slices: bool
+
+
+def transfer(line: str, devices_per_slice: int | None = None) -> Transfer | None:
+    """The exchange of a line; None: it makes none. The arguments are those of `exchanges`."""
+    match = _OPERATION.search(line)
+    if not match:
+        return None
+    kind, is_started = match.group(2), bool(match.group(3))
+    sizes = array_bytes(match.group(1))
+    # What is started returns its argument, its result and semaphores.
+    size = max(sizes, default=0) if is_started else sum(sizes)
+    groups = _groups(line)
+    channel = _CHANNEL.search(line)
+    return Transfer(
+        kind=kind,
+        channel=channel.group(1) if channel else "",
+        is_started=is_started,
+        is_piece=channel is not None and _PIECE in line,
+        bytes=size,
+        sent_bytes=round(size * _sent(kind, len(groups[0]) if groups else 2)),
+        is_between_slices=any(len({each // (devices_per_slice or 2**30) for each in group}) > 1 for group in groups),
+    )
 
 
 def _axes(line: str) -> str:

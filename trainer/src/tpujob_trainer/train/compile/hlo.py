@@ -38,30 +38,39 @@ class Program:
 
     def __init__(self, text: str) -> None:
         self.computations: dict[str, list[str]] = {}
-        self._entry = ""
+        self.entry = ""
+        """The computation that the program starts with."""
         current: list[str] = []
         for line in text.splitlines():
             if header := _HEADER.match(line):
                 current = self.computations[header.group(2)] = []
-                self._entry = header.group(2) if header.group(1) else self._entry
+                self.entry = header.group(2) if header.group(1) else self.entry
             else:
                 current.append(line)
 
     def runs(self) -> Iterator[Run]:
         """Every line that is run; one of a computation that is called from several places, once for each of them."""
-        return self._runs(self._entry, 1, is_in_loop=False)
+        return self._runs(self.entry, 1, is_in_loop=False)
 
     def _runs(self, name: str, times: int, *, is_in_loop: bool) -> Iterator[Run]:
         for line in self.computations.get(name, []):
             yield Run(line, times, name, is_in_loop)
-            inner = times * self._trips(line)
-            called = [*_CALLED.findall(line)]
-            if branches := _BRANCHES.search(line):
-                called += [branch.strip(" %") for branch in branches.group(1).split(",")]
-            for each in called:
+            inner = times * self.trips(line)
+            for each in called_computations(line):
                 yield from self._runs(each, inner, is_in_loop=is_in_loop or " while(" in line)
 
-    def _trips(self, line: str) -> int:
+    def inside(self, line: str) -> Iterator[Run]:
+        """What a line of a computation runs: itself, and what it calls, each once."""
+        yield Run(line, 1, "", is_in_loop=False)
+        for each in called_computations(line):
+            yield from self._runs(each, 1, is_in_loop=False)
+
+    def loop_body(self, line: str) -> str:
+        """The computation that a loop repeats; empty for all other lines."""
+        loop = _LOOP.search(line)
+        return loop.group(2) if loop else ""
+
+    def trips(self, line: str) -> int:
         """How often a loop's body runs; 1 for all other lines, and for loops whose end is no constant."""
         if not (loop := _LOOP.search(line)):
             return 1
@@ -84,6 +93,14 @@ class Program:
         added = re.search(rf"%?{re.escape(name)} = \S+ add\(%?([\w.\-]+), %?([\w.\-]+)\)", text)
         constants = dict(_CONSTANT.findall(text))
         return next((int(constants[each]) for each in added.groups() if each in constants), 1) if added else 1
+
+
+def called_computations(line: str) -> list[str]:
+    """The computations that a line names: of a fusion, a call, a loop or a branch."""
+    called = [*_CALLED.findall(line)]
+    if branches := _BRANCHES.search(line):
+        called += [branch.strip(" %") for branch in branches.group(1).split(",")]
+    return called
 
 
 def array_bytes(shape: str) -> list[int]:

@@ -1,6 +1,6 @@
 """Operations of the matrix products in a compiled program, as often as they run.
 
-`cost_analysis` counts the body of a loop once. Kernels (attention) are not looked into.
+`cost_analysis` counts the body of a loop once. Kernels of attention are not looked into.
 """
 
 from __future__ import annotations
@@ -15,25 +15,46 @@ _PRODUCT = re.compile(
     r"(?:, window=\{([^}]*)\})?.*?dim_labels=(\w+)_(\w+)->(\w+)"
 )
 _DOT = re.compile(r"= \w+\[([\d,]*)\]\S* dot\(%?([\w.\-]+), %?[\w.\-]+\).*?lhs_contracting_dims=\{([\d,]*)\}")
-_SHAPE = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = \w+\[([\d,]*)\]")
+_RAGGED = re.compile(r"%?ragged-dot-none\S* = \w+\[([\d,]*)\]\S* custom-call\((.*?)\), custom_call_target")
+"""Of a mixture's experts: a kernel of the compiler's own, whose last two operands are multiplied."""
+_OPERANDS = re.compile(r"%([\w.\-]+)")
+_ARRAY = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (\w+)\[([\d,]*)\]")
 
 
 def matrix_operations(program: str) -> int:
-    """Multiplications and additions of one device, without those of kernels."""
+    """Multiplications and additions of one device, without those of attention's kernels."""
     read = Program(program)
-    shapes: dict[str, dict[str, str]] = {
-        name: {match.group(1): match.group(2) for line in lines if (match := _SHAPE.match(line))}
-        for name, lines in read.computations.items()
-    }
-    total = 0
-    for run in read.runs():
-        if match := _PRODUCT.search(run.line):
-            total += run.times * _of_product(match, shapes[run.computation])
-        elif match := _DOT.search(run.line):
-            left = _sizes(shapes[run.computation].get(match.group(2), ""))
+    products = MatrixProducts(read)
+    return sum(run.times * products.of(run.line, run.computation)[0] for run in read.runs())
+
+
+class MatrixProducts:
+    """The products of a program, line by line."""
+
+    def __init__(self, program: Program) -> None:
+        self._arrays: dict[str, dict[str, tuple[str, str]]] = {
+            name: {match.group(1): (match.group(2), match.group(3)) for line in lines if (match := _ARRAY.match(line))}
+            for name, lines in program.computations.items()
+        }
+
+    def of(self, line: str, computation: str) -> tuple[int, str]:
+        """Operations of a line, and the type of its left operand; zero for a line that is no product."""
+        arrays = self._arrays[computation]
+        if match := _PRODUCT.search(line):
+            operands = {name: shape for name, (_, shape) in arrays.items() if name in match.group(2, 3)}
+            return _of_product(match, operands), arrays.get(match.group(2), ("", ""))[0]
+        if match := _DOT.search(line):
+            kind, dims = arrays.get(match.group(2), ("", ""))
+            left = _sizes(dims)
             summed = math.prod(left[int(dim)] for dim in match.group(3).split(",") if dim)
-            total += run.times * 2 * math.prod(_sizes(match.group(1))) * summed
-    return total
+            return 2 * math.prod(_sizes(match.group(1))) * summed, kind
+        if match := _RAGGED.search(line):
+            kind, dims = arrays.get(_OPERANDS.findall(match.group(2))[-2], ("", ""))
+            left, result = _sizes(dims), _sizes(match.group(1))
+            # Rows of each expert: [rows, in] with [experts, in, out], or, for a gradient, with [rows, out].
+            pairs = math.prod(result[1:]) if len(result) == 3 else left[1] * result[1]
+            return 2 * left[0] * pairs, kind
+        return 0, ""
 
 
 def _of_product(match: re.Match[str], shapes: dict[str, str]) -> int:

@@ -1,8 +1,7 @@
 """Compiles the step of a configuration, and reads memory, exchanges and ideal time off it.
 
-No TPU is needed: libtpu compiles for a topology that is only described (`jax.experimental.topologies`). Operations are
-arithmetic, as the compiler counts a loop's body once. The ideal time is that of a program that hides its exchanges
-perfectly behind arithmetic: the step can be slower, never faster.
+No TPU is needed: libtpu compiles for a topology that is only described (`jax.experimental.topologies`). The ideal time
+is read from the schedule of the compiled program, at the chip's peak rates: the step can be slower, never faster.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
 from tpujob_trainer.train.compile.collectives import Exchange, exchanges
 from tpujob_trainer.train.compile.matrix_products import matrix_operations
-from tpujob_trainer.train.flops import training_flops_per_token
+from tpujob_trainer.train.compile.schedule import Rates, StepTime, step_time
+from tpujob_trainer.train.flops import attention_flops_per_token, training_flops_per_token
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.train.step import abstract_batch, abstract_state, make_train_step
 from tpujob_trainer.train.token_loss import RouterFactors
@@ -58,7 +58,15 @@ class Compiled:
     matrix_flops: int | None
     """Of the matrix products that the program has, recomputation included and attention's kernels not."""
     ideal_step_seconds: float
-    bound_by: str
+    """What is computed and what is waited for, or the reads and writes of the state where these take longer."""
+    computing_seconds: float
+    """Of the ideal time: products and attention, recomputation included."""
+    hidden_seconds: float
+    """Exchanges within a slice that run beside arithmetic."""
+    waiting_seconds: float
+    """Of the ideal time: exchanges within a slice during which nothing is computed."""
+    memory_seconds: float
+    """To read and write weights and moments once."""
     tokens_per_second: float
     """At the ideal time, of all devices."""
     exchanges: list[Exchange]
@@ -131,7 +139,7 @@ def compile_step(
             raise
         memory = {"peak_bytes": peak, "argument_bytes": None, "temporary_bytes": None, "host_bytes": None}
         found: list[Exchange] = []
-        matrix_flops = None
+        matrix_flops, text = None, None
     else:
         analysis = program.memory_analysis()
         memory = {
@@ -143,7 +151,10 @@ def compile_step(
         text = program.as_text()
         found, matrix_flops = exchanges(text, devices // slices), matrix_operations(text)
     chip = CHIPS[generation]
-    flops, seconds, bound_by = _ideal(run, chip, devices, memory["argument_bytes"] or 0, found)
+    spent = _least_time(run, chip, text, devices=devices, slices=slices)
+    # The state is read and written at least once.
+    memory_seconds = 2 * (memory["argument_bytes"] or 0) / chip.hbm_bytes_per_second
+    seconds = max(spent.total, memory_seconds)
     peak_bytes = memory["peak_bytes"]
     return Compiled(
         topology=f"{slices} x {generation}:{'x'.join(map(str, shape))}",
@@ -153,10 +164,13 @@ def compile_step(
         fits=peak_bytes is not None and peak_bytes <= chip.hbm_bytes,
         hbm_limit_bytes=int(chip.hbm_bytes),
         **memory,
-        step_flops=flops,
+        step_flops=run.tokens_per_step / devices * _training_flops(run),
         matrix_flops=matrix_flops,
         ideal_step_seconds=seconds,
-        bound_by=bound_by,
+        computing_seconds=spent.computing,
+        hidden_seconds=spent.sending - spent.waiting,
+        waiting_seconds=spent.waiting,
+        memory_seconds=memory_seconds,
         tokens_per_second=run.tokens_per_step / seconds,
         exchanges=found,
         compile_seconds=time.monotonic() - began,
@@ -209,16 +223,22 @@ def needed_bytes(message: str) -> int | None:
     return int(float(match.group(1)) * _UNITS[match.group(2)]) if match else None
 
 
-def _ideal(
-    run: ResolvedConfig, chip: Chip, devices: int, argument_bytes: int, found: list[Exchange]
-) -> tuple[float, float, str]:
-    """Operations of a device, the least time of a step, and what it is bound by."""
-    flops = training_flops_per_token(run.model, run.sequence_length, is_causal=True) * run.tokens_per_step / devices
-    times = {
-        "arithmetic": flops / chip.flops * chip.arithmetic_share(run.model.quantization),
-        # The state is read and written at least once.
-        "memory": 2 * argument_bytes / chip.hbm_bytes_per_second,
-        "links": sum(each.sent_bytes for each in found if not each.is_between_slices) / chip.link_bytes_per_second,
-    }
-    slowest = max(times, key=lambda name: times[name])
-    return flops, times[slowest], slowest
+def _least_time(run: ResolvedConfig, chip: Chip, text: str | None, *, devices: int, slices: int) -> StepTime:
+    """From the text of the program; of one that was not compiled, the time of its arithmetic alone."""
+    tokens = run.tokens_per_step / devices
+    if text is None:
+        share = chip.arithmetic_share(run.model.quantization)
+        return StepTime(computing=tokens * _training_flops(run) / chip.flops * share)
+    attention = tokens * attention_flops_per_token(run.model, run.sequence_length, is_causal=True)
+    rates = Rates(operations=chip.flops, narrow=_narrow(chip), link_bytes=chip.link_bytes_per_second)
+    return step_time(text, rates, attention_seconds=attention / chip.flops, devices_per_slice=devices // slices)
+
+
+def _training_flops(run: ResolvedConfig) -> int:
+    return training_flops_per_token(run.model, run.sequence_length, is_causal=True)
+
+
+def _narrow(chip: Chip) -> dict[str, float]:
+    """How many times faster products are, by the types of HLO."""
+    types = {"int8": ("s8", "u8"), "fp8": ("f8e4m3fn", "f8e5m2")}
+    return {kind: rate for name, rate in chip.narrow_rates.items() for kind in types[name]}

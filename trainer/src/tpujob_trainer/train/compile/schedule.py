@@ -1,0 +1,176 @@
+"""The least time of a step, read from the schedule of its compiled program: what it computes, and where it waits.
+
+The text of a scheduled program lists what a core does in order. An exchange without a start and a done keeps the core
+waiting for all its bytes; between a start and its done the bytes travel beside arithmetic, one exchange after the
+other. Rates are peaks and only products and attention are counted as work: a step takes longer, never less.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tpujob_trainer.train.compile.collectives import Transfer, transfer
+from tpujob_trainer.train.compile.hlo import Program
+from tpujob_trainer.train.compile.matrix_products import MatrixProducts
+
+_NAME = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = ")
+_ENDED = re.compile(r" (?:\w+-)*done\(.*?%([\w.\-]+)")
+_ATTENTION = re.compile(r"%?splash_\w*?_(fwd|dq|dkv)_\S* = .*tpu_custom_call")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What one device does in a second."""
+
+    operations: float
+    """Of products in bfloat16."""
+    narrow: dict[str, float]
+    """How many times faster products are whose operands have these types, as HLO names them."""
+    link_bytes: float
+    """Sent on all links of a slice together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """Seconds of one run of a program."""
+
+    computing: float = 0.0
+    """Products and attention, recomputation included."""
+    sending: float = 0.0
+    """Bytes on the links of a slice, those that wait and those that do not."""
+    waiting: float = 0.0
+    """Of `sending`: nothing is computed meanwhile."""
+    waiting_in_loops: float = 0.0
+    """Of `waiting`: in the body of a loop, which is that over layers, or over microbatches."""
+
+    @property
+    def total(self) -> float:
+        """Least time of the program."""
+        return self.computing + self.waiting
+
+    def repeated(self, times: int) -> StepTime:
+        """That of a loop with this body."""
+        return StepTime(
+            computing=times * self.computing,
+            sending=times * self.sending,
+            waiting=times * self.waiting,
+            waiting_in_loops=times * self.waiting,
+        )
+
+    def __add__(self, other: StepTime) -> StepTime:
+        return StepTime(
+            computing=self.computing + other.computing,
+            sending=self.sending + other.sending,
+            waiting=self.waiting + other.waiting,
+            waiting_in_loops=self.waiting_in_loops + other.waiting_in_loops,
+        )
+
+
+def step_time(text: str, rates: Rates, *, attention_seconds: float, devices_per_slice: int) -> StepTime:
+    """The least time of one run.
+
+    Args:
+        text: of the compiled and scheduled program.
+        rates: of a device.
+        attention_seconds: that a device takes for all forward passes of attention, which the text does not show.
+        devices_per_slice: exchanges between slices run beside arithmetic, and are left out.
+    """
+    program = Program(text)
+    kernels = [(match[1], run.times) for run in program.runs() if (match := _ATTENTION.search(run.line))]
+    # A backward pass has the operations of two forward passes: one for each of its two kernels.
+    passes = sum(times for kind, times in kernels if kind == "dq") or sum(times for _, times in kernels)
+    reader = _Reader(program, rates, attention_seconds / passes if passes else 0.0, devices_per_slice)
+    return reader.computation(program.entry)
+
+
+class _Reader:
+    def __init__(self, program: Program, rates: Rates, kernel_seconds: float, devices_per_slice: int) -> None:
+        self._program = program
+        self._products = MatrixProducts(program)
+        self._rates = rates
+        self._kernel_seconds = kernel_seconds
+        self._devices_per_slice = devices_per_slice
+
+    def computation(self, name: str) -> StepTime:
+        """One run of a computation, line by line."""
+        lines = self._program.computations.get(name, [])
+        parts = [[each for each in self._transfers(line) if each.is_piece] for line in lines]
+        last = {piece.channel: place for place, pieces in enumerate(parts) for piece in pieces}
+        clock = _Clock()
+        for place, line in enumerate(lines):
+            if (times := self._program.trips(line)) > 1 or " while(" in line:
+                body = self._program.loop_body(line)
+                clock.compute(self.computation(body).repeated(times))
+                continue
+            for each in self._transfers(line):
+                seconds = each.sent_bytes / self._rates.link_bytes
+                if each.is_piece:
+                    clock.start(each.channel, seconds)
+                elif each.is_started:
+                    clock.start(_name(line), seconds)
+                else:
+                    clock.exchange(seconds)
+            clock.compute(StepTime(computing=self._computing(line, name)))
+            for piece in parts[place]:
+                if last[piece.channel] == place:
+                    clock.end(piece.channel)
+            if ended := _ENDED.search(line):
+                clock.end(ended[1])
+        return clock.time
+
+    def _transfers(self, line: str) -> Iterator[Transfer]:
+        """The exchanges within a slice that a line makes, or starts, itself or in what it calls."""
+        for run in self._program.inside(line):
+            found = transfer(run.line, self._devices_per_slice)
+            if found is not None and not found.is_between_slices:
+                yield found
+
+    def _computing(self, line: str, computation: str) -> float:
+        if _ATTENTION.search(line):
+            return self._kernel_seconds
+        seconds = 0.0
+        for run in self._program.inside(line):
+            operations, kind = self._products.of(run.line, run.computation or computation)
+            seconds += operations / (self._rates.operations * self._rates.narrow.get(kind, 1.0))
+        return seconds
+
+
+class _Clock:
+    """A core and the links of a device, while a computation runs."""
+
+    def __init__(self) -> None:
+        self.time = StepTime()
+        self._now = 0.0
+        self._links_free = 0.0
+        self._ends: dict[str, float] = {}
+
+    def compute(self, part: StepTime) -> None:
+        """The core works, or runs a loop; exchanges that were started go on."""
+        self.time += part
+        self._now += part.total
+
+    def exchange(self, seconds: float) -> None:
+        """An exchange that the core waits for."""
+        self.start("", seconds)
+        self.end("")
+
+    def start(self, name: str, seconds: float) -> None:
+        """An exchange goes beside what follows; a piece of one that goes already changes nothing."""
+        if name not in self._ends:
+            self._links_free = max(self._now, self._links_free) + seconds
+            self._ends[name] = self._links_free
+            self.time += StepTime(sending=seconds)
+
+    def end(self, name: str) -> None:
+        """The result of an exchange is needed; one that was not started is no exchange within the slice."""
+        waits = self._ends.pop(name, 0.0) - self._now
+        if waits > 0:
+            self.time += StepTime(waiting=waits)
+            self._now += waits
+
+
+def _name(line: str) -> str:
+    match = _NAME.match(line)
+    return match[1] if match else ""
