@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 from typer.testing import CliRunner
 
-from tpujob.checking.compiled import describe_compiled
+from tpujob.checking.compiled import describe_compiled, fastest
 from tpujob.jobs.job_file import read_job
 from tpujob.main import app
 from tpujob_contract import ExitCode
@@ -291,6 +291,34 @@ def test_figures_of_a_compiled_step_are_sentences() -> None:
 def test_step_bound_by_its_state_says_so() -> None:
     text = "\n".join(describe_compiled({"step": {**STEP, "memory_seconds": 1.7}}, chips=16))
     assert "at least 1.700 s, to read and write the state; at most" in text
+
+
+def test_layouts_are_ranked_with_their_times() -> None:
+    slow = {**STEP, "ideal_step_seconds": 2.0, "waiting_seconds": 0.5, "hidden_seconds": 0.0}
+    large = {**STEP, "fits": False, "peak_bytes": 24e9}
+    ranked = [
+        {"change": "mesh.fsdp: 8, mesh.tensor: 2", "fields": {"mesh.fsdp": 8, "mesh.tensor": 2}, "step": STEP},
+        {"change": None, "fields": {}, "step": slow},
+        {"change": "model.remat: none", "fields": {"model.remat": "none"}, "step": large},
+    ]
+    found = {"step": slow, "compared": 46, "ranked": ranked}
+    lines = list(describe_compiled(found, chips=16))[-4:]
+    assert lines[0] == "other layouts that fit by arithmetic: 46; compiled, the fastest first:"
+    assert lines[1].startswith(
+        "1. mesh.fsdp: 8, mesh.tensor: 2: fits, at least 1.700 s: 1.500 s of arithmetic, 0.200 s"
+    )
+    assert lines[2].startswith("2. as it is: fits, at least 2.000 s: 1.500 s of arithmetic, 0.500 s waiting for exch")
+    assert lines[3].startswith("3. model.remat: none: does not fit, 24.00 of 16.91 GB")
+    assert (best := fastest(found)) is not None
+    assert best["fields"] == {"mesh.fsdp": 8, "mesh.tensor": 2}
+    assert fastest({"ranked": ranked[1:]}) is None
+
+
+@pytest.mark.parametrize("options", [["--write"], ["--suggest", "--write", "--set", "spec.trainer.steps=5"]])
+def test_only_what_is_compared_is_written(tmp_path: Path, options: list[str]) -> None:
+    code, text = check(tmp_path, *options, accelerator="v5e-16", trainer={**LLAMA, "batchSize": 16})
+    assert code != 0
+    assert "--write: goes with --suggest and without --set" in text
 
 
 def test_memory_of_the_host_stands_beside_the_devices() -> None:

@@ -13,7 +13,7 @@ from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.mesh_choice import MeshShape
+from tpujob_trainer.model.mesh_shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

@@ -17,7 +17,7 @@ from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.mesh_choice import MeshShape
+from tpujob_trainer.model.mesh_shape import MeshShape
 from tpujob_trainer.train import token_loss
 from tpujob_trainer.train.eval_step import make_evaluation_step
 from tpujob_trainer.train.optimizer import make_optimizer

@@ -25,7 +25,7 @@ def compile_job(
     Args:
         job: whose step is compiled.
         vocabulary: ids of the tokenizer, where the model does not fix their number.
-        suggest: compile a handful of other configurations, too.
+        suggest: compile the best of other layouts, too.
         environ: with the job's code on PYTHONPATH; None: that of the command line.
 
     Raises:
@@ -58,10 +58,18 @@ def describe_compiled(found: Mapping[str, Any], chips: int) -> Iterator[str]:
             yield "no single change makes it fit; take more chips, fewer rows or a shorter sequenceLength"
         else:
             yield f"it fits with spec.trainer.{change['change']}: {_memory(change['step'])}"
+    if "ranked" in found:
+        yield f"other layouts that fit by arithmetic: {found['compared']:,}; compiled, the fastest first:"
     for place, each in enumerate(found.get("ranked", ()), start=1):
         does = "fits" if each["step"]["fits"] else "does not fit"
         speed = f"at least {_seconds(each['step'])}; " if each["step"]["fits"] else ""
         yield f"{place}. {each['change'] or 'as it is'}: {does}, {speed}{_memory(each['step'])}"
+
+
+def fastest(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The layout that --suggest found to be the fastest; None: that is the job as it is, or nothing fits."""
+    best = found["ranked"][0]
+    return best if best["change"] and best["step"]["fits"] else None
 
 
 def _speed(step: Mapping[str, Any], chips: int) -> Iterator[str]:

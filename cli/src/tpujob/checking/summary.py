@@ -58,7 +58,13 @@ def check_job(job: TpuTrainingJob, *, environ: Mapping[str, str] | None = None) 
     elif job.spec.trainer is not None and job.spec.workers is None:
         devices = job.hosts * accelerator.devices_per_host
         platform = "tpu" if accelerator.is_tpu else "cpu"
-        request = {"trainer": job.spec.trainer, "devices": devices, "slices": job.slices, "platform": platform}
+        request = {
+            "trainer": job.spec.trainer,
+            "devices": devices,
+            "slices": job.slices,
+            "platform": platform,
+            "generation": job.accelerator.generation if job.accelerator.is_tpu else None,
+        }
         found = trainer_program.ask(Program.ARITHMETIC, request, environ=environ)
         if "unknown" in found:
             return facts | {"unknown": _unread(unknown, found)}
@@ -118,6 +124,7 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
         slow, fast = (magnitude(run["tokens"] / hours / 3600) for hours in (high, low))
         yield f"time: {time_range(low * 3600, high * 3600)} at {parts} of the chips' peak, {slow} to {fast} tokens/s"
         yield f"chip-hours: {digit_range(low * facts['chips'], high * facts['chips'])}"
+        yield f"mesh: {run['mesh']}"
         yield (
             f"memory: weights and optimizer take {run['state_bytes_per_chip'] / GIB:.2f} of {run['hbm_gib']} GiB "
             "of each chip; activations and gradients come on top"

@@ -50,7 +50,15 @@ def check(
         typer.Option(help="Folder of your code, whose model, loss or optimizer the job names; as `submit` packs it."),
     ] = None,
     suggest: Annotated[
-        bool, typer.Option("--suggest", help="Compile a handful of other configurations, too, and rank them.")
+        bool,
+        typer.Option(
+            "--suggest",
+            help="Compare other meshes, recomputation and parts of a batch by arithmetic, compile the best (to "
+            "half an hour), and rank them.",
+        ),
+    ] = False,
+    write_best: Annotated[
+        bool, typer.Option("--write", help="With --suggest: put the fastest of them into JOB.YAML.")
     ] = False,
 ) -> None:
     """Summarize a job: hosts, memory, hours, cost, warnings.
@@ -58,14 +66,18 @@ def check(
     By arithmetic, in a moment, without a device: parameters, steps, batches and chip-hours too. Hours are for 30 to 50
     % of the chips' peak.
     """
-    from tpujob.checking.compiled import compile_job
+    from tpujob.checking.compiled import compile_job, fastest
     from tpujob.checking.forecast import forecast
     from tpujob.checking.summary import check_job, extraction_time
     from tpujob.code.unpacked import importable
+    from tpujob.errors import CommandError
+    from tpujob.jobs.edit_file import write_trainer_fields
     from tpujob.jobs.job_file import read_job
     from tpujob.jobs.prerequisites import look
 
     with problems_on_stderr():
+        if write_best and (settings or not suggest):
+            raise CommandError("--write: goes with --suggest and without --set, as the file is what is compared")
         job = read_job(job_file, settings or ())
         with importable(code) as environ, ThreadPoolExecutor() as pool:
             # Two programs of the trainer, each a second of imports.
@@ -86,11 +98,16 @@ def check(
         write(facts, output)
     else:
         _print(facts)
+    best = fastest(facts["compiled"]) if write_best else None
+    if best is not None:
+        with problems_on_stderr():
+            write_trainer_fields(job_file, best["fields"])
+        typer.echo(f"{job_file} has spec.trainer.{best['change']} now", err=output is not OutputFormat.TEXT)
     for problem in facts["problems"] if output is OutputFormat.TEXT else ():
         typer.echo(problem, err=True)
     if facts["problems"]:
         raise typer.Exit(needed.exit_code)
-    if "compiled" in facts and not facts["compiled"]["step"]["fits"]:
+    if "compiled" in facts and not facts["compiled"]["step"]["fits"] and best is None:
         raise typer.Exit(1)
 
 

@@ -116,5 +116,15 @@ def test_experts_are_products() -> None:
     assert least(entry(rows, kernel.format("8,32,16", "%m", "gradient"))).computing == 1
 
 
+def test_a_device_with_some_of_the_experts_computes_its_share() -> None:
+    arrays = ["%rows = bf16[64,32]{1,0} parameter(2)", "%weights = bf16[2,32,16]{2,1,0} parameter(3)"]
+    call = 'custom-call({}), custom_call_target="tpu_custom_call"'
+    forward = f"%ragged-dot-none.1 = bf16[64,16]{{1,0}} {call.format('%m, %rows, %weights')}"
+    backward = f"%ragged-dot-none.2 = bf16[2,32,16]{{2,1,0}} {call.format('%m, %rows, %gradient')}"
+    for line in (forward, backward):
+        found = step_time(entry(*arrays, line), RATES, attention_seconds=0.0, devices_per_slice=8, experts=8)
+        assert found.computing == 0.25
+
+
 def test_exchanges_between_slices_are_left_out() -> None:
     assert least(entry(GATHER, *products(2)), devices_per_slice=4) == StepTime(computing=2)

@@ -27,8 +27,10 @@ from tpujob_trainer.config.schema import (
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.chips import Chip
 from tpujob_trainer.model.lora_config import PLACES, LoraConfig
-from tpujob_trainer.model.mesh_choice import MeshShape, choose_mesh
+from tpujob_trainer.model.mesh_choice import choose_mesh
+from tpujob_trainer.model.mesh_shape import MeshShape
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelConfig, ModelShape
 from tpujob_trainer.parsing.from_mapping import camel_case
@@ -81,7 +83,13 @@ class ResolvedConfig:
 
 
 def resolve(
-    config: TrainerConfig, *, num_devices: int, vocabulary: int, platform: str, slices: int = 1
+    config: TrainerConfig,
+    *,
+    num_devices: int,
+    vocabulary: int,
+    platform: str,
+    slices: int = 1,
+    chip: Chip | None = None,
 ) -> ResolvedConfig:
     """The run in numbers.
 
@@ -91,6 +99,7 @@ def resolve(
         vocabulary: number of ids that the tokenizer produces.
         platform: jax's word for the devices: cpu, gpu, tpu.
         slices: over which the devices lie.
+        chip: of each device; None: not known, or no TPU.
 
     Raises:
         ConfigurationError: no mesh is possible, the rows do not divide over the devices, or two fields contradict each
@@ -104,7 +113,7 @@ def resolve(
     length = config.sequence_length or (preset.sequence_length if preset else DEFAULT_SEQUENCE_LENGTH)
     batch_tokens = preset.batch_tokens if preset else DEFAULT_BATCH_TOKENS
     batch_size = config.batch_size or max(1, batch_tokens // length)
-    mesh = _resolve_mesh(config, model, num_devices, slices, batch_size, length)
+    mesh = _resolve_mesh(config, model, num_devices, slices, batch_size, length, chip)
     _check_rows(batch_size, config.gradient_accumulation, mesh, num_devices, given=config.batch_size is not None)
     steps = config.steps or -(-(config.tokens or 0) // (batch_size * length))
     return ResolvedConfig(
@@ -167,7 +176,13 @@ def _resolve_model(config: ModelConfig, vocabulary: int, platform: str) -> Model
 
 
 def _resolve_mesh(
-    config: TrainerConfig, model: ModelShape, num_devices: int, slices: int, batch_size: int, length: int
+    config: TrainerConfig,
+    model: ModelShape,
+    num_devices: int,
+    slices: int,
+    batch_size: int,
+    length: int,
+    chip: Chip | None,
 ) -> MeshShape:
     try:
         return choose_mesh(
@@ -177,6 +192,7 @@ def _resolve_mesh(
             slices=slices,
             batch_size=batch_size // config.gradient_accumulation,
             sequence_length=length,
+            chip=chip,
         )
     except ValueError as error:
         raise ConfigurationError(f"{BLOCK}.mesh.{error}") from error

@@ -29,6 +29,10 @@ class Chip:
     """As JAX shows a chip; v4 and v5p are one device (megacore)."""
     narrow_rates: dict[str, float] = field(default_factory=dict)
     """Types of `model.quantization` that are multiplied faster than bfloat16, and how many times."""
+    hides_gathers: bool = False
+    """Whether the compiler lets gathers of weights run beside arithmetic (libtpu 0.0.50.1)."""
+    pads_narrow_gathers: bool = False
+    """Whether it makes sums of gathers whose shards are half a register's lanes or less."""
     options: tuple[tuple[str, str], ...] = ()
     """What `get_topology_desc` needs to count devices as the machines do."""
 
@@ -49,6 +53,7 @@ CHIPS = {
     ),
     "v5e": Chip(
         topology="v5e",
+        hides_gathers=True,
         narrow_rates={"int8": 2.0},
         kinds=("TPU v5 lite",),
         flops=197e12,
@@ -58,6 +63,7 @@ CHIPS = {
     ),
     "v5p": Chip(
         topology="v5p",
+        pads_narrow_gathers=True,
         narrow_rates={"int8": 2.0},
         kinds=("TPU v5", "TPU v5p"),
         flops=459e12,

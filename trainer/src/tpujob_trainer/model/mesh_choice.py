@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from tpujob_contract.batch_rows import divide_slice
-from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.chips import Chip
+from tpujob_trainer.model.mesh_cost import mesh_cost
+from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.shape import CustomShape, ModelShape
 from tpujob_trainer.parsing.from_mapping import Range
+
+LARGE_SLICE = 64
+"""Devices of a slice from which another mesh than the plain one is looked for."""
+LARGE_FOR_EXPERTS = 16
+"""The same for a mixture of experts, whose matrices are many times those that a token is multiplied by."""
+WORTH_IT = 0.8
+"""Of the bytes that the plain mesh waits for: what another may wait for at most."""
+FILLED = 0.5
+"""Of a device's memory: what another may need at most, by an arithmetic that is a fifth off."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,36 +32,14 @@ class MeshConfig:
 
     fsdp: Annotated[int, Range(1, 1e6)] | None = None
     """Devices over which each matrix is divided. Default: as many as divide both the slice and embedDim."""
-    tensor: Annotated[int, Range(1, 1e4)] = 1
-    """Devices over which heads and mlpDim are divided; it must divide heads, kvHeads and mlpDim."""
+    tensor: Annotated[int, Range(1, 1e4)] | None = None
+    """Devices over which heads and mlpDim are divided; it must divide heads, kvHeads and mlpDim. Default: 1, or more
+    on a slice of 64 chips or more where a step then waits for a fifth less and fits into memory."""
     context: Annotated[int, Range(1, 1e4)] | None = None
     """Devices over which the positions of a row are divided. Default: 1, or more where a batch has too few rows."""
-    expert: Annotated[int, Range(1, 1e4)] = 1
-    """Devices over which experts are divided; it must divide experts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeshShape:
-    """Devices along each axis, in the order of the mesh."""
-
-    slice: int = 1
-    data: int = 1
-    fsdp: int = 1
-    expert: int = 1
-    context: int = 1
-    tensor: int = 1
-    reason: str = ""
-    """Why it is so, for people."""
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """In the order of `partitioning.AXES`."""
-        return (self.slice, self.data, self.fsdp, self.expert, self.context, self.tensor)
-
-    @property
-    def rows(self) -> int:
-        """Parts into which the rows of a batch are divided."""
-        return self.slice * self.data * self.fsdp * self.expert
+    expert: Annotated[int, Range(1, 1e4)] | None = None
+    """Devices over which experts are divided; it must divide experts. Default: 1, or more on a slice of 16 chips or
+    more where a step then waits for a fifth less and fits into memory."""
 
 
 def choose_mesh(
@@ -57,8 +50,11 @@ def choose_mesh(
     slices: int,
     batch_size: int | None = None,
     sequence_length: int | None = None,
+    chip: Chip | None = None,
 ) -> MeshShape:
     """The mesh of a run.
+
+    Where the job sets no axis and the chip is known, it is a mesh whose step waits for fewest bytes, and fits.
 
     Args:
         config: what the job sets.
@@ -67,25 +63,95 @@ def choose_mesh(
         slices: how many.
         batch_size: rows of a global batch; None: not known.
         sequence_length: positions of a row; None: not known.
+        chip: of each device; None: not known, or no TPU.
 
     Raises:
         ValueError: a size does not divide what it must; the message begins with the key at fault.
     """
+    plain = _plain_mesh(
+        config, model, devices=devices, slices=slices, batch_size=batch_size, sequence_length=sequence_length
+    )
+    is_free = config == MeshConfig() and plain.context == 1 and not isinstance(model, CustomShape)
+    if not is_free or not batch_size or not sequence_length or chip is None:
+        return plain
+
+    costs = {
+        mesh: mesh_cost(model, mesh, chip, rows=batch_size, length=sequence_length)
+        for mesh in (plain, *_other_meshes(model, plain))
+    }
+    before = costs[plain].waiting
+    better = {
+        mesh: cost
+        for mesh, cost in costs.items()
+        if cost.peak < FILLED * chip.hbm_bytes and cost.waiting <= WORTH_IT * before
+    }
+    if not better:
+        return plain
+
+    def best_of(meshes: Iterable[MeshShape]) -> MeshShape | None:
+        return min(meshes, key=lambda mesh: (better[mesh].waiting, better[mesh].peak), default=None)
+
+    whole, best = best_of(mesh for mesh in better if mesh.tensor == 1), best_of(better)
+    assert best is not None
+    # Smaller products and sums in the midst of a layer have costs that bytes do not show.
+    if whole is not None and better[best].waiting > WORTH_IT * better[whole].waiting:
+        best = whole
+    axes = ("data", "fsdp", "expert", "tensor")
+    sizes = ", ".join(f"{axis} {getattr(best, axis)}" for axis in axes if getattr(best, axis) > 1)
+    sums = f"about {better[best].waiting / 1e9:,.0f} GB, {before / 1e9:,.0f} with fsdp {plain.fsdp}"
+    return dataclasses.replace(best, reason=f"{sizes}: a step waits for {sums}")
+
+
+def possible_meshes(model: ModelShape, *, per_slice: int, slices: int) -> Iterator[MeshShape]:
+    """Every mesh without `context` of so many devices a slice that divides a model."""
+    for tensor, expert in itertools.product(_divisors(per_slice), repeat=2):
+        if per_slice % (tensor * expert) or any(size % tensor for _, size in _divided_by_tensor(model)):
+            continue
+        if expert > 1 and (model.experts is None or model.experts % expert):
+            continue
+        rest = per_slice // (tensor * expert)
+        for fsdp in _divisors(rest):
+            if model.embed_dim % (fsdp * expert) == 0:
+                yield MeshShape(slice=slices, data=rest // fsdp, fsdp=fsdp, expert=expert, tensor=tensor)
+
+
+def _other_meshes(model: ModelShape, plain: MeshShape) -> Iterator[MeshShape]:
+    """Of the possible meshes, those that are worth a departure from the plain one."""
+    per_slice = plain.data * plain.fsdp
+    # Biases and sinks of heads are not divided over `tensor`.
+    takes_tensor = per_slice >= LARGE_SLICE and not (model.out_bias or model.sinks or model.experts_bias)
+    if per_slice < LARGE_SLICE and (not model.experts or per_slice < LARGE_FOR_EXPERTS):
+        return
+    for mesh in possible_meshes(model, per_slice=per_slice, slices=plain.slice):
+        if mesh.tensor == 1 or takes_tensor:
+            yield mesh
+
+
+def _plain_mesh(
+    config: MeshConfig,
+    model: ModelShape,
+    *,
+    devices: int,
+    slices: int,
+    batch_size: int | None,
+    sequence_length: int | None,
+) -> MeshShape:
+    """As the job sets it, with all that is left in fsdp; the arguments are those of `choose_mesh`."""
     if devices % slices:
         raise ValueError(f"slices: {slices} do not divide {devices} devices")
     _check_model(config, model)
-    per_slice = devices // slices
+    tensor, expert = config.tensor or 1, config.expert or 1
     context, rest = divide_slice(
-        per_slice,
+        devices // slices,
         slices=slices,
-        tensor=config.tensor,
+        tensor=tensor,
         context=config.context,
-        expert=config.expert,
+        expert=expert,
         fsdp=config.fsdp,
         rows=batch_size,
         positions=sequence_length,
     )
-    others = context * config.expert
+    others = context * expert
     if model.embed_dim % others:
         raise ValueError(f"context: context x expert is {others}, which does not divide embedDim ({model.embed_dim})")
     fsdp = config.fsdp or math.gcd(rest, model.embed_dim // others)
@@ -99,19 +165,27 @@ def choose_mesh(
         slice=slices,
         data=rest // fsdp,
         fsdp=fsdp,
-        expert=config.expert,
+        expert=expert,
         context=context,
-        tensor=config.tensor,
+        tensor=tensor,
         reason=_reason(config, model, rest, fsdp, context),
     )
 
 
 def _check_model(config: MeshConfig, model: ModelShape) -> None:
-    for key, size in (("heads", model.heads), ("kvHeads", model.kv_heads), ("mlpDim", model.mlp_dim)):
-        if size % config.tensor:
+    for key, size in _divided_by_tensor(model):
+        if size % (config.tensor or 1):
             raise ValueError(f"tensor: {config.tensor} does not divide {key} ({size})")
-    if config.expert > 1 and (model.experts is None or model.experts % config.expert):
+    if config.expert and config.expert > 1 and (model.experts is None or model.experts % config.expert):
         raise ValueError(f"expert: {config.expert} does not divide experts ({model.experts or 'there are none'})")
+
+
+def _divided_by_tensor(model: ModelShape) -> tuple[tuple[str, int], ...]:
+    return ("heads", model.heads), ("kvHeads", model.kv_heads), ("mlpDim", model.mlp_dim)
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
 
 
 def _reason(config: MeshConfig, model: ModelShape, rest: int, fsdp: int, context: int) -> str:

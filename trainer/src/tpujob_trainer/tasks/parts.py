@@ -11,6 +11,7 @@ import optax
 from tpujob_trainer import data
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.model.chips import BY_KIND
 from tpujob_trainer.model.custom_model import make_model
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh import build_mesh
@@ -60,6 +61,7 @@ def assemble(session: Session, config: TrainerConfig) -> Parts:
         vocabulary=tokenizer.vocab_size,
         platform=jax.default_backend(),
         slices=session.slices,
+        chip=BY_KIND.get(jax.devices()[0].device_kind),
     )
     mesh = build_mesh(slices=session.slices, shape=run.mesh)
     prompts = prompt_tokens(run.sample, tokenizer, sequence_length=run.sequence_length) if run.sample else []

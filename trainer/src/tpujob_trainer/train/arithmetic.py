@@ -17,6 +17,7 @@ from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import TrainerConfig, parse_config
 from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.errors.answers import answer
+from tpujob_trainer.model.chips import CHIPS
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.parsing.references import MissingModuleError
 from tpujob_trainer.train.flops import training_flops_per_token
@@ -34,7 +35,9 @@ REACH_SECONDS = 5.0
 """For storage that holds the config.json of model.from to answer."""
 
 
-def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: str) -> dict[str, Any]:
+def arithmetic(
+    config: TrainerConfig, *, devices: int, slices: int, platform: str, generation: str | None = None
+) -> dict[str, Any]:
     """The figures of a run, as JSON values.
 
     Args:
@@ -42,6 +45,7 @@ def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: st
         devices: JAX devices of all processes.
         slices: over which the devices lie.
         platform: jax's word for them: cpu or tpu.
+        generation: of TPU, as spec.accelerator names it; None: not known, or no TPU.
 
     Raises:
         ConfigurationError: two fields contradict each other, the rows do not divide over the devices, or config.json of
@@ -54,7 +58,14 @@ def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: st
         read = model_read(config.model)
         config, fixed = dataclasses.replace(config, model=read), read.shape.vocab_size
     vocabulary = min(fixed or BYTES_OF_TOKENIZER, 2**22)
-    run = resolve(config, num_devices=devices, vocabulary=vocabulary, platform=platform, slices=slices)
+    run = resolve(
+        config,
+        num_devices=devices,
+        vocabulary=vocabulary,
+        platform=platform,
+        slices=slices,
+        chip=CHIPS.get(generation or ""),
+    )
     flops = training_flops_per_token(run.model, run.sequence_length)
     return {
         "parameters": run.model.num_parameters,
@@ -67,6 +78,7 @@ def arithmetic(config: TrainerConfig, *, devices: int, slices: int, platform: st
         "flops": flops * run.steps * run.tokens_per_step,
         "state_bytes_per_device": state_bytes_per_device(run),
         "warmup_steps": run.optimizer.warmup_steps,
+        "mesh": run.mesh.reason,
         "learning_rate": run.optimizer.learning_rate,
         "warnings": [*_warnings(run, devices, platform), *_slow_steps(run, devices, platform, flops)],
     }

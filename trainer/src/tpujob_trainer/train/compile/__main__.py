@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import math
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.train.compile.changes import Tried, first_that_fits, ranked, saving_changes, spending_changes
+from tpujob_trainer.model.chips import CHIPS
+from tpujob_trainer.train.compile.changes import Place, Tried, first_that_fits, saving_changes
 from tpujob_trainer.train.compile.program import as_json, compile_step, prepare_environment
+from tpujob_trainer.train.compile.search import best_compiled, layouts
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--slices", type=int, default=1)
     parser.add_argument("--vocabulary", type=int, default=2, help="ids of the tokenizer")
     parser.add_argument("--mend", action="store_true", help="look for one change with which it fits, if it does not")
-    parser.add_argument("--suggest", action="store_true", help="compile a handful of changes, too, and rank them")
+    parser.add_argument("--suggest", action="store_true", help="look for layouts that are faster, and rank them")
     options = parser.parse_args(arguments)
     prepare_environment()
     try:
@@ -58,21 +59,30 @@ def _answer(block: Mapping[str, Any], options: argparse.Namespace) -> dict[str, 
     step = compile_block(block)
     if not options.mend and not options.suggest:
         return step
-    devices = step["devices"]
-    assert devices % math.prod(shape) == 0
-    place = {"devices": devices, "slices": options.slices, "vocabulary": options.vocabulary}
+    chip = CHIPS[options.generation]
+    place = Place(devices=step["devices"], slices=options.slices, vocabulary=options.vocabulary, chip=chip)
     found: dict[str, Any] = {"step": step}
-    if not step["fits"]:
-        tried = first_that_fits(block, saving_changes(block, **place), compile_block)
+    if options.suggest:
+        compared = layouts(place.resolved(block), chip, devices=place.devices)
+        seconds = {each.changes: each.seconds for each in compared}
+        found["compared"] = len(compared)
+        found["ranked"] = [
+            {**_as_json(each), "expected_seconds": seconds.get(each.changes)}
+            for each in best_compiled(block, compared, compile_block)
+        ]
+    if not any(each["step"]["fits"] for each in found.get("ranked", [found])):
+        tried = first_that_fits(block, saving_changes(block, place), compile_block)
         found["change"] = None if tried is None else _as_json(tried)
-    elif options.suggest:
-        changes = spending_changes(block, **place)
-        found["ranked"] = [_as_json(each) for each in ranked(block, changes, compile_block)]
     return found
 
 
 def _as_json(tried: Tried) -> dict[str, Any]:
-    return {"change": None if tried.change is None else str(tried.change), "step": tried.compiled}
+    """The changes as a text, and by field; and the figures of the step with them."""
+    return {
+        "change": ", ".join(map(str, tried.changes)) or None,
+        "fields": {change.field: change.json_value for change in tried.changes},
+        "step": tried.compiled,
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Single changes to a configuration: the first that makes a step fit, and which of a handful is fastest.
+"""Changes to a configuration, and the first single one that makes a step fit.
 
 Each is tried by compiling; nothing is guessed. Changes come in the order of what they cost in speed.
 """
@@ -12,6 +12,7 @@ from typing import Any
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.chips import Chip
 from tpujob_trainer.model.shape import CustomShape
 
 Block = Mapping[str, Any]
@@ -28,7 +29,8 @@ class Change:
 
     field: str
     """As it is written under spec.trainer, with dots."""
-    value: Any
+    value: int | str | tuple[str, ...] | None
+    """None: the field is left out."""
 
     def applied(self, block: Block) -> dict[str, Any]:
         """The block with it."""
@@ -38,62 +40,74 @@ class Change:
         for key in outer:
             inner[key] = {**inner.get(key, {})}
             inner = inner[key]
-        inner[last] = self.value
+        inner.pop(last, None)
+        if self.value is not None:
+            inner[last] = self.json_value
         return changed
 
+    @property
+    def json_value(self) -> Any:
+        """As JSON has it."""
+        return list(self.value) if isinstance(self.value, tuple) else self.value
+
     def __str__(self) -> str:
-        value = f"[{', '.join(self.value)}]" if isinstance(self.value, list) else self.value
-        return f"{self.field}: {value}"
+        value = f"[{', '.join(self.value)}]" if isinstance(self.value, tuple) else self.value
+        return f"{self.field}: left out" if value is None else f"{self.field}: {value}"
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A change, and what the step with it came to."""
+    """Changes, and what the step with them came to."""
 
-    change: Change | None
-    """None: the configuration as it is."""
+    changes: tuple[Change, ...]
+    """Empty: the configuration as it is."""
     compiled: Mapping[str, Any]
 
 
-def saving_changes(block: Block, *, devices: int, slices: int, vocabulary: int) -> Iterator[Change]:
-    """Changes that take less memory and leave batch and model as they are, those that cost least first.
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What a configuration is resolved for."""
 
-    Args:
-        block: the `trainer` block.
-        devices: of all slices.
-        slices: how many.
-        vocabulary: ids of the tokenizer.
-    """
-    run = _resolved(block, devices, slices, vocabulary)
+    devices: int
+    """Of all slices."""
+    slices: int
+    vocabulary: int
+    """Ids of the tokenizer."""
+    chip: Chip
+
+    def resolved(self, block: Block) -> ResolvedConfig:
+        """A configuration in numbers.
+
+        Raises:
+            ConfigurationError: it does not fit here.
+        """
+        return resolve(
+            parse_config(block),
+            num_devices=self.devices,
+            vocabulary=self.vocabulary,
+            platform="tpu",
+            slices=self.slices,
+            chip=self.chip,
+        )
+
+
+def saving_changes(block: Block, place: Place) -> Iterator[Change]:
+    """Changes that take less memory and leave batch and model as they are, those that cost least first."""
+    run = place.resolved(block)
     if not isinstance(run.model, CustomShape):
         for remat in REMAT[REMAT.index(run.model.remat) + 1 :]:
             yield Change("model.remat", remat)
         if run.model.remat == "full" and not run.model.remat_offload:
-            yield Change("model.rematOffload", ["input"])
+            yield Change("model.rematOffload", ("input",))
     rows = run.batch_size // run.mesh.rows
     for parts in range(run.gradient_accumulation + 1, rows + 1):
         if rows % parts == 0:
             yield Change("gradientAccumulation", parts)
     context = 2 * run.mesh.context
-    if _is_possible(Change("mesh.context", context).applied(block), devices, slices, vocabulary):
+    if _is_possible(Change("mesh.context", context).applied(block), place):
         yield Change("mesh.context", context)
     if run.optimizer.custom is None and run.optimizer.name != "adafactor":
         yield Change("optimizer.name", "adafactor")
-
-
-def spending_changes(block: Block, *, devices: int, slices: int, vocabulary: int) -> Iterator[Change]:
-    """Changes that take more memory and may be faster; the arguments are those of `saving_changes`."""
-    run = _resolved(block, devices, slices, vocabulary)
-    if not isinstance(run.model, CustomShape):
-        if run.model.remat == "full" and not run.model.remat_save:
-            yield Change("model.rematSave", ["attention"])
-        if not run.model.remat_save and not run.model.remat_offload:
-            for remat in reversed(REMAT[: REMAT.index(run.model.remat)]):
-                yield Change("model.remat", remat)
-    if run.gradient_accumulation > 1:
-        yield Change("gradientAccumulation", 1)
-    if _is_possible(Change("mesh.tensor", 2).applied(block), devices, slices, vocabulary) and run.mesh.tensor == 1:
-        yield Change("mesh.tensor", 2)
 
 
 def first_that_fits(block: Block, changes: Iterator[Change], compile_block: Compile) -> Tried | None:
@@ -101,24 +115,20 @@ def first_that_fits(block: Block, changes: Iterator[Change], compile_block: Comp
     for change in changes:
         compiled = compile_block(change.applied(block))
         if compiled["fits"]:
-            return Tried(change, compiled)
+            return Tried((change,), compiled)
     return None
 
 
-def ranked(block: Block, changes: Iterator[Change], compile_block: Compile) -> list[Tried]:
-    """The configuration and each change, the shortest step that fits first."""
-    tried = [Tried(None, compile_block(block))]
-    tried += [Tried(change, compile_block(change.applied(block))) for change in changes]
-    return sorted(tried, key=lambda each: (not each.compiled["fits"], each.compiled["ideal_step_seconds"]))
+def with_changes(block: Block, changes: tuple[Change, ...]) -> Block:
+    """A configuration with all of them."""
+    for change in changes:
+        block = change.applied(block)
+    return block
 
 
-def _resolved(block: Block, devices: int, slices: int, vocabulary: int) -> ResolvedConfig:
-    return resolve(parse_config(block), num_devices=devices, vocabulary=vocabulary, platform="tpu", slices=slices)
-
-
-def _is_possible(block: Block, devices: int, slices: int, vocabulary: int) -> bool:
+def _is_possible(block: Block, place: Place) -> bool:
     try:
-        _resolved(block, devices, slices, vocabulary)
+        place.resolved(block)
     except ConfigurationError:
         return False
     return True

@@ -21,17 +21,23 @@ _OPERANDS = re.compile(r"%([\w.\-]+)")
 _ARRAY = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (\w+)\[([\d,]*)\]")
 
 
-def matrix_operations(program: str) -> int:
-    """Multiplications and additions of one device, without those of attention's kernels."""
+def matrix_operations(program: str, experts: int | None = None) -> int:
+    """Multiplications and additions of one device, without those of attention's kernels.
+
+    Args:
+        program: its text.
+        experts: of a layer, on all devices; None: there are none, or each device has all of them.
+    """
     read = Program(program)
-    products = MatrixProducts(read)
+    products = MatrixProducts(read, experts)
     return sum(run.times * products.of(run.line, run.computation)[0] for run in read.runs())
 
 
 class MatrixProducts:
     """The products of a program, line by line."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, experts: int | None = None) -> None:
+        self._experts = experts
         self._arrays: dict[str, dict[str, tuple[str, str]]] = {
             name: {match.group(1): (match.group(2), match.group(3)) for line in lines if (match := _ARRAY.match(line))}
             for name, lines in program.computations.items()
@@ -49,12 +55,20 @@ class MatrixProducts:
             summed = math.prod(left[int(dim)] for dim in match.group(3).split(",") if dim)
             return 2 * math.prod(_sizes(match.group(1))) * summed, kind
         if match := _RAGGED.search(line):
-            kind, dims = arrays.get(_OPERANDS.findall(match.group(2))[-2], ("", ""))
-            left, result = _sizes(dims), _sizes(match.group(1))
-            # Rows of each expert: [rows, in] with [experts, in, out], or, for a gradient, with [rows, out].
-            pairs = math.prod(result[1:]) if len(result) == 3 else left[1] * result[1]
-            return 2 * left[0] * pairs, kind
+            return self._ragged(match, arrays)
         return 0, ""
+
+    def _ragged(self, match: re.Match[str], arrays: dict[str, tuple[str, str]]) -> tuple[int, str]:
+        """Rows of each expert: [rows, in] with [experts, in, out], or, for a gradient, with [rows, out].
+
+        There is room for all rows to go to the experts of one device; counted is its share, as if all had as many.
+        """
+        (kind, left), (_, right) = (arrays.get(name, ("", "")) for name in _OPERANDS.findall(match.group(2))[-2:])
+        rows, result = _sizes(left), _sizes(match.group(1))
+        is_gradient = len(result) == 3
+        pairs = math.prod(result[1:]) if is_gradient else rows[1] * result[1]
+        here = result[0] if is_gradient else (_sizes(right) or [1])[0]
+        return 2 * rows[0] * pairs * here // (self._experts or here), kind
 
 
 def _of_product(match: re.Match[str], shapes: dict[str, str]) -> int:

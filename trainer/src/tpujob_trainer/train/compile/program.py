@@ -149,7 +149,7 @@ def compile_step(
             "host_bytes": analysis.host_temp_size_in_bytes,
         }
         text = program.as_text()
-        found, matrix_flops = exchanges(text, devices // slices), matrix_operations(text)
+        found, matrix_flops = exchanges(text, devices // slices), matrix_operations(text, run.model.experts)
     chip = CHIPS[generation]
     spent = _least_time(run, chip, text, devices=devices, slices=slices)
     # The state is read and written at least once.
@@ -189,7 +189,14 @@ def _described(
     config: TrainerConfig, generation: str, shape: tuple[int, ...], slices: int, vocabulary: int
 ) -> tuple[ResolvedConfig, Model]:
     devices = topology_devices(generation, shape, slices)
-    run = resolve(config, num_devices=len(devices), vocabulary=vocabulary, platform="tpu", slices=slices)
+    run = resolve(
+        config,
+        num_devices=len(devices),
+        vocabulary=vocabulary,
+        platform="tpu",
+        slices=slices,
+        chip=CHIPS[generation],
+    )
     return run, make_model(run.model, build_mesh(slices=slices, devices=devices, shape=run.mesh), run.lora)
 
 
@@ -231,7 +238,13 @@ def _least_time(run: ResolvedConfig, chip: Chip, text: str | None, *, devices: i
         return StepTime(computing=tokens * _training_flops(run) / chip.flops * share)
     attention = tokens * attention_flops_per_token(run.model, run.sequence_length, is_causal=True)
     rates = Rates(operations=chip.flops, narrow=_narrow(chip), link_bytes=chip.link_bytes_per_second)
-    return step_time(text, rates, attention_seconds=attention / chip.flops, devices_per_slice=devices // slices)
+    return step_time(
+        text,
+        rates,
+        attention_seconds=attention / chip.flops,
+        devices_per_slice=devices // slices,
+        experts=run.model.experts,
+    )
 
 
 def _training_flops(run: ResolvedConfig) -> int:

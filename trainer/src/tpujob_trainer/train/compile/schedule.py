@@ -68,7 +68,9 @@ class StepTime:
         )
 
 
-def step_time(text: str, rates: Rates, *, attention_seconds: float, devices_per_slice: int) -> StepTime:
+def step_time(
+    text: str, rates: Rates, *, attention_seconds: float, devices_per_slice: int, experts: int | None = None
+) -> StepTime:
     """The least time of one run.
 
     Args:
@@ -76,19 +78,28 @@ def step_time(text: str, rates: Rates, *, attention_seconds: float, devices_per_
         rates: of a device.
         attention_seconds: that a device takes for all forward passes of attention, which the text does not show.
         devices_per_slice: exchanges between slices run beside arithmetic, and are left out.
+        experts: of a layer, on all devices; None: there are none, or each device has all of them.
     """
     program = Program(text)
     kernels = [(match[1], run.times) for run in program.runs() if (match := _ATTENTION.search(run.line))]
     # A backward pass has the operations of two forward passes: one for each of its two kernels.
     passes = sum(times for kind, times in kernels if kind == "dq") or sum(times for _, times in kernels)
-    reader = _Reader(program, rates, attention_seconds / passes if passes else 0.0, devices_per_slice)
+    products = MatrixProducts(program, experts)
+    reader = _Reader(program, products, rates, attention_seconds / passes if passes else 0.0, devices_per_slice)
     return reader.computation(program.entry)
 
 
 class _Reader:
-    def __init__(self, program: Program, rates: Rates, kernel_seconds: float, devices_per_slice: int) -> None:
+    def __init__(
+        self,
+        program: Program,
+        products: MatrixProducts,
+        rates: Rates,
+        kernel_seconds: float,
+        devices_per_slice: int,
+    ) -> None:
         self._program = program
-        self._products = MatrixProducts(program)
+        self._products = products
         self._rates = rates
         self._kernel_seconds = kernel_seconds
         self._devices_per_slice = devices_per_slice

@@ -1,0 +1,29 @@
+"""How many devices each axis of a mesh has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshShape:
+    """Devices along each axis, in the order of the mesh."""
+
+    slice: int = 1
+    data: int = 1
+    fsdp: int = 1
+    expert: int = 1
+    context: int = 1
+    tensor: int = 1
+    reason: str = ""
+    """Why it is so, for people."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """In the order of `partitioning.AXES`."""
+        return (self.slice, self.data, self.fsdp, self.expert, self.context, self.tensor)
+
+    @property
+    def rows(self) -> int:
+        """Parts into which the rows of a batch are divided."""
+        return self.slice * self.data * self.fsdp * self.expert

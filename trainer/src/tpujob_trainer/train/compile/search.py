@@ -1,0 +1,140 @@
+"""Other ways to lay out the same training: thousands compared by arithmetic, the best few compiled.
+
+Model, data, batch and optimizer stay, so that losses do: what changes is the mesh, what is recomputed, and in how many
+parts a batch passes through. The arithmetic says in which order to compile; only what was compiled is recommended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tpujob_trainer.config.resolve import ResolvedConfig
+from tpujob_trainer.model.chips import Chip
+from tpujob_trainer.model.mesh_choice import possible_meshes
+from tpujob_trainer.model.mesh_cost import mesh_cost
+from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.shape import CustomShape, ModelShape, RematName
+from tpujob_trainer.train.compile.changes import Block, Change, Compile, Tried, with_changes
+from tpujob_trainer.train.flops import attention_flops_per_token, forward_flops_per_token
+
+FILLED = 0.95
+"""Of a device's memory that a layout may need by arithmetic."""
+FITTING = 3
+"""Layouts that are compiled, beside those that turn out not to fit."""
+COMPILED = 6
+"""The most that are compiled."""
+REMAT: tuple[tuple[str, tuple[RematName, ...]], ...] = (
+    ("full", ()),
+    ("full", ("attention",)),
+    ("dots", ()),
+    ("none", ()),
+)
+"""Values of model.remat and model.rematSave."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A way to lay out a training, and what arithmetic says of it."""
+
+    changes: tuple[Change, ...]
+    """To the configuration; none: it is as it is."""
+    seconds: float
+    """Of a step: recomputation and exchanges that are waited for included."""
+    peak_bytes: float
+
+
+def layouts(run: ResolvedConfig, chip: Chip, *, devices: int) -> list[Layout]:
+    """Every layout that fits by arithmetic, the fastest first; the configuration's own is not among them.
+
+    Args:
+        run: whose model, batch and optimizer stay. With `context`, offloading, or a model of the user's own, for which
+            the arithmetic does not hold, there are none.
+        chip: of each device.
+        devices: of all slices.
+    """
+    model = run.model
+    if isinstance(model, CustomShape) or run.mesh.context > 1 or model.remat_offload:
+        return []
+    found = [
+        _layout(run, chip, devices, mesh, remat, saved, parts)
+        for mesh, (remat, saved) in itertools.product(_meshes(run, devices), REMAT)
+        for parts in _accumulations(run.batch_size, mesh, run.gradient_accumulation)
+    ]
+    fitting = (each for each in found if each.changes and each.peak_bytes < FILLED * chip.hbm_bytes)
+    return sorted(fitting, key=lambda each: (each.seconds, each.peak_bytes))
+
+
+def best_compiled(block: Block, found: Iterable[Layout], compile_block: Compile) -> list[Tried]:
+    """The configuration and the first layouts that fit once they are compiled, the shortest step first."""
+    tried = [Tried((), compile_block(block))]
+    for layout in itertools.islice(found, COMPILED):
+        compiled = compile_block(with_changes(block, layout.changes))
+        tried.append(Tried(layout.changes, compiled))
+        if sum(each.compiled["fits"] for each in tried[1:]) == FITTING:
+            break
+    return sorted(tried, key=lambda each: (not each.compiled["fits"], each.compiled["ideal_step_seconds"]))
+
+
+def _meshes(run: ResolvedConfig, devices: int) -> Iterator[MeshShape]:
+    # Biases and sinks of heads are not divided over `tensor`.
+    takes_tensor = not (run.model.out_bias or run.model.sinks or run.model.experts_bias)
+    slices = run.mesh.slice
+    for mesh in possible_meshes(run.model, per_slice=devices // slices, slices=slices):
+        if (takes_tensor or mesh.tensor == 1) and run.batch_size % mesh.rows == 0:
+            yield mesh
+
+
+def _accumulations(batch_size: int, mesh: MeshShape, given: int) -> Iterator[int]:
+    """Parts of a batch: a power of two, or as they are."""
+    rows = batch_size // mesh.rows
+    parts = {given, *(2**power for power in range(rows.bit_length()))}
+    return (each for each in sorted(parts) if rows % each == 0)
+
+
+def _layout(
+    run: ResolvedConfig,
+    chip: Chip,
+    devices: int,
+    mesh: MeshShape,
+    remat: str,
+    saved: tuple[RematName, ...],
+    parts: int,
+) -> Layout:
+    model = dataclasses.replace(run.model, remat=remat, remat_save=saved)
+    cost = mesh_cost(model, mesh, chip, rows=run.batch_size // parts, length=run.sequence_length)
+    tokens = run.tokens_per_step / devices
+    forward = forward_flops_per_token(model, run.sequence_length, is_causal=True)
+    operations = tokens * (3 * forward + _recomputed(model, forward, run.sequence_length))
+    arithmetic = operations / chip.flops * chip.arithmetic_share(model.quantization)
+    return Layout(
+        changes=tuple(_changes(run, model, mesh, parts)),
+        seconds=arithmetic + parts * cost.waiting / chip.link_bytes_per_second,
+        peak_bytes=cost.peak,
+    )
+
+
+def _recomputed(model: ModelShape, forward: int, length: int) -> int:
+    """Operations for a token that the backward pass does again."""
+    attention = attention_flops_per_token(model, length, is_causal=True)
+    if model.remat == "full":
+        again = forward - 2 * model.embed_dim * model.vocab_size
+        return again - attention if "attention" in model.remat_save else again
+    return attention if model.remat == "dots" else 0
+
+
+def _changes(run: ResolvedConfig, model: ModelShape, mesh: MeshShape, parts: int) -> Iterator[Change]:
+    if mesh.sizes != run.mesh.sizes:
+        yield Change("mesh.fsdp", mesh.fsdp)
+        for axis in ("tensor", "expert"):
+            size = getattr(mesh, axis)
+            if size > 1 or getattr(run.mesh, axis) > 1:
+                yield Change(f"mesh.{axis}", size)
+    if model.remat != run.model.remat:
+        yield Change("model.remat", model.remat)
+    if model.remat_save != run.model.remat_save:
+        yield Change("model.rematSave", model.remat_save or None)
+    if parts != run.gradient_accumulation:
+        yield Change("gradientAccumulation", parts)
