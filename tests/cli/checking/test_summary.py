@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from tpujob.checking.compiled import describe_compiled, fastest
@@ -44,6 +45,20 @@ def test_json_has_the_same_facts(tmp_path: Path) -> None:
     low, high = facts["trainer"]["hours"]
     # 6 operations for each parameter and token are most of the work.
     assert 6 * 8.03e9 * 20e9 / (459e12 * 64 * 0.5) / 3600 < low < high < 2 * low
+
+
+def test_every_effective_value_is_printed_if_asked(tmp_path: Path) -> None:
+    job = {"accelerator": "v5p-128", "trainer": LLAMA, "checkpointDir": "gs://bucket/c"}
+    code, text = check(tmp_path, "--all", **job)
+    assert code == 0, text
+    assert "mesh: data 8, fsdp 8: a step waits for about 52 GB, 82 with fsdp 64" in text
+    values = YAML(typ="safe").load(text[text.index("\nspec:") :])["spec"]
+    assert values["gracePeriodSeconds"] == 60
+    assert (values["trainer"]["optimizer"]["beta1"], values["trainer"]["model"]["layers"]) == (0.9, 32)
+    assert values["trainer"]["mesh"]["fsdp"] == 8
+    assert "emaDecay" not in values["trainer"]["optimizer"]
+    assert json.loads(check(tmp_path, "--all", "-o", "json", **job)[1])["effective"]["spec"]["trainer"]["seed"] == 0
+    assert "effective" not in json.loads(check(tmp_path, "-o", "json", **job)[1])
 
 
 def test_the_sums_of_maxtext_are_of_its_arguments(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def check_job(job: TpuTrainingJob, *, environ: Mapping[str, str] | None = None) 
     """
     accelerator = job.accelerator
     chips = job.hosts * accelerator.chips_per_host
+    effective = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     facts: dict[str, Any] = {
         "accelerator": job.spec.accelerator,
         "topology": accelerator.topology,
@@ -43,6 +44,7 @@ def check_job(job: TpuTrainingJob, *, environ: Mapping[str, str] | None = None) 
         "note": accelerator.note,
         "libtpu_flags": [str(flag) for flag in compiler_flags(job)],
         "warnings": list(job_warnings(job)),
+        "effective": effective,
     }
     if (maxtext := run_of(job)) is not None:
         facts["maxtext"] = {**dataclasses.asdict(maxtext), "tokens": maxtext.tokens}
@@ -75,6 +77,7 @@ def check_job(job: TpuTrainingJob, *, environ: Mapping[str, str] | None = None) 
             custom = f"spec.trainer.model.custom: what {model['custom']} comes to is known where its module is"
             return facts | {"unknown": f"{custom}, in {where}; --code FOLDER checks it here"}
         facts["warnings"] += found.pop("warnings")
+        effective["trainer"] = found.pop("effective")
         facts["trainer"] = {
             **found,
             "rows_per_device": found["batch_size"] / devices,

@@ -49,6 +49,10 @@ def check(
         Path | None,
         typer.Option(help="Folder of your code, whose model, loss or optimizer the job names; as `submit` packs it."),
     ] = None,
+    show_all: Annotated[
+        bool,
+        typer.Option("--all", help="Print the value of every field, defaults and what is derived included."),
+    ] = False,
     suggest: Annotated[
         bool,
         typer.Option(
@@ -83,6 +87,7 @@ def check(
             # Two programs of the trainer, each a second of imports.
             looked = pool.submit(look, job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False, environ=environ)
             facts = check_job(job, environ=environ)
+            effective = facts.pop("effective")
             needed = looked.result()
             facts["warnings"] += needed.warnings
             facts["problems"] = list(needed.problems)
@@ -95,9 +100,11 @@ def check(
                 words = facts["trainer"]["vocabulary"] if "trainer" in facts else 2
                 facts["compiled"] = compile_job(job, vocabulary=words, suggest=suggest, environ=environ)
     if output is not OutputFormat.TEXT:
-        write(facts, output)
+        write(facts | ({"effective": {"spec": effective}} if show_all else {}), output)
     else:
         _print(facts)
+        if show_all:
+            write({"spec": _without_none(effective)}, OutputFormat.YAML)
     best = fastest(facts["compiled"]) if write_best else None
     if best is not None:
         with problems_on_stderr():
@@ -122,6 +129,13 @@ def _print(facts: dict[str, Any]) -> None:
     if "compiled" in facts:
         for line in describe_compiled(facts["compiled"], facts["chips"]):
             typer.echo(line)
+
+
+def _without_none(value: Any) -> Any:
+    """Without fields that are off."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return value
 
 
 def _cost(job: TpuTrainingJob, facts: dict[str, Any], file: Path) -> dict[str, Any]:

@@ -80,6 +80,7 @@ def arithmetic(
         "warmup_steps": run.optimizer.warmup_steps,
         "mesh": run.mesh.reason,
         "learning_rate": run.optimizer.learning_rate,
+        "effective": json.loads(run.as_json()),
         "warnings": [*_warnings(run, devices, platform), *_slow_steps(run, devices, platform, flops)],
     }
 
