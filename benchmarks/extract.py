@@ -50,7 +50,7 @@ from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
 from tpujob_trainer.data.text import columns
 from tpujob_trainer.data.text.byte_tokenizer import ByteTokenizer
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.storage import open_bucket

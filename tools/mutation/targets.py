@@ -102,7 +102,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_trainer.data.text.row_template": ("tests/trainer/data/text/test_row_template.py",),
     "tpujob_trainer.distributed.failure": ("tests/trainer/distributed/test_failure.py",),
     "tpujob_trainer.corpus.extract.units": ("tests/trainer/corpus/extract/test_units.py",),
-    "tpujob_trainer.model.mesh_choice": ("tests/trainer/model/test_mesh_choice.py",),
+    "tpujob_trainer.model.mesh.choice": ("tests/trainer/model/test_mesh_choice.py",),
     "tpujob_trainer.telemetry.goodput": ("tests/trainer/telemetry/test_goodput.py",),
     "tpujob_trainer.train.nonfinite": ("tests/trainer/train/test_nonfinite.py",),
     "tpujob_trainer.train.save_policy": ("tests/trainer/train/test_save_policy.py",),

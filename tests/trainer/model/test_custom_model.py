@@ -16,8 +16,8 @@ from tests.trainer.train.test_step import SGD, make_batch
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.custom_model import CustomModel, custom_shape
-from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelConfig
 from tpujob_trainer.train.step import init_state, make_train_step
 

@@ -12,8 +12,8 @@ import pytest
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
-from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

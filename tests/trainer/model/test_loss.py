@@ -7,8 +7,8 @@ from jax.sharding import AbstractMesh
 from tpujob_trainer.model import loss as module
 from tpujob_trainer.model import output_columns
 from tpujob_trainer.model.loss import CHUNK_BYTES, cross_entropy, num_chunks, token_losses
-from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.shape import MeshShape
 
 MESHES = {
     "one device": MeshShape(),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelConfig, ModelShape
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tpujob_trainer.model.attention import make_attend
-from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.splash import block_size, is_possible
 

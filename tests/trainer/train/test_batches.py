@@ -1,6 +1,6 @@
 import numpy as np
 
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train.batches import Assembler, rows_here
 
 

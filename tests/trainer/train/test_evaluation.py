@@ -14,7 +14,7 @@ from tests.trainer.model import plain_decoder
 from tests.trainer.train.test_step import SHAPE, make_batch
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train.eval_step import make_evaluation_step
 from tpujob_trainer.train.evaluation import evaluate
 from tpujob_trainer.train.step import Batch, init_state

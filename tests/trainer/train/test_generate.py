@@ -7,7 +7,7 @@ from tests.trainer.model import plain_decoder
 from tests.trainer.train.test_step import SHAPE
 from tpujob_trainer.config.schema import SampleConfig
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train import generate
 from tpujob_trainer.train.generate import make_sampler, padded, until_end
 from tpujob_trainer.train.optimizer import is_decayed

@@ -12,7 +12,7 @@ import pytest
 from tests.trainer.train.test_step import SHAPE, make_batch
 from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train.optimizer import averaged_weights, make_optimizer, make_schedule
 from tpujob_trainer.train.step import abstract_state, init_state, make_train_step
 

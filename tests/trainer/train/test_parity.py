@@ -11,8 +11,8 @@ import pytest
 from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.model import decoder
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.train.step import Batch, init_state, make_train_step

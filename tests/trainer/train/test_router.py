@@ -13,8 +13,8 @@ from tpujob_trainer.config.resolve import resolve
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.train.step import init_state, make_train_step
 from tpujob_trainer.train.token_loss import RouterFactors
 

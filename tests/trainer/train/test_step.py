@@ -12,7 +12,7 @@ from tests.trainer.model import plain_decoder
 from tpujob_trainer.model import decoder
 from tpujob_trainer.model import loss as loss_module
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.train.step import Batch, TrainState, abstract_state, init_state, make_finite_check, make_train_step
 from tpujob_trainer.train.step_flags import StepFlags, unpack

@@ -11,7 +11,7 @@ import pytest
 
 from tpujob_trainer.model import decoder
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape, Remat
 from tpujob_trainer.train.step import abstract_batch, abstract_state, make_train_step
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainer.train.test_step import ROWS, SGD, SHAPE, make_batch
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train.step import TrainState, TrainStep, init_state, make_train_step
 from tpujob_trainer.train.step_flags import StepFlags, unpack
 

@@ -16,8 +16,8 @@ from tests.trainer.train.test_step import SGD, SHAPE, make_batch
 from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.train import token_loss
 from tpujob_trainer.train.eval_step import make_evaluation_step
 from tpujob_trainer.train.optimizer import make_optimizer

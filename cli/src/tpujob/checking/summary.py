@@ -33,7 +33,6 @@ def check_job(job: TpuTrainingJob, *, environ: Mapping[str, str] | None = None) 
     """
     accelerator = job.accelerator
     chips = job.hosts * accelerator.chips_per_host
-    effective = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     facts: dict[str, Any] = {
         "accelerator": job.spec.accelerator,
         "topology": accelerator.topology,
@@ -44,7 +43,7 @@ def check_job(job: TpuTrainingJob, *, environ: Mapping[str, str] | None = None) 
         "note": accelerator.note,
         "libtpu_flags": [str(flag) for flag in compiler_flags(job)],
         "warnings": list(job_warnings(job)),
-        "effective": effective,
+        "effective": job.spec.model_dump(mode="json", by_alias=True, exclude_none=True),
     }
     if (maxtext := run_of(job)) is not None:
         facts["maxtext"] = {**dataclasses.asdict(maxtext), "tokens": maxtext.tokens}
@@ -58,33 +57,40 @@ def check_job(job: TpuTrainingJob, *, environ: Mapping[str, str] | None = None) 
     elif "from" in model and job.spec.workers is not None:
         facts["unknown"] = unknown
     elif job.spec.trainer is not None and job.spec.workers is None:
-        devices = job.hosts * accelerator.devices_per_host
-        platform = "tpu" if accelerator.is_tpu else "cpu"
-        request = {
-            "trainer": job.spec.trainer,
-            "devices": devices,
-            "slices": job.slices,
-            "platform": platform,
-            "generation": job.accelerator.generation if job.accelerator.is_tpu else None,
-        }
-        found = trainer_program.ask(Program.ARITHMETIC, request, environ=environ)
-        if "unknown" in found:
-            return facts | {"unknown": _unread(unknown, found)}
-        if "missing_module" in found:
-            if job.spec.code is None and job.spec.image is None:
-                raise CommandError(found["missing_module"])
-            where = "spec.code" if job.spec.code is not None else "spec.image"
-            custom = f"spec.trainer.model.custom: what {model['custom']} comes to is known where its module is"
-            return facts | {"unknown": f"{custom}, in {where}; --code FOLDER checks it here"}
-        facts["warnings"] += found.pop("warnings")
-        effective["trainer"] = found.pop("effective")
-        facts["trainer"] = {
-            **found,
-            "rows_per_device": found["batch_size"] / devices,
-            "micro_batch_rows": found["batch_size"] // job.spec.trainer.get("gradientAccumulation", 1),
-            **(_on_tpu(accelerator.generation, chips, devices, found) if accelerator.is_tpu else {}),
-        }
+        facts |= _trained(job, facts, unknown, environ)
     return facts
+
+
+def _trained(
+    job: TpuTrainingJob, facts: dict[str, Any], unknown: str, environ: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """The facts about a training: its figures, or why there are none; warnings and effective values are added."""
+    accelerator, block = job.accelerator, job.spec.trainer or {}
+    devices = job.hosts * accelerator.devices_per_host
+    request = {
+        "trainer": block,
+        "devices": devices,
+        "slices": job.slices,
+        "platform": "tpu" if accelerator.is_tpu else "cpu",
+        "generation": accelerator.generation if accelerator.is_tpu else None,
+    }
+    found = trainer_program.ask(Program.ARITHMETIC, request, environ=environ)
+    if "unknown" in found:
+        return {"unknown": _unread(unknown, found)}
+    if "missing_module" in found:
+        if job.spec.code is None and job.spec.image is None:
+            raise CommandError(found["missing_module"])
+        where = "spec.code" if job.spec.code is not None else "spec.image"
+        custom = f"spec.trainer.model.custom: what {block['model']['custom']} comes to is known where its module is"
+        return {"unknown": f"{custom}, in {where}; --code FOLDER checks it here"}
+    facts["warnings"] += found.pop("warnings")
+    facts["effective"]["trainer"] = found.pop("effective")
+    of_tpu = _on_tpu(accelerator.generation, facts["chips"], devices, found) if accelerator.is_tpu else {}
+    rows = {
+        "rows_per_device": found["batch_size"] / devices,
+        "micro_batch_rows": found["batch_size"] // block.get("gradientAccumulation", 1),
+    }
+    return {"trainer": {**found, **rows, **of_tpu}}
 
 
 def _unread(unknown: str, found: Mapping[str, Any]) -> str:

@@ -51,13 +51,13 @@ def write_trainer_fields(path: Path, fields: Mapping[str, Any]) -> None:
 def _edited(text: str, fields: Mapping[str, Any]) -> str:
     fields_below, items_below = _FIELD_BELOW.search(text), _ITEM_BELOW.search(text)
     of_items = len(items_below[2]) - len(items_below[1]) if items_below else 2
-    yaml = YAML()
-    yaml.preserve_quotes, yaml.width = True, ENDLESS_LINE
-    yaml.indent(len(fields_below[1]) if fields_below else 2, sequence=of_items + 2, offset=of_items)
-    document = yaml.load(text)
+    round_trip = YAML()
+    round_trip.preserve_quotes, round_trip.width = True, ENDLESS_LINE
+    round_trip.indent(len(fields_below[1]) if fields_below else 2, sequence=of_items + 2, offset=of_items)
+    document = round_trip.load(text)
     _apply(document["spec"]["trainer"], fields)
     written = io.StringIO()
-    yaml.dump(document, written)
+    round_trip.dump(document, written)
     return written.getvalue()
 
 

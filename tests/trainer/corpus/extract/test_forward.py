@@ -9,7 +9,7 @@ from tests.trainer.model.plain_decoder import attention, rms_norm
 from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import Kind, sites_of
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape
 
 SHAPE = ModelShape(layers=4, embed_dim=32, heads=4, kv_heads=2, head_dim=8, mlp_dim=64, vocab_size=256)

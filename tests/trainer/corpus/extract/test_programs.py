@@ -14,7 +14,7 @@ from tpujob_trainer.corpus.extract.embeddings import COLUMN, embeddings_program
 from tpujob_trainer.corpus.extract.layers import Site
 from tpujob_trainer.corpus.extract.scores import LOSS, PERPLEXITY, SCORED, TOKEN_LOSSES, scores_program
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.weights.load import load_weights, read_shape
 from tpujob_trainer.train.eval_step import make_evaluation_step
 from tpujob_trainer.train.step import Batch

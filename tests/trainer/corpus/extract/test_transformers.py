@@ -10,7 +10,7 @@ from tests.trainer.corpus.extract.make_reference import FAMILIES, FOLDER, MODELS
 from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import Kind, sites_of
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.weights.load import load_weights, read_shape
 
 KINDS: list[Kind] = ["residual", "attention", "mlp"]

@@ -212,7 +212,7 @@ def _model(shape: Any) -> Any:
     import jax
 
     from tpujob_trainer.model.decoder import Model
-    from tpujob_trainer.model.mesh import build_mesh
+    from tpujob_trainer.model.mesh.build import build_mesh
 
     if shape not in _MODELS:
         _MODELS[shape] = Model(shape, build_mesh(slices=1, devices=jax.devices()[:1]))

@@ -37,7 +37,7 @@ def lora_model(name: str) -> tuple[Any, str]:
     from tests.trainer.model.weights.make_reference import FOLDER
     from tpujob_trainer.model.lora import LoraModel
     from tpujob_trainer.model.lora_config import LoraConfig, Target
-    from tpujob_trainer.model.mesh import build_mesh
+    from tpujob_trainer.model.mesh.build import build_mesh
     from tpujob_trainer.model.weights.load import read_shape
 
     source = str(FOLDER / name)

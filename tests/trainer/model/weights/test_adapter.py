@@ -16,7 +16,7 @@ from tests.trainer.model.weights.make_reference import ADAPTER, FOLDER, PROMPT
 from tests.trainer.model.weights.running import logits
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.weights.adapter import export_adapter
 from tpujob_trainer.model.weights.load import load_weights, read_shape
 from tpujob_trainer.train.optimizer import adapters_only

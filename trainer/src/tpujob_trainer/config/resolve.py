@@ -29,8 +29,8 @@ from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import Chip
 from tpujob_trainer.model.lora_config import PLACES, LoraConfig
-from tpujob_trainer.model.mesh_choice import choose_mesh
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.choice import choose_mesh
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.presets import PRESETS
 from tpujob_trainer.model.shape import ModelConfig, ModelShape
 from tpujob_trainer.parsing.from_mapping import camel_case
@@ -102,8 +102,7 @@ def resolve(
         chip: of each device; None: not known, or no TPU.
 
     Raises:
-        ConfigurationError: no mesh is possible, the rows do not divide over the devices, or two fields contradict each
-            other.
+        ConfigurationError: no mesh is possible, rows do not divide, or two fields contradict each other.
     """
     preset = PRESETS[config.model.preset] if config.model.preset else None
     try:
@@ -111,8 +110,7 @@ def resolve(
     except ValueError as error:
         raise ConfigurationError(f"{BLOCK}.model.{error}") from error
     length = config.sequence_length or (preset.sequence_length if preset else DEFAULT_SEQUENCE_LENGTH)
-    batch_tokens = preset.batch_tokens if preset else DEFAULT_BATCH_TOKENS
-    batch_size = config.batch_size or max(1, batch_tokens // length)
+    batch_size = config.batch_size or max(1, (preset.batch_tokens if preset else DEFAULT_BATCH_TOKENS) // length)
     mesh = _resolve_mesh(config, model, num_devices, slices, batch_size, length, chip)
     _check_rows(batch_size, config.gradient_accumulation, mesh, num_devices, given=config.batch_size is not None)
     steps = config.steps or -(-(config.tokens or 0) // (batch_size * length))

@@ -33,7 +33,7 @@ from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.families.base import RopeScaling
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import TRAINING_ONLY, ModelShape
 from tpujob_trainer.model.weights.companions import read_companions
 from tpujob_trainer.model.weights.custom_export import export_custom_weights

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.model.lora_config import LoraConfig
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
 
 FLOAT_BYTES = 4

@@ -24,7 +24,7 @@ from tpujob_trainer.errors import NotFoundError, TrainerError
 from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.decoder import Model, soft_capped
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.weights.load import load_weights, read_shape
 
 TOLERANCE = 1e-3

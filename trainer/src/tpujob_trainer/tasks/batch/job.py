@@ -20,7 +20,7 @@ from tpujob_trainer.corpus.extract.rows import tokens_of
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.storage import is_local, open_bucket
 from tpujob_trainer.tasks.batch.identity import identity_of
 from tpujob_trainer.tasks.batch.model import make_weights, weights_fingerprint

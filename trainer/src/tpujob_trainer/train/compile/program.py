@@ -23,7 +23,7 @@ from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import CHIPS, Chip
 from tpujob_trainer.model.custom_model import make_model
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh import build_mesh
+from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train.compile.collectives import Exchange, exchanges
 from tpujob_trainer.train.compile.matrix_products import matrix_operations
 from tpujob_trainer.train.compile.schedule import Rates, StepTime, step_time
@@ -131,25 +131,8 @@ def compile_step(
     devices = model.mesh.devices.size
     lowered = _lower(model, run)
     began = time.monotonic()
-    try:
-        program = lowered.compile()
-    except jax.errors.JaxRuntimeError as error:
-        peak = needed_bytes(str(error))
-        if peak is None:
-            raise
-        memory = {"peak_bytes": peak, "argument_bytes": None, "temporary_bytes": None, "host_bytes": None}
-        found: list[Exchange] = []
-        matrix_flops, text = None, None
-    else:
-        analysis = program.memory_analysis()
-        memory = {
-            "peak_bytes": analysis.peak_memory_in_bytes,
-            "argument_bytes": analysis.argument_size_in_bytes,
-            "temporary_bytes": analysis.temp_size_in_bytes,
-            "host_bytes": analysis.host_temp_size_in_bytes,
-        }
-        text = program.as_text()
-        found, matrix_flops = exchanges(text, devices // slices), matrix_operations(text, run.model.experts)
+    memory, text = _compiled(lowered)
+    found = exchanges(text, devices // slices) if text is not None else []
     chip = CHIPS[generation]
     spent = _least_time(run, chip, text, devices=devices, slices=slices)
     # The state is read and written at least once.
@@ -165,7 +148,7 @@ def compile_step(
         hbm_limit_bytes=int(chip.hbm_bytes),
         **memory,
         step_flops=run.tokens_per_step / devices * _training_flops(run),
-        matrix_flops=matrix_flops,
+        matrix_flops=matrix_operations(text, run.model.experts) if text is not None else None,
         ideal_step_seconds=seconds,
         computing_seconds=spent.computing,
         hidden_seconds=spent.sending - spent.waiting,
@@ -219,6 +202,25 @@ def _lower(model: Model, run: ResolvedConfig) -> Any:
         loss=run.loss,
     )
     return step.lower(abstract_state(model, optimizer), abstract_batch(model, run.batch_size, run.sequence_length))
+
+
+def _compiled(lowered: Any) -> tuple[dict[str, int | None], str | None]:
+    """Memory of the program by the fields of `Compiled`, and its text; of one that does not fit, its peak alone."""
+    try:
+        program = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        peak = needed_bytes(str(error))
+        if peak is None:
+            raise
+        return {"peak_bytes": peak, "argument_bytes": None, "temporary_bytes": None, "host_bytes": None}, None
+    analysis = program.memory_analysis()
+    memory = {
+        "peak_bytes": analysis.peak_memory_in_bytes,
+        "argument_bytes": analysis.argument_size_in_bytes,
+        "temporary_bytes": analysis.temp_size_in_bytes,
+        "host_bytes": analysis.host_temp_size_in_bytes,
+    }
+    return memory, program.as_text()
 
 
 def needed_bytes(message: str) -> int | None:

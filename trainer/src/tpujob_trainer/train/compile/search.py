@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.model.chips import Chip
-from tpujob_trainer.model.mesh_choice import possible_meshes
-from tpujob_trainer.model.mesh_cost import mesh_cost
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.choice import possible_meshes
+from tpujob_trainer.model.mesh.cost import mesh_cost
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import CustomShape, ModelShape, RematName
 from tpujob_trainer.train.compile.changes import Block, Change, Compile, Tried, with_changes
 from tpujob_trainer.train.flops import attention_flops_per_token, forward_flops_per_token

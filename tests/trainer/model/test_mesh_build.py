@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from tpujob_trainer.errors import TrainerError
-from tpujob_trainer.model.mesh import build_mesh, require_devices
+from tpujob_trainer.model.mesh.build import build_mesh, require_devices
 
 
 @pytest.mark.parametrize(("slices", "shape"), [(1, (1, 1, 8)), (2, (2, 1, 4)), (8, (8, 1, 1))])

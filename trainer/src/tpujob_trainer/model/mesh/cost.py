@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpujob_trainer.model.chips import Chip
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
 
 LANES = 128

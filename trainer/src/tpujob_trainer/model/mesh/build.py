@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh
 
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.chips import devices_per_chip
-from tpujob_trainer.model.mesh_shape import MeshShape
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.partitioning import AXES
 
 
