@@ -13,6 +13,7 @@ from tpujob_trainer.data import DataConfig, load_tokenizer
 from tpujob_trainer.data.sources import remote
 from tpujob_trainer.data.sources.retrying import Retrying, StorageFailedError
 from tpujob_trainer.data.sources.small_files import content_of, is_there
+from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.weights.adapter_config import check_adapter
 from tpujob_trainer.model.weights.companions import read_companions, read_config
@@ -103,3 +104,13 @@ def test_only_not_found_is_absent(folder, monkeypatch):
     assert is_there(local, str(folder / "chat"))
     assert content_of(local, str(folder / "chat")) is None, "a folder has no content"
     assert content_of(local, str(folder / "chat" / "tokenizer.json" / "below")) is None
+
+
+@pytest.mark.parametrize("name", ["chat/tokenizer.json", "chat/tokenizer_config.json", "model/config.json"])
+def test_a_file_of_gigabytes_is_refused_unread(folder, name):
+    """A hole of 600 GiB: read, it would take the machine's memory."""
+    with (folder / name).open("wb") as file:
+        file.truncate(600 * 2**30)
+    field = "spec.trainer.data.tokenizer" if "chat" in name else "spec.trainer.model.from"
+    with pytest.raises(ConfigurationError, match=rf"{name}: has 644,245,094,400 bytes, and 536,870,912 are the most"):
+        READERS[field](str(folder))

@@ -11,6 +11,11 @@ from typing import Any
 
 from tpujob_trainer.data.sources.remote import request
 from tpujob_trainer.data.sources.retrying import cause_of
+from tpujob_trainer.errors import ConfigurationError
+
+MOST_BYTES = 512 * 2**20
+"""Of a small file: the largest tokenizers have a tenth. Servers of https are not asked for a size, as signed addresses
+may allow nothing but the file."""
 
 
 def content_of(filesystem: Any, location: str, query: str = "") -> bytes | None:
@@ -23,7 +28,15 @@ def content_of(filesystem: Any, location: str, query: str = "") -> bytes | None:
 
     Raises:
         StorageFailedError: the storage has failed for too long.
+        ConfigurationError: the file is larger than MOST_BYTES.
     """
+    if not query and "https" not in _protocols(filesystem):
+        size = _unless_absent(location, lambda: filesystem.info(location).get("size"))
+        if size is not None and size > MOST_BYTES:
+            raise ConfigurationError(
+                f"{location}: has {size:,} bytes, and {MOST_BYTES:,} are the most of a file of this kind; "
+                "is it the file that was meant?"
+            )
     return _unless_absent(location, lambda: filesystem.cat_file(location + query))
 
 
@@ -34,6 +47,11 @@ def is_there(filesystem: Any, location: str) -> bool:
         StorageFailedError: the storage has failed for too long.
     """
     return _unless_absent(location, lambda: filesystem.info(location)) is not None
+
+
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    protocol = filesystem.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
 def _unless_absent[T](location: str, ask: Callable[[], T]) -> T | None:
