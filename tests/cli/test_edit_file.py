@@ -47,6 +47,16 @@ def test_comments_and_order_stay(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("items", ["- a\n- b", "  - a\n  - b", "    - a\n    - b"], ids=["0", "2", "4"])
+def test_lists_keep_their_indentation(items: str, tmp_path: Path) -> None:
+    below = "\n".join(f"  {line}" for line in items.splitlines())
+    text = f"kind: TpuTrainingJob\nspec:\n  command:\n{below}\n  trainer:\n    steps: 5\n"
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    write_trainer_fields(file, {"steps": 6})
+    assert file.read_text() == text.replace("steps: 5", "steps: 6")
+
+
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("[01]*.yaml")), ids=lambda path: path.name)
 def test_an_example_gets_one_more_line(example: Path, tmp_path: Path) -> None:
     file = tmp_path / example.name

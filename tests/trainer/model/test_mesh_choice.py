@@ -118,6 +118,40 @@ def test_arithmetic_is_near_the_compiled_step(preset: str, mesh: MeshShape, sent
     assert 0.95 * peak < found.peak / 1e9 < 1.2 * peak
 
 
+def test_gathers_wait_where_the_compiler_does_not_hide_them() -> None:
+    costs = {
+        name: mesh_cost(resolved("llama3-8b"), MeshShape(fsdp=16), CHIPS[name], rows=16, length=8192)
+        for name in ("v5e", "v6e")
+    }
+    assert costs["v6e"].waiting == costs["v6e"].sent == costs["v5e"].sent
+    # Gradients, which have the bytes of one of the two gathers.
+    assert costs["v5e"].waiting == pytest.approx(costs["v5e"].sent / 3)
+
+
+def test_without_recomputation_activations_are_summed_four_times() -> None:
+    shape = resolved("llama3-8b")
+    kept = dataclasses.replace(shape, remat="none")
+
+    def of_tensor(model: ModelShape) -> float:
+        sent = [mesh_cost(model, MeshShape(tensor=t), CHIPS["v5p"], rows=1, length=8192).sent for t in (1, 2)]
+        return sent[1] - sent[0]
+
+    assert of_tensor(kept) == pytest.approx(of_tensor(shape) * 4 / 5)
+
+
+def test_a_mesh_with_context_is_left_as_it_is() -> None:
+    run: dict[str, Any] = {"devices": 256, "slices": 1, "batch_size": 128, "sequence_length": 8192}
+    found = choose_mesh(MeshConfig(), resolved("llama3-8b"), **run, chip=CHIPS["v5p"])
+    assert found.sizes == (1, 1, 128, 1, 2, 1)
+
+
+def test_heads_with_sinks_are_not_divided() -> None:
+    """As a model without them would be."""
+    shape = dataclasses.replace(resolved("llama3-70b"), sinks=True)
+    run: dict[str, Any] = {"devices": 128, "slices": 1, "batch_size": 128, "sequence_length": 8192}
+    assert choose_mesh(MeshConfig(), shape, **run, chip=CHIPS["v5p"]).tensor == 1
+
+
 def test_fewer_rows_than_devices_divide_positions() -> None:
     mesh = choose_mesh(MeshConfig(), resolved("llama3-70b"), devices=256, slices=1, batch_size=64, sequence_length=8192)
     assert (mesh.context, mesh.fsdp, mesh.rows) == (4, 64, 64)

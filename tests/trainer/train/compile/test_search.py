@@ -31,7 +31,7 @@ JOBS = {
     "mixtral-8x7b, v5p-64": (block("mixtral-8x7b", 32), place("v5p", 32)),
     "gemma2-9b, v6e-32": (block("gemma2-9b", 64), place("v6e", 32)),
     "llama3-8b, 2 x v5e-64": (block("llama3-8b", 256), place("v5e", 128, slices=2)),
-    "llama2-7b by hand": (block("llama2-7b", 64, mesh={"fsdp": 8, "tensor": 2}), place("v5p", 16)),
+    "llama2-7b by hand": (block("llama2-7b", 40, mesh={"fsdp": 8, "tensor": 2}), place("v5p", 16)),
 }
 
 
@@ -77,6 +77,27 @@ def test_less_recomputation_is_preferred_where_it_fits() -> None:
 )
 def test_what_the_arithmetic_does_not_know_is_not_compared(fields: dict[str, Any]) -> None:
     assert found({**block("llama3-8b", 16), **fields}, place("v5p", 16)) == []
+
+
+def seconds_of(compared: list[Layout], *changes: Change) -> float:
+    return next(layout.seconds for layout in compared if layout.changes == changes)
+
+
+def test_what_costs_time_is_in_the_seconds() -> None:
+    """Recomputing attention; and gathers, once for each part of a batch."""
+    compared = found(block("llama3-8b", 64, 1024), place("v5p", 16))
+    dots, none = (seconds_of(compared, Change("model.remat", remat)) for remat in ("dots", "none"))
+    assert none < dots < seconds_of(compared, Change("model.rematSave", ("attention",)))
+    two, four = (seconds_of(compared, Change("gradientAccumulation", parts)) for parts in (2, 4))
+    assert two < four
+    saved = seconds_of(compared, Change("model.rematSave", ("attention",)), Change("gradientAccumulation", 2))
+    assert saved < two
+
+
+def test_sinks_and_biases_of_heads_are_not_divided() -> None:
+    compared = found(block("gpt-oss-20b", 64), place("v5p", 64))
+    assert compared
+    assert not any(change.field == "mesh.tensor" for layout in compared for change in layout.changes)
 
 
 def test_what_a_job_keeps_by_name_can_be_left_out() -> None:
