@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+from tpujob_contract.storage_address import redacted
+
 LARGEST_COUNT_DIGITS = 9
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters other than tab and newline, and surrogates: a terminal obeys the former, and the API server stores
@@ -13,8 +15,12 @@ the latter as something else, so that a status would never equal what was writte
 
 
 def clean_text(value: Any, *, limit: int) -> str:
-    """At most `limit` characters of a string, each of them printable, a tab or a newline; empty for anything else."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value[:limit]) if isinstance(value, str) else ""
+    """At most `limit` characters of a string, each of them printable, a tab or a newline; empty for anything else.
+
+    Without users, passwords and queries of addresses: a program may quote one, and statuses and Events are read by more
+    people than its spec.
+    """
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", redacted(value)[:limit]) if isinstance(value, str) else ""
 
 
 def parse_json(text: str | bytes) -> Any:
