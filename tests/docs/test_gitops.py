@@ -39,7 +39,7 @@ def values(title: str) -> Any:
 
 
 def rendered(given: Any, *options: str) -> list[Any]:
-    command = ["template", "tpujob", CHART, "--values", "-", *CLUSTER, *options]
+    command = ["template", "tpujob", str(CHART), "--values", "-", *CLUSTER, *options]
     return [each for each in SAFE.load_all(run_helm(*command, stdin=json.dumps(given))) if each]
 
 
