@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
+from tests.docs.newcomer import section
 from tests.harness.jobs import Jobs
 from tests.harness.operator_process import OperatorProcess, grant_rights
 from tools.localcluster import binaries
@@ -211,6 +214,23 @@ def test_wait_in_a_queue_is_explained(crowded: Jobs) -> None:
     status = wait_for_words(crowded, "lost", "LocalQueue nowhere doesn't exist")
     assert "QueueUnusable" in str(status["conditions"])
     assert [c["status"] for c in status["conditions"] if c["type"] == "Blocked"] == ["True"]
+
+
+def test_the_queues_of_the_page_admit_a_job_and_hold_the_next(queues: ControlPlane) -> None:
+    (text,) = re.findall(
+        r"```yaml\n(.*?)```", section("docs/gke.md", "Kueue, if several teams share the TPUs"), re.DOTALL
+    )
+    queues.create_namespace("team-a")
+    for each in YAML(typ="safe", pure=True).load_all(text):
+        assert each["apiVersion"] == API_VERSION
+        metadata = each["metadata"]
+        _create(queues, each["kind"], metadata["name"], each["spec"], namespace=metadata.get("namespace"))
+    jobs = Jobs(queues, "team-a")
+    jobs.create("first", accelerator="v5e-16", queue="team-a")
+    wait_for_its_place(jobs, "first")
+    jobs.create("large", accelerator="v5e-256", queue="team-a")
+    wait_for_words(jobs, "large", "insufficient unused quota for google.com/tpu")
+    queues.api.delete("/api/v1/namespaces/team-a")
 
 
 def wait_for_a_later_second(jobs: Jobs) -> None:

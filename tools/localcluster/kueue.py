@@ -141,6 +141,7 @@ class KueueController:
         services = [self._visibility_service(m) for m in installed if m["kind"] == EXTENSION]
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         self._apply([namespace, *definitions])
+        wait_for("the API server to serve Kueue's resources", self._are_resources_served)
         self._apply([*services[:1], *installed])
         name: str = deployment["spec"]["template"]["spec"]["serviceAccountName"]
         return name
@@ -191,6 +192,15 @@ class KueueController:
             "metrics": {"bindAddress": "0"},
             "integrations": {"frameworks": ["jobset.x-k8s.io/jobset"]},
         }
+
+    def _are_resources_served(self) -> bool:
+        """Whether Kueue would find them: its first look at the API server is its last, and follows a definition closely."""
+        try:
+            return any(each["name"] == "workloads" for each in self._plane.api.get(f"/apis/{API_VERSION}")["resources"])
+        except ApiError as error:
+            if error.status in (404, 503):
+                return False
+            raise
 
     def _is_order_served(self) -> bool:
         try:
