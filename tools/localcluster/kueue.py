@@ -194,7 +194,7 @@ class KueueController:
         }
 
     def _are_resources_served(self) -> bool:
-        """Whether Kueue would find them: its first look at the API server is its last, and follows a definition closely."""
+        """Whether Kueue would find them: it looks once, at its start, and ends where they are missing."""
         try:
             return any(each["name"] == "workloads" for each in self._plane.api.get(f"/apis/{API_VERSION}")["resources"])
         except ApiError as error:
