@@ -98,7 +98,17 @@ def test_without_a_cluster_the_runs_of_this_machine_are_named(tmp_path, monkeypa
     (tmp_path / ".tpujob" / "default" / "mine" / "logs").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(app, ["logs", "mine"]).stderr
-    assert "Runs on this machine leave their logs in .tpujob/default/mine/logs" in said
+    assert (
+        "Runs on this machine: `tpujob get --local` lists them, `tpujob logs --local mine` shows a log (mine)" in said
+    )
+
+
+def test_a_machine_without_a_kubeconfig_is_told_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(app, ["get"]).stderr
+    assert "no cluster: this machine has no kubeconfig; set KUBECONFIG" in said
+    assert "`tpujob run` needs no cluster" in said
 
 
 @pytest.mark.parametrize(("word", "verb"), OTHER_WORDS.items())
