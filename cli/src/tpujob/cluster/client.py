@@ -261,7 +261,7 @@ def _kubeconfig_problem(error: Exception) -> str:
 
 def _here() -> str:
     """How to see the runs of this machine, which may be searched with a command for a cluster."""
-    runs = sorted(path.parent.name for path in Path(".tpujob").glob("*/*/logs"))
+    runs = sorted({path.parent.name for path in Path(".tpujob").glob("*/*/logs")})
     if not runs:
         return "`tpujob run` needs no cluster"
     logs = f"`tpujob logs --local {runs[0]}`"

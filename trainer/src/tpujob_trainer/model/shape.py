@@ -338,6 +338,11 @@ class ModelShape:
         """Weights that one token is multiplied by: of the experts, only those it goes through."""
         return self._parameters(self.experts_per_token if self.experts else 1)
 
+    @property
+    def vocabulary_parameters(self) -> int:
+        """Weights of the embedding and of the output matrix."""
+        return self.vocab_size * self.embed_dim * (1 if self.tie_embeddings else 2)
+
     def _parameters(self, experts: int) -> int:
         attention = 2 * self.embed_dim * self.head_dim * (self.heads + self.kv_heads)
         if self.qkv_bias:
@@ -355,8 +360,7 @@ class ModelShape:
         if self.shared_mlp_dim is not None:
             beside += 3 * self.embed_dim * self.shared_mlp_dim + self.embed_dim * self.shared_gate
         layer = attention + experts * 3 * self.embed_dim * self.mlp_dim + beside + norms
-        embeddings = self.vocab_size * self.embed_dim * (1 if self.tie_embeddings else 2)
-        return self.layers * layer + embeddings + self.embed_dim
+        return self.layers * layer + self.vocabulary_parameters + self.embed_dim
 
 
 def described(shape: ModelShape) -> dict[str, Any]:
@@ -387,6 +391,10 @@ class CustomShape(ModelShape):
     @property
     def num_parameters(self) -> int:
         return self.weights
+
+    @property
+    def vocabulary_parameters(self) -> int:
+        return 0  # not distinguished from others
 
     @property
     def active_parameters(self) -> int:

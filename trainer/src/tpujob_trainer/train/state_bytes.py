@@ -19,8 +19,8 @@ _MOMENTS = {"adamw": 2, "lion": 1, "muon": 1, "adafactor": 0}
 
 def state_bytes_per_device(run: ResolvedConfig) -> float:
     """Bytes of weights and optimizer. Of an optimizer of the user's own, two numbers are assumed for each weight."""
-    vocabulary = _vocabulary_parameters(run.model) / _vocabulary_parts(run.mesh)
-    others = (run.model.num_parameters - _vocabulary_parameters(run.model)) / _parts(run.mesh)
+    vocabulary = run.model.vocabulary_parameters / _vocabulary_parts(run.mesh)
+    others = (run.model.num_parameters - run.model.vocabulary_parameters) / _parts(run.mesh)
     if run.lora is not None:
         adapters = adapter_parameters(run.model, run.lora) * (1 + _moments(run.optimizer))
         return FLOAT_BYTES * (vocabulary + others + adapters)
@@ -40,13 +40,6 @@ def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
 
 def _moments(optimizer: OptimizerConfig) -> int:
     return 2 if optimizer.custom is not None else _MOMENTS[optimizer.name]
-
-
-def _vocabulary_parameters(shape: ModelShape) -> int:
-    """Numbers in the embedding and the output matrix; of a custom model they are not distinguished from others."""
-    if shape.family == "custom":
-        return 0
-    return shape.vocab_size * shape.embed_dim * (1 if shape.tie_embeddings else 2)
 
 
 def _vocabulary_parts(mesh: MeshShape) -> int:

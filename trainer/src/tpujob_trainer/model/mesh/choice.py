@@ -104,7 +104,9 @@ def choose_mesh(
 
 def possible_meshes(model: ModelShape, *, per_slice: int, slices: int) -> Iterator[MeshShape]:
     """Every mesh without `context` of so many devices a slice that divides a model."""
-    for tensor, expert in itertools.product(_divisors(per_slice), repeat=2):
+    # Biases and sinks of heads are not divided over `tensor`.
+    is_whole = model.out_bias or model.sinks or model.experts_bias
+    for tensor, expert in itertools.product([1] if is_whole else _divisors(per_slice), _divisors(per_slice)):
         if per_slice % (tensor * expert) or any(size % tensor for _, size in _divided_by_tensor(model)):
             continue
         if expert > 1 and (model.experts is None or model.experts % expert):
@@ -118,12 +120,11 @@ def possible_meshes(model: ModelShape, *, per_slice: int, slices: int) -> Iterat
 def _other_meshes(model: ModelShape, plain: MeshShape) -> Iterator[MeshShape]:
     """Of the possible meshes, those that are worth a departure from the plain one."""
     per_slice = plain.data * plain.fsdp
-    # Biases and sinks of heads are not divided over `tensor`.
-    takes_tensor = per_slice >= LARGE_SLICE and not (model.out_bias or model.sinks or model.experts_bias)
-    if per_slice < LARGE_SLICE and (not model.experts or per_slice < LARGE_FOR_EXPERTS):
+    is_large = per_slice >= LARGE_SLICE
+    if not is_large and (not model.experts or per_slice < LARGE_FOR_EXPERTS):
         return
     for mesh in possible_meshes(model, per_slice=per_slice, slices=plain.slice):
-        if mesh.tensor == 1 or takes_tensor:
+        if mesh.tensor == 1 or is_large:
             yield mesh
 
 

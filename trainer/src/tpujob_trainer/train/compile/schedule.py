@@ -107,15 +107,15 @@ class _Reader:
     def computation(self, name: str) -> StepTime:
         """One run of a computation, line by line."""
         lines = self._program.computations.get(name, [])
-        parts = [[each for each in self._transfers(line) if each.is_piece] for line in lines]
-        last = {piece.channel: place for place, pieces in enumerate(parts) for piece in pieces}
+        bodies = [self._program.loop_body(line) for line in lines]
+        transfers = [[] if body else [*self._transfers(line)] for body, line in zip(bodies, lines, strict=True)]
+        last = {each.channel: place for place, found in enumerate(transfers) for each in found if each.is_piece}
         clock = _Clock()
-        for place, line in enumerate(lines):
-            if (times := self._program.trips(line)) > 1 or " while(" in line:
-                body = self._program.loop_body(line)
-                clock.compute(self.computation(body).repeated(times))
+        for place, (line, body) in enumerate(zip(lines, bodies, strict=True)):
+            if body:
+                clock.compute(self.computation(body).repeated(self._program.trips(line)))
                 continue
-            for each in self._transfers(line):
+            for each in transfers[place]:
                 seconds = each.sent_bytes / self._rates.link_bytes
                 if each.is_piece:
                     clock.start(each.channel, seconds)
@@ -124,9 +124,9 @@ class _Reader:
                 else:
                     clock.exchange(seconds)
             clock.compute(StepTime(computing=self._computing(line, name)))
-            for piece in parts[place]:
-                if last[piece.channel] == place:
-                    clock.end(piece.channel)
+            for each in transfers[place]:
+                if each.is_piece and last[each.channel] == place:
+                    clock.end(each.channel)
             if ended := _ENDED.search(line):
                 clock.end(ended[1])
         return clock.time

@@ -79,12 +79,9 @@ def best_compiled(block: Block, found: Iterable[Layout], compile_block: Compile)
 
 
 def _meshes(run: ResolvedConfig, devices: int) -> Iterator[MeshShape]:
-    # Biases and sinks of heads are not divided over `tensor`.
-    takes_tensor = not (run.model.out_bias or run.model.sinks or run.model.experts_bias)
     slices = run.mesh.slice
-    for mesh in possible_meshes(run.model, per_slice=devices // slices, slices=slices):
-        if (takes_tensor or mesh.tensor == 1) and run.batch_size % mesh.rows == 0:
-            yield mesh
+    meshes = possible_meshes(run.model, per_slice=devices // slices, slices=slices)
+    return (mesh for mesh in meshes if run.batch_size % mesh.rows == 0)
 
 
 def _accumulations(batch_size: int, mesh: MeshShape, given: int) -> Iterator[int]:
