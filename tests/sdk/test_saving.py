@@ -35,6 +35,9 @@ class Storage:
             self.refusals -= 1
             raise TrainerError("the disk is full")
 
+    def require_directory(self) -> None:
+        """It is there."""
+
 
 def made(directory: Path | None) -> tuple[Job, Checkpoints, Storage]:
     runtime = Runtime(process_id=0, num_processes=1, attempt_id="0.0-x", host="here", coordination=kv_store.alone())

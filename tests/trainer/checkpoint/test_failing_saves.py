@@ -188,6 +188,9 @@ class Refused:
     def confirm(self) -> None:
         raise errors.TrainerError("another run has the directory")
 
+    def require_directory(self) -> None:
+        """It is there."""
+
 
 def test_refused_save_leaves_no_thread_that_the_program_waits_for(tmp_path, runtime):
     before = set(threading.enumerate())

@@ -9,8 +9,12 @@ import pytest
 
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import ownership
+from tpujob_trainer.checkpoint.checkpoints import Checkpoints
+from tpujob_trainer.checkpoint.retention import Retention
+from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.storage.unusable import unusable
 
 
 @pytest.fixture
@@ -112,14 +116,14 @@ def test_place_that_cannot_be_written_is_not_found(runtime):
     ids=["refused", "missing", "overloaded", "down", "file"],
 )
 def test_another_attempt_is_made_only_where_it_may_help(error, kind, said):
-    found = ownership.unusable("gs://b/run", error)
+    found = unusable("gs://b/run", error)
     assert type(found) is kind
     assert f"spec.checkpointDir: gs://b/run {said}" in str(found)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT], ids=["full", "quota"])
 def test_full_disk_is_worth_another_attempt(number):
-    found = ownership.unusable("/mnt/run", OSError(number, os.strerror(number)))
+    found = unusable("/mnt/run", OSError(number, os.strerror(number)))
     assert type(found) is errors.TrainerError
     assert "spec.checkpointDir: the disk of /mnt/run is full" in str(found)
     assert "make room there, another attempt may succeed" in str(found)
@@ -127,7 +131,19 @@ def test_full_disk_is_worth_another_attempt(number):
 
 @pytest.mark.parametrize(("directory", "advice"), [("/mnt/run", "the user that"), ("gs://b/run", "service account")])
 def test_advice_for_a_refused_directory_fits_its_storage(directory, advice):
-    assert advice in str(ownership.unusable(directory, PermissionError(13, "Permission denied")))
+    assert advice in str(unusable(directory, PermissionError(13, "Permission denied")))
+
+
+def test_directory_that_went_away_is_not_taken_for_a_new_one(tmp_path, runtime):
+    directory = tmp_path / "run"
+    claim = ownership.claim(str(directory), owner="test/job", adopt=None, runtime=runtime)
+    checkpoints = Checkpoints(str(directory), Settings(retention=Retention(last=3)), runtime, claim=claim)
+    assert checkpoints.restore({}) is None, "there is nothing yet"
+    shutil.rmtree(directory)
+    directory.mkdir()
+    with pytest.raises(errors.NotFoundError, match=rf"owner\.json of this run is gone from {directory}"):
+        checkpoints.restore({})
+    claim.close()
 
 
 def test_folder_in_the_place_of_the_lock_is_named(tmp_path, runtime):

@@ -25,6 +25,7 @@ from tpujob_trainer.data import STATE_COLUMNS, LocalBatch
 from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.telemetry.metrics import Metrics
@@ -307,6 +308,25 @@ def test_hooks_come_at_their_steps_and_after_the_last(
     state = TrainState(state.step + first, state.weights, state.optimizer)
     run.train(5, Batches(taken=first), state, first=first)
     assert [step for step, _ in noted.came] == expected
+
+
+class Refused:
+    """A hook that all processes are refused by, as an export whose folder may not be written to."""
+
+    every_steps: int | None = None
+
+    def run(self, step: int, state: TrainState, say: Callable[[], StepFlags]) -> None:
+        error = NotFoundError("spec.trainer.export.directory: gs://b cannot be read and written")
+        error.is_shared = True
+        raise error
+
+
+def test_last_step_is_committed_though_what_comes_after_it_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.hooks = [Refused()]
+    with pytest.raises(NotFoundError, match=r"export\.directory"):
+        run.train(3, Batches())
+    assert layout.committed(tmp_path) == [3]
 
 
 def test_a_save_asked_for_by_the_clock_is_not_lost_to_a_hook(tmp_path: Path) -> None:

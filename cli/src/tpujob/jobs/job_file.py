@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 
 from tpujob.errors import CommandError
 from tpujob.jobs.program import IMAGE
@@ -65,12 +66,15 @@ def read_document(path: Path) -> dict[str, Any]:
             f"{path}: {reason}; name a file with a TpuTrainingJob", exit_code=ExitCode.NOT_FOUND
         ) from error
     try:
-        documents = [d for d in YAML(typ="safe", pure=True).load_all(text) if d is not None]
+        with warnings.catch_warnings(action="ignore", category=ReusedAnchorWarning):  # YAML allows it
+            documents = [d for d in YAML(typ="safe", pure=True).load_all(text) if d is not None]
     except MarkedYAMLError as error:
         where = f"{path}:{error.problem_mark.line + 1}" if error.problem_mark else str(path)
         raise CommandError(f"{where}: not YAML: {error.problem}{_yaml_advice(str(error.problem))}") from error
     except YAMLError as error:
         raise CommandError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise CommandError(f"{path}: not YAML: blocks and lists are nested too deeply to be read") from error
     except ValueError as error:
         # Of ruamel, where what looks like a date is none; it does not say which line.
         advice = "put values that are text in quotes"

@@ -70,7 +70,7 @@ def engine(tmp_path):
 def _results(tmp_path):
     found = {}
     for file in sorted((tmp_path / "out" / "done").glob("*.json")):
-        result = results.parse(file.read_bytes())
+        result = results.parse(file.read_bytes(), "done")
         assert result.unit not in found
         found[result.unit] = [(tmp_path / "out" / each.name).read_text() for each in result.files]
     return found

@@ -260,6 +260,11 @@ def test_lost_peer_is_not_blamed_on_this_process(error):
     assert message.startswith("lost another process, whose own log has the cause; seen here: ")
 
 
+def test_what_storage_refuses_is_not_tried_again():
+    assert process_exit.explain(OSError("Forbidden: b/runs/o")) == (77, "OSError: Forbidden: b/runs/o")
+    assert process_exit.explain(OSError(5, "Input/output error"))[0] == 1
+
+
 def test_own_fault_is_not_blamed_on_a_peer():
     assert process_exit.explain(RuntimeError("RESOURCE_EXHAUSTED: out of memory")) == (
         1,

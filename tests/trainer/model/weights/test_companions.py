@@ -77,5 +77,5 @@ def test_a_fresh_model_ends_by_the_end_of_its_tokenizer():
 
 def test_a_config_that_is_no_mapping_is_refused(source):
     (source / "config.json").write_text("[]")
-    with pytest.raises(ConfigurationError, match=r"config\.json is not a mapping; name the folder of a model"):
+    with pytest.raises(ConfigurationError, match=r"config\.json is not JSON of a model: JSON, but no object"):
         read_companions(str(source), data(str(source)))

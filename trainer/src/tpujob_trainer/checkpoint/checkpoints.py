@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint import layout, ownership
+from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint import save as checkpoint_save
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.layout import Commit
@@ -34,6 +34,7 @@ from tpujob_trainer.checkpoint.save_health import Alarm
 from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.checkpoint.step_slots import Answer, StepSlots
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.storage.unusable import unusable
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,9 @@ class Claim(Protocol):
         anything is deleted: where a run goes on after all that was given up, what the next one restores is left alone.
         """
 
+    def require_directory(self) -> None:
+        """Raises a TrainerError where the directory went away, before it is taken for one without checkpoints."""
+
 
 class Unclaimed:
     """The claim to a directory that nothing else writes to."""
@@ -72,6 +76,9 @@ class Unclaimed:
         """Always in order."""
 
     def confirm(self) -> None:
+        """Always in order."""
+
+    def require_directory(self) -> None:
         """Always in order."""
 
 
@@ -175,6 +182,7 @@ class Checkpoints:
         found = self._restorer.restore(abstract_tree, check)
         self._open()
         if found is None:
+            self._require_directory()
             return None
         self.restore_seconds = found.restored.seconds
         self._last = found.newest
@@ -182,6 +190,15 @@ class Checkpoints:
             self._slots.set_aside([step])
             self._listener.unusable(step, why)
         return found.restored.step, found.restored.tree
+
+    def _require_directory(self) -> None:
+        """Returns where a directory without checkpoints is the one that this run has claimed.
+
+        Raises:
+            NotFoundError: it went away, with whatever was in it.
+        """
+        name = self._next("directory")
+        self._runtime.coordination.lead_decides(name, self._claim.require_directory, limit_seconds=PLAN_SECONDS)
 
     def set_aside_from(self, step: int, reason: str) -> None:
         """Makes the checkpoints of this and later steps none any more, for all processes alike; `restore` comes next.
@@ -241,7 +258,7 @@ class Checkpoints:
                 confirm_claim=self._claim.confirm,
             )
         except (OSError, ValueError) as error:
-            raise ownership.unusable(self.directory, error) from error
+            raise unusable(self.directory, error) from error
         self._slots.begun(self._pending)
         self._listener.saved(step, time.monotonic() - begun)
         return True
@@ -400,7 +417,7 @@ class Checkpoints:
         try:
             interrupted = self._slots.look(self.directory)
         except Exception as error:
-            raise ownership.unusable(self.directory, error) from error
+            raise unusable(self.directory, error) from error
         self._deleter = Deleter(self.directory, self._settings.retention, self._claim.confirm)
         for step in interrupted:
             self._deleter.discard(step)

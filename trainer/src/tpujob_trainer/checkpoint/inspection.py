@@ -7,7 +7,6 @@ Writes one JSON object to stdout; `tpujob checkpoint` starts it and makes text o
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from typing import Any
@@ -15,14 +14,16 @@ from typing import Any
 import fsspec.core
 
 from tpujob_contract.report import ATTEMPTS
-from tpujob_trainer.checkpoint import layout, ownership
+from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.prior_run import OWNER
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError
 from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
+from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import Bucket, open_bucket, reachability
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.storage.unusable import unusable
 
 REACH_SECONDS = 5.0
 """How long a server that does not answer is tried: a person waits at a terminal."""
@@ -51,7 +52,7 @@ def inspect(directory: str) -> dict[str, Any]:
             "unfinished": layout.leftovers(directory),
         }
     except OSError as error:
-        raise ownership.unusable(directory, error) from error
+        raise unusable(directory, error) from error
 
 
 def describe(directory: str, step: int, *, losses: dict[int, float]) -> dict[str, Any]:
@@ -120,10 +121,9 @@ def _losses(bucket: Bucket) -> dict[int, float]:
 
 def _values(text: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        return json_object(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _size(folder: str) -> int:

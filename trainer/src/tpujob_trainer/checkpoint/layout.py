@@ -18,6 +18,7 @@ from typing import Any
 import fsspec
 from etils import epath
 
+from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import is_local, open_bucket
 
 logger = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ def fingerprints_of(directory: epath.PathLike, step: int) -> tuple[str, dict[str
     Raises:
         ValueError: the file holds something else.
     """
-    values = json.loads((folder(directory, step) / FINGERPRINTS / "metadata").read_text())
+    values = json_object((folder(directory, step) / FINGERPRINTS / "metadata").read_text())
     try:
         algorithm, by_array = values["algorithm"], values["arrays"]
         found = {str(name): str(value) for name, value in by_array.items()}
@@ -146,8 +147,8 @@ def metadata_of(directory: epath.PathLike, step: int) -> dict[str, Any]:
         ValueError: the file holds something else.
     """
     try:
-        found = json.loads((folder(directory, step) / METADATA).read_text())["custom_metadata"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        found = json_object((folder(directory, step) / METADATA).read_text())["custom_metadata"]
+    except (ValueError, KeyError) as error:
         raise ValueError(f"the file {METADATA} is not as it was written ({error!r})") from error
     if not isinstance(found, dict):
         raise ValueError(f"the file {METADATA} is not as it was written (a {type(found).__name__} for an object)")  # noqa: TRY004
@@ -161,7 +162,11 @@ def of_another_step(step: int, stored: Any) -> str | None:
         step: By the name of the folder.
         stored: By the metadata or the arrays; None: they do not say.
     """
-    return None if stored is None or int(stored) == step else f"it holds step {int(stored)}: the folder was renamed"
+    try:
+        found = None if stored is None else int(stored)
+    except (TypeError, ValueError, OverflowError):
+        return f"it does not say its step, but {str(stored)[:40]!r}: its metadata was changed"
+    return None if found is None or found == step else f"it holds step {found}: the folder was renamed"
 
 
 def write_metrics(directory: epath.PathLike, step: int, metrics: Mapping[str, float]) -> None:
@@ -172,9 +177,9 @@ def write_metrics(directory: epath.PathLike, step: int, metrics: Mapping[str, fl
 def metrics_of(directory: epath.PathLike, step: int) -> dict[str, float]:
     """What was measured of a step; nothing when it cannot be read."""
     try:
-        values = json.loads(open_bucket(directory).read(_metrics(step)))
+        values = json_object(open_bucket(directory).read(_metrics(step)))
         return {str(name): float(value) for name, value in values.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, OverflowError):
         return {}
 
 

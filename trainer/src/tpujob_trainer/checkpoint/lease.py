@@ -18,6 +18,7 @@ import time
 from typing import Any
 
 from tpujob_trainer import errors
+from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import open_bucket
 
@@ -174,7 +175,6 @@ def _attempt(run: str) -> tuple[int, int]:
 
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
-        values = json.loads(text)
+        return json_object(text)
     except ValueError:
         return {}
-    return values if isinstance(values, dict) else {}

@@ -77,6 +77,8 @@ class LocalFile:
             ValueError: it does not hold what was written.
         """
         shard = self.shards[leaf, index]
+        if not 0 <= shard.size <= self.path.stat().st_size:
+            raise ValueError(f"{leaf} in {self.path} is cut off, or not as it was written")
         data = np.fromfile(self.path, np.uint8, shard.size, offset=self.start + shard.offset)
         if data.size != shard.size or zlib.crc32(data) != shard.checksum:
             raise ValueError(f"{leaf} in {self.path} is not as it was written")
@@ -127,6 +129,8 @@ def open_file(path: Path) -> LocalFile:
         if len(start) < _START.size:
             raise ValueError(f"{path} is cut off")
         magic, length, checksum = _START.unpack(start)
+        if length > path.stat().st_size:
+            raise ValueError(f"{path} is cut off, or not as it was written")
         text = file.read(length) if magic == _MAGIC else b""
     if zlib.crc32(text) != checksum or not text:
         raise ValueError(f"{path} is not as it was written")

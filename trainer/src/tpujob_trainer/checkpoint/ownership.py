@@ -22,6 +22,7 @@ from tpujob_trainer.checkpoint.prior_run import OWNER, owner_in, owner_problem
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import Bucket, is_local, open_bucket, reachability
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.storage.unusable import unusable
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,25 @@ class Claim:
             except OSError as error:  # storage does not answer; the save finds out
                 logger.debug("Cannot look at the claim to %s: %s", self.directory, storage_errors.brief(error))
         self.verify()
+
+    def require_directory(self) -> None:
+        """Returns while what was written there with the claim is still there. On process 0.
+
+        Raises:
+            NotFoundError: it is gone, or may not be read any more.
+            TrainerError: storage does not answer.
+        """
+        if self._hold is None:
+            return
+        try:
+            is_there = open_bucket(self.directory).look(OWNER) is not None
+        except Exception as error:
+            raise unusable(self.directory, error) from error
+        if not is_there:
+            raise errors.NotFoundError(
+                f"spec.checkpointDir: {OWNER} of this run is gone from {self.directory}, and maybe its checkpoints "
+                "with it; put the directory back, or delete it and start the job anew"
+            )
 
     def keep(self, name: str, write: Callable[[], None]) -> None:
         """Has a file of the directory written again where it has gone with the directory.
@@ -166,33 +186,6 @@ def _slowness(directory: str, notice: Callable[[str | None], None]) -> Iterator[
         timer.cancel()
         timer.join()
     notice(None)
-
-
-def unusable(directory: str, error: Exception) -> errors.TrainerError:
-    """What to say when the directory cannot be read or written."""
-    # What comes from a bucket has no error number, and often no more text than an address.
-    cause = error.strerror if isinstance(error, OSError) and error.strerror else errors.brief(error)
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return errors.ConfigurationError(
-            f"spec.checkpointDir: {directory} is not a directory ({cause}); give a directory or a gs:// address"
-        )
-    if storage_errors.is_out_of_reach(error) and not storage_errors.is_refused(error):
-        return errors.TrainerError(
-            f"spec.checkpointDir: {directory} cannot be reached at present ({cause}); another attempt may succeed"
-        )
-    if storage_errors.is_full(error):
-        return errors.TrainerError(
-            f"spec.checkpointDir: the disk of {directory} is full ({cause}); make room there, "
-            "another attempt may succeed"
-        )
-    return errors.NotFoundError(
-        f"spec.checkpointDir: {directory} cannot be read and written ({cause}); create it, or "
-        + (
-            "make it writable for the user that the pods run as"
-            if is_local(directory)
-            else "let the pods' service account read, create and delete objects there"
-        )
-    )
 
 
 def own(bucket: Bucket, owner: str, adopt: str | None) -> None:

@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tpujob_trainer.parsing.json_object import json_object
+
 OWNER = "owner.json"
 """Whose directory it is, as `{"owner": "namespace/name"}`."""
 LOCK = ".lock"
@@ -18,8 +20,8 @@ LOCK = ".lock"
 def owner_in(text: bytes | str) -> str | None:
     """The owner that `owner.json` names; None if it does not say."""
     try:
-        found = json.loads(text)["owner"]
-    except (ValueError, KeyError, TypeError):
+        found = json_object(text).get("owner")
+    except ValueError:
         return None
     return found if isinstance(found, str) else None
 

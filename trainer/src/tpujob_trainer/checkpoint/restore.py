@@ -22,11 +22,12 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from tpujob_trainer import errors
-from tpujob_trainer.checkpoint import layout, ownership
+from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.fingerprint import ALGORITHM, Fingerprinter, leaf_names, unequal
 from tpujob_trainer.checkpoint.one_slice import OneSlice
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.storage.unusable import unusable
 
 logger = logging.getLogger(__name__)
 
@@ -156,19 +157,23 @@ def _propose(directory: str, abstract: Any) -> list[int]:
     try:
         steps = layout.committed(directory)
     except Exception as error:
-        raise ownership.unusable(directory, error) from error
+        raise unusable(directory, error) from error
+    differing: dict[int, list[str]] = {}
     for step in steps:
         try:
             stored = ocp.StandardCheckpointHandler().metadata(_item(directory, step))
+            found = differences(abstract, stored.tree)
         except Exception as error:  # noqa: BLE001 - whatever a damaged file makes a library raise
             logger.warning("The checkpoint of step %d has unreadable metadata: %s", step, errors.brief(error))
             continue
-        if found := differences(abstract, stored.tree):
-            raise errors.ConfigurationError(
-                f"spec.trainer: the checkpoint of step {step} in {directory} is of another model or optimizer "
-                f"({'; '.join(found)}); give the configuration it was made with, or {errors.ANOTHER_RUN}"
-            )
-        break
+        if not found:  # where one is of this model, others that are not were damaged, which reading them finds out
+            return steps
+        differing[step] = found
+    for step, found in differing.items():
+        raise errors.ConfigurationError(
+            f"spec.trainer: the checkpoint of step {step} in {directory} is of another model or optimizer "
+            f"({'; '.join(found)}); give the configuration it was made with, or {errors.ANOTHER_RUN}"
+        )
     return steps
 
 
@@ -227,7 +232,7 @@ def _agrees(directory: str, step: int, tree: Any, check: Check | None) -> _Vote:
         metadata = layout.metadata_of(directory, step)
         wrong = layout.of_another_step(step, metadata.get(layout.STEP))
         return _Vote(wrong or (check(step, tree, metadata) if check is not None else None))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         return _against(error)
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from tpujob_trainer.checkpoint import layout, local_restore, ownership
+from tpujob_trainer.checkpoint import layout, local_restore
 from tpujob_trainer.checkpoint import restore as checkpoint_restore
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter
 from tpujob_trainer.checkpoint.layout import Commit
@@ -15,6 +15,7 @@ from tpujob_trainer.checkpoint.local_copies import LocalCopies
 from tpujob_trainer.checkpoint.one_slice import OneSlice, one_slice
 from tpujob_trainer.checkpoint.restore import VOTE_SECONDS, Check, Restored
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.storage.unusable import unusable
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class Restorer:
         try:
             return next(iter(layout.committed(self._directory)), None)
         except Exception as error:
-            raise ownership.unusable(self._directory, error) from error
+            raise unusable(self._directory, error) from error
 
     def _newest_commit(self) -> tuple[int, float]:
         step = self._newest()

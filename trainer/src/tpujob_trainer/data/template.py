@@ -64,8 +64,11 @@ class Template:
         )
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _refuse
-        self._template = environment.from_string(source)
-        tree = environment.parse(source)
+        try:
+            self._template = environment.from_string(source)
+            tree = environment.parse(source)
+        except RecursionError:
+            raise jinja2.TemplateSyntaxError("brackets are nested too deeply", 1) from None
         self.names = frozenset(jinja2.meta.find_undeclared_variables(tree)) - set(environment.globals)
         """The names that it asks for."""
         self.marks_learned = any(True for _ in tree.find_all(jinja2.nodes.CallBlock)) and "generation" in source

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Protocol
 
 from tpujob_trainer import data
-from tpujob_trainer.checkpoint import layout, ownership
+from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.distributed.initialize import Runtime
+from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.storage import is_local
+from tpujob_trainer.storage.errors import is_of_storage
+from tpujob_trainer.storage.unusable import unusable
 
 MANIFEST_LIMIT_SECONDS = 3600.0
 """For process 0 to read the footers of all files."""
@@ -81,7 +84,7 @@ def _begun_with(directory: str | None, runtime: Runtime) -> Mapping[str, str | i
         try:
             found = layout.metadata_of_newest(directory)
         except OSError as error:
-            raise ownership.unusable(directory, error) from error
+            raise unusable(directory, error) from error
         return found.get("data") if found else None
 
     begun: Mapping[str, str | int] | None = runtime.coordination.lead_decides(
@@ -112,7 +115,14 @@ def shared_manifest(
     where = f"{directory}/{folder}" if folder else directory
 
     def make() -> str:
-        manifest = data.kept_manifest(where, config, batch_size=batch_size)
+        try:
+            manifest = data.kept_manifest(where, config, batch_size=batch_size)
+        except TrainerError:
+            raise
+        except Exception as error:  # of the directory: what the data's storage answers is explained already
+            if is_of_storage(error):
+                raise unusable(where, error) from error
+            raise
         return json.dumps([manifest.fingerprint, [source.root for source in manifest.sources]])
 
     name = f"manifest/{folder}" if folder else "manifest"

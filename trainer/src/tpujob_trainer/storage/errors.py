@@ -45,13 +45,22 @@ def is_out_of_reach(error: BaseException) -> bool:
     return any(_is_out_of_reach(cause) for cause in _chain(error))
 
 
+def is_of_storage(error: BaseException) -> bool:
+    """Whether it is what a file system or a bucket answered, in whatever class a library has for it."""
+    return any(isinstance(cause, OSError) or _status_of(cause) is not None for cause in _chain(error)) or (
+        is_out_of_reach(error)
+    )
+
+
 def is_unreachable(error: BaseException) -> bool:
     """Whether the machine's name, or the way to it, was not found: no server answered, so nothing was refused."""
     return isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in _UNROUTED)
 
 
 def _is_refused(error: BaseException) -> bool:
-    if isinstance(error, PermissionError) or getattr(error, "code", None) in (401, 403):
+    if isinstance(error, PermissionError) or _status_of(error) in (401, 403):
+        return True
+    if getattr(error, "errno", None) == errno.EROFS:
         return True
     return bool(_REFUSED.search(_without_paths(errors.brief(error))))
 
@@ -61,12 +70,18 @@ def _is_out_of_reach(error: BaseException) -> bool:
         return True
     if is_unreachable(error):
         return True
-    code = getattr(error, "code", None)
-    if isinstance(code, int) and (code in (408, 429) or code >= 500):
+    code = _status_of(error)
+    if code is not None and (code in (408, 429) or code >= 500):
         return True
     if isinstance(error, OSError) and error.errno in _LOCAL:
         return True
     return bool(_OUT_OF_REACH.search(_without_paths(errors.brief(error))))
+
+
+def _status_of(error: BaseException) -> int | None:
+    """Of HTTP, as gcsfs and urllib keep it."""
+    code = getattr(error, "code", None)
+    return int(code) if isinstance(code, int | str) and re.fullmatch(r"[1-5]\d\d", str(code)) else None
 
 
 def _without_paths(text: str) -> str:

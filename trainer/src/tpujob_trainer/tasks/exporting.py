@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import logging
+import threading
+import time
 from collections.abc import Callable
 
 import fsspec.core
@@ -9,7 +14,7 @@ import jax
 
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import BLOCK, ExportConfig
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, TrainerError, from_dict, to_dict
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.shape import CustomShape, described
@@ -19,7 +24,9 @@ from tpujob_trainer.model.weights.companions import Companions, read_companions,
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.custom_export import DESCRIPTION, export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
+from tpujob_trainer.model.weights.shards import tried
 from tpujob_trainer.session.session import Session
+from tpujob_trainer.storage.unusable import unusable
 from tpujob_trainer.train.optimizer import averaged_weights
 from tpujob_trainer.train.step import TrainState
 from tpujob_trainer.train.step_flags import StepFlags
@@ -30,6 +37,10 @@ FOLDER = "export"
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 LIMIT_SECONDS = 3600.0
 """For the slowest process to write its files."""
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 2.0, 60.0
+"""Between two tries, longer each time."""
+
+logger = logging.getLogger(__name__)
 
 
 def current(state: TrainState) -> Weights:
@@ -66,7 +77,7 @@ class Exporter:
         Raises:
             ConfigurationError: there is no folder to write to.
         """
-        self._run, self._config, self._model, self._runtime = run, config, model, session.runtime
+        self._run, self._config, self._model, self._session = run, config, model, session
         self._folder = folder_of(config, session.directory)
 
     def companions(self) -> Companions:
@@ -86,11 +97,44 @@ class Exporter:
         return companions
 
     def write(self, step: int, state: TrainState, companions: Companions) -> None:
-        """Writes the model of a state."""
+        """Writes the model of a state; all that is trained is in a checkpoint.
+
+        While storage is out of reach or full it is tried again, by all processes, for `checkpoint.failAfterSeconds`.
+
+        Raises:
+            NotFoundError: the folder cannot be written to.
+            TrainerError: it could not for too long; another attempt writes the model.
+        """
+        coordination = self._session.runtime.coordination
+        until = time.monotonic() + self._run.checkpoint.fail_after_seconds
+        for number in itertools.count():
+            try:
+                self._write(f"{step}/{number}", step, state, companions)
+            except TrainerError as error:
+                if type(error) is not TrainerError:  # another try would end the same way
+                    raise
+                wait = min(FIRST_WAIT_SECONDS * 2**number, LONGEST_WAIT_SECONDS)
+                name = f"export-again/{step}/{number}"
+                has_time = functools.partial(_is_before, until - wait)
+                if not coordination.lead_decides(name, has_time, limit_seconds=LIMIT_SECONDS):
+                    raise
+                logger.warning("The model is not written (%s); all of it is tried again in %.0f s", error, wait)
+                self._session.report.tick()
+                threading.Event().wait(wait)
+            else:
+                return
+
+    def _write(self, name: str, step: int, state: TrainState, companions: Companions) -> None:
         run, config, model = self._run, self._config, self._model
+
+        def agree(what: str, trouble: Exception | None) -> None:
+            self._agree(f"{what}/{name}", trouble)
+
         if isinstance(model, LoraModel) and not config.merged:
-            export_adapter(self._folder, model, state.weights, base=run.weights_from, source=companions.config)
-            self._barrier(f"export-adapter/{step}")
+            adapter = functools.partial(
+                export_adapter, self._folder, model, state.weights, base=run.weights_from, source=companions.config
+            )
+            agree("export-adapter", tried(adapter))
             return
         if isinstance(run.model, CustomShape):
             export_custom_weights(
@@ -99,7 +143,7 @@ class Exporter:
                 described(run.model),
                 step,
                 dtype=DTYPES[config.dtype],
-                barrier=lambda name: self._barrier(f"{name}/{step}"),
+                agree=agree,
             )
             return
         export_weights(
@@ -109,7 +153,7 @@ class Exporter:
             max_positions=run.sequence_length,
             companions=companions,
             dtype=DTYPES[config.dtype],
-            barrier=lambda name: self._barrier(f"{name}/{step}"),
+            agree=agree,
         )
 
     def write_if_missing(self, step: int, state: TrainState) -> None:
@@ -117,9 +161,14 @@ class Exporter:
 
         def is_there() -> bool:
             filesystem, path = fsspec.core.url_to_fs(self._folder)
-            return bool(filesystem.exists(f"{path}/{self._last_file()}"))
+            try:
+                return bool(filesystem.exists(f"{path}/{self._last_file()}"))
+            except Exception as error:
+                raise unusable(self._folder, error, field=self._field) from error
 
-        if not self._runtime.coordination.lead_decides("export/is-there", is_there, limit_seconds=LIMIT_SECONDS):
+        if not self._session.runtime.coordination.lead_decides(
+            "export/is-there", is_there, limit_seconds=LIMIT_SECONDS
+        ):
             self.write(step, state, self.companions())
 
     def _last_file(self) -> str:
@@ -137,8 +186,22 @@ class Exporter:
             return weights
         return averaged(state) if self._config.average else current(state)
 
-    def _barrier(self, name: str) -> None:
-        self._runtime.coordination.barrier(name, limit_seconds=LIMIT_SECONDS)
+    @property
+    def _field(self) -> str:
+        return f"{BLOCK}.export.directory" if self._config.directory else "spec.checkpointDir"
+
+    def _agree(self, name: str, trouble: Exception | None) -> None:
+        """An `Agree`: raises on all processes what the first of them met."""
+        own = None if trouble is None else to_dict(unusable(self._folder, trouble, field=self._field))
+        found = self._session.runtime.coordination.objections(name, own, limit_seconds=LIMIT_SECONDS)
+        if found:
+            shared = from_dict(found[min(found)])
+            shared.is_shared = True
+            raise shared
+
+
+def _is_before(time_limit: float) -> bool:
+    return time.monotonic() < time_limit
 
 
 class ExportHook:

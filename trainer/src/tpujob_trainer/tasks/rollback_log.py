@@ -12,9 +12,10 @@ import logging
 import time
 from typing import Any
 
-from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.distributed.kv_store import Coordination
+from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.storage.unusable import unusable
 from tpujob_trainer.train.nonfinite import NonFiniteError, spelled
 
 logger = logging.getLogger(__name__)
@@ -85,8 +86,13 @@ class Rollbacks:
         try:
             stored = open_bucket(self._directory).look(FILE)
         except OSError as error:
-            raise ownership.unusable(self._directory, error) from error
-        found: list[dict[str, Any]] = json.loads(stored.data)["rollbacks"] if stored else []
+            raise unusable(self._directory, error) from error
+        if stored is None:
+            return []
+        where, remedy = f"spec.checkpointDir: {self._directory}/{FILE}", "delete it, and rollbacks are counted anew"
+        found = kept_object(stored.data, where, remedy).get("rollbacks")
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise damaged(where, "no rollbacks", remedy)
         return found
 
     def _write(self) -> None:
@@ -95,4 +101,4 @@ class Rollbacks:
         try:
             open_bucket(self._directory).write(FILE, text)
         except OSError as error:
-            raise ownership.unusable(self._directory, error) from error
+            raise unusable(self._directory, error) from error

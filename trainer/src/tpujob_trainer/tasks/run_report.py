@@ -106,7 +106,7 @@ def read_run(directory: str, name: str) -> Run:
                 "of the trainer that has made steps"
             )
         texts = bucket.look(samples_file.FILE)
-        samples = [json.loads(line) for line in texts.data.splitlines()] if texts else []
+        samples = samples_file.parse(texts.data) if texts else []
         return Run(name, directory, rows, attempts(bucket), layout.committed(directory), samples)
     except (OSError, ValueError) as error:
         raise NotFoundError(f"DIRECTORY: {directory} cannot be read: {storage_errors.brief(error)}") from error

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob_contract import report as wire
+from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import open_bucket
 
 logger = logging.getLogger(__name__)
@@ -54,5 +55,8 @@ def latest(directory: str) -> dict[str, Any] | None:
     names = wire.newest_first(bucket.names(f"{wire.ATTEMPTS}/"))
     if not names:
         return None
-    values: dict[str, Any] = json.loads(bucket.read(names[0]))
-    return values
+    try:
+        return json_object(bucket.read(names[0]))
+    except ValueError as error:
+        logger.warning("%s/%s is damaged, and left out: %s", directory, names[0], error)
+        return None

@@ -18,3 +18,5 @@ def start_logging(*, force: bool = False) -> None:
     log_to_stderr(logging.INFO, FORMAT, replace=force)
     # Orbax logs forty lines for each save; ours say what matters of it.
     logging.getLogger("absl").setLevel(logging.WARNING)
+    # A traceback for each request that fails: whoever made the request says it in a line, and tries again.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)

@@ -11,10 +11,24 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import open_bucket
 
 FILE = "samples.jsonl"
 LIMIT = 1000
+
+
+def parse(content: bytes) -> list[dict[str, Any]]:
+    """The lines of a file of samples, in their order; those that are damaged are left out."""
+    found = []
+    for line in content.splitlines():
+        try:
+            values = json_object(line)
+        except ValueError:
+            continue
+        if isinstance(values.get("step"), int) and isinstance(values.get("prompt"), str):
+            found.append(values)
+    return found
 
 
 class SamplesFile:
@@ -28,7 +42,7 @@ class SamplesFile:
         """
         self._bucket = open_bucket(directory)
         stored = self._bucket.look(FILE)
-        self._lines: list[dict[str, Any]] = [json.loads(line) for line in stored.data.splitlines()] if stored else []
+        self._lines = parse(stored.data) if stored else []
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Nothing is kept of numbers."""

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import is_local, open_bucket
 
 FILE = "wandb.json"
@@ -90,5 +91,8 @@ def run_id(directory: str) -> str:
     """The id of the run that this checkpoint directory belongs to, chosen the first time."""
     bucket = open_bucket(directory)
     bucket.create(FILE, json.dumps({"id": secrets.token_hex(4)}) + "\n")
-    found: str = json.loads(bucket.read(FILE))["id"]
+    where, remedy = f"spec.checkpointDir: {directory}/{FILE}", "delete it, and another run of W&B begins"
+    found = kept_object(bucket.read(FILE), where, remedy).get("id")
+    if not isinstance(found, str):
+        raise damaged(where, "no id", remedy)
     return found

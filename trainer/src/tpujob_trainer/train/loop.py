@@ -172,8 +172,15 @@ class Loop:
                 break
         self._record(pending, state)
         last = self._save(steps, state, wait_seconds=self._policy.commit_seconds())
-        for hook in self._hooks:
-            hook.run(steps, state, self._policy.stop_flags)
+        try:
+            for hook in self._hooks:
+                hook.run(steps, state, self._policy.stop_flags)
+        except TrainerError as error:
+            if (
+                error.is_shared
+            ):  # all processes are here: what was trained is kept, whatever became of the model's files
+                self._commit_at_the_end(last)
+            raise
         return ExitResult(state, steps, has_finished=self._commit_at_the_end(last))
 
     def _record(self, pending: Pending, state: TrainState) -> StepResult | None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.parsing.json_object import kept_object
 from tpujob_trainer.storage import Bucket
 
 NAME = "extract.json"
@@ -26,6 +27,9 @@ PACKAGES = ("jax", "jaxlib", "libtpu")
 """Their versions decide the last digits of every value."""
 FROM = "spec.trainer.model.from"
 TASK = "spec.trainer.task"
+
+DIRECTORY = "spec.checkpointDir"
+REMEDY = "put it back, or write into another directory"
 
 EXTRACT = "extract"
 """The task of a directory that names none."""
@@ -43,6 +47,15 @@ _REMEDIES = {
 def image(versions: Mapping[str, str]) -> dict[str, Any]:
     """What the values depend on in an image, from the versions of all that is installed."""
     return {**{name: versions[name] for name in PACKAGES if name in versions}, VALUES: VALUES_VERSION}
+
+
+def parse(content: bytes, url: str) -> dict[str, Any]:
+    """The description that a file of a directory holds.
+
+    Raises:
+        ConfigurationError: it holds something else.
+    """
+    return kept_object(content, f"{DIRECTORY}: {url}/{NAME}", REMEDY)
 
 
 def require_same(objects: Bucket, described: Description, *, field: str, accept_other_image: bool = False) -> None:
@@ -64,7 +77,7 @@ def require_same(objects: Bucket, described: Description, *, field: str, accept_
     if found is None or found.data == text:
         return
     ignored = {FROM, IMAGE} if accept_other_image else {FROM}
-    begun, now = (_compared(json.loads(content), ignored) for content in (found.data, text))
+    begun, now = (_compared(parse(content, objects.url), ignored) for content in (found.data, text))
     if begun != now:
         raise ConfigurationError(difference(begun, now, field=field))
 
@@ -84,7 +97,7 @@ def require_same_weights(objects: Bucket, fingerprint: str, source: str) -> None
     if objects.create(WEIGHTS, text) is not None:
         return
     found = objects.look(WEIGHTS)
-    begun = {} if found is None else json.loads(found.data)
+    begun = {} if found is None else kept_object(found.data, f"{DIRECTORY}: {objects.url}/{WEIGHTS}", REMEDY)
     if begun.get("fingerprint", fingerprint) != fingerprint:
         raise ConfigurationError(
             f"{FROM}: the weights at {source} are not those that the files there were made with, read from "

@@ -20,6 +20,7 @@ from tpujob_trainer.corpus.workers.listing import Directory
 from tpujob_trainer.data.manifest.table import read_unit_rows
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import NotFoundError, TrainerError
+from tpujob_trainer.parsing.json_object import damaged, json_object
 
 
 class Inspection:
@@ -30,15 +31,21 @@ class Inspection:
 
         Raises:
             NotFoundError: there is no extraction.
+            ConfigurationError: its description is damaged.
         """
         self.directory = Directory(url)
         try:
-            self.described: dict[str, Any] = json.loads(self.directory.read(description.NAME))
+            content = self.directory.read(description.NAME)
         except FileNotFoundError as error:
             raise NotFoundError(
                 f"{url}: no extraction has begun there ({description.NAME} is missing); give the spec.checkpointDir "
                 "of a job with task: extract"
             ) from error
+        self.described: dict[str, Any] = description.parse(content, url)
+        units = self.described.get("units")
+        if type(units) is not int or units < 0:
+            where = f"{description.DIRECTORY}: {url}/{description.NAME}"
+            raise damaged(where, f"units: {str(units)[:20]}", description.REMEDY)
         self._finished: dict[str, Finished] = {}
 
     def finished(self) -> list[Finished]:
@@ -46,7 +53,7 @@ class Inspection:
         listed = {file.name: file for file in self.directory.files(results.FOLDER)}
         fresh = [name for name in listed if name not in self._finished]
         for name, content in self.directory.read_many(fresh).items():
-            self._finished[name] = Finished(results.parse(content), listed[name].time)
+            self._finished[name] = Finished(results.parse(content, f"{self.directory.url}/{name}"), listed[name].time)
         return [self._finished[name] for name in sorted(self._finished)]
 
     def status(self) -> dict[str, Any]:
@@ -112,7 +119,7 @@ class Inspection:
         found = []
         for file in self.directory.files(folder):
             try:
-                found.append({**json.loads(self.directory.read(file.name)), "time": file.time})
+                found.append({**json_object(self.directory.read(file.name)), "time": file.time})
             except (FileNotFoundError, ValueError):  # given up since it was listed
                 continue
         return found

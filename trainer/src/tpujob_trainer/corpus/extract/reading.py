@@ -6,7 +6,6 @@ Files of any format and type of value are read, from any storage; of remote parq
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,13 @@ from tpujob_trainer.corpus.extract.inspection import Inspection
 from tpujob_trainer.corpus.extract.shards import SAFETENSORS_DTYPES, scales_of
 from tpujob_trainer.corpus.workers.results import OutputFile
 from tpujob_trainer.data.sources.files import open_root
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError
+from tpujob_trainer.parsing.json_object import damaged, json_object
+from tpujob_trainer.storage.errors import is_out_of_reach
 
+MOST_HEADER_BYTES = 100 << 20
+"""Of a safetensors file, as its own library has it."""
+REMEDY = "`tpujob extract verify` names what else is damaged"
 _OF_ROWS = ("sample", "unit", "row", "tokens", "length")
 _DTYPES = {code: np.dtype(name) for name, code in SAFETENSORS_DTYPES.items()}
 
@@ -89,13 +93,24 @@ def _rows(
 ) -> Iterator[Activations]:
     root = open_root(directory.rstrip("/"))
     for file in files:
-        with contextlib.closing(root.open(file.name, file.bytes)) as opened:
-            if file.name.endswith(".safetensors"):
-                parts = _of_safetensors(opened, columns, file.name, has_tokens=has_tokens)
-            else:
-                parts = _of_arrow(opened, columns, file.name)
-            for part in parts:
-                yield from _rows_of(part)
+        try:
+            with contextlib.closing(root.open(file.name, file.bytes)) as opened:
+                if file.name.endswith(".safetensors"):
+                    parts = _of_safetensors(opened, columns, file.name, has_tokens=has_tokens)
+                else:
+                    parts = _of_arrow(opened, columns, file.name)
+                for part in parts:
+                    yield from _rows_of(part)
+        except TrainerError:
+            raise
+        except FileNotFoundError as error:
+            raise NotFoundError(f"{directory}/{file.name}: is gone; {REMEDY}") from error
+        except (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
+            raise damaged(f"{directory}/{file.name}", error, REMEDY) from error
+        except OSError as error:
+            if type(error) is not OSError or error.errno is not None or is_out_of_reach(error):
+                raise  # of storage; pyarrow's own about what it has read have neither number nor class
+            raise damaged(f"{directory}/{file.name}", error, REMEDY) from error
 
 
 def _rows_of(part: _Part) -> Iterator[Activations]:
@@ -147,13 +162,17 @@ def _part_of(batch: Any, schema: Any, wanted: Sequence[str]) -> _Part:
 
 def _of_safetensors(opened: Any, columns: Sequence[str] | None, name: str, *, has_tokens: bool) -> Iterator[_Part]:
     size = int.from_bytes(opened.read(8), "little")
-    header = json.loads(opened.read(size))
+    if size > MOST_HEADER_BYTES:
+        raise ValueError(f"a header of {size} bytes")
+    header = json_object(opened.read(size))
 
     def read(tensor: str) -> np.ndarray:
         dtype, shape = _DTYPES[header[tensor]["dtype"]], header[tensor]["shape"]
-        opened.seek(8 + size + header[tensor]["data_offsets"][0])
-        content = opened.read(math.prod(shape) * dtype.itemsize)
-        return np.frombuffer(content, dtype=dtype).reshape(shape)
+        begin, end = header[tensor]["data_offsets"]
+        if not 0 <= begin <= end or math.prod(shape) * dtype.itemsize != end - begin:
+            raise ValueError(f"{tensor} of {shape} in {end - begin} bytes")
+        opened.seek(8 + size + begin)
+        return np.frombuffer(opened.read(end - begin), dtype=dtype).reshape(shape)
 
     wanted = _wanted(list(header), columns, name, set(header) - set(_OF_ROWS))
     lengths, tokens = read("length"), read("tokens")

@@ -18,7 +18,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import Bucket
 from tpujob_trainer.storage import errors as storage_errors
 
@@ -130,30 +132,37 @@ class Claims:
         logger.warning("Unit %d: the lease of %s has lapsed, and is taken over", unit, before)
         return self._holding(Lease(unit, token, made, taken_over_from=before))
 
-    def release(self, held: Lease) -> None:
-        """Lets another worker have the unit at once; one that was lost stays as it is."""
+    def release(self, held: Lease) -> bool:
+        """Lets another worker have the unit at once; one that was lost stays as it is.
+
+        Returns:
+            Whether storage answered; else the lease will lapse.
+        """
         with self._lock:
             self._held.pop(held.unit, None)
         with held.lock:
             if held.is_lost:
-                return
+                return True
             try:
                 self._delete(held)
             except OSError as error:
                 logger.debug("Cannot release unit %d, it will lapse: %s", held.unit, storage_errors.brief(error))
+                return False
+            return True
 
     def _delete(self, held: Lease) -> None:
         if self._objects.delete(self._name(held.unit), version=held.generation):
             return
         found = self._objects.look(self._name(held.unit))
-        if found is not None and json.loads(found.data).get("token") == held.token:
+        if found is not None and _record_of(found.data).get("token") == held.token:
             self._objects.delete(self._name(held.unit), version=found.version)  # a renewal whose answer did not arrive
 
     def close(self) -> None:
-        """Releases all that is held."""
+        """Releases all that is held; once storage does not answer, the rest is left to lapse."""
         self._closed.set()
         for held in self.held():
-            self.release(held)
+            if not self.release(held):
+                break
 
     def held(self) -> list[Lease]:
         """The leases of this worker."""
@@ -179,7 +188,7 @@ class Claims:
             held.generation = made
             return
         found = self._objects.look(self._name(held.unit))
-        if found is not None and json.loads(found.data).get("token") == held.token:
+        if found is not None and _record_of(found.data).get("token") == held.token:
             held.generation = found.version  # an earlier renewal whose answer did not arrive
             return
         held.is_lost = True
@@ -211,7 +220,15 @@ class Claims:
 
 def holder(content: bytes) -> str:
     """Who holds a lease, from its content."""
-    return str(json.loads(content).get("worker", "an unknown worker"))
+    return str(_record_of(content).get("worker", "an unknown worker"))
+
+
+def _record_of(content: bytes) -> dict[str, Any]:
+    """What a lease says; nothing where it is damaged: it is another's then, and lapses."""
+    try:
+        return json_object(content)
+    except ValueError:
+        return {}
 
 
 def unit_name(unit: int) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from tpujob_trainer.corpus.workers import failures, results
 from tpujob_trainer.corpus.workers.claims import FOLDER as CLAIMS
 from tpujob_trainer.corpus.workers.claims import Sightings
+from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import Bucket
 
 logger = logging.getLogger(__name__)
@@ -136,9 +137,14 @@ class ProgressIndex:
         return json.dumps(text).encode()
 
     def _parsed(self, content: bytes) -> Listing | None:
-        values = json.loads(content)
-        if "done" not in values:
+        """What the index says; None where it says nothing yet, or is damaged: it is listed again when it is old."""
+        try:
+            values = json_object(content)
+            if "done" not in values:
+                return None
+            bits = np.frombuffer(base64.b64decode(values["done"]), dtype=np.uint8)
+            done = np.unpackbits(bits)[: self._units].reshape(self._units).astype(bool)
+            return Listing(done, int(values["claimed"]), dict(values.get("failures") or {}))
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            logger.warning("%s is damaged, and listed again: %s", NAME, error)
             return None
-        bits = np.frombuffer(base64.b64decode(values["done"]), dtype=np.uint8)
-        done = np.unpackbits(bits, count=self._units).astype(bool)
-        return Listing(done, int(values["claimed"]), values.get("failures", {}))

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob_trainer.corpus.workers.claims import unit_name
+from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import Bucket
 
 FOLDER = "done/"
 OUTPUTS = "out/"
+REMEDY = "delete it, and the job makes the unit again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +69,51 @@ class UnitResult:
         return json.dumps(dataclasses.asdict(self), sort_keys=True).encode()
 
 
-def parse(content: bytes) -> UnitResult:
-    """The result that an object holds; keys of a later version are left out."""
-    values = json.loads(content)
-    known = {field.name for field in dataclasses.fields(UnitResult)}
-    kept = {key: value for key, value in values.items() if key in known}
-    return UnitResult(**{**kept, "files": tuple(OutputFile(**file) for file in values["files"])})
+def parse(content: bytes, name: str) -> UnitResult:
+    """The result that an object holds; keys of a later version are left out.
+
+    Raises:
+        ConfigurationError: it holds something else; `name` of the object is in the message.
+    """
+    where = f"spec.checkpointDir: {name}"
+    values = kept_object(content, where, REMEDY)
+    files = values.get("files")
+    if not isinstance(files, list):
+        raise damaged(where, "its files are not said", REMEDY)
+    try:
+        made = UnitResult(**{**_known(UnitResult, values), "files": tuple(_output_file(file) for file in files)})
+    except TypeError as error:
+        raise damaged(where, error, REMEDY) from error
+    if wrong := _wrong(made):
+        raise damaged(where, wrong, REMEDY)
+    return made
+
+
+def _output_file(values: Any) -> OutputFile:
+    if not isinstance(values, dict):
+        raise TypeError(f"a file is {str(values)[:20]}")
+    return OutputFile(**_known(OutputFile, values))
+
+
+def _known(kind: type[OutputFile | UnitResult], values: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {key: value for key, value in values.items() if key in names}
+
+
+def _wrong(result: UnitResult) -> str:
+    """The first value that is not what its field holds, in words; empty if there is none."""
+    files = result.files
+    counts = [result.unit, result.rows, result.tokens, *(n for file in files for n in (file.rows, file.bytes))]
+    texts = [result.checksum, result.worker, result.token, *(t for file in files for t in (file.name, file.crc32c))]
+    wrong: list[Any] = [n for n in counts if type(n) is not int or n < 0] + [t for t in texts if not isinstance(t, str)]
+    wrong += [each for each in (result.skipped, result.statistics) if not isinstance(each, dict)]
+    wrong += [] if isinstance(result.seconds, int | float) else [result.seconds]
+    wrong += [name for name in (file.name for file in files) if not wrong and not _is_output(name)]
+    return f"{str(wrong[0])[:40]!r}" if wrong else ""
+
+
+def _is_output(name: str) -> bool:
+    return name.startswith(OUTPUTS) and ".." not in name.split("/")
 
 
 def is_done(objects: Bucket, unit: int) -> bool:

@@ -20,9 +20,9 @@ from tpujob_trainer.data.formats.examples import fields, value_of_record, varint
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import most_bytes, too_large
 from tpujob_trainer.data.formats.values import rows_of_values
-from tpujob_trainer.data.sources.changes import DataChangedError, changed
+from tpujob_trainer.data.sources.changes import DataChangedError, changed, damaged
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, brief
 
 _BLOCK = 1 << 16
 _BLOCK_HEADER = 24
@@ -88,12 +88,20 @@ class OpenedChunks:
         records: list[bytes] = []
         for chunk in range(begin, end):
             at = int(index.offsets[chunk])
-            records += _records(data[at - start :], at, self._root.locate(self._file.path), self._column)
+            records += self._chunk(data[at - start :], at)
         skip = first - int(index.first_records[begin])
         wanted = records[skip : skip + count]
         if len(wanted) != count:
             raise DataChangedError(changed(self._file.path, f"it has not the {count} records from {first} on"))
         return rows_of_values([value_of_record(record, self._column) for record in wanted], self._column)
+
+    def _chunk(self, data: memoryview, at: int) -> list[bytes]:
+        try:
+            return _records(data, at, self._root.locate(self._file.path), self._column)
+        except (ValueError, IndexError, pa.ArrowException) as error:
+            raise ConfigurationError(
+                damaged(self._file.path, f"the chunk at byte {at} is damaged ({brief(error)})")
+            ) from error
 
 
 def _read_index(root: DataRoot, file: DataFile, column: Column, *, is_listed: bool) -> _Index:
@@ -173,7 +181,10 @@ def _decompressed(data: bytes, codec: int, name: str, column: Column) -> bytes:
     limit = most_bytes(len(data), column)
     if size > limit:
         raise too_large(name, len(data), limit, column)
-    unpacked: Any = pa.decompress(data[begin:], size, codec=_CODECS[codec], asbytes=True)
+    try:
+        unpacked: Any = pa.decompress(data[begin:], size, codec=_CODECS[codec], asbytes=True)
+    except OSError as error:
+        raise ValueError(str(error)) from error
     return bytes(unpacked)
 
 

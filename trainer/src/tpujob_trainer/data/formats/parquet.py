@@ -24,6 +24,7 @@ from tpujob_trainer.data.sources.changes import damaged
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.data.sources.footers import Footer, read_footer, require_digest
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.storage.errors import is_out_of_reach
 
 _STREAM_BYTES = 4 << 20
 _SHARED_GROUP_BYTES = 64 << 20
@@ -136,8 +137,9 @@ class OpenedParquet:
                 with pq.ParquetFile(source, metadata=self._metadata, **{"pre_buffer": False, **options}) as parquet:
                     return use(parquet)
             except (OSError, pa.ArrowInvalid) as error:
-                # Of pyarrow about what it has read; errors of storage have a number or a class of their own.
-                if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+                # Of pyarrow about what it has read; errors of storage have a number, a class or words of their own.
+                is_numbered = type(error) is not OSError or error.errno is not None
+                if isinstance(error, OSError) and (is_numbered or is_out_of_reach(error)):
                     raise
                 how = f"a page is damaged ({' '.join(str(error).split())[:120]})"
                 raise ConfigurationError(damaged(self._file.path, how)) from error

@@ -49,7 +49,7 @@ def kept_manifest(directory: str, config: DataConfig, *, batch_size: int) -> Man
 def write_manifest(manifest: Manifest, directory: str) -> None:
     """Write the manifest into a directory (path or URL); readers see all of it or nothing. For one process only."""
     sink = pa.BufferOutputStream()
-    pq.write_table(_to_table(manifest), sink, compression="zstd")
+    pq.write_table(_to_table(manifest), sink, compression="zstd", write_page_checksum=True)
     open_bucket(directory).write(FILE_NAME, sink.getvalue().to_pybytes())
 
 
@@ -67,22 +67,7 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
     stored = open_bucket(directory).look(FILE_NAME)
     if stored is None:
         return None
-    try:
-        table = pq.read_table(pa.BufferReader(stored.data))
-    except (pa.ArrowException, OSError) as error:
-        raise ConfigurationError(
-            f"{directory}/{FILE_NAME}: the list of data is damaged ({brief(error)}); delete it: it is made again from "
-            "the data, and compared with the checkpoint"
-        ) from error
-    facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    if facts.get("tpujob.version") != _VERSION:
-        raise ConfigurationError(
-            f"{directory}/{FILE_NAME}: format {facts.get('tpujob.version', 'unknown')} of the list of data, "
-            f"this trainer reads {_VERSION}; go on with the trainer that began the run, "
-            "or begin anew in another spec.checkpointDir"
-        )
-    sources = tuple(_source(facts) for facts in json.loads(facts["tpujob.sources"]))
-    return require_sources(_from_table(table, sources), config, roots)
+    return require_sources(_parsed(stored.data, directory), config, roots)
 
 
 def read_unit_rows(directory: str) -> np.ndarray | None:
@@ -90,10 +75,25 @@ def read_unit_rows(directory: str) -> np.ndarray | None:
     stored = open_bucket(directory).look(FILE_NAME)
     if stored is None:
         return None
-    table = pq.read_table(pa.BufferReader(stored.data))
-    facts = json.loads((table.schema.metadata or {})[b"tpujob.sources"])
-    manifest = _from_table(table, tuple(_source(each) for each in facts))
+    manifest = _parsed(stored.data, directory)
     return None if manifest.num_rows is None else manifest.unit_count
+
+
+def _parsed(content: bytes, directory: str) -> Manifest:
+    try:
+        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+        facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+        if (version := facts.get("tpujob.version", "unknown")) == _VERSION:
+            return _from_table(table, tuple(_source(each) for each in json.loads(facts["tpujob.sources"])))
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{directory}/{FILE_NAME}: the list of data is damaged ({brief(error)}); delete it: it is made again from "
+            "the data, and compared with the checkpoint"
+        ) from error
+    raise ConfigurationError(
+        f"{directory}/{FILE_NAME}: format {version} of the list of data, this trainer reads {_VERSION}; go on with the "
+        "trainer that began the run, or begin anew in another spec.checkpointDir"
+    )
 
 
 def _to_table(manifest: Manifest) -> pa.Table:

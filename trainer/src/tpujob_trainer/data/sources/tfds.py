@@ -6,12 +6,12 @@ tf.train.Example records in TFRecord or array record files.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.parsing.json_object import kept_object
 
 _INFO = "dataset_info.json"
 _FORMATS = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
@@ -74,7 +74,7 @@ def find_tfds_version(root: DataRoot, files: list[DataFile]) -> TfdsVersion | No
     if info is None:
         return None
     with root.open(info.path, info.size) as file:
-        facts = json.loads(file.read())
+        facts = kept_object(file.read(), f"spec.trainer.data.path: {root.locate(_INFO)}", "copy it anew")
     file_format = facts.get("fileFormat", "tfrecord")
     if file_format not in _FORMATS:
         raise ConfigurationError(

@@ -30,7 +30,10 @@ class ChatTemplate:
         try:
             self._template = Template(source)
         except jinja2.TemplateError as error:
-            raise ConfigurationError(f"spec.trainer.data.tokenizer: the chat template of {name!r}: {error}") from error
+            problem = " ".join(str(error).split())
+            raise ConfigurationError(
+                f"spec.trainer.data.tokenizer: the chat template of {name!r}: {problem}"
+            ) from error
         self._special = dict(special)
 
     def __call__(self, conversation: Sequence[Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,12 @@ from tpujob_trainer.data.text.sentencepiece_tokenizer import SentencePieceTokeni
 from tpujob_trainer.data.text.tiktoken_vocabulary import is_tiktoken, tokenizer_json
 from tpujob_trainer.data.text.tokenizer import FIELD, Tokenizer
 from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.parsing.json_object import damaged, kept_object
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """As gpt2 or Qwen/Qwen2.5-7B; a path that is there is a path all the same."""
 _FILES = (".json", ".model", ".tiktoken")
+_SETTINGS, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 
 
 def load_tokenizer(config: DataConfig) -> Tokenizer:
@@ -49,8 +50,10 @@ def load_tokenizer(config: DataConfig) -> Tokenizer:
         filesystem, named = fsspec.core.url_to_fs(address)
         location, definition = _found(filesystem, named, query)
         folder = location.rpartition("/")[0]
-        settings = json.loads(content_of(filesystem, f"{folder}/tokenizer_config.json") or b"{}")
-        template = (content_of(filesystem, f"{folder}/chat_template.jinja") or b"").decode() or _template(settings)
+        settings = kept_object(
+            content_of(filesystem, f"{folder}/{_SETTINGS}") or b"{}", f"{FIELD}: {folder}/{_SETTINGS}", "copy it anew"
+        )
+        template = _text(content_of(filesystem, f"{folder}/{_TEMPLATE}"), folder) or _template(settings)
     if is_tiktoken(definition):
         definition = tokenizer_json(
             definition, settings, file=location.rsplit("/", 1)[-1], problem=f"{FIELD}: {path!r}"
@@ -72,11 +75,19 @@ def _found(filesystem: Any, named: str, query: str) -> tuple[str, bytes]:
     raise FileNotFoundError(named)
 
 
+def _text(content: bytes | None, folder: str) -> str:
+    try:
+        return (content or b"").decode()
+    except UnicodeDecodeError as error:
+        raise damaged(f"{FIELD}: {folder}/{_TEMPLATE}", error, "copy it anew") from error
+
+
 def _template(settings: dict[str, Any]) -> str | None:
     """`chat_template` of a tokenizer_config.json: text, or a list of named ones of which `default` is taken."""
     given = settings.get("chat_template")
     if isinstance(given, list):
-        given = next((item.get("template") for item in given if item.get("name") == "default"), None)
+        named = (item for item in given if isinstance(item, dict) and item.get("name") == "default")
+        given = next((item.get("template") for item in named), None)
     return given if isinstance(given, str) else None
 
 

@@ -34,6 +34,7 @@ from tpujob_trainer.distributed.exit.watchdog import Watchdog
 from tpujob_trainer.distributed.failure import Failure, ProgressState
 from tpujob_trainer.distributed.kv_store import CoordinationError
 from tpujob_trainer.distributed.peer_monitor import ANSWER_SECONDS, Peers
+from tpujob_trainer.storage import errors as storage_errors
 
 __all__ = ["StopRequest", "explain", "run_to_exit"]
 
@@ -82,7 +83,8 @@ def explain(error: BaseException) -> tuple[int, str]:
         return int(error.exit_code), text
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.STOPPED, "interrupted"
-    return 1, f"{type(error).__name__}: {text}"
+    code = ExitCode.NOT_FOUND if storage_errors.is_refused(error) else 1
+    return code, f"{type(error).__name__}: {text}"
 
 
 def is_lost_peer(error: BaseException) -> bool:

@@ -12,6 +12,7 @@ from tpujob_trainer.data.sources.remote import reach
 from tpujob_trainer.data.sources.small_files import content_of, is_there
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.model.lora_config import LoraConfig
+from tpujob_trainer.parsing.json_object import json_object
 
 ADAPTER_CONFIG = "adapter_config.json"
 FIELD = "spec.trainer.lora.from"
@@ -52,9 +53,9 @@ def check_adapter(path: str, config: LoraConfig) -> None:
         if content is None:
             raise FileNotFoundError(root.folder)
     try:
-        given = json.loads(content)
+        given = json_object(content)
         rank, alpha = int(given["r"]), float(given["lora_alpha"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         where = f"{FIELD}: {path}/{ADAPTER_CONFIG}"
         raise ConfigurationError(f"{where} is not a configuration of PEFT: {error!r}") from error
     for key, allowed in _NEUTRAL.items():

@@ -5,7 +5,6 @@ An export has them as they came in, byte for byte, so that what is loaded from i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.weights.names import EMBEDDING, OUTPUT
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
+from tpujob_trainer.parsing.json_object import json_object
 
 CONFIG = "config.json"
 FROM = "spec.trainer.model.from"
@@ -107,12 +107,11 @@ def read_config(path: str) -> dict[str, Any]:
         if content is None:
             raise FileNotFoundError(root.locate(CONFIG))
     try:
-        given = json.loads(content)
+        return json_object(content)
     except ValueError as error:
-        raise ConfigurationError(f"{FROM}: {path}/{CONFIG} is not JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"{FROM}: {path}/{CONFIG} is not a mapping; name the folder of a model")
-    return given
+        raise ConfigurationError(
+            f"{FROM}: {path}/{CONFIG} is not JSON of a model: {error}; name the folder of a model"
+        ) from error
 
 
 def _of_tokenizer(path: str) -> dict[str, bytes]:

@@ -20,6 +20,8 @@ from tpujob_trainer.model.weights.rope_json import read_rope, written_rope
 _SILU, _GELU = ("silu", "swish"), ("gelu_pytorch_tanh", "gelu_new")
 _ACTIVATIONS = dict.fromkeys(_SILU, "silu") | dict.fromkeys(_GELU, "gelu")
 """By how transformers calls them."""
+MOST_CHARACTERS = 1000
+"""Of a refusal: keys of a file may be of any length."""
 
 
 def shape_of(
@@ -41,7 +43,7 @@ def shape_of(
         part, model_type = _text_part(given)
         problem = problem_with_keys(given, model_type, ignored) or problem_with_keys(part, model_type, ignored)
         if problem is not None:
-            raise ConfigurationError(f"{where}: {problem}")
+            raise ConfigurationError(f"{where}: {problem[:MOST_CHARACTERS]}")
         return _shape({**CONFIGS[model_type].defaults, **part}, model_type, remat, compute_dtype)
     except KeyError as error:
         raise ConfigurationError(f"{where}: {error.args[0]} is missing") from error

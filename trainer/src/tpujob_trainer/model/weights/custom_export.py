@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 
 from tpujob_trainer.model.weights.export import collector
-from tpujob_trainer.model.weights.shards import StoredTensor, write_folder
+from tpujob_trainer.model.weights.shards import Agree, StoredTensor, alone, write_folder
 
 DESCRIPTION = "model.json"
 _NO_STACK = np.zeros(0, dtype=np.int32)
@@ -28,7 +28,7 @@ def export_custom_weights(
     step: int,
     *,
     dtype: str = "BF16",
-    barrier: Callable[[str], None] = lambda name: None,
+    agree: Agree = alone,
 ) -> None:
     """Write weights under the paths of their parameters, as in `layers.0.kernel`. All processes call it alike.
 
@@ -38,10 +38,10 @@ def export_custom_weights(
         model: what the module is made with, by the keys of the configuration or of the shape.
         step: that the weights are of.
         dtype: of the stored weights: F32, BF16 or F16.
-        barrier: waits for all processes; by a name that is used once.
+        agree: waits for all processes.
 
     Raises:
-        OSError: the folder cannot be written to.
+        OSError: the folder cannot be written to; where there are others, what `agree` raises.
     """
     leaves = {".".join(map(str, parts)): leaf for parts, leaf in nnx.traversals.flatten_mapping(weights).items()}
     vocabulary = model.get("vocabSize", model.get("vocab_size"))
@@ -59,5 +59,5 @@ def export_custom_weights(
         [StoredTensor(name, leaf.shape, dtype) for name, leaf in leaves.items()],
         collect,
         {DESCRIPTION: (json.dumps(made, indent=2) + "\n").encode()},
-        barrier=barrier,
+        agree=agree,
     )

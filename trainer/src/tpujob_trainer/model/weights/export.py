@@ -24,7 +24,7 @@ from tpujob_trainer.model.weights.companions import CONFIG, Companions, OtherTen
 from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.names import tensors
 from tpujob_trainer.model.weights.safetensors import DTYPES
-from tpujob_trainer.model.weights.shards import FILE_BYTES, StoredTensor, write_folder
+from tpujob_trainer.model.weights.shards import FILE_BYTES, Agree, StoredTensor, alone, write_folder
 
 TORCH_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
@@ -48,7 +48,7 @@ def export_weights(
     companions: Companions = Companions(),  # noqa: B008 - frozen
     dtype: str = "BF16",
     file_bytes: int = FILE_BYTES,
-    barrier: Callable[[str], None] = lambda name: None,
+    agree: Agree = alone,
 ) -> None:
     """Write a model that transformers reads, and `load_weights`. All processes call it alike.
 
@@ -60,11 +60,11 @@ def export_weights(
         companions: what is written beside the weights.
         dtype: of the stored weights: F32, BF16 or F16.
         file_bytes: most bytes of a file, but for a tensor that is larger.
-        barrier: waits for all processes; by a name that is used once.
+        agree: waits for all processes.
 
     Raises:
         ConfigurationError: the family's config.json cannot say the shape.
-        OSError: the folder cannot be written to.
+        OSError: the folder cannot be written to; where there are others, what `agree` raises.
     """
     made = config_json(
         shape, dtype=TORCH_NAMES[dtype], max_positions=max_positions, source=companions.config, ids=companions.ids
@@ -76,7 +76,7 @@ def export_weights(
         lambda pieces, writes: _collected(weights, pieces, others if writes else None),
         {**companions.files, CONFIG: (json.dumps(made, indent=2) + "\n").encode()},
         file_bytes=file_bytes,
-        barrier=barrier,
+        agree=agree,
     )
 
 

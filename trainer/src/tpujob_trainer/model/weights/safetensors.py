@@ -19,6 +19,7 @@ import numpy as np
 from tpujob_trainer.data.sources.files import DataRoot, explained
 from tpujob_trainer.data.sources.small_files import content_of, is_there
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.parsing.json_object import json_object
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -139,7 +140,7 @@ class SafetensorsFolder:
                 f"{self._field}: {self._root.url!r} has neither {self._single} nor {INDEX}; name the folder of a model"
             )
         try:
-            found: dict[str, str] = dict(json.loads(index)["weight_map"])
+            found: dict[str, str] = dict(json_object(index)["weight_map"])
         except (ValueError, KeyError, TypeError) as error:
             self._wrong(f"{INDEX} is not an index of safetensors: {error!r}; copy it again")
         for name in sorted({*map(str, found.values())}):
@@ -155,7 +156,7 @@ class SafetensorsFolder:
             opened.seek(8)
             content = opened.read(size)
         try:
-            entries: Mapping[str, Any] = json.loads(content)
+            entries = json_object(content)
             found = {}
             end = 0
             for tensor, entry in entries.items():
@@ -169,7 +170,7 @@ class SafetensorsFolder:
                 found[tensor] = Stored(name, _dtype(entry), tuple(entry["shape"]), 8 + size + begin)
                 if found[tensor].num_bytes != stop - begin:
                     self._wrong(f"{name!r}: {tensor!r} has {stop - begin} bytes, its shape and type make it others")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise ConfigurationError(f"{self._field}: {name!r} is not a file of safetensors: {error}") from error
         whole, there = 8 + size + end, self._root.filesystem.size(self._root.locate(name))
         if there is not None and there < whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import math
@@ -23,6 +24,32 @@ logger = logging.getLogger(__name__)
 FILE_BYTES = 50_000_000_000
 """Of one file, as transformers has it."""
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
+
+
+type Agree = Callable[[str, Exception | None], None]
+"""Waits for all processes, by a name that is used once. Each brings the error that it met, or None; where one met an
+error, it raises on all of them."""
+
+
+def alone(name: str, trouble: Exception | None) -> None:
+    """An `Agree` of one process: raises its own error."""
+    if trouble is not None:
+        raise trouble
+
+
+def tried(act: Callable[[], None]) -> Exception | None:
+    """The error that storage answers an act with, whatever class its library has for it; None where it succeeds.
+
+    Raises:
+        RuntimeError, ValueError: not of storage; of JAX, where another process is lost.
+    """
+    try:
+        act()
+    except (RuntimeError, ValueError):
+        raise
+    except Exception as error:  # noqa: BLE001 - libraries have classes of their own for what a bucket answers
+        return error
+    return None
 
 
 @dataclass(frozen=True)
@@ -47,9 +74,11 @@ def write_folder[Kept: StoredTensor](
     beside: Mapping[str, bytes],
     *,
     file_bytes: int = FILE_BYTES,
-    barrier: Callable[[str], None] = lambda name: None,
+    agree: Agree = alone,
 ) -> None:
     """Write a model; all processes call it alike, and share the files out among them.
+
+    A process whose storage fails still gathers what the others write: they end together, when they agree.
 
     Args:
         path: the folder; local, or a URL. Files in it of the same names are written over.
@@ -57,39 +86,49 @@ def write_folder[Kept: StoredTensor](
         collect: gives tensors whole, one at a time; called on all processes, with whether this one writes them.
         beside: content of small files, by name; the last one is written last, and a folder that has it is whole.
         file_bytes: most bytes of a file, but for a tensor that is larger.
-        barrier: waits for all processes; by a name that is used once.
+        agree: waits for all processes.
 
     Raises:
-        OSError: the folder cannot be written to.
+        OSError: the folder cannot be written to; where there are others, what `agree` raises.
     """
     began = time.monotonic()
     filesystem, folder = fsspec.core.url_to_fs(path)
-    filesystem.makedirs(folder, exist_ok=True)
     files = in_files(tensors, file_bytes)
     mine = jax.process_index()
-    if mine == 0:
+
+    def empty() -> None:
+        filesystem.makedirs(folder, exist_ok=True)
         _remove_former(filesystem, folder, {*files}, last=[*beside][-1])
-    barrier("export/empty")
+
+    agree("export/empty", tried(empty) if mine == 0 else None)
+    trouble: Exception | None = None
     for number, (file, stored) in enumerate(files.items()):
         writes = number % jax.process_count() == mine
         content = collect(stored, writes)
-        if writes:
-            _write_file(filesystem, f"{folder}/{file}", stored, content)
-        else:
-            for _ in content:
-                pass
-    barrier("export/files")
-    if mine == 0:
+        if writes and trouble is None:
+            write = functools.partial(_write_file, filesystem, f"{folder}/{file}", stored, content)
+            trouble = tried(write)
+        for _ in content:
+            pass
+    agree("export/files", trouble)
+
+    def finish() -> None:
         index = {INDEX: _index_of(files)} if len(files) > 1 else {}
         for name, small in {**index, **beside}.items():
             filesystem.pipe_file(f"{folder}/{name}", small)
-    barrier("export/done")
+
+    agree("export/done", tried(finish) if mine == 0 else None)
     logger.info("Exported to %s: files=%d seconds=%.1f", path, len(files), time.monotonic() - began)
 
 
 def _remove_former(filesystem: Any, folder: str, names: set[str], *, last: str) -> None:
     """What would make of a former export's files and these a model that is neither; what makes it whole goes first."""
-    former = {str(path).rpartition("/")[2] for path in filesystem.ls(folder, detail=False)}
+    filesystem.invalidate_cache()
+    try:
+        listed = filesystem.ls(folder, detail=False)
+    except FileNotFoundError:  # in a bucket a folder without objects is none, whatever was made
+        return
+    former = {str(path).rpartition("/")[2] for path in listed}
     weights = {name for name in former if name == SINGLE or _SHARD.fullmatch(name)} - names
     for name in [name for name in (last, INDEX) if name in former] + sorted(weights):
         filesystem.rm(f"{folder}/{name}")

@@ -17,6 +17,7 @@ from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract import batches, units
 from tpujob_trainer.corpus.workers import setup
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import open_bucket
 from tpujob_trainer.tasks.batch.task import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
@@ -99,6 +100,15 @@ def _corpus(directory: str, config: TrainerConfig, task: BatchTask, workers: int
     return {"roots": [source.root for source in manifest.sources], "units": manifest.num_units}
 
 
+def _recorded_rows(content: bytes, directory: str) -> int:
+    where = f"spec.checkpointDir: {directory}/{ROWS}"
+    remedy = "delete it, and the rows of the corpus are counted again"
+    found = kept_object(content, where, remedy).get("corpus")
+    if not isinstance(found, int):
+        raise damaged(where, "no number of rows", remedy)
+    return found
+
+
 def _require_same_rows(directory: str, config: TrainerConfig, task: BatchTask, manifest: data.Manifest) -> None:
     """Returns if the job asks for the rows that the units have.
 
@@ -109,7 +119,7 @@ def _require_same_rows(directory: str, config: TrainerConfig, task: BatchTask, m
         return
     recorded = open_bucket(directory).look(ROWS)
     if recorded is not None:
-        corpus = int(json.loads(recorded.data)["corpus"])
+        corpus = _recorded_rows(recorded.data, directory)
     else:  # of a release that did not record it
         whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
         _record_rows(directory, whole)

@@ -30,6 +30,7 @@ from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.session.reporting import serve_report
 from tpujob_trainer.storage import errors, open_bucket
+from tpujob_trainer.storage.unusable import unusable
 from tpujob_trainer.telemetry import compile_cache
 from tpujob_trainer.telemetry.report import Report
 
@@ -128,12 +129,11 @@ class Worker:
         with contextlib.closing(scratch):
             try:
                 is_complete = engine.run(work)
-            except OSError as error:
-                if errors.is_out_of_reach(error) and not errors.is_refused(error):
-                    raise TrainerError(
-                        f"spec.checkpointDir: {self.directory} cannot be reached at present "
-                        f"({errors.brief(error)}); finished units are kept"
-                    ) from error
+            except TrainerError:
+                raise
+            except Exception as error:  # the libraries have classes of their own for what storage answers
+                if errors.is_of_storage(error):
+                    raise unusable(self.directory, error) from error
                 raise
         logger.info("Corpus bytes read: %d; scratch: at most %d bytes", METER.bytes_read, scratch.most_bytes)
         if is_complete:
