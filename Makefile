@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-restart generate reference-models single-changes tpu-compiler
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-restart fuzz generate reference-models single-changes tpu-compiler
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -105,8 +105,11 @@ e2e-nights: .venv/go ## the long drills in real pods: 20 evictions in a row, a d
 e2e-isolated: .venv/dev ## a place without a network: from the bundle, a workstation trains and images are built; Linux, root
 	$(BIN)/python -m tests.e2e --isolated $(if $(K),-- -k "$(K)")
 
-faults: .venv/go ## every fault at every moment, with real processes; some long nights of the operator; many minutes
-	$(BIN)/python -m pytest -m faults --timeout=1800 tests/multiprocess tests/control_plane
+faults: .venv/go ## every fault at every moment, with real processes; some long nights of the operator; an hour and a half
+	$(BIN)/python -m pytest -m faults --timeout=7200 tests/multiprocess tests/control_plane
+
+fuzz: .venv/dev ## readers of data, checkpoints, jobs, reports and archives, with contents that are nearly valid; MINUTES=10 SEED=1 NAMES=…
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(NAMES)
 
 maxtext: .venv/dev .cache/maxtext/installed ## a real MaxText under `tpujob run`, killed and resumed; some minutes
 	$(BIN)/python -m pytest -m maxtext tests/workloads
