@@ -4,30 +4,38 @@ Environment:
     FAULT: one of `FAULTS`; none: the trainer as it is.
     FAULT_STAGE: one of `STAGES` or `MORE_STAGES`.
     FAULT_PROCESS: the process that has it.
-    FAULT_MARK: a file that is made at that moment.
+    FAULT_MARK: a file that is made at that moment, with the process's id.
+    FAULT_CALL: the fault comes when the stage is reached for the n-th time; default 1.
 """
 
 import functools
 import gc
 import hashlib
+import itertools
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.multiprocess.pacing import pace_training
+from tests.multiprocess.pacing import pace_training, pause
 
 STAGES = ("start", "compile", "step", "save", "evaluate")
 """When all have met and JAX's service is not there yet; when others have compiled; and so on."""
-MORE_STAGES = ("restore", "sample")
-"""Those in which nothing but the request to stop is of interest."""
+MORE_STAGES = ("restore", "sample", "data", "export", "extract", "stop")
+"""Those that not every table plays. `stop` is the last save, after a request to stop."""
 STEP = 6
 """The step that the fault comes before, in stage `step`."""
 EVALUATION_BATCH = 2
 """The batch that it comes before, in stage `evaluate`."""
+UNIT_SECONDS = 0.5
+"""At least, of a work unit in stage `extract`: the other worker has some left when the fault comes."""
+GO_SECONDS = 120.0
+"""For the fault to be made from outside."""
+SKEW_SECONDS = 86400.0
 
 
 def _raise() -> None:
@@ -69,6 +77,23 @@ def _read() -> None:
     Path(os.environ["FAULT_MARK"] + ".pipe").read_bytes()
 
 
+def _wait() -> None:
+    """For a fault that is made from outside: until there is a file beside the mark."""
+    _wait_until(Path(os.environ["FAULT_MARK"] + ".go").exists)
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + GO_SECONDS
+    while not condition() and time.monotonic() < until:
+        pause(0.02)
+
+
+def _skew() -> None:
+    """Python's wall clock jumps; what TensorStore and Orbax read in C++ stays right."""
+    right = time.time
+    time.time = lambda: right() + SKEW_SECONDS
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     "exception": _raise,
     "sys.exit": _exit,
@@ -79,12 +104,18 @@ FAULTS: dict[str, Callable[[], None]] = {
     "SIGTERM": _terminate,
     "long compute": _compute,
     "blocked read": _read,
+    "wait": _wait,
+    "clock": _skew,
 }
 
 
 def main() -> None:
     """Puts the fault in place and trains."""
     gc.disable()  # as `python -m tpujob_trainer` does
+    # First: libraries that are imported here would have logs of their own instead.
+    from tpujob_trainer.telemetry.logs import start_logging
+
+    start_logging()
     prepare()
     from tpujob_trainer.main import main
 
@@ -97,8 +128,25 @@ def prepare() -> None:
     fault = os.environ.get("FAULT")
     if fault:
         _watch_from(Path(os.environ["FAULT_MARK"]))
+    if fault and os.environ["FAULT_STAGE"] == "extract":
+        _pace_units()
     if fault and os.environ["FAULT_PROCESS"] == os.environ["TPUJOB_HOST"]:
         _arm(os.environ["FAULT_STAGE"], functools.partial(_strike, fault))
+
+
+def _pace_units() -> None:
+    """A worker waits for the fault with all units but the first; then each takes a while."""
+    from tpujob_trainer.corpus.extract.batched import BatchedWork
+
+    calls = itertools.count()
+
+    def wait() -> None:
+        is_victim = os.environ["FAULT_PROCESS"] == os.environ["TPUJOB_HOST"]
+        if next(calls) and not is_victim:
+            _wait_until(Path(os.environ["FAULT_MARK"]).exists)
+        pause(UNIT_SECONDS)
+
+    _before(BatchedWork, "compute", wait)
 
 
 def _watch_from(mark: Path) -> None:
@@ -114,11 +162,19 @@ def _watch_from(mark: Path) -> None:
     Watchdog.look = looked  # type: ignore[method-assign]
 
 
+_calls = 0
+
+
 def _strike(fault: str) -> None:
+    global _calls
     mark = Path(os.environ["FAULT_MARK"])
-    if mark.exists():
+    _calls += 1
+    if mark.exists() or _calls < int(os.environ.get("FAULT_CALL", "1")):
         return
-    mark.touch()
+    # In one step, for whoever waits for it reads it.
+    unfinished = mark.with_suffix(".unfinished")
+    unfinished.write_text(str(os.getpid()))
+    unfinished.rename(mark)
     FAULTS[fault]()
 
 
@@ -134,6 +190,21 @@ def _arm(stage: str, strike: Callable[[], None]) -> None:
         from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 
         _before(Checkpoints, stage, strike)
+    elif stage == "stop":
+        _arm_computation("step", _terminate)
+        _arm("save", strike)
+    elif stage == "data":
+        from tpujob_trainer.session import dataset
+
+        _before(dataset, "shared_manifest", strike)
+    elif stage == "export":
+        from tpujob_trainer.tasks.exporting import Exporter
+
+        _before(Exporter, "write", strike)
+    elif stage == "extract":
+        from tpujob_trainer.corpus.extract.batched import BatchedWork
+
+        _before(BatchedWork, "compute", strike)
     else:
         raise ValueError(f"no stage {stage}")
 

@@ -14,8 +14,10 @@ from functools import partial
 from tests.fakes import Exchange, HttpServer
 from tests.multiprocess.bucket import Bucket
 
-STALL = -1
-"""In place of a status: the request is not answered before the fault is over."""
+STALL, SLOW, CUT, DROP = -1, -2, -3, -4
+"""In place of a status: the request is not answered before the fault is over; it is answered late; its answer ends in
+the middle; its connection ends without one."""
+SLOW_SECONDS, STALL_SECONDS = 1.0, 600.0
 LIMIT_SECONDS = 120.0
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 
@@ -57,9 +59,11 @@ class StorageProxy:
         """Threads of requests that the storage is answering; those that stall are not among them."""
         self._servers = [HttpServer(partial(self._pass, index)) for index in range(processes)]
 
-    def environment(self, process: int) -> dict[str, str]:
-        """What makes a process use its door."""
+    def environment(self, process: int, host: str | None = None) -> dict[str, str]:
+        """What makes a process use its door, by the address or by a name of this machine."""
         url = self._servers[process].url
+        if host:
+            url = url.replace("127.0.0.1", host)
         return {**self.bucket.environment, "STORAGE_EMULATOR_HOST": url, "TENSORSTORE_GCS_HTTP_URL": url}
 
     def fail(
@@ -78,6 +82,18 @@ class StorageProxy:
         if self.fault is not None:
             fault, self.fault = self.fault, None
             fault.is_over.set()
+
+    def shut(self) -> None:
+        """Nobody listens any more, and every connection ends with its next request, until `open`."""
+        self.fail(DROP, lambda request: True)
+        for server in self._servers:
+            server.close()
+
+    def open(self) -> None:
+        """The doors are where they were."""
+        ports = [server.server_port for server in self._servers]
+        self._servers = [HttpServer(partial(self._pass, index), port=port) for index, port in enumerate(ports)]
+        self.heal()
 
     def writers(self, requests: Sequence[Request] | None = None) -> dict[str, set[int]]:
         """Which processes wrote each object."""
@@ -98,12 +114,19 @@ class StorageProxy:
         fault = self.fault
         if fault is not None and fault.matches(request):
             fault.hits += 1
-            if fault.status != STALL:
+            if fault.status == DROP:
+                exchange.close_connection = True
+                return
+            if fault.status == CUT:
+                status, headers, content = self._ask(exchange)
+                exchange.reply(status, content, headers, sent_bytes=len(content) // 2)
+                return
+            if fault.status > 0:
                 if fault.loses_answer():
                     self._ask(exchange)
                 exchange.reply(fault.status, b'{"error": {"message": "fault"}}', {"Content-Type": "application/json"})
                 return
-            fault.is_over.wait(LIMIT_SECONDS)
+            fault.is_over.wait(STALL_SECONDS if fault.status == STALL else SLOW_SECONDS)
         self.on_their_way.add(threading.get_ident())
         try:
             status, headers, content = self._ask(exchange)
