@@ -33,6 +33,8 @@ EVALUATION_BATCH = 2
 """The batch that it comes before, in stage `evaluate`."""
 UNIT_SECONDS = 0.5
 """At least, of a work unit in stage `extract`: the other worker has some left when the fault comes."""
+UPLOAD_SECONDS = 60.0
+"""For which an upload is tried; a quarter of an hour without this."""
 GO_SECONDS = 120.0
 """For the fault to be made from outside."""
 SKEW_SECONDS = 86400.0
@@ -135,9 +137,11 @@ def prepare() -> None:
 
 
 def _pace_units() -> None:
-    """A worker waits for the fault with all units but the first; then each takes a while."""
+    """A worker waits for the fault with all units but the first; then each takes a while, and uploads are given up."""
     from tpujob_trainer.corpus.extract.batched import BatchedWork
+    from tpujob_trainer.corpus.workers import uploads
 
+    uploads.LIMIT_SECONDS = UPLOAD_SECONDS
     calls = itertools.count()
 
     def wait() -> None:

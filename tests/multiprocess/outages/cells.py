@@ -22,7 +22,7 @@ RETRY_SECONDS = 30
 GRACE_SECONDS = 60
 STEP_SECONDS, PHASE_SECONDS = 90, 150
 """Of the watchdog: what does not answer is not waited for without end. More than a compile takes on a busy machine."""
-UPLOAD_SECONDS = 480
+UPLOAD_SECONDS = 180
 """For which a worker tries to upload a file, and to give up its leases, with the tries of the libraries below it."""
 LIMIT_SECONDS = 120.0
 """From the end of a fault, or from the moment at which its run gives up, to the end of all processes."""
