@@ -1,10 +1,11 @@
 """Activations of a text: a whole worker beside the bare forward pass of the same batches, and beside transformers.
 
 One model (Qwen 2's architecture, random weights), one text of rows of many lengths, float16 values of four layers at
-all tokens. In turns: the bare forward pass of our batches; a worker from tokens to files that are marked as done; a
-loop over transformers with forward hooks, in a Python that has torch (--torch). Run it from the repository's root:
+all tokens. In turns: the bare forward pass of our batches; a worker from tokens to files that are marked as done; two
+loops over transformers with forward hooks, in a Python that has torch (--torch): as its documentation has it, and as
+somebody would write it who cares. Run it from the repository's root:
 
-    python benchmarks/extract.py [--torch PYTHON]
+    python benchmarks/extract.py [--torch PYTHON] [--lengths short]
 """
 
 from __future__ import annotations
@@ -80,42 +81,25 @@ TOLERANCE = 2e-3
 """Of float16 values, relative to 1 and their size."""
 LENGTH, BATCH, UNIT_ROWS = 256, 8, 16
 
-HOOKS = """
-import json, sys, time
-import numpy as np, torch
-from transformers import AutoModelForCausalLM
-folder, batch, length, *layers = sys.argv[1:]
-model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-torch.set_num_threads(int(torch.get_num_threads()))
-kept = {}
-for number in map(int, layers):
-    def hook(module, inputs, output, number=number):
-        kept[number] = (output[0] if isinstance(output, tuple) else output).half().numpy()
-    model.model.layers[number].register_forward_hook(hook)
-rows = json.load(open(f"{folder}/rows.json"))
-print("ready", flush=True)
-for out in map(str.strip, sys.stdin):
-    began, cpu_began = time.monotonic(), time.process_time()
-    for first in range(0, len(rows), int(batch)):
-        some = rows[first : first + int(batch)]
-        tokens = torch.zeros((len(some), int(length)), dtype=torch.long)
-        mask = torch.zeros_like(tokens)
-        for place, row in enumerate(some):
-            tokens[place, : len(row)] = torch.tensor(row)
-            mask[place, : len(row)] = 1
-        with torch.no_grad():
-            model.model(tokens, attention_mask=mask, use_cache=False)
-        real = {str(n): np.concatenate([v[i, : len(r)] for i, r in enumerate(some)]) for n, v in kept.items()}
-        np.savez(f"{out}/{first}.npz", **real)
-    print(time.monotonic() - began, time.process_time() - cpu_began, flush=True)
-"""
-"""As the documentation of transformers has it: rows filled up to the length, hooks, a file for each batch."""
+TORCH_PROGRAM = Path(__file__).with_name("extract_torch.py")
+WAYS = ("documented", "careful")
+"""In which transformers is used; `extract_torch.py` describes them."""
 
 
-def corpus(folder: Path, rows: int) -> list[list[int]]:
-    """Rows of tokens with lengths like those of web text cut off at LENGTH: half of them are full."""
+LENGTHS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "cut": lambda chance, rows: LENGTH * chance.lognormal(0.0, 1.0, rows),
+    "uniform": lambda chance, rows: chance.uniform(0, LENGTH, rows),
+    "short": lambda chance, rows: chance.uniform(0, LENGTH / 8, rows),
+    "long-tailed": lambda chance, rows: LENGTH / 12 * chance.lognormal(0.0, 1.0, rows),
+}
+"""Of rows, in tokens, before they are cut at LENGTH: web text of which half the rows are full; any; sentences; many
+short ones and a few that are full."""
+
+
+def corpus(folder: Path, rows: int, kind: str) -> list[list[int]]:
+    """Rows of tokens with lengths of a kind."""
     chance = np.random.default_rng(0)
-    lengths = np.minimum(LENGTH, (LENGTH * chance.lognormal(0.0, 1.0, rows)).astype(int) + 1)
+    lengths = np.minimum(LENGTH, LENGTHS[kind](chance, rows).astype(int) + 1)
     made = [chance.integers(0, VOCABULARY, length).tolist() for length in lengths]
     pq.write_table(pa.table({"tokens": made}), folder / "tokens.parquet", row_group_size=UNIT_ROWS * 4)
     return made
@@ -238,11 +222,13 @@ def whole(work: BatchedWork, num_units: int, out: Path) -> Seconds:
     return measured(run)
 
 
-class Hooks:
-    """The loop over transformers with hooks, in a process of its own that has loaded everything."""
+class Torch:
+    """The loop over transformers, in a process of its own that has loaded everything."""
 
-    def __init__(self, python: str, model: Path) -> None:
-        arguments = [python, "-c", HOOKS, str(model), str(BATCH), str(LENGTH), *map(str, LAYERS)]
+    def __init__(self, python: str, model: Path, way: str, *, is_compiled: bool) -> None:
+        layers = ",".join(map(str, LAYERS))
+        arguments = [python, str(TORCH_PROGRAM), str(model), str(BATCH), str(LENGTH), layers, way]
+        arguments += ["--compile"] if is_compiled and way == "careful" else []
         self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._answer()
 
@@ -266,7 +252,7 @@ class Hooks:
 
 
 def require_equal(ours: Path, theirs: Path, rows: list[list[int]]) -> float:
-    """The largest difference between both outputs; ends the program if it is more than float16 explains."""
+    """The largest difference from the documented loop; ends the program if it is more than float16 explains."""
     files = sorted((ours / "out").iterdir())
     found = pa.concat_tables(pq.read_table(file) for file in files).sort_by("sample")
     worst = 0.0
@@ -301,25 +287,27 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--width", type=int, default=256, help="of the model, a multiple of 128")
+    parser.add_argument("--lengths", choices=sorted(LENGTHS), default="cut", help="of the rows")
     parser.add_argument("--torch", help="a Python with torch and transformers")
+    parser.add_argument("--compile", action="store_true", help="torch.compile for the careful loop")
     options = parser.parse_args()
     shape = shape_of(options.width)
     model = Model(shape, build_mesh(slices=1))
     weights = jax.jit(lambda: model.init(0), out_shardings=model.shardings)()
     sites = sites_of(LAYERS, ["residual"], shape.layers)
     forward = activations_program(model, weights, sites, positions="all", dtype="float16")
-    seconds: dict[str, list[Seconds]] = {"bare forward": [], "worker": [], "transformers with hooks": []}
+    seconds: dict[str, list[Seconds]] = {"bare forward": [], "worker": [], **{way: [] for way in WAYS}}
     beside: list[dict[str, float]] = []
     busy: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows = corpus(folder, options.rows)
+        rows = corpus(folder, options.rows, options.lengths)
         work, manifest = make_work(folder, forward)
         work.compile()
         if options.torch:
             export_weights(str(folder / "model"), shape, weights, max_positions=LENGTH, dtype="F32")
             (folder / "model" / "rows.json").write_text(json.dumps(rows))
-            hooks = Hooks(options.torch, folder / "model")
+            loops = {way: Torch(options.torch, folder / "model", way, is_compiled=options.compile) for way in WAYS}
         for number in range(options.rounds):
             seconds["bare forward"].append(bare(work, manifest.num_units))
             (folder / f"out-{number}").mkdir()
@@ -327,18 +315,20 @@ def main() -> int:
             work.busy_seconds = 0.0
             seconds["worker"].append(whole(work, manifest.num_units, folder / f"out-{number}"))
             if options.torch:
-                (folder / f"hooks-{number}").mkdir()
-                seconds["transformers with hooks"].append(hooks(folder / f"hooks-{number}"))
+                for way, loop in loops.items():
+                    (folder / f"{way}-{number}").mkdir()
+                    seconds[way].append(loop(folder / f"{way}-{number}"))
             busy.append(work.busy_seconds / seconds["worker"][-1].wall)
             beside.append(shares(seconds["bare forward"][-1], seconds["worker"][-1], work.cpu))
             last = {what: (round(each[-1].wall, 2), round(each[-1].cpu, 2)) for what, each in seconds.items() if each}
             print(last, f"load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
         if options.torch:
-            hooks.close()
-            worst = require_equal(folder / "out-0", folder / "hooks-0", rows)
+            for loop in loops.values():
+                loop.close()
+            worst = require_equal(folder / "out-0", folder / "documented-0", rows)
             print(f"largest difference of both outputs: {worst:.1e}")
     tokens = sum(map(len, rows))
-    print(f"{len(rows)} rows, {tokens} tokens, medians of {options.rounds} rounds in turns")
+    print(f"{len(rows)} rows ({options.lengths}), {tokens} tokens, medians of {options.rounds} rounds in turns")
     for what, each in seconds.items():
         if each:
             median = statistics.median(one.wall for one in each)
@@ -349,7 +339,7 @@ def main() -> int:
     print(
         f"the devices of a worker had a batch for {statistics.median(busy):.1%} of the time, {min(busy):.1%} at least"
     )
-    for what in ("bare forward", "transformers with hooks"):
+    for what in ("bare forward", *WAYS):
         if seconds[what]:
             print(f"worker / {what}: {compared(seconds['worker'], seconds[what])}")
     return 0

@@ -182,11 +182,20 @@ def test_signal_after_the_loop_ends_at_once(tmp_path):
 
 
 def test_grace_period_ends_a_process_that_does_not_stop(tmp_path):
-    child = Child("stop.entered_loop(); ready(); threading.Event().wait()", tmp_path, grace_seconds=20)
+    child = Child(
+        """
+        stop.final_report = lambda: {"checkpoint_message": "gs://b refuses: Forbidden"}
+        stop.entered_loop()
+        ready()
+        threading.Event().wait()
+        """,
+        tmp_path,
+        grace_seconds=20,
+    )
     begun = child.signal(signal.SIGTERM)
     code, _, message = child.end()
     assert code == 75
-    assert "the grace period is over" in message
+    assert "the grace period is over; what was not committed is lost (gs://b refuses: Forbidden)" in message
     assert 15 < time.monotonic() - begun < 20
 
 

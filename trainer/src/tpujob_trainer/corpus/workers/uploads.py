@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fsspec.asyn
 import fsspec.core
 import google_crc32c
 
@@ -29,6 +30,8 @@ from tpujob_trainer.storage import is_local
 CHUNK_BYTES = 8 << 20
 LIMIT_SECONDS = 900.0
 """For one file, with all repetitions."""
+REQUEST_SECONDS, SLOWEST_BYTES_PER_SECOND = 120.0, 1 << 20
+"""After which an upload is given up and begun again: so many seconds, and what its bytes take at this rate."""
 _PREFIX = "tpujob-worker-"
 
 
@@ -121,9 +124,18 @@ class Uploads:
         """
         name = f"{OUTPUTS}{unit_name(held.unit)}-{held.token}-{number:03d}{file.suffix}"
         size, checksum = file.stat().st_size, crc32c_of(file)
-        self._retrying(name, lambda: self._filesystem.put_file(str(file), f"{self._root}/{name}"))
+        self._retrying(name, functools.partial(self._put, file, f"{self._root}/{name}", size))
         file.unlink()
         return OutputFile(name=name, rows=rows, bytes=size, crc32c=checksum)
+
+    def _put(self, file: Path, target: str, size: int) -> None:
+        """Uploads once; a server that takes the connection and says nothing is not waited for without end."""
+        filesystem = self._filesystem
+        if isinstance(filesystem, fsspec.asyn.AsyncFileSystem):
+            limit = REQUEST_SECONDS + size / SLOWEST_BYTES_PER_SECOND
+            fsspec.asyn.sync(filesystem.loop, filesystem._put_file, str(file), target, timeout=limit)  # noqa: SLF001
+        else:
+            filesystem.put_file(str(file), target)
 
     def remove(self, files: tuple[OutputFile, ...]) -> None:
         """Files of this holder that are no part of the result: another worker was first."""

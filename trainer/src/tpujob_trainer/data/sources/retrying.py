@@ -180,7 +180,7 @@ class Retrying:
                 self._meter.failed(what, cause, brief(error))
                 logger.log(
                     logging.WARNING if tries > 1 else logging.INFO,
-                    "Reading again in %.1f s: %s cause=%s tries=%d error=%s", delay, what, cause, tries, brief(error),
+                    "Trying again in %.1f s: %s cause=%s tries=%d error=%s", delay, what, cause, tries, brief(error),
                 )  # fmt: skip
                 self._wait(delay)
             else:

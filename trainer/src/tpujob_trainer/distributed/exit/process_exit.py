@@ -174,6 +174,11 @@ class _Exit:
     def _seconds_to_leave(self) -> float:
         return self._stop.seconds_left() + leaving_seconds(self._stop.grace_seconds)
 
+    def _why_unsaved(self) -> str:
+        """What kept the last save from its commit, where the report knows."""
+        said = self._stop.final_report().get("checkpoint_message") if self._stop.final_report is not None else None
+        return f" ({said})" if said else ""
+
     def _joined(self, peers: Peers) -> None:
         self._peers = peers
         _delay_aborts()
@@ -232,7 +237,8 @@ class _Exit:
             except TimeoutError:
                 self.leave(
                     ExitCode.STOPPED,
-                    f"asked to stop{self._by_whom()}, and the grace period is over; what was not committed is lost",
+                    f"asked to stop{self._by_whom()}, and the grace period is over; what was not committed is lost"
+                    f"{self._why_unsaved()}",
                 )
             if not heard:
                 continue
