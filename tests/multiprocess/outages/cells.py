@@ -22,8 +22,9 @@ RETRY_SECONDS = 30
 GRACE_SECONDS = 60
 STEP_SECONDS, PHASE_SECONDS = 90, 150
 """Of the watchdog: what does not answer is not waited for without end. More than a compile takes on a busy machine."""
-UPLOAD_SECONDS = 180
-"""For which a worker tries to upload a file, and to give up its leases, with the tries of the libraries below it."""
+UPLOAD_SECONDS = 360
+"""For which a worker tries to upload a file, to read the next rows and to give up its leases, with the tries of the
+libraries below it."""
 LIMIT_SECONDS = 120.0
 """From the end of a fault, or from the moment at which its run gives up, to the end of all processes."""
 
@@ -96,7 +97,7 @@ class Outcome:
             if self.cell.stage == "stop":
                 wanted |= {(dead, 75)}  # it may have been killed at the end of its grace period
         else:
-            wanted = {(77, 77)} if fault.is_refusal else {(77, 77), (1, 1)}
+            wanted = {(77, 77)} if fault.is_refusal else {(1, 1)}
             if fault.is_silent:
                 wanted |= {(79, 79)}
             if self.cell.stage == "stop":

@@ -8,8 +8,8 @@ from tests.trainer.data.parquet_files import manifest_of, write_groups
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.retrying_reader import RetryingReader, _cause_of, _given_up
 from tpujob_trainer.data.sources.read_meter import ReadMeter
-from tpujob_trainer.data.sources.retrying import Retrying
-from tpujob_trainer.errors import NotFoundError
+from tpujob_trainer.data.sources.retrying import Retrying, StorageFailedError
+from tpujob_trainer.errors import NotFoundError, TrainerError
 
 TEXTS = [f"row-{number} of a text" for number in range(200)]
 
@@ -84,3 +84,22 @@ def test_file_that_stays_away_is_named(tmp_path, harm):
     with pytest.raises(NotFoundError, match=rf"^spec\.trainer\.data\.path: .*a\.parquet' .*{words}.* kept\)$"):
         reader.read(0)
     assert 30 < time.now <= 60
+
+
+@pytest.mark.parametrize(
+    "error",
+    [StorageFailedError("a could not be read (unavailable)"), ConnectionRefusedError(111, "Connection refused")],
+    ids=["each request", "at the opening"],
+)
+def test_storage_that_stays_away_is_worth_another_attempt(tmp_path, monkeypatch, error):
+    write_groups(tmp_path / "a.parquet", [TEXTS])
+    reader = patient(manifest_of(tmp_path), Time(), ReadMeter())
+
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setattr(UnitReader, "read", refuse)
+    with pytest.raises(TrainerError, match=r"what was committed is kept, and another attempt may succeed\)$") as found:
+        reader.read(0)
+    assert type(found.value) is TrainerError
+    assert found.value.exit_code == 1

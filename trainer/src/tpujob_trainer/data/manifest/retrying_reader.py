@@ -16,6 +16,9 @@ from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.sources.changes import PATH, DataChangedError
 from tpujob_trainer.data.sources.retrying import Retrying, StorageFailedError
 from tpujob_trainer.errors import NotFoundError, TrainerError, brief
+from tpujob_trainer.storage import errors as storage_errors
+
+_LATER = "what was committed is kept, and another attempt may succeed"
 
 
 class RetryingReader:
@@ -30,7 +33,8 @@ class RetryingReader:
         """The rows of a unit, in the order of the file.
 
         Raises:
-            NotFoundError: the file was gone, cut, another one or unreadable for too long, or its storage failed.
+            NotFoundError: the file was gone, cut, another one or unreadable for too long.
+            TrainerError: its storage did not answer for too long; another attempt may succeed.
         """
         return self._again(number, self._reader.read)
 
@@ -42,7 +46,7 @@ class RetryingReader:
         try:
             return self._retrying(self._reader.path_of(number), lambda: self._once(number, read))
         except StorageFailedError as error:  # tried again by each request, for as long
-            raise NotFoundError(f"{error} (what was committed is kept)") from error
+            raise TrainerError(f"{error} ({_LATER})") from error
 
     def _once[T](self, number: int, read: Callable[[int], T]) -> T:
         try:
@@ -65,6 +69,8 @@ def _cause_of(error: BaseException) -> str | None:
 def _given_up(what: str, error: Exception, trouble: str) -> TrainerError:
     if isinstance(error, TrainerError):
         return NotFoundError(f"{error} ({trouble}; what was committed is kept)")
+    if storage_errors.is_out_of_reach(error) and not storage_errors.is_refused(error):
+        return TrainerError(f"{PATH}: {what!r} cannot be reached at present: {brief(error)} ({trouble}; {_LATER})")
     return NotFoundError(
         f"{PATH}: {what!r} cannot be read: {brief(error)}; put the file back as it was ({trouble}; what was committed "
         "is kept)"
