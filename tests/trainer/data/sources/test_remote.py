@@ -146,7 +146,7 @@ def test_storage_that_fails_for_as_long_as_data_may_be_away_ends_the_run(folder,
         manifest = make_manifest(config, batch_size=4)
         plan = plan_lanes(manifest, config, batch_size=4, seed=1)
         is_out.set()
-        message = r"000\d.parquet could not be read \(unavailable for \d s, .*is kept, and another attempt may succeed\)$"
+        message = r"part-000\d.parquet could not be read \(unavailable .*is kept, and another attempt may succeed\)$"
         began = time.monotonic()
         loader = BatchLoader(manifest, BYTES, plan, 64, rows=range(4))
         with loader, pytest.raises(TrainerError, match=message) as found:
