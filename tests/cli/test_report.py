@@ -103,9 +103,10 @@ def test_runs_are_laid_over_one_another_by_what_tells_them_apart(tmp_path: Path)
         (["none"], "report.html", "none has no metrics.csv with numbers; name the spec.checkpointDir of a run"),
         (["empty"], "report.html", "empty has no metrics.csv with numbers"),
         (["good", "none"], "report.html", "none has no metrics.csv with numbers"),
+        (["damaged"], "report.html", "damaged cannot be read"),
         (["good"], "absent/report.html", "--out: .*report.html cannot be written: No such file or directory"),
     ],
-    ids=["no folder", "no rows", "one of two", "nowhere to write"],
+    ids=["no folder", "no rows", "one of two", "samples that are not JSON", "nowhere to write"],
 )
 def test_what_cannot_be_drawn_is_named_and_nothing_is_written(
     tmp_path: Path, runs: list[str], out: str, words: str

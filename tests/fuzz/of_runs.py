@@ -171,7 +171,7 @@ def _read_adapter(folder: Path) -> None:
 
 
 STEP = f"{layout.STEPS}/4"
-ARRAYS = tuple(f"{layout.STATE}/{name}" for name in ("d", "_METADATA"))
+ARRAYS = tuple(f"{layout.STATE}/{name}" for name in ("d", "manifest", "_METADATA"))
 TARGETS = (
     Target(
         "owner.json",

@@ -1,5 +1,6 @@
 """Copies of one process on its disk; several processes are in tests/multiprocess."""
 
+import dataclasses
 import resource
 import shutil
 
@@ -238,3 +239,24 @@ def test_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(errors.ConfigurationError, match=r"spec\.trainer\.checkpoint\.local\.dir: .*/file cannot be"):
         LocalCopies(str(tmp_path / "file"), run="gs://bucket/run", runtime=runtime())
+
+
+@pytest.mark.parametrize("field", ["header", "shard"])
+def test_length_that_lies_takes_no_memory(tmp_path, field):
+    """A length of 2^62 bytes would be asked of the machine otherwise."""
+    header = local_file.Header(
+        run="/run", step=4, save="s", committed=2, process=(0, 1), algorithm="a", fingerprints={}, metadata={}
+    )
+    path = tmp_path / "4.state"
+    local_file.write(path, header, [("w", (2,), ((0, 2),), np.ones(2, np.float32))])
+    if field == "header":
+        content = path.read_bytes()
+        path.write_bytes(content[:8] + (1 << 62).to_bytes(8, "little") + content[16:])
+        with pytest.raises(ValueError, match="is cut off, or not as it was written"):
+            local_file.open_file(path)
+    else:
+        found = local_file.open_file(path)
+        (key,) = found.shards
+        lying = dataclasses.replace(found.shards[key], size=1 << 62)
+        with pytest.raises(ValueError, match=r"w in .* is cut off, or not as it was written"):
+            dataclasses.replace(found, shards={key: lying}).read(*key)

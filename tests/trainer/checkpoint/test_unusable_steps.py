@@ -65,6 +65,19 @@ def test_checkpoint_of_another_model_is_refused_by_name(tmp_path):
     assert layout.committed(tmp_path) == [3]
 
 
+def test_newest_step_that_looks_like_another_model_is_damaged_where_the_one_before_does_not(tmp_path, caplog):
+    run(tmp_path, steps=[3, 6])
+    metadata = tmp_path / "steps" / "6" / "state" / "_METADATA"
+    described = json.loads(metadata.read_text())
+    described["tree_metadata"].popitem()
+    metadata.write_text(json.dumps(described))
+    restored = run(tmp_path)
+    assert restored is not None
+    assert (restored[0], int(restored[1]["step"])) == (3, 3)
+    assert "The checkpoint of step 6 cannot be used" in caplog.text
+    assert layout.committed(tmp_path) == [3]
+
+
 @pytest.mark.parametrize(
     ("wanted", "stored", "lines"),
     [

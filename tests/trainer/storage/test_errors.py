@@ -24,6 +24,7 @@ def unconnected(kind: type[aiohttp.ClientConnectorError], error: OSError) -> aio
         (PermissionError(errno.EACCES, "Permission denied"), True, True),
         (ValueError("PERMISSION_DENIED: Error writing: HTTP response code: 403"), True, True),
         (ValueError("UNAUTHENTICATED: no token"), True, True),
+        (OSError(errno.EROFS, "Read-only file system"), True, True),
         (OSError("Forbidden: https://storage.googleapis.com/b"), True, True),
         (ValueError("UNAVAILABLE: Error reading: HTTP response code: 503"), False, True),
         (ValueError("DEADLINE_EXCEEDED: all 32 attempts failed"), False, True),

@@ -97,6 +97,22 @@ def test_lost_answer_of_renewal_is_no_loss(make, objects):
     assert objects.look(name) is None
 
 
+def test_close_asks_a_storage_that_is_away_once(make, objects, monkeypatch):
+    claims = make("a")
+    for unit in range(3):
+        claims.take(unit)
+    asked = []
+
+    def away(name, **_):
+        asked.append(name)
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(claims._objects, "delete", away)
+    claims.close()
+    assert len(asked) == 1, "each would take its minute; the leases lapse"
+    monkeypatch.undo()
+
+
 @pytest.mark.parametrize(
     ("seen", "seconds"),
     [

@@ -45,6 +45,33 @@ def test_damaged_list_of_data_is_named(tmp_path, harm):
         read_manifest(str(tmp_path), config)
 
 
+def test_changed_byte_in_the_list_of_data_is_found(tmp_path):
+    (tmp_path / "a.txt").write_text("some words\n")
+    config = DataConfig(path=str(tmp_path / "a.txt"))
+    write_manifest(make_manifest(config), str(tmp_path))
+    kept = tmp_path / FILE_NAME
+    with pq.ParquetFile(kept) as file:
+        count = file.metadata.row_group(0).column(file.schema_arrow.get_field_index("count"))
+    content = bytearray(kept.read_bytes())
+    content[count.dictionary_page_offset + count.total_compressed_size - 1] ^= 1
+    kept.write_bytes(bytes(content))
+    with pytest.raises(ConfigurationError, match=rf"{FILE_NAME}: the list of data is damaged \(.*CRC checksum"):
+        read_manifest(str(tmp_path), config)
+
+
+def test_page_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a row"] * 2000}), path)
+    reader = UnitReader(make_manifest(DataConfig(path=str(tmp_path))))
+
+    def refuse(*_, **__):
+        raise OSError("Forbidden: https://storage.googleapis.com/download/storage/v1/b/corpus/o/a.parquet")
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", refuse)
+    with pytest.raises(NotFoundError, match=r"no permission to read .*a\.parquet'"):
+        reader.read(0)
+
+
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "gzip", "none"])
 def test_damaged_page_of_parquet_is_named(tmp_path, compression):
     path = tmp_path / "a.parquet"

@@ -22,7 +22,8 @@ from tpujob_trainer.data import (
 )
 from tpujob_trainer.data.manifest.cutting import cut_units
 from tpujob_trainer.data.manifest.table import FILE_NAME, read_unit_rows
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, NotFoundError
+from tpujob_trainer.storage.tensorstore_bucket import TensorStoreBucket
 
 GROUPS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5000)), min_size=1, max_size=20)
 
@@ -117,6 +118,15 @@ def test_written_to_object_storage(tmp_path):
 
 def test_nothing_written_yet(tmp_path):
     assert read_manifest(str(tmp_path), DataConfig(path=str(tmp_path))) is None
+
+
+def test_directory_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied", "gs://b/run/_data.parquet")
+
+    monkeypatch.setattr(TensorStoreBucket, "look", refuse)
+    with pytest.raises(NotFoundError, match=rf"spec\.checkpointDir: {tmp_path} cannot be read and written"):
+        read_manifest(str(tmp_path), DataConfig(path=str(tmp_path)))
 
 
 def test_manifest_of_another_version_is_refused_with_what_to_do(tmp_path):

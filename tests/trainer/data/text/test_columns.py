@@ -434,3 +434,10 @@ def test_message_that_is_no_mapping_is_nobody_s_turn():
     chat = ChatTemplate("{% for message in messages %}{{ message }}{% endfor %}", {}, "a template")
 
     assert chat.rendered(["one", "two"], "assistant") == Rendered("onetwo", ())
+
+
+def test_chat_template_of_brackets_without_end_is_refused_in_one_line():
+    with pytest.raises(
+        ConfigurationError, match=r"^spec\.trainer\.data\.tokenizer: the chat template of 'a': .*too deeply"
+    ):
+        ChatTemplate("{{" + "(" * 20_000, {}, "a")

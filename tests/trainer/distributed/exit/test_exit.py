@@ -272,6 +272,7 @@ def test_lost_peer_is_not_blamed_on_this_process(error):
 def test_what_storage_refuses_is_not_tried_again():
     assert process_exit.explain(OSError("Forbidden: b/runs/o")) == (77, "OSError: Forbidden: b/runs/o")
     assert process_exit.explain(OSError(5, "Input/output error"))[0] == 1
+    assert process_exit.explain(KeyError("Forbidden"))[0] == 1, "a word of a program's own"
 
 
 def test_own_fault_is_not_blamed_on_a_peer():

@@ -12,10 +12,8 @@ from typing import Protocol
 from tpujob_trainer import data
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.distributed.initialize import Runtime
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.storage import is_local
-from tpujob_trainer.storage.errors import is_of_storage
 from tpujob_trainer.storage.unusable import unusable
 
 MANIFEST_LIMIT_SECONDS = 3600.0
@@ -115,14 +113,7 @@ def shared_manifest(
     where = f"{directory}/{folder}" if folder else directory
 
     def make() -> str:
-        try:
-            manifest = data.kept_manifest(where, config, batch_size=batch_size)
-        except TrainerError:
-            raise
-        except Exception as error:  # of the directory: what the data's storage answers is explained already
-            if is_of_storage(error):
-                raise unusable(where, error) from error
-            raise
+        manifest = data.kept_manifest(where, config, batch_size=batch_size)
         return json.dumps([manifest.fingerprint, [source.root for source in manifest.sources]])
 
     name = f"manifest/{folder}" if folder else "manifest"

@@ -45,13 +45,6 @@ def is_out_of_reach(error: BaseException) -> bool:
     return any(_is_out_of_reach(cause) for cause in _chain(error))
 
 
-def is_of_storage(error: BaseException) -> bool:
-    """Whether it is what a file system or a bucket answered, in whatever class a library has for it."""
-    return any(isinstance(cause, OSError) or _status_of(cause) is not None for cause in _chain(error)) or (
-        is_out_of_reach(error)
-    )
-
-
 def is_unreachable(error: BaseException) -> bool:
     """Whether the machine's name, or the way to it, was not found: no server answered, so nothing was refused."""
     return isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in _UNROUTED)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from tpujob_trainer import errors
 from tpujob_trainer.storage import errors as storage_errors
 from tpujob_trainer.storage import is_local
@@ -37,3 +40,18 @@ def unusable(directory: str, error: Exception, *, field: str = "spec.checkpointD
             else "let the pods' service account read, create and delete objects there"
         )
     )
+
+
+@contextlib.contextmanager
+def used(directory: str) -> Iterator[None]:
+    """Within it nothing but `spec.checkpointDir` is read and written.
+
+    Raises:
+        TrainerError: what storage answered, in whatever class a library has for it, as `unusable` says it.
+    """
+    try:
+        yield
+    except errors.TrainerError:
+        raise
+    except Exception as error:
+        raise unusable(directory, error) from error

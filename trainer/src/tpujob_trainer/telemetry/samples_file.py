@@ -19,16 +19,12 @@ LIMIT = 1000
 
 
 def parse(content: bytes) -> list[dict[str, Any]]:
-    """The lines of a file of samples, in their order; those that are damaged are left out."""
-    found = []
-    for line in content.splitlines():
-        try:
-            values = json_object(line)
-        except ValueError:
-            continue
-        if isinstance(values.get("step"), int) and isinstance(values.get("prompt"), str):
-            found.append(values)
-    return found
+    """The lines of a file of samples, in their order.
+
+    Raises:
+        ValueError: one is damaged. To go on without it would drop it with the next text.
+    """
+    return [json_object(line) for line in content.splitlines()]
 
 
 class SamplesFile:
@@ -39,6 +35,7 @@ class SamplesFile:
 
         Raises:
             OSError: the directory cannot be read.
+            ValueError: what is there is damaged, and stays as it is.
         """
         self._bucket = open_bucket(directory)
         stored = self._bucket.look(FILE)

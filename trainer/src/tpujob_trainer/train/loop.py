@@ -176,9 +176,8 @@ class Loop:
             for hook in self._hooks:
                 hook.run(steps, state, self._policy.stop_flags)
         except TrainerError as error:
-            if (
-                error.is_shared
-            ):  # all processes are here: what was trained is kept, whatever became of the model's files
+            # All processes are here: what was trained is kept, whatever became of the model's files.
+            if error.is_shared:
                 self._commit_at_the_end(last)
             raise
         return ExitResult(state, steps, has_finished=self._commit_at_the_end(last))

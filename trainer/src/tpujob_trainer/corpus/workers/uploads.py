@@ -26,6 +26,7 @@ from tpujob_trainer.corpus.workers.failures import ScratchFullError
 from tpujob_trainer.corpus.workers.results import OUTPUTS, OutputFile
 from tpujob_trainer.data.sources.retrying import Retrying
 from tpujob_trainer.storage import is_local
+from tpujob_trainer.storage.unusable import used
 
 CHUNK_BYTES = 8 << 20
 LIMIT_SECONDS = 900.0
@@ -121,10 +122,12 @@ class Uploads:
 
         Raises:
             StorageFailedError: storage has failed for too long.
+            TrainerError: storage refuses it, or is full.
         """
         name = f"{OUTPUTS}{unit_name(held.unit)}-{held.token}-{number:03d}{file.suffix}"
         size, checksum = file.stat().st_size, crc32c_of(file)
-        self._retrying(name, functools.partial(self._put, file, f"{self._root}/{name}", size))
+        with used(self._directory):
+            self._retrying(name, functools.partial(self._put, file, f"{self._root}/{name}", size))
         file.unlink()
         return OutputFile(name=name, rows=rows, bytes=size, crc32c=checksum)
 

@@ -17,6 +17,7 @@ from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.manifest.verification import require_sources, verify_unchanged
 from tpujob_trainer.errors import ConfigurationError, brief
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.storage.unusable import used
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ def kept_manifest(directory: str, config: DataConfig, *, batch_size: int) -> Man
     manifest = read_manifest(directory, config)
     if manifest is None:
         manifest = make_manifest(config, batch_size=batch_size)
-        write_manifest(manifest, directory)
+        with used(directory):
+            write_manifest(manifest, directory)
     else:
         verify_unchanged(manifest, config)
     return manifest
@@ -64,7 +66,8 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
     Raises:
         ConfigurationError: the run trained on other columns or sources, or was begun by another version of the trainer.
     """
-    stored = open_bucket(directory).look(FILE_NAME)
+    with used(directory):
+        stored = open_bucket(directory).look(FILE_NAME)
     if stored is None:
         return None
     return require_sources(_parsed(stored.data, directory), config, roots)
@@ -72,7 +75,8 @@ def read_manifest(directory: str, config: DataConfig, *, roots: Sequence[str] | 
 
 def read_unit_rows(directory: str) -> np.ndarray | None:
     """The rows of each unit, int64 [units]; None where a format does not count them, or there is no list of data."""
-    stored = open_bucket(directory).look(FILE_NAME)
+    with used(directory):
+        stored = open_bucket(directory).look(FILE_NAME)
     if stored is None:
         return None
     manifest = _parsed(stored.data, directory)

@@ -83,8 +83,9 @@ def explain(error: BaseException) -> tuple[int, str]:
         return int(error.exit_code), text
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.STOPPED, "interrupted"
-    code = ExitCode.NOT_FOUND if storage_errors.is_refused(error) else 1
-    return code, f"{type(error).__name__}: {text}"
+    # Of the classes that storage raises: words such as "Forbidden" in any other error are a program's own.
+    is_refused = isinstance(error, OSError) and storage_errors.is_refused(error)
+    return ExitCode.NOT_FOUND if is_refused else 1, f"{type(error).__name__}: {text}"
 
 
 def is_lost_peer(error: BaseException) -> bool:

@@ -19,6 +19,7 @@ from tpujob_trainer.corpus.workers import setup
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.parsing.json_object import damaged, kept_object
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.storage.unusable import used
 from tpujob_trainer.tasks.batch.task import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
 
@@ -95,7 +96,8 @@ def _corpus(directory: str, config: TrainerConfig, task: BatchTask, workers: int
         if whole.num_rows is None and limit is None:
             whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=rows * units.BYTES_PER_ROW))
         manifest = units.cut(whole, rows, limit, field=task.field)
-        data.write_manifest(manifest, directory)
+        with used(directory):
+            data.write_manifest(manifest, directory)
         _record_rows(directory, whole)
     return {"roots": [source.root for source in manifest.sources], "units": manifest.num_units}
 

@@ -27,7 +27,6 @@ from tpujob_trainer.corpus.workers.uploads import Scratch, Uploads
 from tpujob_trainer.corpus.workers.work import Work
 from tpujob_trainer.data.sources.read_meter import METER
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
-from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.session.reporting import serve_report
 from tpujob_trainer.storage import errors, open_bucket
 from tpujob_trainer.storage.unusable import unusable
@@ -129,10 +128,8 @@ class Worker:
         with contextlib.closing(scratch):
             try:
                 is_complete = engine.run(work)
-            except TrainerError:
-                raise
-            except Exception as error:  # the libraries have classes of their own for what storage answers
-                if errors.is_of_storage(error):
+            except OSError as error:
+                if errors.is_out_of_reach(error):
                     raise unusable(self.directory, error) from error
                 raise
         logger.info("Corpus bytes read: %d; scratch: at most %d bytes", METER.bytes_read, scratch.most_bytes)
