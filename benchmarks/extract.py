@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 
 from tpujob_trainer.corpus.extract import units
 from tpujob_trainer.corpus.extract.batched import BatchedWork
-from tpujob_trainer.corpus.extract.batches import bucket_lengths, plan_batches
+from tpujob_trainer.corpus.extract.batches import bucket_lengths
 from tpujob_trainer.corpus.extract.config import ExtractConfig
 from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import sites_of
@@ -79,7 +79,8 @@ LAYERS = (4, 5)
 """About as deep in it as 15 to 18 in the 28 layers of Qwen2.5-7B."""
 TOLERANCE = 2e-3
 """Of float16 values, relative to 1 and their size."""
-LENGTH, BATCH, UNIT_ROWS = 256, 8, 16
+LENGTH, BATCH, UNIT_ROWS = 256, 8, 128
+"""As many rows to a unit as the careful loop sorts at a time."""
 
 TORCH_PROGRAM = Path(__file__).with_name("extract_torch.py")
 WAYS = ("documented", "careful")
@@ -121,12 +122,12 @@ class Metered(BatchedWork):
     def pack(self, *args: Any) -> Packed:
         return self._timed("pack", super().pack, *args)
 
-    def _filled(self, *args: Any) -> Any:
-        return self._timed("fill batches", super()._filled, *args)
+    def filled(self, *args: Any) -> Any:
+        return self._timed("fill batches", super().filled, *args)
 
-    def _started(self, *filled: Any) -> Any:
+    def _started(self, sequences: Any) -> Any:
         self._count(1)
-        return super()._started(*filled)
+        return super()._started(sequences)
 
     def _fetch(self, values: Any, batch: Any, outputs: Any) -> None:
         jax.block_until_ready(outputs)
@@ -190,11 +191,11 @@ def bare(work: BatchedWork, num_units: int) -> Seconds:
     batches = []
     for unit in range(num_units):
         rows = work.read(unit)
-        batches += [work._filled(rows, b) for b in plan_batches(rows.lengths, work._buckets, work._batch)]  # noqa: SLF001
+        batches += [work.filled(rows, batch) for batch in work.plan(rows)]
 
     def forward() -> None:
         for batch in batches:
-            outputs = work._program(*batch)  # noqa: SLF001
+            outputs = work._program(batch)  # noqa: SLF001
         jax.block_until_ready(outputs)
 
     return measured(forward)
@@ -284,7 +285,7 @@ def shares(forward: Seconds, worker: Seconds, beside: Mapping[str, float]) -> di
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=128)
+    parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--width", type=int, default=256, help="of the model, a multiple of 128")
     parser.add_argument("--lengths", choices=sorted(LENGTHS), default="cut", help="of the rows")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tpujob_trainer.corpus.extract.batched import UNDER_WAY, BatchedWork
+from tpujob_trainer.corpus.extract.batches import most_rows
 from tpujob_trainer.corpus.extract.config import ExtractConfig
 from tpujob_trainer.corpus.extract.rows import Rows
 
@@ -17,16 +18,21 @@ class Program:
     """Ten times each token, once it may arrive."""
 
     per_token = frozenset({"x"})
+    is_packed = True
+    devices = 2
 
     def __init__(self):
         self.may_arrive = threading.Semaphore(0)
         self.given = self.arrived = self.most = 0
         self.fails = False
 
-    def __call__(self, tokens, lengths, samples):
+    def most_rows(self, length):
+        return most_rows(length)
+
+    def __call__(self, sequences):
         self.given += 1
         self.most = max(self.most, self.given - self.arrived)
-        return {"x": {"values": _Late(self, tokens[:, :, None] * 10)}}
+        return {"x": {"values": _Late(self, sequences.tokens[:, :, None] * 10)}}
 
 
 class _Late:

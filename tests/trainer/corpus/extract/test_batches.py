@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from tpujob_trainer.corpus.extract.batches import Batch, bucket_lengths, plan_batches, rows_per_unit, shard_rows
+from tpujob_trainer.corpus.extract.batches import (
+    Batch,
+    bucket_lengths,
+    part_sizes,
+    plan_alone,
+    plan_packed,
+    shard_rows,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +29,20 @@ def _shape(batches: list[Batch]) -> list[tuple[int, int]]:
     return [(batch.length, len(batch.rows)) for batch in batches]
 
 
+def _require_whole(made: list[Batch], lengths: np.ndarray) -> None:
+    """Every row once, behind the one before it in its sequence, and within it."""
+    rows = np.concatenate([batch.rows for batch in made]) if made else np.empty(0)
+    assert sorted(rows.tolist()) == list(range(len(lengths)))
+    for batch in made:
+        assert batch.sequences.max() < batch.size
+        ends = batch.starts + lengths[batch.rows]
+        assert ends.max() <= batch.length
+        for sequence in np.unique(batch.sequences):
+            here = np.flatnonzero(batch.sequences == sequence)
+            assert batch.slots[here].tolist() == list(range(len(here)))
+            assert batch.starts[here].tolist() == [0, *ends[here][:-1]]
+
+
 @pytest.mark.parametrize(
     ("lengths", "shapes"),
     [
@@ -36,19 +57,19 @@ def _shape(batches: list[Batch]) -> list[tuple[int, int]]:
         pytest.param([1, 16, 17, 64], [(32, 3), (64, 1)], id="boundaries"),
     ],
 )
-def test_batches_of_a_unit(lengths, shapes):
-    assert _shape(plan_batches(np.array(lengths, dtype=np.int64), (16, 32, 64), 2)) == shapes
+def test_batches_of_rows_alone(lengths, shapes):
+    assert _shape(plan_alone(np.array(lengths, dtype=np.int64), (16, 32, 64), 2)) == shapes
 
 
-def test_every_row_once_and_no_longer_than_its_batch():
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_every_row_once_and_within_its_sequence(is_packed):
     chance = np.random.default_rng(0)
     for _ in range(200):
         lengths = chance.integers(1, 65, chance.integers(0, 60))
-        made = plan_batches(lengths, (16, 32, 64), 4)
-        rows = np.concatenate([batch.rows for batch in made]) if made else np.empty(0)
-        assert sorted(rows.tolist()) == list(range(len(lengths)))
-        assert all(lengths[batch.rows].max() <= batch.length for batch in made)
-        assert all(len(batch.rows) <= 4 * (64 // batch.length) for batch in made)
+        buckets = (16, 32, 64)
+        made = plan_packed(lengths, buckets, (1, 2, 4)) if is_packed else plan_alone(lengths, buckets, 4)
+        _require_whole(made, lengths)
+        assert all(batch.size == 4 * (64 // batch.length) or (is_packed and batch.length == 64) for batch in made)
 
 
 def test_never_more_batches_than_unmoved():
@@ -57,21 +78,47 @@ def test_never_more_batches_than_unmoved():
         lengths = chance.integers(1, 65, chance.integers(1, 60))
         of_bucket = np.bincount(np.searchsorted([16, 32, 64], lengths), minlength=3)
         unmoved = sum(-(-count // size) for count, size in zip(of_bucket.tolist(), (16, 8, 4), strict=True))
-        assert len(plan_batches(lengths, (16, 32, 64), 4)) <= unmoved
+        assert len(plan_alone(lengths, (16, 32, 64), 4)) <= unmoved
 
 
 @pytest.mark.parametrize(
-    ("arguments", "rows"),
+    ("lengths", "batches"),
     [
-        pytest.param({"row_bytes": 1 << 20, "total_rows": None}, 512, id="fills one file"),
-        pytest.param({"row_bytes": 1 << 20, "total_rows": 10**9}, 512, id="a large corpus"),
-        pytest.param({"row_bytes": 14_680_064, "total_rows": 100_000}, 32, id="36 rows fill a file: whole batches"),
-        pytest.param({"row_bytes": 28_672, "total_rows": 100_000}, 192, id="enough units for 32 workers"),
-        pytest.param({"row_bytes": 1 << 30, "total_rows": 100}, 16, id="a batch at least"),
+        # (length, size, rows)
+        pytest.param([], [], id="no rows"),
+        pytest.param([64] * 5, [(64, 4, 4), (64, 1, 1)], id="a rest in the smallest batch"),
+        pytest.param([64] * 6, [(64, 4, 4), (64, 2, 2)], id="a rest of two"),
+        pytest.param([64] * 7, [(64, 4, 4), (64, 4, 3)], id="a rest that needs a whole batch"),
+        pytest.param([16] * 16, [(16, 16, 16)], id="short rows in short sequences"),
+        pytest.param([16] * 3, [(64, 1, 3)], id="few short rows in a long one"),
+        pytest.param([40, 24] * 4, [(64, 4, 8)], id="pairs that fill a sequence"),
+        pytest.param([1] * 9, [(64, 4, 9)], id="four rows to a sequence of 64, and no more"),
     ],
 )
-def test_rows_of_a_unit(arguments, rows):
-    assert rows_per_unit(shard_bytes=512 << 20, batch=16, workers=32, **arguments) == rows
+def test_batches_of_packed_rows(lengths, batches):
+    made = plan_packed(np.array(lengths, dtype=np.int64), (16, 32, 64), (1, 2, 4))
+    assert [(batch.length, batch.size, len(batch.rows)) for batch in made] == batches
+
+
+@pytest.mark.parametrize("kind", ["uniform", "short", "long-tailed"])
+def test_packed_batches_are_full(kind):
+    """Of the positions that are computed, those of the last batch included, at least nine tenths hold a token."""
+    chance = np.random.default_rng(2)
+    drawn = {
+        "uniform": chance.uniform(1, 1025, 2000),
+        "short": chance.uniform(32, 129, 4000),
+        "long-tailed": 84 * chance.lognormal(0, 1, 4000),
+    }[kind]
+    lengths = np.clip(drawn.astype(np.int64), 16, 1024)
+    made = plan_packed(lengths, (128, 256, 512, 1024), (2, 4, 8))
+    assert lengths.sum() / sum(batch.size * batch.length for batch in made) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("rows", "devices", "sizes"), [(8, 1, (2, 4, 8)), (8, 4, (4, 8)), (4, 4, (4,)), (6, 1, (3, 6)), (1, 1, (1,))]
+)
+def test_sizes_of_the_last_batch(rows, devices, sizes):
+    assert part_sizes(rows, devices) == sizes
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from tests.trainer.model.plain_decoder import attention, rms_norm
 from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import Kind, sites_of
+from tpujob_trainer.corpus.extract.sequences import one_to_a_sequence
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape
@@ -59,7 +60,7 @@ def test_values_equal_the_plain_model(model, weights, layers):
     lengths = np.array([16, 9, 1, 16, 3, 12, 16, 5], dtype=np.int32)
     tokens = chance.integers(0, 256, (8, 16)).astype(np.int32)
     tokens[np.arange(16) >= lengths[:, None]] = 0
-    outputs = forward(tokens, lengths)
+    outputs = forward(one_to_a_sequence(tokens, lengths))
     local = jax.device_get(weights)
     for row in (0, 1, 2):
         plain = _plain(local, tokens[row, : lengths[row]])

@@ -9,10 +9,15 @@ import pytest
 
 from tests.trainer.corpus.extract.make_reference import FOLDER as ACTIVATIONS
 from tests.trainer.model.weights.make_reference import FOLDER, PROMPT
+from tpujob_trainer.corpus.extract.batches import Batch as Packed
 from tpujob_trainer.corpus.extract.completions import FINISHED, LENGTH, TEXT, TOKENS, completions_program, readable
 from tpujob_trainer.corpus.extract.embeddings import COLUMN, embeddings_program
-from tpujob_trainer.corpus.extract.layers import Site
+from tpujob_trainer.corpus.extract.forward import activations_program
+from tpujob_trainer.corpus.extract.layers import Site, sites_of
+from tpujob_trainer.corpus.extract.rows import Rows
 from tpujob_trainer.corpus.extract.scores import LOSS, PERPLEXITY, SCORED, TOKEN_LOSSES, scores_program
+from tpujob_trainer.corpus.extract.sequences import filled, one_to_a_sequence
+from tpujob_trainer.corpus.extract.unit_values import UnitValues
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.weights.load import load_weights, read_shape
@@ -51,12 +56,14 @@ def _expected(name):
 
 
 def _values(outputs):
-    return {column: np.asarray(kept["values"]) for column, kept in outputs.items()}
+    """By column; one value of each row is `[B, ...]` here, where a sequence has one row."""
+    found = {column: np.asarray(kept["values"]) for column, kept in outputs.items()}
+    return {column: x[:, 0] if x.shape[1] == 1 else x for column, x in found.items()}
 
 
 @pytest.mark.parametrize("name", ["qwen2", "gemma2"])
 def test_losses_equal_transformers(name):
-    found = _values(scores_program(*_loaded(name), per_token=True)(_rows(), LENGTHS))
+    found = _values(scores_program(*_loaded(name), per_token=True)(one_to_a_sequence(_rows(), LENGTHS)))
     logits = jnp.array(_expected(name)["logits"])
     losses = -np.asarray(jax.nn.log_softmax(logits))[np.arange(len(PROMPT) - 1), PROMPT[1:]]
     for row, count in enumerate(LENGTHS):
@@ -83,7 +90,7 @@ def test_losses_equal_those_of_an_evaluation(qwen):
         signals=jnp.zeros((len(tokens), 4), jnp.int32),
     )
     evaluated = make_evaluation_step(model)(weights, batch)
-    found = _values(scores_program(model, weights, per_token=False)(tokens, LENGTHS))
+    found = _values(scores_program(model, weights, per_token=False)(one_to_a_sequence(tokens, LENGTHS)))
     np.testing.assert_array_equal(found[SCORED], evaluated.tokens)
     is_scored = found[SCORED] > 0
     sums = (found[LOSS] * found[SCORED])[is_scored]
@@ -97,7 +104,7 @@ def test_vectors_equal_transformers(qwen, positions, normalize):
     program = embeddings_program(
         model, weights, Site(model.shape.layers), positions=positions, normalize=normalize, dtype="float32"
     )
-    found = _values(program(_rows(), LENGTHS))[COLUMN]
+    found = _values(program(one_to_a_sequence(_rows(), LENGTHS)))[COLUMN]
     with np.load(ACTIVATIONS / "qwen2.npz") as expected:
         hidden = expected["norm"]
     for row, count in enumerate(LENGTHS):
@@ -111,7 +118,7 @@ def test_vectors_equal_transformers(qwen, positions, normalize):
 def _continued(name_or_loaded, tokens, lengths, *, count, eos=NEVER, temperature=0.0, samples=None):
     model, weights = _loaded(name_or_loaded) if isinstance(name_or_loaded, str) else name_or_loaded
     program = completions_program(model, weights, tokens=count, temperature=temperature, seed=7, eos=eos)
-    return _values(program(tokens, lengths, samples))
+    return _values(program(one_to_a_sequence(tokens, lengths, samples)))
 
 
 @pytest.mark.parametrize("name", ["qwen2", "gemma2"])
@@ -164,3 +171,45 @@ def test_choice_depends_on_the_sample_alone(qwen):
     again = _continued(qwen, _rows(), LENGTHS, count=8, temperature=2.0, samples=samples[order])[TOKENS]
     assert again[3].tolist() == found[0].tolist()
     assert found[0].tolist() != found[3].tolist(), "rows with the same tokens were given the same choice"
+
+
+def _packed(rows, most):
+    """Two sequences of all rows, and one of nothing."""
+    lengths = np.array([len(row) for row in rows])
+    starts = np.cumsum(lengths) - lengths
+    unit = Rows(0, np.arange(2 * len(rows)), np.concatenate(rows * 2), np.tile(lengths, 2), {})
+    count = len(rows)
+    where = (np.repeat([0, 1], count), np.tile(starts, 2), np.tile(np.arange(count), 2))
+    batch = Packed(np.arange(2 * count), *where, length=int(lengths.sum()) + 3, size=8)
+    return unit, batch, filled(unit, batch, np.arange(2 * count), most)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gemma2"])
+@pytest.mark.parametrize("positions", ["all", "last", "mean"])
+def test_packed_rows_have_the_values_that_they_have_alone(name, positions):
+    model, weights = _loaded(name)
+    program = activations_program(
+        model, weights, sites_of([0, "last"], ["residual"], model.shape.layers), positions=positions, dtype="float32"
+    )
+    scores = scores_program(model, weights, per_token=True)
+    counts = [9, 1, 12, 4]
+    rows = [np.array(PROMPT[:count], np.int32) for count in counts]
+    unit, batch, sequences = _packed(rows, 5)
+    apart = one_to_a_sequence(_rows(), LENGTHS)
+    made = UnitValues(unit, program.per_token | scores.per_token)
+    made.add(batch, {**program(sequences), **scores(sequences)})
+    alone = {column: np.asarray(kept["values"]) for column, kept in {**program(apart), **scores(apart)}.items()}
+    for column, values in made.columns.items():
+        is_per_token = column in program.per_token | scores.per_token
+        ends = np.cumsum(unit.lengths) if is_per_token else np.arange(1, len(unit.lengths) + 1)
+        for number, count in enumerate(counts * 2):
+            # All rows begin alike, so the values of the longest are those of any.
+            of = alone[column][0, :count] if is_per_token else None
+            if of is None:
+                shorter = np.zeros((8, 16), np.int32)
+                shorter[:, :count] = PROMPT[:count]
+                alike = one_to_a_sequence(shorter, np.full(8, count, np.int32))
+                of = np.asarray({**program(alike), **scores(alike)}[column]["values"])[0, 0][None]
+            width = len(of)
+            found = values[ends[number] - width : ends[number]]
+            np.testing.assert_allclose(found, of, rtol=2e-4, atol=2e-5, err_msg=f"{column} of row {number}")

@@ -9,6 +9,7 @@ import pytest
 from tests.trainer.corpus.extract.make_reference import FAMILIES, FOLDER, MODELS, PROMPT
 from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import Kind, sites_of
+from tpujob_trainer.corpus.extract.sequences import one_to_a_sequence
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.weights.load import load_weights, read_shape
@@ -26,7 +27,7 @@ def _kept(folder: Path, layers: list[int | str], kinds: list[Kind]) -> dict[str,
     tokens = np.zeros((8, 16), dtype=np.int32)
     tokens[:, : len(PROMPT)] = PROMPT
     lengths = np.full(8, len(PROMPT), dtype=np.int32)
-    outputs = jax.device_get(forward(tokens, lengths))
+    outputs = jax.device_get(forward(one_to_a_sequence(tokens, lengths)))
     return {column: kept["values"][0, : len(PROMPT)] for column, kept in outputs.items()}
 
 

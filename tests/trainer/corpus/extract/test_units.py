@@ -3,7 +3,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpujob_trainer.corpus.extract.units import UNCOUNTED, cut, first_samples, rows_problem
+from tpujob_trainer.corpus.extract.units import UNCOUNTED, cut, first_samples, rows_per_unit, rows_problem
 from tpujob_trainer.data import DataConfig, make_manifest
 from tpujob_trainer.errors import ConfigurationError
 
@@ -72,3 +72,20 @@ def test_other_rows_than_the_units_have_are_refused(asked, made, corpus, problem
     found = rows_problem(asked, made=made, corpus=corpus, field=FIELD)
     assert (found or "").startswith("" if problem is None else f"{FIELD}.rows: {problem}")
     assert (found is None) == (problem is None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows"),
+    [
+        pytest.param({"row_bytes": 1 << 20, "total_rows": None}, 512, id="fills one file"),
+        pytest.param({"row_bytes": 1 << 20, "total_rows": 10**9}, 512, id="a large corpus"),
+        pytest.param({"row_bytes": 14_680_064, "total_rows": 100_000}, 32, id="36 rows fill a file: whole batches"),
+        pytest.param({"row_bytes": 28_672, "total_rows": 100_000}, 192, id="enough units for 32 workers"),
+        pytest.param({"row_bytes": 1 << 30, "total_rows": 100}, 16, id="a batch at least"),
+        pytest.param({"row_bytes": 1 << 26, "total_rows": 10**9, "filled": 1 / 8}, 128, id="short rows fill a batch"),
+        pytest.param({"row_bytes": 1 << 26, "total_rows": 10**4, "filled": 1 / 8}, 16, id="enough units of short rows"),
+        pytest.param({"row_bytes": 0, "total_rows": None}, 512 << 20, id="nothing of a row"),
+    ],
+)
+def test_rows_of_a_unit(arguments, rows):
+    assert rows_per_unit(shard_bytes=512 << 20, batch=16, workers=32, **arguments) == rows

@@ -2,16 +2,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tpujob_trainer.corpus.extract.sequences import one_to_a_sequence
 from tpujob_trainer.corpus.extract.statistics import add_statistics
 from tpujob_trainer.corpus.extract.values import keep
 
 X = np.random.default_rng(0).normal(size=(3, 5, 8)).astype(np.float32)
 LENGTHS = np.array([5, 2, 0], dtype=np.int32)
+
+
+def alone(lengths, length):
+    """Sequences of one row each."""
+    return one_to_a_sequence(np.zeros((len(lengths), length), np.int32), np.array(lengths, np.int32))
+
+
+SEQUENCES = alone(LENGTHS, 5)
 REAL = np.arange(5) < LENGTHS[:, None]
 
 
 def _keep(**arguments):
-    return {name: np.asarray(value) for name, value in keep(jnp.array(X), jnp.array(LENGTHS), **arguments).items()}
+    kept = keep(jnp.array(X), SEQUENCES, **arguments)
+    # A row to a sequence: [B, 1, D] is [B, D] here.
+    return {name: np.asarray(x[:, 0] if name != "sums" and x.shape[1:2] == (1,) else x) for name, x in kept.items()}
 
 
 def test_all_positions_are_as_they_are():
@@ -46,7 +57,7 @@ def test_int8_within_half_a_step(positions, shape):
 
 
 def test_int8_of_zeros_is_zero():
-    kept = keep(jnp.zeros((1, 2, 4)), jnp.array([2]), positions="all", dtype="int8")
+    kept = keep(jnp.zeros((1, 2, 4)), alone([2], 2), positions="all", dtype="int8")
     np.testing.assert_array_equal(kept["values"], 0)
 
 
@@ -59,7 +70,7 @@ def test_statistics_leave_padding_out():
 
 def test_overflow_is_counted():
     x = jnp.full((1, 2, 4), 1e6)
-    sums = keep(x, jnp.array([2]), positions="all", dtype="float16")["sums"]
+    sums = keep(x, alone([2], 2), positions="all", dtype="float16")["sums"]
     assert sums.tolist()[0] == 8
     assert sums.tolist()[5] == 8
 

@@ -17,16 +17,14 @@ from typing import Any
 from tpujob_contract.batch_rows import DEFAULT_BATCH_TOKENS, DEFAULT_SEQUENCE_LENGTH
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
-from tpujob_trainer.corpus.extract import batches, forecast
+from tpujob_trainer.corpus.extract import forecast, units
 from tpujob_trainer.corpus.extract.config import ExtractConfig
-from tpujob_trainer.corpus.extract.layers import Site
 from tpujob_trainer.data import inspection
 from tpujob_trainer.data.sources.remote import RETRYING
 from tpujob_trainer.distributed.exit import programs
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
-from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.load import with_shape_read
 from tpujob_trainer.tasks.batch.corpus_listing import UNIT_BYTES
 from tpujob_trainer.tasks.extraction_bounds import forward_flops, kept_sites, shape_of, vector_bytes
@@ -98,6 +96,7 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
     rows = extract.rows if manifest.num_rows is None else min(manifest.num_rows, extract.rows or manifest.num_rows)
     if rows is None:
         rows = round(sampled.rows * int(manifest.unit_bytes.sum()) / max(1, sampled.bytes))
+    vector = vector_bytes(extract, sites, shape)
     made = forecast.output(
         extract,
         sites,
@@ -105,7 +104,7 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
         width=shape.embed_dim,
         sampled=sampled,
         rows=rows,
-        unit_rows=extract.unit_rows or _unit_rows(config, extract, sites, shape, length, rows, workers),
+        unit_rows=_unit_rows(config, extract, vector, sampled.mean_length, total=rows, workers=workers),
     )
     return {
         "rows": rows,
@@ -124,17 +123,22 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
 def _unit_rows(
     config: TrainerConfig,
     extract: ExtractConfig,
-    sites: tuple[Site, ...],
-    shape: ModelShape,
-    length: int,
-    rows: int,
+    vector: int,
+    mean_length: float | None,
+    *,
+    total: int,
     workers: int,
 ) -> int:
-    return batches.rows_per_unit(
-        row_bytes=vector_bytes(extract, sites, shape) * (length if extract.positions == "all" else 1),
+    if extract.unit_rows:
+        return extract.unit_rows
+    length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
+    tokens = mean_length or length
+    return units.rows_per_unit(
+        row_bytes=round(vector * (tokens if extract.positions == "all" else 1)),
         shard_bytes=extract.shard_bytes,
         batch=config.batch_size or 32,
-        total_rows=rows,
+        filled=tokens / length,
+        total_rows=total,
         workers=workers,
     )
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tpujob_trainer.corpus.extract.batches import Batch, batch_rows, plan_batches
+from tpujob_trainer.corpus.extract.batches import Batch, batch_rows, part_sizes, plan_alone, plan_packed
 from tpujob_trainer.corpus.extract.program import Outputs, Program
 from tpujob_trainer.corpus.extract.rows import ReadsRows, Rows
+from tpujob_trainer.corpus.extract.sequences import Sequences, filled
 from tpujob_trainer.corpus.extract.shards import UnitTable, write_shards
 from tpujob_trainer.corpus.extract.unit_values import UnitValues
 from tpujob_trainer.corpus.workers.config import UnitsConfig
@@ -70,8 +71,8 @@ class BatchedWork:
             config: how the files are written.
             tokens: of units.
             program: what is computed of a batch.
-            buckets: row lengths, ascending.
-            batch: rows of a batch of the longest length.
+            buckets: lengths of sequences, ascending.
+            batch: sequences of a batch of the longest length.
             first_sample: the sample number of the first row of a unit.
             arrange: makes the files' columns of the program's.
             on_batch: is called after each batch.
@@ -81,6 +82,7 @@ class BatchedWork:
         self._program = program
         self._buckets = buckets
         self._batch = batch
+        self._sizes = part_sizes(batch, program.devices)
         self._first_sample = first_sample
         self._arrange = arrange
         self._on_batch = on_batch
@@ -88,9 +90,13 @@ class BatchedWork:
         self._room = threading.BoundedSemaphore(UNDER_WAY)
 
     def compile(self) -> None:
-        """Compiles the program for every length."""
-        for length in self._buckets:
-            self._program.compiled(self._rows_of(length), length)
+        """Compiles the program for every shape of batch."""
+        longest = self._buckets[-1]
+        shapes = [(batch_rows(length, longest=longest, rows=self._batch), length) for length in self._buckets]
+        if self._program.is_packed:
+            shapes += [(size, longest) for size in self._sizes[:-1]]
+        for size, length in shapes:
+            self._program.compiled(size, length)
 
     def read(self, unit: int) -> Rows:
         """The rows of a unit as tokens."""
@@ -100,15 +106,25 @@ class BatchedWork:
         """Its rows, given to the devices; returns while the last of them are computed."""
         values = UnitValues(rows, self._program.per_token)
         fetched = []
-        for batch in plan_batches(rows.lengths, self._buckets, self._batch):
-            filled = self._filled(rows, batch)
+        for batch in self.plan(rows):
+            sequences = self.filled(rows, batch)
             self._room.acquire()
-            fetched.append(self._fetcher.submit(self._fetch, values, batch, self._started(*filled)))
+            fetched.append(self._fetcher.submit(self._fetch, values, batch, self._started(sequences)))
             self._on_batch()
         return Computing(rows, values, fetched)
 
-    def _started(self, *filled: np.ndarray) -> Outputs:
-        outputs = self._program(*filled)
+    def plan(self, rows: Rows) -> list[Batch]:
+        """The batches of a unit, the same ones each time."""
+        if self._program.is_packed:
+            return plan_packed(rows.lengths, self._buckets, self._sizes)
+        return plan_alone(rows.lengths, self._buckets, self._batch)
+
+    def filled(self, rows: Rows, batch: Batch) -> Sequences:
+        """The sequences of a batch of a unit."""
+        return filled(rows, batch, self._samples(rows), self._program.most_rows(batch.length))
+
+    def _started(self, sequences: Sequences) -> Outputs:
+        outputs = self._program(sequences)
         for kept in outputs.values():
             for array in kept.values():
                 array.copy_to_host_async()
@@ -147,21 +163,6 @@ class BatchedWork:
         )
         return Packed(files, int(rows.lengths.sum()), rows.skipped, table.checksum(), values.statistics)
 
-    def _rows_of(self, length: int) -> int:
-        return batch_rows(length, longest=self._buckets[-1], rows=self._batch)
-
     def _samples(self, rows: Rows) -> np.ndarray:
         """int64 [rows], numbers in the corpus."""
         return self._first_sample(rows.unit) + rows.places.astype(np.int64)
-
-    def _filled(self, rows: Rows, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tokens `[B, S]`, lengths and sample numbers `[B]`, with rows of nothing at the end if there are too few."""
-        tokens = np.zeros((self._rows_of(batch.length), batch.length), dtype=np.int32)
-        lengths, samples = np.zeros(len(tokens), dtype=np.int32), np.zeros(len(tokens), dtype=np.int32)
-        samples[: len(batch.rows)] = self._samples(rows)[batch.rows] & 0x7FFFFFFF
-        ends = np.cumsum(rows.lengths)
-        for place, row in enumerate(batch.rows.tolist()):
-            length = int(rows.lengths[row])
-            tokens[place, :length] = rows.tokens[ends[row] - length : ends[row]]
-            lengths[place] = length
-        return tokens, lengths, samples

@@ -1,36 +1,44 @@
-"""Which rows of a unit are computed together, and how rows are divided into units. Pure.
+"""Which rows of a unit are computed together, and which are written into one file. Pure.
 
-A batch has the same number of tokens in every bucket: half the length, twice the rows. So its cost is about the same in
-every bucket, and the fewer batches the better.
+A batch is of sequences of one length, and rows are packed into them: attention keeps the rows of a sequence apart. A
+batch has the same number of tokens at every length: half the length, twice the sequences. So its cost is about the
+same at every length, and the fewer batches the better.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 LEAST_LENGTH = 16
-"""Of a bucket."""
-UNITS_PER_WORKER = 16
-"""That each worker should get at least, so that the slowest ends soon after the others."""
-LEAST_WORKERS = 16
-"""Units are made for so many workers at least: more may come later."""
+"""Of a bucket; and so many tokens of a sequence for each row that it may hold."""
+HALVINGS = 2
+"""Of the longest batch: what is left of a unit is computed in the smallest that holds it."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that are computed together."""
+    """Rows that are computed together, and where they are: each array int64 [rows]."""
 
     rows: np.ndarray
-    """int64 [rows], places in the unit; at most as many as the bucket's batch has."""
+    """Places in the unit."""
+    sequences: np.ndarray
+    """Of the batch, from 0."""
+    starts: np.ndarray
+    """First positions in the sequence."""
+    slots: np.ndarray
+    """Numbers among the rows of the sequence, from 0."""
     length: int
-    """Tokens that each row is filled up to."""
+    """Tokens of a sequence."""
+    size: int
+    """Sequences, those included that hold nothing."""
 
 
 def bucket_lengths(sequence_length: int, count: int) -> tuple[int, ...]:
-    """Row lengths that are compiled for, ascending; the last is the sequence length."""
+    """Lengths of sequences that are compiled for, ascending; the last is the sequence length."""
     lengths = [sequence_length]
     while len(lengths) < count and lengths[0] % 2 == 0 and lengths[0] // 2 >= LEAST_LENGTH:
         lengths.insert(0, lengths[0] // 2)
@@ -38,12 +46,88 @@ def bucket_lengths(sequence_length: int, count: int) -> tuple[int, ...]:
 
 
 def batch_rows(length: int, *, longest: int, rows: int) -> int:
-    """Rows of a batch of this length, where one of the longest length has `rows`."""
+    """Sequences of a batch of this length, where one of the longest length has `rows`."""
     return rows * (longest // length)
 
 
-def plan_batches(lengths: np.ndarray, buckets: Sequence[int], rows: int) -> list[Batch]:
-    """The batches of a unit; each row is in one of them.
+def part_sizes(rows: int, devices: int) -> tuple[int, ...]:
+    """Sequences of a batch of the longest length, ascending: `rows`, and its halves that divide over the devices."""
+    sizes = [rows]
+    while len(sizes) <= HALVINGS and sizes[0] % (2 * devices) == 0:
+        sizes.insert(0, sizes[0] // 2)
+    return tuple(sizes)
+
+
+def most_rows(length: int) -> int:
+    """That a sequence may hold when rows are packed."""
+    return max(1, length // LEAST_LENGTH)
+
+
+def plan_packed(lengths: np.ndarray, buckets: Sequence[int], sizes: Sequence[int]) -> list[Batch]:
+    """The batches of a unit, several rows in a sequence; each row is in one of them.
+
+    Each row, the longest first, goes where it leaves the least room, or begins a sequence of its bucket. Rows of
+    sequences that fill no batch are packed again, into the longest ones.
+
+    Args:
+        lengths: int64 [rows of the unit], tokens, each at most the longest bucket and at least 1.
+        buckets: ascending.
+        sizes: sequences of a batch of the longest bucket, ascending (`part_sizes`).
+    """
+    made: list[Batch] = []
+    longest, rows = buckets[-1], sizes[-1]
+    of_row = np.asarray(buckets)[np.searchsorted(np.asarray(buckets), lengths)]
+    packed = _packed(np.argsort(-lengths, kind="stable"), lengths, of_row)
+    left: list[int] = []
+    for length in buckets:
+        here = [sequence for sequence in packed if of_row[sequence[0]] == length]
+        size = batch_rows(length, longest=longest, rows=rows)
+        full = len(here) // size * size
+        made += [_batch(here[first : first + size], lengths, length, size) for first in range(0, full, size)]
+        left += [row for sequence in here[full:] for row in sequence]
+    again = np.array(sorted(left, key=lambda row: -lengths[row]), dtype=np.int64)
+    packed = _packed(again, lengths, np.full_like(of_row, longest))
+    for first in range(0, len(packed), rows):
+        chosen = packed[first : first + rows]
+        made.append(_batch(chosen, lengths, longest, sizes[bisect.bisect_left(sizes, len(chosen))]))
+    return made
+
+
+def _packed(order: np.ndarray, lengths: np.ndarray, capacity: np.ndarray) -> list[list[int]]:
+    """The rows of each sequence, in their order; a sequence has the capacity of its first row."""
+    made: list[list[int]] = []
+    rooms: list[tuple[int, int]] = []
+    """Ascending: tokens that are free, and of which sequence."""
+    for row in order.tolist():
+        need = int(lengths[row])
+        at = bisect.bisect_left(rooms, (need, -1))
+        if at < len(rooms):
+            room, sequence = rooms.pop(at)
+            made[sequence].append(row)
+        else:
+            room, sequence = int(capacity[row]), len(made)
+            made.append([row])
+        if room > need and len(made[sequence]) < most_rows(int(capacity[made[sequence][0]])):
+            bisect.insort(rooms, (room - need, sequence))
+    return made
+
+
+def _batch(sequences: Sequence[Sequence[int]], lengths: np.ndarray, length: int, size: int) -> Batch:
+    counts = [len(rows) for rows in sequences]
+    rows = np.array([row for each in sequences for row in each], dtype=np.int64)
+    starts = [np.cumsum(lengths[list(each)]) - lengths[list(each)] for each in sequences]
+    return Batch(
+        rows=rows,
+        sequences=np.repeat(np.arange(len(sequences)), counts),
+        starts=np.concatenate(starts),
+        slots=np.concatenate([np.arange(count) for count in counts]),
+        length=length,
+        size=size,
+    )
+
+
+def plan_alone(lengths: np.ndarray, buckets: Sequence[int], rows: int) -> list[Batch]:
+    """The batches of a unit, each row in a sequence of its own; each row is in one of them.
 
     What is left of a bucket moves up to the next one if there is room in its last batch, else it makes a batch that is
     not full.
@@ -53,7 +137,7 @@ def plan_batches(lengths: np.ndarray, buckets: Sequence[int], rows: int) -> list
         buckets: ascending.
         rows: of a batch of the longest bucket.
     """
-    made: list[Batch] = []
+    made: list[tuple[np.ndarray, int]] = []
     of_row = np.searchsorted(np.asarray(buckets), lengths)
     left = np.empty(0, dtype=np.int64)
     for number, length in enumerate(buckets):
@@ -61,29 +145,18 @@ def plan_batches(lengths: np.ndarray, buckets: Sequence[int], rows: int) -> list
         here = np.flatnonzero(of_row == number)
         room = -len(here) % size if len(here) else size
         if len(left) > room:
-            made.append(Batch(left, buckets[number - 1]))
+            made.append((left, buckets[number - 1]))
         else:
             here = np.concatenate([here, left])
         full = len(here) // size * size
-        made += [Batch(here[first : first + size], length) for first in range(0, full, size)]
+        made += [(here[first : first + size], length) for first in range(0, full, size)]
         left = here[full:]
-    return [*made, Batch(left, buckets[-1])] if len(left) else made
-
-
-def rows_per_unit(*, row_bytes: int, shard_bytes: int, batch: int, total_rows: int | None, workers: int) -> int:
-    """Rows of a unit: what fills one file, or fewer, so that each worker gets several units; whole batches.
-
-    Args:
-        row_bytes: of the values of a full row.
-        shard_bytes: of a file.
-        batch: rows of a batch.
-        total_rows: of the corpus; None if unknown.
-        workers: at the start.
-    """
-    rows = max(1, shard_bytes // row_bytes)
-    if total_rows is not None:
-        rows = min(rows, -(-total_rows // (UNITS_PER_WORKER * max(workers, LEAST_WORKERS))))
-    return max(1, rows // batch) * batch
+    if len(left):
+        made.append((left, buckets[-1]))
+    return [
+        _batch([[row] for row in chosen.tolist()], lengths, length, batch_rows(length, longest=buckets[-1], rows=rows))
+        for chosen, length in made
+    ]
 
 
 def shard_rows(row_bytes: np.ndarray, shard_bytes: int) -> list[slice]:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tpujob_trainer.corpus.extract.program import Outputs, Program
+from tpujob_trainer.corpus.extract.sequences import Sequences
 from tpujob_trainer.data.text.stop_strings import before_any, tokens_until_stop
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.layers import Past
@@ -50,7 +51,8 @@ def completions_program(
 
         return jax.vmap(of_row)(logits, samples)
 
-    def outputs(weights: Weights, prompts: jax.Array, lengths: jax.Array, samples: jax.Array) -> Outputs:
+    def outputs(weights: Weights, sequences: Sequences) -> Outputs:
+        prompts, lengths, samples = sequences.tokens, sequences.lengths[:, 0], sequences.samples[:, 0]
         rows, longest = prompts.shape
         _, past = model.prefill(weights, prompts, longest + tokens)
         ends = jnp.maximum(lengths - 1, 0)
@@ -72,9 +74,9 @@ def completions_program(
         start = (jnp.int32(0), last, past, nothing, lengths == 0)
         written = jax.lax.while_loop(goes_on, one_more, start)[3]
         counts = jnp.sum(jnp.cumsum(written == eos, axis=1) == 0, axis=1, dtype=jnp.int32)
-        return {TOKENS: {"values": written}, LENGTH: {"values": counts}}
+        return {TOKENS: {"values": written[:, None]}, LENGTH: {"values": counts[:, None]}}
 
-    return Program(model, weights, outputs)
+    return Program(model, weights, outputs, is_packed=False)
 
 
 Decode = Callable[[Sequence[int]], str]

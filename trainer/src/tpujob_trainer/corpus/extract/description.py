@@ -17,7 +17,7 @@ from tpujob_trainer.storage import Bucket
 
 NAME = "extract.json"
 WEIGHTS = "weights.json"
-VALUES_VERSION = 1
+VALUES_VERSION = 2
 """Of the code that makes values of text and weights. Raise it with any change after which the same model gives other
 values for the same row; other changes of the trainer leave a directory as it is."""
 IMAGE = "image"

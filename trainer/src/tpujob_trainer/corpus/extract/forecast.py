@@ -47,6 +47,11 @@ class Sampled:
     """int32, those of the first rows one after the other; more than `KEPT_TOKENS` are left out."""
 
     @property
+    def mean_length(self) -> float | None:
+        """Tokens of a usable row; None: there is none."""
+        return float(self.lengths.mean()) if len(self.lengths) else None
+
+    @property
     def usable_fraction(self) -> float:
         """Of the rows read."""
         return len(self.lengths) / self.rows if self.rows else 0.0

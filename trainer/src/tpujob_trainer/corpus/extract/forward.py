@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 
 from tpujob_trainer.corpus.extract.config import Positions, ValueType
 from tpujob_trainer.corpus.extract.layers import Site, column_of, passes
 from tpujob_trainer.corpus.extract.program import Outputs, Program
+from tpujob_trainer.corpus.extract.sequences import Sequences
 from tpujob_trainer.corpus.extract.values import keep
 from tpujob_trainer.model.decoder import Model, Weights
 
@@ -26,24 +26,22 @@ def activations_program(
     """
     columns = {site: column_of(site, model.shape.layers) for site in sites}
 
-    def outputs(weights: Weights, tokens: jax.Array, lengths: jax.Array, samples: jax.Array) -> Outputs:
-        found = activations(model, weights, tokens, sites)
-        return {columns[site]: keep(x, lengths, positions=positions, dtype=dtype) for site, x in found.items()}
+    def outputs(weights: Weights, sequences: Sequences) -> Outputs:
+        found = activations(model, weights, sequences, sites)
+        return {columns[site]: keep(x, sequences, positions=positions, dtype=dtype) for site, x in found.items()}
 
     return Program(model, weights, outputs, per_token=frozenset(columns.values() if positions == "all" else ()))
 
 
-def activations(model: Model, weights: Weights, tokens: jax.Array, sites: tuple[Site, ...]) -> dict[Site, jax.Array]:
+def activations(model: Model, weights: Weights, sequences: Sequences, sites: tuple[Site, ...]) -> dict[Site, jax.Array]:
     """The values `[B, S, D]` at each site, in the type of computation."""
-    rows, length = tokens.shape
-    positions = jnp.broadcast_to(jnp.arange(length), (rows, length))
     kinds = sorted({site.kind for site in sites})
     stretches = passes(sites, model.shape.layers)
     trace = model.trace(
         weights,
-        tokens,
-        positions,
-        jnp.zeros((rows, length), jnp.int32),
+        sequences.tokens,
+        sequences.positions,
+        sequences.segments,
         [(each.first, each.end, kinds if each.keeps else ()) for each in stretches],
     )
     found = {Site(-1): trace.embedding, Site(model.shape.layers): trace.norm}

@@ -1,6 +1,6 @@
-"""What a task computes of a batch of rows: a function of the weights, compiled once for each shape of batch.
+"""What a task computes of a batch of sequences: a function of the weights, compiled once for each shape of batch.
 
-Rows are divided over the devices of the host.
+Sequences are divided over the devices of the host.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import NamedSharding
 
+from tpujob_trainer.corpus.extract.batches import most_rows
+from tpujob_trainer.corpus.extract.sequences import Sequences
 from tpujob_trainer.corpus.extract.values import Kept
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.partitioning import ROWS
@@ -20,15 +21,21 @@ from tpujob_trainer.model.partitioning import ROWS
 Outputs = dict[str, Kept]
 """By column."""
 
-Function = Callable[[Weights, jax.Array, jax.Array, jax.Array], Outputs]
-"""(weights, tokens int32 `[B, S]`, lengths int32 `[B]`, samples int32 `[B]`) → columns, each of B rows."""
+Function = Callable[[Weights, Sequences], Outputs]
+"""The columns, each `[B, S, ...]` for a value of each token, or `[B, M, ...]` for one of each row."""
 
 
 class Program:
     """A function of batches."""
 
     def __init__(
-        self, model: Model, weights: Weights, function: Function, *, per_token: frozenset[str] = frozenset()
+        self,
+        model: Model,
+        weights: Weights,
+        function: Function,
+        *,
+        per_token: frozenset[str] = frozenset(),
+        is_packed: bool = True,
     ) -> None:
         """Compiles nothing yet.
 
@@ -37,41 +44,45 @@ class Program:
             weights: its arrays.
             function: of a batch.
             per_token: columns that have a value for each token; the others have one for each row.
+            is_packed: whether a sequence may hold several rows.
         """
         self._weights = weights
         self._rows = NamedSharding(model.mesh, ROWS)
-        self._compiled: dict[tuple[int, int], Any] = {}
+        self._compiled: dict[tuple[int, int, int], Any] = {}
         self.devices = model.mesh.size
         self.per_token = per_token
+        self.is_packed = is_packed
 
-        def outputs(weights: Weights, tokens: jax.Array, lengths: jax.Array, samples: jax.Array) -> Outputs:
-            found = function(weights, tokens, lengths, samples)
+        def outputs(weights: Weights, sequences: Sequences) -> Outputs:
+            found = function(weights, sequences)
             return {column: self._placed(kept) for column, kept in found.items()}
 
-        self._jitted = jax.jit(outputs, in_shardings=(model.shardings, self._rows, self._rows, self._rows))
+        self._jitted = jax.jit(outputs, in_shardings=(model.shardings, self._rows))
 
     def _placed(self, kept: Kept) -> Kept:
-        """Rows where they were computed, the sums as the only entry of a list."""
+        """Values where they were computed, the sums as the only entry of a list."""
         placed = {name: jax.lax.with_sharding_constraint(x, self._rows) for name, x in kept.items() if name != "sums"}
         return placed | {"sums": kept["sums"][None]} if "sums" in kept else placed
 
-    def compiled(self, rows: int, length: int) -> Any:
-        """The function for one shape; `rows` is a multiple of the devices."""
-        if (rows, length) not in self._compiled:
-            tokens = jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=self._rows)
-            number = jax.ShapeDtypeStruct((rows,), jnp.int32, sharding=self._rows)
-            self._compiled[rows, length] = self._jitted.lower(self._weights, tokens, number, number).compile()
-        return self._compiled[rows, length]
+    def most_rows(self, length: int) -> int:
+        """That a sequence of so many tokens may hold: M."""
+        return most_rows(length) if self.is_packed else 1
 
-    def __call__(self, tokens: np.ndarray, lengths: np.ndarray, samples: np.ndarray | None = None) -> Outputs:
-        """The columns of a batch, on the devices; they may still be computing.
+    def compiled(self, size: int, length: int) -> Any:
+        """The function for one shape; `size` is a multiple of the devices."""
+        return self._of_shape(size, length, self.most_rows(length))
 
-        Args:
-            tokens: int32 `[B, S]`.
-            lengths: int32 `[B]`; 0 for a row of padding.
-            samples: int32 `[B]`, numbers of the rows in the corpus; None: zeros.
-        """
-        run = self.compiled(*tokens.shape)
-        given = [tokens, lengths, np.zeros_like(lengths) if samples is None else samples]
-        outputs: Outputs = run(self._weights, *(jax.device_put(each, self._rows) for each in given))
+    def _of_shape(self, size: int, length: int, most: int) -> Any:
+        if (size, length, most) not in self._compiled:
+            tokens = jax.ShapeDtypeStruct((size, length), jnp.int32, sharding=self._rows)
+            number = jax.ShapeDtypeStruct((size, most), jnp.int32, sharding=self._rows)
+            lowered = self._jitted.lower(self._weights, Sequences(tokens, number, number, number))
+            self._compiled[size, length, most] = lowered.compile()
+        return self._compiled[size, length, most]
+
+    def __call__(self, sequences: Sequences) -> Outputs:
+        """The columns of a batch, on the devices; they may still be computing."""
+        (size, length), most = sequences.tokens.shape, sequences.lengths.shape[1]
+        run = self._of_shape(size, length, most)
+        outputs: Outputs = run(self._weights, jax.device_put(sequences, self._rows))
         return outputs

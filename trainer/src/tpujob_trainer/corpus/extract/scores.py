@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tpujob_trainer.corpus.extract.program import Outputs, Program
+from tpujob_trainer.corpus.extract.sequences import Sequences
 from tpujob_trainer.corpus.extract.values import sums_of
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.loss import token_losses
@@ -21,30 +22,27 @@ def scores_program(model: Model, weights: Weights, *, per_token: bool) -> Progra
     `token_losses`, float32 for each token, not a number for the first.
     """
 
-    def outputs(weights: Weights, tokens: jax.Array, lengths: jax.Array, samples: jax.Array) -> Outputs:
-        losses, is_scored = _losses(model, weights, tokens, lengths)
-        count = jnp.sum(is_scored, axis=1, dtype=jnp.int32)
-        mean = jnp.where(count > 0, jnp.sum(losses, axis=1) / jnp.maximum(count, 1), jnp.nan)
+    def outputs(weights: Weights, sequences: Sequences) -> Outputs:
+        losses = _losses(model, weights, sequences)
+        count = jnp.maximum(sequences.lengths - 1, 0)
+        mean = jnp.where(count > 0, sequences.total(losses) / jnp.maximum(count, 1), jnp.nan)
         found: Outputs = {
-            LOSS: {"values": mean, "sums": sums_of(mean[:, None], count > 0)},
+            LOSS: {"values": mean, "sums": sums_of(mean[..., None], count > 0)},
             PERPLEXITY: {"values": jnp.exp(mean)},
             SCORED: {"values": count},
         }
         if per_token:
             # The loss at position i is that of token i + 1.
-            first = jnp.full((tokens.shape[0], 1), jnp.nan, jnp.float32)
-            found[TOKEN_LOSSES] = {"values": jnp.concatenate([first, losses[:, :-1]], axis=1)}
+            before = jnp.roll(losses, 1, axis=1)
+            found[TOKEN_LOSSES] = {"values": jnp.where(sequences.positions == 0, jnp.nan, before)}
         return found
 
     return Program(model, weights, outputs, per_token=frozenset([TOKEN_LOSSES] if per_token else ()))
 
 
-def _losses(model: Model, weights: Weights, tokens: jax.Array, lengths: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """-log p of the token after each position, float32 `[B, S]`, and where there is one, bool `[B, S]`."""
-    rows, length = tokens.shape
-    positions = jnp.broadcast_to(jnp.arange(length), (rows, length))
-    is_scored = positions < lengths[:, None] - 1
-    targets = jnp.roll(tokens, -1, axis=1)
-    hidden, output = model.hidden(weights, tokens, positions, jnp.zeros((rows, length), jnp.int32))
-    losses = token_losses(hidden, output, targets, is_scored, model.mesh, model.shape.logit_softcap)
-    return losses, is_scored
+def _losses(model: Model, weights: Weights, sequences: Sequences) -> jax.Array:
+    """-log p of the token after each position, float32 `[B, S]`; 0 where none of the same row is."""
+    tokens = sequences.tokens
+    hidden, output = model.hidden(weights, tokens, sequences.positions, sequences.segments)
+    targets, is_scored = jnp.roll(tokens, -1, axis=1), sequences.left > 1
+    return token_losses(hidden, output, targets, is_scored, model.mesh, model.shape.logit_softcap)

@@ -36,14 +36,14 @@ class UnitValues:
                     self.statistics[column] = add_statistics(self.statistics.get(column), sums)
 
     def _place(self, column: str, batch: Batch, values: np.ndarray, *, is_per_token: bool) -> None:
-        width = values.shape[2:] if is_per_token else values.shape[1:]
         count = int(self._rows.lengths.sum()) if is_per_token else len(self._rows.lengths)
         if column not in self.columns:
-            self.columns[column] = np.empty((count, *width), values.dtype)
+            self.columns[column] = np.empty((count, *values.shape[2:]), values.dtype)
         into = self.columns[column]
         if not is_per_token:
-            into[batch.rows] = values[: len(batch.rows)]
+            into[batch.rows] = values[batch.sequences, batch.slots]
             return
-        for place, row in enumerate(batch.rows.tolist()):
+        places = zip(batch.rows.tolist(), batch.sequences.tolist(), batch.starts.tolist(), strict=True)
+        for row, sequence, start in places:
             length = int(self._rows.lengths[row])
-            into[self._ends[row] - length : self._ends[row]] = values[place, :length]
+            into[self._ends[row] - length : self._ends[row]] = values[sequence, start : start + length]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -12,8 +13,31 @@ from tpujob_trainer.errors import ConfigurationError
 
 BYTES_PER_ROW = 4096
 """Taken for a row of files whose rows are not counted before they are read."""
+UNITS_PER_WORKER = 16
+"""That each worker should get at least, so that the slowest ends soon after the others."""
+LEAST_WORKERS = 16
+"""Units are made for so many workers at least: more may come later."""
 UNCOUNTED = 1 << 32
 """Sample numbers of a unit in such files."""
+
+
+def rows_per_unit(
+    *, row_bytes: int, shard_bytes: int, batch: int, filled: float = 1.0, total_rows: int | None, workers: int
+) -> int:
+    """Rows of a unit: what fills one file, or fewer, so that each worker gets several units; whole batches.
+
+    Args:
+        row_bytes: of what is written of a row of mean length.
+        shard_bytes: of a file.
+        batch: rows of full length of a batch.
+        filled: mean length of a row / full length, above 0. Short rows fill a batch together, so a unit has more.
+        total_rows: of the corpus; None if unknown.
+        workers: at the start.
+    """
+    rows = max(1, shard_bytes // max(1, row_bytes), math.ceil(batch / filled))
+    if total_rows is not None:
+        rows = min(rows, -(-total_rows // (UNITS_PER_WORKER * max(workers, LEAST_WORKERS))))
+    return max(1, rows // batch) * batch
 
 
 def cut(manifest: Manifest, rows_per_unit: int, rows: int | None, *, field: str) -> Manifest:

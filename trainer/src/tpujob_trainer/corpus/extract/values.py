@@ -1,6 +1,6 @@
 """What becomes of a layer's values on the device: the positions that are kept, the type, and sums for statistics.
 
-Arrays: B rows, S positions, D width.
+Arrays: B sequences, S positions, up to M rows in a sequence, D width.
 """
 
 from __future__ import annotations
@@ -11,30 +11,29 @@ import jax
 import jax.numpy as jnp
 
 from tpujob_trainer.corpus.extract.config import Positions, ValueType
+from tpujob_trainer.corpus.extract.sequences import Sequences
 
 Kept = dict[str, jax.Array]
 """`values`, and for int8 `scales`; `sums`: float32 [6], as in `STATISTICS`."""
 
 
-def keep(x: jax.Array, lengths: jax.Array, *, positions: Positions, dtype: ValueType) -> Kept:
-    """What is kept of the values `x` `[B, S, D]` of rows with so many tokens, int32 `[B]`; 0 for a row of padding.
+def keep(x: jax.Array, sequences: Sequences, *, positions: Positions, dtype: ValueType) -> Kept:
+    """What is kept of the values `x` `[B, S, D]`.
 
     Returns:
-        values `[B, S, D]`, or `[B, D]` for one vector a row; scales without the last dimension.
+        values `[B, S, D]`, or `[B, M, D]` for one vector of each row; scales without the last dimension.
     """
-    counted = jnp.arange(x.shape[1]) < lengths[:, None] if positions == "all" else lengths > 0
-    return typed_with_sums(at_positions(x, lengths, positions), counted, dtype)
+    counted = sequences.left > 0 if positions == "all" else sequences.is_row
+    return typed_with_sums(at_positions(x, sequences, positions), counted, dtype)
 
 
-def at_positions(x: jax.Array, lengths: jax.Array, positions: Positions) -> jax.Array:
-    """`x` `[B, S, D]` as it is, or `[B, D]`: its values at the last token of each row, or their mean."""
+def at_positions(x: jax.Array, sequences: Sequences, positions: Positions) -> jax.Array:
+    """`x` `[B, S, D]` as it is, or `[B, M, D]`: its values at the last token of each row, or their mean."""
     if positions == "all":
         return x
     if positions == "last":
-        return jnp.take_along_axis(x, jnp.maximum(lengths - 1, 0)[:, None, None], axis=1)[:, 0]
-    is_token = jnp.arange(x.shape[1]) < lengths[:, None]
-    total = jnp.sum(x.astype(jnp.float32) * is_token[..., None], axis=1)
-    return total / jnp.maximum(lengths, 1)[:, None]
+        return sequences.last(x)
+    return sequences.total(x) / jnp.maximum(sequences.lengths, 1)[..., None]
 
 
 def typed_with_sums(x: jax.Array, counted: jax.Array, dtype: ValueType) -> Kept:

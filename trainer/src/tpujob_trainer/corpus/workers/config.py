@@ -27,11 +27,11 @@ class UnitsConfig:
     rows: Annotated[int, Range(1, 1e12)] | None = None
     """Take the first so many rows of the corpus, in the order of its files. Default: all of them."""
     unit_rows: Annotated[int, Range(1, 1e9)] | None = None
-    """Rows that a worker claims at a time: what is lost when it dies. Default: what fills one file, or less, so that
-    every worker gets several units."""
+    """Rows that a worker claims at a time: what is lost when it dies. Default: what fills one file, and a batch at
+    least if rows are short; or less, so that every worker gets several units."""
     buckets: Annotated[int, Range(1, 8)] = 4
-    """Row lengths that the model is compiled for: sequenceLength, and its halves down to this number of them. Short
-    rows are computed together, with less padding."""
+    """Lengths of sequences that the model is compiled for: sequenceLength, and its halves down to this number of them.
+    Rows are packed into them, several to one; generate has one row in each."""
     lease_seconds: Annotated[int, Range(2, 3600)] = 45
     """A unit whose worker has given no sign of life for so long is taken over by another one."""
     accept_other_image: bool = False

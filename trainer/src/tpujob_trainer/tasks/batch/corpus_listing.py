@@ -14,7 +14,7 @@ from typing import Any
 from tpujob_contract import IndependentWorker, LocalProcess, Process
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import TrainerConfig
-from tpujob_trainer.corpus.extract import batches, units
+from tpujob_trainer.corpus.extract import units
 from tpujob_trainer.corpus.workers import setup
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.parsing.json_object import damaged, kept_object
@@ -27,18 +27,29 @@ LISTING_SECONDS = 900.0
 """Workers that start so long after a listing, give or take what clocks differ, make one of their own."""
 ROWS = "rows.json"
 """How many rows the corpus has, of which `rows` may take the first ones."""
+MeanLength = Callable[[data.Manifest], float | None]
+"""Tokens of a row of a corpus whose rows are counted; None: unknown."""
 UNIT_BYTES = (1 << 31) - 1
 """For the first cut, by row groups."""
 
 
-def corpus_manifest(worker: Worker, process: Process, config: TrainerConfig, task: BatchTask) -> data.Manifest:
-    """The work units of the corpus, the same for all workers.
+def corpus_manifest(
+    worker: Worker, process: Process, config: TrainerConfig, task: BatchTask, length: int, mean_length: MeanLength
+) -> data.Manifest:
+    """The work units of the corpus, the same for all workers; `length` is that of the longest row.
 
     Raises:
         DataChangedError: the corpus is not what it was when the job started.
     """
     workers = process.workers if isinstance(process, IndependentWorker) else 1
-    found = _listed_once(worker, process, task, config.data, lambda: _corpus(worker.directory, config, task, workers))
+
+    def unit_rows(whole: data.Manifest) -> int:
+        return rows_of_units(whole, config, task, workers=workers, length=length, mean_length=mean_length)
+
+    def list_corpus() -> dict[str, Any]:
+        return _corpus(worker.directory, config, task, unit_rows)
+
+    found = _listed_once(worker, process, task, config.data, list_corpus)
     manifest = data.read_manifest(worker.directory, config.data, roots=found["roots"])
     assert manifest is not None
     return manifest
@@ -76,7 +87,26 @@ def _listed_once(
     raise AssertionError("a listing of this worker's own is never old")
 
 
-def _corpus(directory: str, config: TrainerConfig, task: BatchTask, workers: int) -> dict[str, Any]:
+def rows_of_units(
+    whole: data.Manifest, config: TrainerConfig, task: BatchTask, *, workers: int, length: int, mean_length: MeanLength
+) -> int:
+    """Rows of a unit of a corpus; the shorter they are the more, until those of a unit fill a batch together."""
+    total = whole.num_rows
+    mean = None if total is None else mean_length(whole)
+    tokens = length if mean is None else mean
+    return units.rows_per_unit(
+        row_bytes=round(task.row_bytes + tokens * task.token_bytes),
+        shard_bytes=task.units.shard_bytes,
+        batch=config.batch_size or 32,
+        filled=tokens / length,
+        total_rows=total if total is None or task.units.rows is None else min(total, task.units.rows),
+        workers=workers,
+    )
+
+
+def _corpus(
+    directory: str, config: TrainerConfig, task: BatchTask, unit_rows: Callable[[data.Manifest], int]
+) -> dict[str, Any]:
     """Makes the manifest, or finds that the corpus is what it was; what the other workers need to read it."""
     manifest = data.read_manifest(directory, config.data)
     if manifest is not None:
@@ -85,14 +115,7 @@ def _corpus(directory: str, config: TrainerConfig, task: BatchTask, workers: int
     else:
         limit = task.units.rows
         whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=UNIT_BYTES))
-        total = whole.num_rows if whole.num_rows is None or limit is None else min(whole.num_rows, limit)
-        rows = task.units.unit_rows or batches.rows_per_unit(
-            row_bytes=task.row_bytes,
-            shard_bytes=task.units.shard_bytes,
-            batch=config.batch_size or 32,
-            total_rows=total,
-            workers=workers,
-        )
+        rows = task.units.unit_rows or unit_rows(whole)
         if whole.num_rows is None and limit is None:
             whole = data.make_manifest(dataclasses.replace(config.data, unit_bytes=rows * units.BYTES_PER_ROW))
         manifest = units.cut(whole, rows, limit, field=task.field)

@@ -34,7 +34,8 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
             "normalize": block.normalize,
             "dtype": block.dtype,
         },
-        row_bytes=shape.embed_dim * VALUE_BYTES[block.dtype] + 4 * length,
+        row_bytes=shape.embed_dim * VALUE_BYTES[block.dtype],
+        token_bytes=4,
         make=lambda model, weights: embeddings_program(
             model, weights, sites[0], positions=block.positions, normalize=block.normalize, dtype=block.dtype
         ),

@@ -28,7 +28,8 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
             "positions": block.positions,
             "dtype": block.dtype,
         },
-        row_bytes=(length if block.positions == "all" else 1) * vector_bytes(block, sites, shape),
+        row_bytes=0 if block.positions == "all" else vector_bytes(block, sites, shape),
+        token_bytes=vector_bytes(block, sites, shape) if block.positions == "all" else 0,
         make=lambda model, weights: activations_program(
             model, weights, sites, positions=block.positions, dtype=block.dtype
         ),

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import logging
 from collections.abc import Callable
 
 from tpujob_contract import Process
 from tpujob_contract.batch_rows import DEFAULT_SEQUENCE_LENGTH
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import TrainerConfig
+from tpujob_trainer.corpus.extract import forecast
+from tpujob_trainer.errors import TrainerError
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.tasks.batch import embed, extract, generate, score
 from tpujob_trainer.tasks.batch.corpus_listing import corpus_manifest
 from tpujob_trainer.tasks.batch.model import read_model_shape, with_staged_weights
 from tpujob_trainer.tasks.batch.task import BatchTask
 from tpujob_trainer.tasks.batch.worker import Worker
+
+logger = logging.getLogger(__name__)
 
 TASKS: dict[str, Callable[[TrainerConfig, ModelShape, data.Tokenizer, int], BatchTask]] = {
     "extract": extract.task_of,
@@ -52,6 +58,9 @@ def assemble_batch(worker: Worker, process: Process, config: TrainerConfig) -> B
     shape = read_model_shape(source, tokenizer.vocab_size)
     length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
     task = TASKS[config.task](config, shape, tokenizer, length)
+    mean = functools.partial(
+        mean_length, config=config, tokenizer=tokenizer, vocab_size=shape.vocab_size, longest=length
+    )
     return BatchParts(
         worker=worker,
         config=config,
@@ -60,5 +69,26 @@ def assemble_batch(worker: Worker, process: Process, config: TrainerConfig) -> B
         shape=shape,
         length=length,
         task=task,
-        manifest=corpus_manifest(worker, process, config, task),
+        manifest=corpus_manifest(worker, process, config, task, length, mean),
     )
+
+
+def mean_length(
+    corpus: data.Manifest, *, config: TrainerConfig, tokenizer: data.Tokenizer, vocab_size: int, longest: int
+) -> float | None:
+    """Tokens of a row, from some that are read; None if there are none to read.
+
+    Args:
+        corpus: whose rows are counted.
+        config: of the job.
+        tokenizer: makes ids of texts.
+        vocab_size: of the model.
+        longest: tokens of a row.
+    """
+    retry_seconds = config.data.retry_seconds
+    try:
+        found = forecast.sample(corpus, tokenizer, vocab_size=vocab_size, longest=longest, retry_seconds=retry_seconds)
+    except TrainerError as error:  # whoever computes the unit says it, by name
+        logger.info("The rows of the corpus are taken to be full: %s", error)
+        return None
+    return found.mean_length

@@ -20,6 +20,7 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
         name="score",
         units=block,
         described={"perToken": block.per_token},
-        row_bytes=NUMBERS_BYTES + 4 * length * (1 + block.per_token),
+        row_bytes=NUMBERS_BYTES,
+        token_bytes=4 * (1 + block.per_token),
         make=lambda model, weights: scores_program(model, weights, per_token=block.per_token),
     )

@@ -24,7 +24,9 @@ class BatchTask:
     described: Mapping[str, Any]
     """The fields of the block that decide the values, by key."""
     row_bytes: int
-    """Of the values of a row of full length."""
+    """Of what is written of a row, however many tokens it has."""
+    token_bytes: int = 0
+    """Of what is written of each token beside it."""
     make: Callable[[Model, Weights], Program]
     arrange: Arrange = dict
     is_cut: bool = True

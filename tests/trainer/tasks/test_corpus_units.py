@@ -1,0 +1,72 @@
+"""How many rows make a unit of a corpus."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tpujob_trainer import data
+from tpujob_trainer.config.schema import parse_config
+from tpujob_trainer.corpus.extract.config import ExtractConfig
+from tpujob_trainer.tasks.batch.corpus_listing import rows_of_units
+from tpujob_trainer.tasks.batch.parts import mean_length
+from tpujob_trainer.tasks.batch.task import BatchTask
+
+LONGEST, BATCH, ROWS = 256, 8, 40_000
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Rows of 32 tokens: 31 bytes, and the one that begins a document."""
+    pq.write_table(pa.table({"text": ["x" * 31] * ROWS}), tmp_path / "a.parquet")
+    config = parse_config(
+        {
+            "task": "extract",
+            "model": {"layers": 2, "embedDim": 16, "heads": 2},
+            "data": {"path": f"{tmp_path}/*.parquet", "retrySeconds": 0},
+            "sequenceLength": LONGEST,
+            "batchSize": BATCH,
+            "extract": {"layers": [0]},
+        }
+    )
+    return config, data.make_manifest(config.data)
+
+
+def _mean(config, manifest):
+    tokenizer = data.load_tokenizer(config.data)
+    return mean_length(manifest, config=config, tokenizer=tokenizer, vocab_size=512, longest=LONGEST)
+
+
+def test_length_of_rows_is_read(corpus):
+    assert _mean(*corpus) == 32
+
+
+def test_rows_that_cannot_be_read_are_taken_to_be_full(corpus, tmp_path):
+    config, manifest = corpus
+    (tmp_path / "a.parquet").unlink()
+    assert _mean(config, manifest) is None
+
+
+@pytest.mark.parametrize(
+    ("mean", "token_bytes", "rows"),
+    [
+        pytest.param(None, 1 << 20, BATCH, id="unknown: a row fills half a file, and a batch is a unit"),
+        pytest.param(256.0, 1 << 20, BATCH, id="full rows"),
+        pytest.param(32.0, 1 << 20, 8 * BATCH, id="short rows: as many as fill a batch"),
+        pytest.param(32.0, 1 << 10, 152, id="what each worker gets, where a file holds more"),
+    ],
+)
+def test_shorter_rows_make_larger_units(corpus, mean, token_bytes, rows):
+    config, manifest = corpus
+    nothing: Any = None
+    task = BatchTask(
+        name="extract",
+        units=ExtractConfig(layers=(0,)),
+        described={},
+        row_bytes=0,
+        token_bytes=token_bytes,
+        make=nothing,
+    )
+    found = rows_of_units(manifest, config, task, workers=1, length=LONGEST, mean_length=lambda _: mean)
+    assert found == rows
