@@ -55,6 +55,7 @@ from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.storage import open_bucket
+from tpujob_trainer.tasks.extraction_bounds import forward_flops, rows_flops
 
 VOCABULARY = 512
 
@@ -184,6 +185,17 @@ def measured(function: Callable[[], Any]) -> Seconds:
     began, cpu_began = time.monotonic(), time.process_time()
     function()
     return Seconds(time.monotonic() - began, time.process_time() - cpu_began)
+
+
+def product_rate() -> float:
+    """Operations per second of processor time of a product of two matrices, float32, of the model's sizes."""
+    tokens, width = BATCH * LENGTH, 256
+    left, right = jax.numpy.ones((tokens, width)), jax.numpy.ones((width, 3 * width))
+    product = jax.jit(jax.numpy.matmul)
+    jax.block_until_ready(product(left, right))
+    times = 200
+    seconds = measured(lambda: [jax.block_until_ready(product(left, right)) for _ in range(times)]).cpu
+    return times * 2 * tokens * width * 3 * width / seconds
 
 
 def bare(work: BatchedWork, num_units: int) -> Seconds:
@@ -340,6 +352,9 @@ def main() -> int:
     print(
         f"the devices of a worker had a batch for {statistics.median(busy):.1%} of the time, {min(busy):.1%} at least"
     )
+    least = rows_flops(np.array([len(row) for row in rows]), lambda length: forward_flops(shape, sites, length))
+    print(f"the operations that {tokens} tokens need, at the rate of a product of two matrices: ", end="")
+    print(f"{least / product_rate():.2f} s of processor time")
     for what in ("bare forward", *WAYS):
         if seconds[what]:
             print(f"worker / {what}: {compared(seconds['worker'], seconds[what])}")

@@ -103,6 +103,7 @@ def _undisturbed(corpus, folder):
         fleet.start_all(1)
         fleet.wait()
     found = [json.loads(file.read_text()) for file in sorted((folder / "out" / "done").iterdir())]
+    assert all(result["flops"] > 0 for result in found)
     return _samples(found, lambda name: (folder / "out" / name).read_bytes())
 
 

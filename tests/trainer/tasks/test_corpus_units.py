@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ from tpujob_trainer.corpus.extract.config import ExtractConfig
 from tpujob_trainer.tasks.batch.corpus_listing import rows_of_units
 from tpujob_trainer.tasks.batch.parts import mean_length
 from tpujob_trainer.tasks.batch.task import BatchTask
+from tpujob_trainer.tasks.extraction_bounds import rows_flops
 
 LONGEST, BATCH, ROWS = 256, 8, 40_000
 
@@ -46,6 +48,11 @@ def test_rows_that_cannot_be_read_are_taken_to_be_full(corpus, tmp_path):
     config, manifest = corpus
     (tmp_path / "a.parquet").unlink()
     assert _mean(config, manifest) is None
+
+
+def test_operations_of_rows_are_those_of_their_tokens():
+    assert rows_flops(np.array([3, 5, 3]), lambda length: 100 + length) == 6 * 103 + 5 * 105
+    assert rows_flops(np.array([], np.int64), lambda length: length) == 0
 
 
 @pytest.mark.parametrize(

@@ -87,11 +87,17 @@ def _chip_hours(found: Facts) -> Iterator[str]:
     yield f"chips    {digits(found['chip_hours'])} {unit} ({found['chip_kind']}) so far{left}, without start-up"
     yield (
         f"         measured for each: {found['rows_per_chip_second']:,.2f} rows/s, "
-        f"{found['tokens_per_chip_second']:,.0f} tokens/s"
+        f"{found['tokens_per_chip_second']:,.0f} tokens/s{_of_peak(found)}"
     )
     if (price := found.get("chip_hour_price")) is not None:
         spent, rest = found["chip_hours"] * price, found["chip_hours_left"] * price
         yield f"cost     {digits(spent)} so far{f', {digits(rest)} left' if left else ''}, at {price:g} an hour"
+
+
+def _of_peak(found: Facts) -> str:
+    """Of the arithmetic that a chip could do; empty where that is not known."""
+    fraction = found.get("peak_fraction")
+    return "" if fraction is None else f", {fraction:.1%} of its peak in bfloat16"
 
 
 def verified(found: Facts) -> str:

@@ -119,3 +119,37 @@ def test_chip_hours_as_measured(finished, found):
     assert measured["chip_hours_left"] == (left and pytest.approx(left, abs=1e-6))
     assert measured["rows_per_chip_second"] == (rows and pytest.approx(rows, abs=1e-3))
     assert measured["tokens_per_chip_second"] == (tokens and pytest.approx(tokens, abs=0.1))
+
+
+V4 = {"seconds": 10.0, "chips": 4, "chip_kind": "TPU v4"}
+NEEDED = 4 * 10 * 110_000_000_000_000
+"""Two fifths of what four chips of 275 TFLOP/s do in ten seconds."""
+
+
+@pytest.mark.parametrize(
+    ("finished", "fraction"),
+    [
+        pytest.param([_finished(0, 110, **V4, flops=NEEDED)], 0.4, id="a unit"),
+        pytest.param([_finished(0, 110, **V4)], None, id="of an earlier release"),
+        pytest.param(
+            [_finished(0, 110, **V4, flops=NEEDED), _finished(1, 120, **V4)], None, id="one that does not say"
+        ),
+        pytest.param([_finished(0, 110, **{**V4, "chip_kind": "cpu"}, flops=NEEDED)], None, id="no TPU"),
+        pytest.param(
+            # Two devices of 1,153.5 TFLOP/s are a chip.
+            [_finished(0, 110, **{**V4, "chip_kind": "TPU7x"}, flops=4 * 10 * 1_153_500_000_000_000)],
+            0.5,
+            id="tpu7x",
+        ),
+        pytest.param(
+            [
+                _finished(0, 110, **V4, flops=NEEDED),
+                _finished(1, 120, worker="job-1-bb", **{**V4, "chip_kind": "TPU v5"}, flops=NEEDED),
+            ],
+            None,
+            id="chips of two kinds",
+        ),
+    ],
+)
+def test_part_of_the_peak(finished, fraction):
+    assert chip_time(5, finished)["peak_fraction"] == (fraction and pytest.approx(fraction, abs=1e-3))

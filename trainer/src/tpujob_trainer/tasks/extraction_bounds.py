@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from tpujob_contract.batch_rows import DEFAULT_SEQUENCE_LENGTH
 from tpujob_trainer.config.schema import BLOCK, TrainerConfig, parse_config
@@ -50,6 +53,12 @@ def forward_flops(shape: ModelShape, sites: tuple[Site, ...], length: int) -> in
     last = max((each.end for each in passes(sites, shape.layers)), default=0)
     logits = 2 * shape.embed_dim * shape.vocab_size
     return (forward_flops_per_token(shape, length) - logits) * last // shape.layers
+
+
+def rows_flops(lengths: np.ndarray, of_token: Callable[[int], int]) -> int:
+    """Operations for rows of these lengths, of which `of_token` gives those of a token."""
+    found, counts = np.unique(lengths, return_counts=True)
+    return sum(count * length * of_token(length) for length, count in zip(found.tolist(), counts.tolist(), strict=True))
 
 
 def bounds(config: TrainerConfig, extract: ExtractConfig) -> dict[str, Any]:

@@ -27,6 +27,8 @@ UNDER_WAY = 3
 """Batches that the devices have been given, and whose values have not arrived yet: one that is copied to the host, one
 that is computed, one that waits."""
 
+Flops = Callable[[np.ndarray], int]
+"""The operations that rows of these lengths need, int64 `[rows]`; what fills a batch up is not counted."""
 Arrange = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]
 """From a program's columns to those of the files, arrays of numpy or of Arrow."""
 
@@ -63,6 +65,7 @@ class BatchedWork:
         batch: int,
         first_sample: Callable[[int], int],
         arrange: Arrange = dict,
+        flops: Flops | None = None,
         on_batch: Callable[[], None] = lambda: None,
     ) -> None:
         """Computes nothing yet.
@@ -75,6 +78,7 @@ class BatchedWork:
             batch: sequences of a batch of the longest length.
             first_sample: the sample number of the first row of a unit.
             arrange: makes the files' columns of the program's.
+            flops: of rows; None: unknown.
             on_batch: is called after each batch.
         """
         self._config = config
@@ -85,6 +89,7 @@ class BatchedWork:
         self._sizes = part_sizes(batch, program.devices)
         self._first_sample = first_sample
         self._arrange = arrange
+        self._flops = flops
         self._on_batch = on_batch
         self._fetcher = ThreadPoolExecutor(1, "fetch")
         self._room = threading.BoundedSemaphore(UNDER_WAY)
@@ -161,7 +166,8 @@ class BatchedWork:
             compression=self._config.compression,
             shard_bytes=self._config.shard_bytes,
         )
-        return Packed(files, int(rows.lengths.sum()), rows.skipped, table.checksum(), values.statistics)
+        flops = self._flops and self._flops(rows.lengths)
+        return Packed(files, int(rows.lengths.sum()), rows.skipped, table.checksum(), values.statistics, flops)
 
     def _samples(self, rows: Rows) -> np.ndarray:
         """int64 [rows], numbers in the corpus."""

@@ -11,6 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob_trainer.corpus.workers.results import UnitResult
+from tpujob_trainer.model.chips import BY_KIND
+
+KEYS = (
+    "chip_kind",
+    "chip_hours",
+    "chip_hours_left",
+    "rows_per_chip_second",
+    "tokens_per_chip_second",
+    "peak_fraction",
+)
+"""Of what `chip_time` finds."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +33,7 @@ class Finished:
 
 
 def chip_time(units: int, finished: Sequence[Finished]) -> dict[str, Any]:
-    """Chip-hours so far and for the rest, rows and tokens per second of a chip; None where unknown.
+    """Chip-hours so far and for the rest, rows and tokens per second of a chip, part of its peak; None where unknown.
 
     Args:
         units: of the whole list.
@@ -31,9 +42,7 @@ def chip_time(units: int, finished: Sequence[Finished]) -> dict[str, Any]:
     counted = [each for each in finished if each.result.chips]
     seconds = chip_seconds(counted)
     if not seconds:
-        return dict.fromkeys(
-            ("chip_kind", "chip_hours", "chip_hours_left", "rows_per_chip_second", "tokens_per_chip_second")
-        )
+        return dict.fromkeys(KEYS)
     kinds = sorted({each.result.chip_kind or "" for each in counted})
     of_a_unit = seconds / 3600 / len(counted)
     return {
@@ -42,7 +51,17 @@ def chip_time(units: int, finished: Sequence[Finished]) -> dict[str, Any]:
         "chip_hours_left": round(of_a_unit * (units - len(finished)), 6),
         "rows_per_chip_second": round(sum(each.result.rows for each in counted) / seconds, 3),
         "tokens_per_chip_second": round(sum(each.result.tokens for each in counted) / seconds, 1),
+        "peak_fraction": _peak_fraction(counted, kinds, seconds),
     }
+
+
+def _peak_fraction(counted: Sequence[Finished], kinds: Sequence[str], seconds: float) -> float | None:
+    """Of the chips' bfloat16 rate, what the tokens needed; None where either is unknown."""
+    chip = BY_KIND.get(kinds[0]) if len(kinds) == 1 else None
+    flops = [each.result.flops for each in counted if each.result.flops is not None]
+    if chip is None or len(flops) < len(counted):
+        return None
+    return round(sum(flops) / seconds / (chip.flops * chip.devices_per_chip), 4)
 
 
 def chip_seconds(finished: Sequence[Finished]) -> float:

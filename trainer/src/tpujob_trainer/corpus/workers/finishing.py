@@ -127,4 +127,5 @@ class Finisher:
             taken_over_from=held.taken_over_from,
             chips=self._chips,
             chip_kind=self._chip_kind,
+            flops=packed.flops,
         )

@@ -58,6 +58,8 @@ class UnitResult:
     """Of the worker; CPU devices where it has no TPU. None in files of earlier releases, as `chip_kind`."""
     chip_kind: str | None = None
     """As JAX calls it."""
+    flops: int | None = None
+    """Operations that its tokens need; None where that is not known, and in files of earlier releases."""
 
     @property
     def num_bytes(self) -> int:
@@ -105,6 +107,7 @@ def _wrong(result: UnitResult) -> str:
     files = result.files
     counts = [result.unit, result.rows, result.tokens, *(n for file in files for n in (file.rows, file.bytes))]
     texts = [result.checksum, result.worker, result.token, *(t for file in files for t in (file.name, file.crc32c))]
+    counts += [result.flops] if result.flops is not None else []
     wrong: list[Any] = [n for n in counts if type(n) is not int or n < 0] + [t for t in texts if not isinstance(t, str)]
     wrong += [each for each in (result.skipped, result.statistics) if not isinstance(each, dict)]
     wrong += [] if isinstance(result.seconds, int | float) else [result.seconds]

@@ -25,6 +25,8 @@ class Packed:
     """Rows of the corpus that gave nothing, by cause."""
     checksum: str
     statistics: dict[str, Any] = field(default_factory=dict)
+    flops: int | None = None
+    """Operations that its tokens need; None where that is not known."""
 
 
 class Work[Read, Computed](Protocol):

@@ -10,6 +10,7 @@ from tpujob_trainer.corpus.extract.layers import column_of, sites_of
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.tasks.batch.task import BatchTask
+from tpujob_trainer.tasks.extraction_bounds import forward_flops, rows_flops
 
 
 def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer, length: int) -> BatchTask:
@@ -36,6 +37,7 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
         },
         row_bytes=shape.embed_dim * VALUE_BYTES[block.dtype],
         token_bytes=4,
+        flops=lambda lengths: rows_flops(lengths, lambda length: forward_flops(shape, sites, length)),
         make=lambda model, weights: embeddings_program(
             model, weights, sites[0], positions=block.positions, normalize=block.normalize, dtype=block.dtype
         ),

@@ -101,6 +101,7 @@ def _batched(parts: BatchParts, program: Program) -> BatchedWork:
         batch=_batch(config, program, parts.length),
         first_sample=lambda unit: int(first[unit]),
         arrange=task.arrange,
+        flops=task.flops,
         on_batch=parts.worker.report.tick,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpujob_trainer.config.schema import BLOCK
-from tpujob_trainer.corpus.extract.batched import Arrange
+from tpujob_trainer.corpus.extract.batched import Arrange, Flops
 from tpujob_trainer.corpus.extract.program import Program
 from tpujob_trainer.corpus.workers.config import UnitsConfig
 from tpujob_trainer.model.decoder import Model, Weights
@@ -28,6 +28,8 @@ class BatchTask:
     token_bytes: int = 0
     """Of what is written of each token beside it."""
     make: Callable[[Model, Weights], Program]
+    flops: Flops | None = None
+    """Of rows; None where it is not known before they are computed."""
     arrange: Arrange = dict
     is_cut: bool = True
     """Whether rows that are too long are cut off, and not left out."""
