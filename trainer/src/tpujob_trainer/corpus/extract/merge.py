@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tpujob_trainer.corpus.extract import description
-from tpujob_trainer.corpus.extract.statistics import add_statistics
 from tpujob_trainer.corpus.workers.results import UnitResult
+from tpujob_trainer.corpus.workers.statistics import add_statistics
 
 _TITLES = {"extract": "Activations", "score": "Losses", "embed": "Embeddings", "generate": "Completions"}
 

@@ -8,7 +8,7 @@ from tpujob_trainer.corpus.extract.batches import Batch
 from tpujob_trainer.corpus.extract.program import Outputs
 from tpujob_trainer.corpus.extract.rows import Rows
 from tpujob_trainer.corpus.extract.shards import scales_of
-from tpujob_trainer.corpus.extract.statistics import add_statistics
+from tpujob_trainer.corpus.workers.statistics import add_statistics
 
 
 class UnitValues:
