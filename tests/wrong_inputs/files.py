@@ -42,6 +42,7 @@ FILES: dict[str, tuple[str, str]] = {
         "put values that are text in quot",
     ),
     "another kind": ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n", "kind: Job is not TpuTrainingJob"),
+    "a kind without end": (f"apiVersion: v1\nkind: {'Tpu ' * 1000}\n", "is not TpuTrainingJob; name the file of a job"),
     "no kind": (RIGHT.replace("kind: TpuTrainingJob\n", ""), "kind: is missing"),
     "another version": (RIGHT.replace("v1alpha1", "v9"), "apiVersion"),
     "no spec": (HEAD, "spec: is missing"),

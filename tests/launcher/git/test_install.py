@@ -20,6 +20,7 @@ from tpujob_contract.code import EMULATOR, STAMP
 from tpujob_contract.commands import INSTALL, INSTALL_COMMIT
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.install import installed
+from tpujob_launcher.code.patience import TIMES
 from tpujob_launcher.git import answers, fetch, install, tree
 from tpujob_launcher.git.__main__ import main
 
@@ -93,9 +94,9 @@ def test_another_commit_replaces_the_first(project: Path, tmp_path: Path) -> Non
 
 def test_server_that_fails_is_asked_again(project: Path, server: GitServer, tmp_path: Path) -> None:
     first = commit(project, FILES)
-    server.fail_next = fetch.ATTEMPTS - 1
+    server.fail_next = TIMES - 1
     assert install_commit(f"{server.address}/project/.git", first, tmp_path / "code") == 2
-    server.fail_next = fetch.ATTEMPTS
+    server.fail_next = TIMES
     with pytest.raises(OSError, match=r"project/\.git: unexpected http resp 503"):
         install_commit(f"{server.address}/project/.git", first, tmp_path / "other")
 
@@ -133,7 +134,7 @@ def test_each_attempt_connects_once(tmp_path: Path) -> None:
             install_commit(f"https://127.0.0.1:{server.server_address[1]}/a.git", NOWHERE, tmp_path / "code")
         server.shutdown()
         thread.join()
-    assert len(connections) == fetch.ATTEMPTS
+    assert len(connections) == TIMES
 
 
 def test_server_that_sends_for_ever_is_left(
@@ -175,7 +176,7 @@ def test_damaged_pack_is_asked_for_again(project: Path, server: GitServer, tmp_p
     first = commit(project, FILES)
     assert install_commit(f"{server.address}/project/.git", first, tmp_path / "code") == 2
     assert files_below(tmp_path / "code") == FILES
-    times = fetch.ATTEMPTS
+    times = TIMES
     with pytest.raises(OSError, match="the pack that was sent is damaged; asked 5 times"):
         install_commit(f"{server.address}/project/.git", first, tmp_path / "other")
 
@@ -303,6 +304,18 @@ def test_command_leaves_with_the_code_of_the_refusal(project: Path, tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, said)
     assert main([f"file://{project}", NOWHERE, folder]) == ExitCode.NOT_FOUND
     assert main(["file:///nowhere", first, folder]) == ExitCode.NOT_FOUND
+
+
+def test_server_that_is_away_longer_is_waited_for_at_a_restart(
+    project: Path, server: GitServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    asked_for = [f"{server.address}/project/.git", commit(project, FILES), str(tmp_path / "code")]
+    server.fail_next = TIMES + 2
+    assert main(asked_for) == 1
+    server.fail_next = TIMES + 2
+    monkeypatch.setenv("TPUJOB_ATTEMPT", "3")
+    assert main(asked_for) == 0
 
 
 @pytest.mark.parametrize("command", [INSTALL_COMMIT, INSTALL], ids=["commit", "archive"])

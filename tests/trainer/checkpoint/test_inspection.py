@@ -66,6 +66,16 @@ def test_another_folder_is_no_checkpoint_directory(tmp_path: Path) -> None:
         inspection.inspect(str(tmp_path))
 
 
+@pytest.mark.parametrize("damage", [{"configuration": 7, "data": 1.5}, {"configuration": {"batchSize": [8]}}])
+def test_what_is_damaged_of_a_description_is_not_known(directory: str, damage: dict[str, object]) -> None:
+    file = Path(directory, "steps/4", layout.METADATA)
+    described = json.loads(file.read_text())
+    described["custom_metadata"] |= damage
+    file.write_text(json.dumps(described))
+    newest = inspection.inspect(directory)["checkpoints"][0]
+    assert (newest["step"], newest["problem"], newest["data"]["tokens"]) == (4, None, 0)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

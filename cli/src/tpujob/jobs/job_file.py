@@ -17,6 +17,9 @@ from tpujob_contract import ExitCode, kubernetes_names
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.rules.load import TpuTrainingJob, load_job
 
+LONGEST_SHOWN = 60
+"""Characters of a kind that a message repeats."""
+
 
 def read_job(path: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
     """The job in a YAML or JSON file, with the fields that `--set` names.
@@ -82,7 +85,7 @@ def read_document(path: Path) -> dict[str, Any]:
     if not documents:
         raise CommandError(f"{path}: is empty; `tpujob new` writes a job to begin with")
     if len(documents) != 1:
-        kinds = ", ".join(str(d.get("kind")) if isinstance(d, Mapping) else "something else" for d in documents)
+        kinds = ", ".join(_kind(d) if isinstance(d, Mapping) else "something else" for d in documents)
         raise CommandError(
             f"{path}: has {len(documents)} documents ({kinds}), and one TpuTrainingJob is expected; "
             "put the others into a file of their own"
@@ -91,7 +94,7 @@ def read_document(path: Path) -> dict[str, Any]:
         raise CommandError(f"{path}: not a mapping; a TpuTrainingJob has apiVersion, kind, metadata and spec")
     if documents[0].get("kind") not in (None, kubernetes_names.KIND):
         raise CommandError(
-            f"{path}: kind: {documents[0]['kind']} is not {kubernetes_names.KIND}; name the file of a job"
+            f"{path}: kind: {_kind(documents[0])} is not {kubernetes_names.KIND}; name the file of a job"
         )
     try:
         return {key: _as_json(value) for key, value in documents[0].items()}
@@ -101,6 +104,10 @@ def read_document(path: Path) -> dict[str, Any]:
         ) from error
     except RecursionError as error:
         raise CommandError(f"{path}: not YAML: an alias (*name) stands inside what it names; write it out") from error
+
+
+def _kind(document: Mapping[str, Any]) -> str:
+    return str(document.get("kind"))[:LONGEST_SHOWN]
 
 
 def _as_json(value: Any) -> Any:

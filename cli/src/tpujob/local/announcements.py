@@ -95,7 +95,11 @@ class Announcements:
 
     def _stopping(self) -> str:
         """What the time after Ctrl-C is for."""
-        trainer = self._job.spec.trainer
-        if trainer is None:
+        if self._job.spec.trainer is None:
             return "the program may save and end"
-        return "saving first" if trainer.get("task", "pretrain") == "pretrain" else "giving units back"
+        return "giving units back" if has_units(self._job) else "saving first"
+
+
+def has_units(job: TpuTrainingJob) -> bool:
+    """Whether the job's task works on units of a corpus, and has no step to save."""
+    return bool((job.spec.trainer or {}).get("task", "pretrain") != "pretrain")

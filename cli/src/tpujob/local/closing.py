@@ -26,6 +26,8 @@ class Closing:
     again: str
     """The command that goes on."""
     has_trainer: bool
+    has_units: bool = False
+    """Whether its task works on units of a corpus, and has no step to save."""
 
     @property
     def cause(self) -> str:
@@ -61,6 +63,8 @@ class Closing:
         if self.report.get("units"):
             done = f"{self.report.get('units_done') or 0:,} of {counted(self.report['units'], 'unit')}"
             return f"stopped: {done} done; {again} goes on with the others"
+        if self.has_units:
+            return f"stopped: units that are done are kept; {again} goes on with the others"
         if step is None:
             return f"stopped: nothing was saved yet; {again} starts from the beginning"
         return f"stopped: saved at step {step}; {again} goes on from there"

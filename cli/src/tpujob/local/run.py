@@ -15,7 +15,7 @@ from tpujob.code.unpacked import unpack_code, with_local_code
 from tpujob.errors import CommandError
 from tpujob.jobs import prerequisites
 from tpujob.local import runs
-from tpujob.local.announcements import Announcements
+from tpujob.local.announcements import Announcements, has_units
 from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
 from tpujob.local.launcher_notices import LauncherNotices
@@ -89,7 +89,8 @@ def run_job(
     runs.keep(lead.log.parent, [process.report_port for process in processes])
     exits, report = _supervise(job, processes, placement, warnings, text_to_stderr=text_to_stderr, verbose=verbose)
     outcome = _outcome(exits)
-    closing = Closing(outcome, report, again=again, has_trainer=job.spec.trainer is not None)
+    has_trainer = job.spec.trainer is not None
+    closing = Closing(outcome, report, again=again, has_trainer=has_trainer, has_units=has_units(job))
     for line in closing.lines():
         Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
     return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause, warnings=warnings)
@@ -148,11 +149,13 @@ def _supervise(
 def _last_report(processes: list[LocalProcess], checkpoint_dir: str, latest: Report) -> Report:
     """The latest report, with what process 0 and the checkpoint directory know of the end."""
     ending = last_attempt(checkpoint_dir, attempt=latest.get("attempt"))
-    report = {**latest, **final_report(processes[0].termination_log), **ending}
-    if report.get("units"):
-        # Each worker knows what was done when it last looked.
-        known = [final_report(process.termination_log).get("units_done") or 0 for process in processes]
-        report["units_done"] = max([report.get("units_done") or 0, *known])
+    finals = [final_report(process.termination_log) for process in processes]
+    report = {**latest, **finals[0], **ending}
+    # Of a worker that was stopped while it compiled nobody hears of units; the others may have done many.
+    of_units = [each for each in (report, *finals) if each.get("units")]
+    if of_units:
+        report["units"] = of_units[0]["units"]
+        report["units_done"] = max(each.get("units_done") or 0 for each in of_units)
     return report
 
 

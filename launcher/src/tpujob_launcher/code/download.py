@@ -11,7 +11,6 @@ import hashlib
 import http.client
 import json
 import os
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,12 +21,12 @@ from tpujob_contract import storage_address
 from tpujob_contract.code import EMULATOR, MAX_ARCHIVE_BYTES
 from tpujob_contract.exit_codes import ExitCode
 from tpujob_launcher.code.archive import CodeRefused
+from tpujob_launcher.code.patience import TIMES, Unanswered, asked
 
 ENDPOINT = "https://storage.googleapis.com"
 METADATA_HOST = "GCE_METADATA_HOST"
 """Variable with the name of the metadata server, where it is another than Google's."""
 TIMEOUT_SECONDS = 30.0
-ATTEMPTS = 5
 _TOKEN_PATH = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 - a path
 _DENIED = (401, 403)
 _TOO_MANY_REQUESTS = 429
@@ -42,6 +41,7 @@ def download(
     *,
     environ: Mapping[str, str] = os.environ,
     token: Optional[Token] = None,
+    times: int = TIMES,
     pause_seconds: float = 1.0,
 ) -> None:
     """Writes an archive to `target`, which is there only when the digest is right.
@@ -52,26 +52,26 @@ def download(
         target: A file that is not there yet.
         environ: Where an emulator or another metadata server is named.
         token: Gives an access token, or None to read without one. Default: the machine's metadata server.
-        pause_seconds: Before the second attempt; doubles with each further one.
+        times: How often storage is asked that does not answer.
+        pause_seconds: Before the second time; doubles with each further one.
 
     Raises:
         CodeRefused: not there, no permission, too large, or not of that digest.
-        OSError: storage is out of reach, after several attempts.
+        OSError: storage is out of reach, all times.
     """
-    for attempt in range(ATTEMPTS):
+
+    def ask() -> str:
         try:
             with _opened(archive, environ, token or (lambda: machine_token(environ))) as source:
-                found = _copy(source, target, archive)
-            break
+                return _copy(source, target, archive)
         except urllib.error.HTTPError as error:
             error.close()
             _refuse(archive, error.code)
-            if attempt == ATTEMPTS - 1:
-                raise OSError(f"{archive}: {error.code} {error.reason}") from error
+            raise Unanswered(f"{archive}: {error.code} {error.reason}") from error
         except (urllib.error.URLError, ConnectionError, TimeoutError, http.client.HTTPException) as error:
-            if attempt == ATTEMPTS - 1:
-                raise OSError(f"{archive}: {error}") from error
-        time.sleep(pause_seconds * 2**attempt)
+            raise Unanswered(f"{archive}: {error}") from error
+
+    found = asked(ask, times, pause_seconds=pause_seconds)
     if found != sha256:
         target.unlink()
         raise CodeRefused(

@@ -16,6 +16,7 @@ from typing import Callable, List, Mapping, Optional
 from tpujob_contract.code import STAMP
 from tpujob_launcher.code.archive import CodeRefused, unpack
 from tpujob_launcher.code.download import Token, download
+from tpujob_launcher.code.patience import TIMES, times_of
 
 
 def install(
@@ -25,8 +26,11 @@ def install(
     *,
     environ: Mapping[str, str] = os.environ,
     token: Optional[Token] = None,
+    times: int = TIMES,
 ) -> int:
     """Puts the files of an archive into a folder; returns their number, 0 when they are there already.
+
+    Storage that does not answer is asked so many times.
 
     Raises:
         CodeRefused: the archive cannot be used; says why.
@@ -36,7 +40,7 @@ def install(
         return 0
     emptied(folder)
     packed = folder / f"{STAMP}.tar.gz"
-    download(archive, sha256, packed, environ=environ, token=token)
+    download(archive, sha256, packed, environ=environ, token=token, times=times)
     count = unpack(packed, folder)
     packed.unlink()
     (folder / STAMP).write_text(sha256)
@@ -91,7 +95,8 @@ def main(arguments: List[str]) -> int:
     if len(arguments) != 3:
         sys.exit("usage: python -m tpujob_contract.code.install ARCHIVE SHA256 DIRECTORY")
     archive, sha256, folder = arguments[0], arguments[1], Path(arguments[2])
-    return as_program(lambda: install(archive, sha256, folder), f"{archive}, digest {sha256[:12]}", folder)
+    times = times_of(os.environ)
+    return as_program(lambda: install(archive, sha256, folder, times=times), f"{archive}, digest {sha256[:12]}", folder)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from tpujob_launcher.code.install import as_program, end_when_asked
+from tpujob_launcher.code.patience import times_of
 from tpujob_launcher.git.install import install_commit
 
 
@@ -14,7 +16,10 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 3:
         sys.exit("usage: python -m tpujob_operator.repository REPOSITORY COMMIT DIRECTORY")
     repository, commit, folder = arguments[0], arguments[1], Path(arguments[2])
-    return as_program(lambda: install_commit(repository, commit, folder), f"{repository}, commit {commit[:12]}", folder)
+    times = times_of(os.environ)
+    return as_program(
+        lambda: install_commit(repository, commit, folder, times=times), f"{repository}, commit {commit[:12]}", folder
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -24,10 +23,10 @@ from dulwich.repo import Repo
 from tpujob_contract import ExitCode
 from tpujob_contract.code import MAX_ARCHIVE_BYTES
 from tpujob_launcher.code.archive import CodeRefused
+from tpujob_launcher.code.patience import TIMES, Unanswered, asked
 from tpujob_launcher.git.answers import Answers
 from tpujob_launcher.git.pack_limits import check_pack
 
-ATTEMPTS = 5
 TIMEOUT_SECONDS = 30.0
 _UNKNOWN = ("not our ref", "unadvertised object")
 """What servers answer when they do not have a commit, or do not give it."""
@@ -38,24 +37,28 @@ _NO_REFERENCE = b"refs/tpujob/none"
 
 
 @contextlib.contextmanager
-def objects_of(repository: str, commit: str, scratch: Path, *, pause_seconds: float = 1.0) -> Iterator[BaseObjectStore]:
+def objects_of(
+    repository: str, commit: str, scratch: Path, *, times: int = TIMES, pause_seconds: float = 1.0
+) -> Iterator[BaseObjectStore]:
     """The objects of a repository, of which those of the commit are there if it has them.
 
     Args:
         repository: https://HOST/PATH, or file:///PATH of a folder that is read where it is.
         commit: Its id, 40 hexadecimal digits.
         scratch: A folder that is not there yet, for what a server sends.
-        pause_seconds: Before the second attempt; doubles with each further one.
+        times: How often a server is asked that does not answer.
+        pause_seconds: Before the second time; doubles with each further one.
 
     Raises:
         CodeRefused: there is no such repository or commit, it may not be read, or it is too large.
-        OSError: the server is out of reach, after several attempts.
+        OSError: the server is out of reach, all times.
     """
     path = repository.removeprefix("file://") if repository.startswith("file://") else ""
     try:
         with contextlib.closing(Repo(path) if path else Repo.init_bare(str(scratch), mkdir=True)) as repo:
             if not path:
-                _fetch(repository, commit, repo.object_store, pause_seconds)
+                store = repo.object_store
+                asked(lambda: _fetch(repository, commit, store), times, pause_seconds=pause_seconds)
             yield repo.object_store
     except NotGitRepository as error:
         readable = f" that user {os.getuid()} can read" if path else ""
@@ -65,18 +68,14 @@ def objects_of(repository: str, commit: str, scratch: Path, *, pause_seconds: fl
         ) from error
 
 
-def _fetch(repository: str, commit: str, store: DiskObjectStore, pause_seconds: float) -> None:
-    for attempt in range(ATTEMPTS):
-        with contextlib.closing(Answers(repository)) as answers:
-            try:
-                return _ask(repository, commit, store, answers)
-            except _FAILED as error:
-                said = answers.error or _words(error)
-                _refuse(repository, commit, said, is_denied=isinstance(error, HTTPUnauthorized))
-                if attempt == ATTEMPTS - 1:
-                    raise OSError(f"{repository}: {said}; asked {ATTEMPTS} times") from error
-        time.sleep(pause_seconds * 2**attempt)
-    return None
+def _fetch(repository: str, commit: str, store: DiskObjectStore) -> None:
+    with contextlib.closing(Answers(repository)) as answers:
+        try:
+            _ask(repository, commit, store, answers)
+        except _FAILED as error:
+            said = answers.error or _words(error)
+            _refuse(repository, commit, said, is_denied=isinstance(error, HTTPUnauthorized))
+            raise Unanswered(f"{repository}: {said}") from error
 
 
 def _ask(repository: str, commit: str, store: DiskObjectStore, answers: Answers) -> None:

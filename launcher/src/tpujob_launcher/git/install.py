@@ -12,18 +12,22 @@ from pathlib import Path
 from tpujob_contract.code import STAMP
 from tpujob_launcher.code.archive import unpack
 from tpujob_launcher.code.install import emptied, installed
+from tpujob_launcher.code.patience import TIMES
 from tpujob_launcher.git.fetch import objects_of
 from tpujob_launcher.git.tree import write_archive
 
 
-def install_commit(repository: str, commit: str, folder: Path, *, pause_seconds: float = 1.0) -> int:
+def install_commit(
+    repository: str, commit: str, folder: Path, *, times: int = TIMES, pause_seconds: float = 1.0
+) -> int:
     """Puts the files of a commit into a folder; returns their number, 0 when they are there already.
 
     Args:
         repository: https://HOST/PATH, or file:///PATH.
         commit: Its id, 40 hexadecimal digits.
         folder: What lies there is removed.
-        pause_seconds: Before a server that fails is asked again; doubles with each further time.
+        times: How often a server is asked that fails.
+        pause_seconds: Before it is asked again; doubles with each further time.
 
     Raises:
         CodeRefused: the commit cannot be used; says why.
@@ -34,7 +38,7 @@ def install_commit(repository: str, commit: str, folder: Path, *, pause_seconds:
     emptied(folder)
     scratch, packed = folder / f"{STAMP}.git", folder / f"{STAMP}.tar.gz"
     try:
-        with objects_of(repository, commit, scratch, pause_seconds=pause_seconds) as objects:
+        with objects_of(repository, commit, scratch, times=times, pause_seconds=pause_seconds) as objects:
             write_archive(objects, commit, packed)
         shutil.rmtree(scratch, ignore_errors=True)
         count = unpack(packed, folder, field="spec.code.repository")

@@ -60,13 +60,18 @@ def _defaults(job: TpuTrainingJob) -> list[Object]:
     return defaults
 
 
+def build_attempt() -> Object:
+    """Which attempt of the JobSet a pod belongs to; 0 is the first."""
+    return _label(names.ATTEMPT, kubernetes_names.RESTART_ATTEMPT)
+
+
 def _common(job: TpuTrainingJob, settings: JobSettings, incarnation: int) -> list[Object]:
     spec = job.spec
     variables = [
         _constant(names.NAME, job.metadata.name),
         _constant(names.NAMESPACE, job.metadata.namespace),
         _constant(names.INCARNATION, incarnation),
-        _label(names.ATTEMPT, kubernetes_names.RESTART_ATTEMPT),
+        build_attempt(),
         _constant(names.CHIPS_PER_HOST, job.accelerator.chips_per_host),
         _constant(names.STARTUP_SECONDS, spec.startup_seconds),
         _constant(names.GRACE_SECONDS, grace_seconds(job.spec, settings)),

@@ -7,7 +7,12 @@ from typing import Any
 
 from tpujob_contract import commands, kubernetes_names, ports
 from tpujob_contract.code import DIRECTORY, EMULATOR
-from tpujob_resource.jobset.environment import build_environment, build_user_environment, grace_seconds
+from tpujob_resource.jobset.environment import (
+    build_attempt,
+    build_environment,
+    build_user_environment,
+    grace_seconds,
+)
 from tpujob_resource.jobset.multislice_network import pod_network, resource_claims
 from tpujob_resource.jobset.scheduling import Avoided, node_affinity, node_selector, tolerations
 from tpujob_resource.jobset.volumes import CODE, LAUNCHER, build_mounts, build_volumes, code_volume
@@ -105,7 +110,7 @@ def _build_code(job: TpuTrainingJob, code: Code, settings: JobSettings) -> Objec
         "name": kubernetes_names.CODE_CONTAINER,
         "image": settings.operator_image,
         "command": command,
-        **({"env": variables} if variables else {}),
+        "env": [build_attempt(), *variables],
         **policy,
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": memory}},
         "terminationMessagePolicy": "FallbackToLogsOnError",

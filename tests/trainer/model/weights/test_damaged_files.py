@@ -46,6 +46,16 @@ def index_lies(folder):
     (folder / INDEX).write_text(json.dumps(index))
 
 
+def index_has_long_names(folder):
+    index = json.loads((folder / INDEX).read_text())
+    index["weight_map"]["m" * 5000] = SECOND
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+def index_names_a_long_file(folder):
+    (folder / INDEX).write_text(json.dumps({"weight_map": {"lm_head.weight": "m" * 5000}}))
+
+
 def index_is_cut(folder):
     (folder / INDEX).write_text((folder / INDEX).read_text()[:50])
 
@@ -66,6 +76,8 @@ def bytes_of_another_type(folder):
         (cut_in_the_header, rf"'{SECOND}' is not a file of safetensors"),
         (lambda folder: (folder / SECOND).unlink(), rf"{INDEX} names '{SECOND}', which is not there; copy it, too"),
         (index_lies, rf"{INDEX} says that 'lm_head\.weight' is in '{SECOND}', which does not have it"),
+        (index_has_long_names, rf"{INDEX} says that 'm{{200}}'… is in '{SECOND}', which does not have it"),
+        (index_names_a_long_file, rf"{INDEX} names 'm{{200}}'…, which is not there"),
         (index_is_cut, rf"{INDEX} is not an index of safetensors"),
         (index_has_no_map, rf"{INDEX} is not an index of safetensors: KeyError\('weight_map'\)"),
         (bytes_of_another_type, rf"'{SECOND}': '.*' has \d+ bytes, its shape and type make it others"),

@@ -61,6 +61,11 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "one module counts more": ({"alpha_pattern": {"q_proj": 12}}, "alpha 12 and rank 3 for 'q_proj', which counts"),
     "no rank": ({"r": None}, "is not a configuration of PEFT"),
+    "a rank of nothing": ({"r": 0}, r"adapter_config.json is not a configuration of PEFT: .*a rank of 0"),
+    "a rank that is no number": ({"r": False}, "a rank of False"),
+    "an alpha that is no number": ({"lora_alpha": True}, "an alpha of True"),
+    "a pattern of nothing": ({"rank_pattern": {"q_proj": 0}}, "a rank of 0"),
+    "patterns in a list": ({"alpha_pattern": ["q_proj"]}, "rank_pattern and alpha_pattern are not objects"),
 }
 
 

@@ -58,8 +58,8 @@ def inspect(directory: str) -> dict[str, Any]:
 def describe(directory: str, step: int, *, losses: dict[int, float]) -> dict[str, Any]:
     """One checkpoint: when, how large, what was measured of it, what it was made with, and why it cannot be used."""
     metadata, problem = _metadata(directory, step)
-    run = metadata.get("configuration") or {}
-    tokens = (run.get("batchSize") or 0) * (run.get("sequenceLength") or 0) * step
+    run, data = _block(metadata, "configuration"), _block(metadata, "data")
+    tokens = _number(run, "batchSize") * _number(run, "sequenceLength") * step
     return {
         "step": step,
         "problem": problem,
@@ -67,11 +67,22 @@ def describe(directory: str, step: int, *, losses: dict[int, float]) -> dict[str
         "bytes": _size(str(layout.folder(directory, step))),
         "loss": losses.get(step),
         "metrics": layout.metrics_of(directory, step),
-        "data": {"batches": step, "tokens": tokens, "fingerprint": (metadata.get("data") or {}).get("data")},
+        "data": {"batches": step, "tokens": tokens, "fingerprint": data.get("data")},
         "processes": metadata.get("processes"),
         "versions": metadata.get("versions"),
         "configuration": run,
     }
+
+
+def _block(metadata: dict[str, Any], key: str) -> dict[str, Any]:
+    """One that a step was saved with; empty where it is damaged, which nothing but this listing would notice."""
+    found = metadata.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _number(block: dict[str, Any], key: str) -> int:
+    found = block.get(key)
+    return found if type(found) is int else 0
 
 
 def _metadata(directory: str, step: int) -> tuple[dict[str, Any], str | None]:

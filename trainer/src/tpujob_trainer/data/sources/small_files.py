@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,11 @@ def _unless_absent[T](location: str, ask: Callable[[], T]) -> T | None:
             return ask()
         except (IsADirectoryError, NotADirectoryError):
             return None
-        except FileNotFoundError as error:
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return None
+            if not isinstance(error, FileNotFoundError):
+                raise
             if cause_of(error) is not None:
                 raise
             return None

@@ -33,6 +33,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Settings with which A · B is all that is added, besides None; huggingface/peft:src/peft/tuners/lora/config.py."""
 
 
+MOST_ALPHA = 1e9
+"""More is no scale of an adapter, and a number that cannot be computed with."""
+
+
 def check_adapter(path: str, config: LoraConfig) -> None:
     """Compares adapter_config.json with the fields beside `from`; the weights are not read.
 
@@ -54,8 +58,9 @@ def check_adapter(path: str, config: LoraConfig) -> None:
             raise FileNotFoundError(root.folder)
     try:
         given = json_object(content)
-        rank, alpha = int(given["r"]), float(given["lora_alpha"])
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        rank, alpha = _rank_and_alpha(given["r"], given["lora_alpha"])
+        patterns = _patterns(given)
+    except (ValueError, KeyError) as error:
         where = f"{FIELD}: {path}/{ADAPTER_CONFIG}"
         raise ConfigurationError(f"{where} is not a configuration of PEFT: {error!r}") from error
     for key, allowed in _NEUTRAL.items():
@@ -65,24 +70,50 @@ def check_adapter(path: str, config: LoraConfig) -> None:
                 f"{json.dumps(allowed[0])} is"
             )
     has_root = bool(given.get("use_rslora"))
-    _check_patterns(given, alpha / rank, has_root=has_root)
+    _check_patterns(patterns, alpha / rank, has_root=has_root)
     scaled = alpha * math.sqrt(rank) if has_root else alpha
     for key, found, wanted in (("rank", rank, config.rank), ("alpha", scaled, config.alpha)):
         if not math.isclose(found, wanted, rel_tol=1e-6):
             because = " (lora_alpha times the root of r, by use_rslora)" if key == "alpha" and has_root else ""
             raise ConfigurationError(
-                f"spec.trainer.lora.{key}: the adapter in {path} has {found:.9g}{because}, the job says {wanted:.9g}; "
-                f"write {key}: {found:.9g}"
+                f"spec.trainer.lora.{key}: the adapter in {path} ({ADAPTER_CONFIG}) has {found:.9g}{because}, "
+                f"the job says {wanted:.9g}; write {key}: {found:.9g}"
             )
 
 
-def _check_patterns(given: Mapping[str, Any], scale: float, *, has_root: bool) -> None:
-    """Refuses modules whose product counts other times than that of the rest."""
+def _rank_and_alpha(rank: Any, alpha: Any) -> tuple[int, float]:
+    """As they are.
+
+    Raises:
+        ValueError: one is no number of its kind.
+    """
+    if type(rank) is not int or rank < 1:
+        raise ValueError(f"a rank of {str(rank)[:40]}")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < MOST_ALPHA:
+        raise ValueError(f"an alpha of {str(alpha)[:40]}")
+    return rank, float(alpha)
+
+
+def _patterns(given: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
+    """Rank and alpha of each module that has others than the rest.
+
+    Raises:
+        ValueError: they are not as PEFT writes them.
+    """
     ranks, alphas = (given.get(key) or {} for key in ("rank_pattern", "alpha_pattern"))
-    for module in sorted({*ranks, *alphas}):
-        rank, alpha = ranks.get(module, given["r"]), alphas.get(module, given["lora_alpha"])
+    if not isinstance(ranks, dict) or not isinstance(alphas, dict):
+        raise ValueError("rank_pattern and alpha_pattern are not objects")  # noqa: TRY004 - of a file
+    return {
+        module: _rank_and_alpha(ranks.get(module, given["r"]), alphas.get(module, given["lora_alpha"]))
+        for module in sorted({*ranks, *alphas})
+    }
+
+
+def _check_patterns(patterns: Mapping[str, tuple[int, float]], scale: float, *, has_root: bool) -> None:
+    """Refuses modules whose product counts other times than that of the rest."""
+    for module, (rank, alpha) in patterns.items():
         if has_root or not math.isclose(alpha / rank, scale, rel_tol=1e-6):
             raise ConfigurationError(
-                f"{FIELD}: {ADAPTER_CONFIG} has alpha {alpha:g} and rank {rank:g} for {module!r}, which counts other "
-                "times than the rest; only one quotient for all modules is computed here"
+                f"{FIELD}: {ADAPTER_CONFIG} has alpha {alpha:g} and rank {rank:g} for {module[:200]!r}, which counts "
+                "other times than the rest; only one quotient for all modules is computed here"
             )

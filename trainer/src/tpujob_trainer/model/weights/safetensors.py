@@ -32,6 +32,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "F8_E4M3": np.dtype(jnp.float8_e4m3fn),
     "U8": np.dtype(np.uint8),
 }
+LONGEST_SHOWN = 200
+"""Characters of a name that a message repeats."""
 MOST_HEADER_BYTES = 100 << 20
 """As the safetensors library allows."""
 
@@ -77,7 +79,8 @@ class SafetensorsFolder:
                 self.tensors |= self._header(name)
         for tensor, name in (listed or {}).items():
             if tensor not in self.unread and (tensor not in self.tensors or self.tensors[tensor].file != name):
-                self._wrong(f"{INDEX} says that {tensor!r} is in {name!r}, which does not have it; copy both again")
+                said = f"{_shown(tensor)} is in {_shown(name)}"
+                self._wrong(f"{INDEX} says that {said}, which does not have it; copy both again")
 
     def read(self, name: str, first: int, stop: int) -> np.ndarray:
         """Rows [first, stop) of a tensor, one read of exactly their bytes; a scalar is one row."""
@@ -145,7 +148,7 @@ class SafetensorsFolder:
             self._wrong(f"{INDEX} is not an index of safetensors: {error!r}; copy it again")
         for name in sorted({*map(str, found.values())}):
             if not is_there(filesystem, locate(name)):
-                raise NotFoundError(f"{self._field}: {INDEX} names {name!r}, which is not there; copy it, too")
+                raise NotFoundError(f"{self._field}: {INDEX} names {_shown(name)}, which is not there; copy it, too")
         return found
 
     def _header(self, name: str) -> dict[str, Stored]:
@@ -200,3 +203,8 @@ def header_of(shapes: Mapping[str, tuple[int, ...]], dtypes: str | Mapping[str, 
     content += b" " * (-len(content) % 8)
     header = len(content).to_bytes(8, "little") + content
     return header, {name: len(header) + at for name, at in begins.items()}
+
+
+def _shown(name: object) -> str:
+    """A name from a file that may be damaged, for a message."""
+    return repr(name) if len(str(name)) <= LONGEST_SHOWN else f"{str(name)[:LONGEST_SHOWN]!r}…"
