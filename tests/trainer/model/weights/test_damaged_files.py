@@ -56,6 +56,13 @@ def index_names_a_long_file(folder):
     (folder / INDEX).write_text(json.dumps({"weight_map": {"lm_head.weight": "m" * 5000}}))
 
 
+def index_names(name):
+    def damage(folder):
+        (folder / INDEX).write_text(json.dumps({"weight_map": {"lm_head.weight": name}}))
+
+    return damage
+
+
 def index_is_cut(folder):
     (folder / INDEX).write_text((folder / INDEX).read_text()[:50])
 
@@ -78,6 +85,10 @@ def bytes_of_another_type(folder):
         (index_lies, rf"{INDEX} says that 'lm_head\.weight' is in '{SECOND}', which does not have it"),
         (index_has_long_names, rf"{INDEX} says that 'm{{200}}'… is in '{SECOND}', which does not have it"),
         (index_names_a_long_file, rf"{INDEX} names 'm{{200}}'…, which is not there"),
+        *(
+            (index_names(name), rf"{INDEX} names .*, which is no file of this folder")
+            for name in ("", "../x", "/x", "a\0")
+        ),
         (index_is_cut, rf"{INDEX} is not an index of safetensors"),
         (index_has_no_map, rf"{INDEX} is not an index of safetensors: KeyError\('weight_map'\)"),
         (bytes_of_another_type, rf"'{SECOND}': '.*' has \d+ bytes, its shape and type make it others"),

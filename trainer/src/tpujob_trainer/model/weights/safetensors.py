@@ -147,6 +147,8 @@ class SafetensorsFolder:
         except (ValueError, KeyError, TypeError) as error:
             self._wrong(f"{INDEX} is not an index of safetensors: {error!r}; copy it again")
         for name in sorted({*map(str, found.values())}):
+            if not _is_below(name):
+                self._wrong(f"{INDEX} names {_shown(name)}, which is no file of this folder; copy it again")
             if not is_there(filesystem, locate(name)):
                 raise NotFoundError(f"{self._field}: {INDEX} names {_shown(name)}, which is not there; copy it, too")
         return found
@@ -203,6 +205,12 @@ def header_of(shapes: Mapping[str, tuple[int, ...]], dtypes: str | Mapping[str, 
     content += b" " * (-len(content) % 8)
     header = len(content).to_bytes(8, "little") + content
     return header, {name: len(header) + at for name, at in begins.items()}
+
+
+def _is_below(name: str) -> bool:
+    """Whether a name is that of a file in the folder, or in one below it."""
+    parts = name.split("/")
+    return "\0" not in name and all(part not in ("", ".", "..") for part in parts)
 
 
 def _shown(name: object) -> str:
