@@ -34,12 +34,13 @@ import pyarrow.parquet as pq
 
 from tpujob_trainer.corpus.extract import units
 from tpujob_trainer.corpus.extract.batched import BatchedWork
-from tpujob_trainer.corpus.extract.batches import bucket_lengths
+from tpujob_trainer.corpus.extract.batches import Batch, batch_rows, bucket_lengths, plan_alone
 from tpujob_trainer.corpus.extract.config import ExtractConfig
 from tpujob_trainer.corpus.extract.forward import activations_program
 from tpujob_trainer.corpus.extract.layers import sites_of
 from tpujob_trainer.corpus.extract.program import Program
 from tpujob_trainer.corpus.extract.rows import Rows, Tokens
+from tpujob_trainer.corpus.extract.sequences import one_to_a_sequence
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
 from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
@@ -188,14 +189,33 @@ def measured(function: Callable[[], Any]) -> Seconds:
 
 
 def product_rate() -> float:
-    """Operations per second of processor time of a product of two matrices, float32, of the model's sizes."""
+    """Operations per second of processor time of a product of two matrices, float32, of the model's sizes: the best of
+    ten times, since it differs twofold from one to the next."""
     tokens, width = BATCH * LENGTH, 256
     left, right = jax.numpy.ones((tokens, width)), jax.numpy.ones((width, 3 * width))
     product = jax.jit(jax.numpy.matmul)
     jax.block_until_ready(product(left, right))
-    times = 200
-    seconds = measured(lambda: [jax.block_until_ready(product(left, right)) for _ in range(times)]).cpu
-    return times * 2 * tokens * width * 3 * width / seconds
+    times = 50
+
+    def some() -> None:
+        for _ in range(times):
+            jax.block_until_ready(product(left, right))
+
+    return times * 2 * tokens * width * 3 * width / min(measured(some).cpu for _ in range(10))
+
+
+def seconds_of_a_position(forward: Program, length: int) -> float:
+    """Processor time of the forward pass in full sequences of one length."""
+    size = batch_rows(length, longest=LENGTH, rows=BATCH)
+    sequences = one_to_a_sequence(np.zeros((size, length), np.int32), np.full(size, length, np.int32))
+    jax.block_until_ready(forward(sequences))
+    return min(measured(lambda: jax.block_until_ready(forward(sequences))).cpu for _ in range(5)) / (size * length)
+
+
+def held(units: list[Rows], plan: Callable[[Rows], list[Batch]]) -> float:
+    """Of the positions that are computed, those that hold a token."""
+    computed = sum(batch.size * batch.length for unit in units for batch in plan(unit))
+    return sum(int(unit.lengths.sum()) for unit in units) / computed
 
 
 def bare(work: BatchedWork, num_units: int) -> Seconds:
@@ -317,6 +337,8 @@ def main() -> int:
         rows = corpus(folder, options.rows, options.lengths)
         work, manifest = make_work(folder, forward)
         work.compile()
+        read = [work.read(unit) for unit in range(manifest.num_units)]
+        buckets = bucket_lengths(LENGTH, ExtractConfig(layers=LAYERS).buckets)
         if options.torch:
             export_weights(str(folder / "model"), shape, weights, max_positions=LENGTH, dtype="F32")
             (folder / "model" / "rows.json").write_text(json.dumps(rows))
@@ -352,6 +374,10 @@ def main() -> int:
     print(
         f"the devices of a worker had a batch for {statistics.median(busy):.1%} of the time, {min(busy):.1%} at least"
     )
+    for length in buckets:
+        print(f"a position in sequences of {length}: {seconds_of_a_position(forward, length) * 1e6:.0f} µs")
+    for what, plan in (("packed", work.plan), ("alone", lambda unit: plan_alone(unit.lengths, buckets, BATCH))):
+        print(f"positions that hold a token, rows {what}: {held(read, plan):.2f}")
     least = rows_flops(np.array([len(row) for row in rows]), lambda length: forward_flops(shape, sites, length))
     print(f"the operations that {tokens} tokens need, at the rate of a product of two matrices: ", end="")
     print(f"{least / product_rate():.2f} s of processor time")

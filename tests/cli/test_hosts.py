@@ -20,8 +20,7 @@ from ruamel.yaml import YAML
 
 from tests.cli.test_run import TRAINER, processes_below
 from tests.fakes import Exchange, HttpServer
-from tests.harness.processes import COMPILE_CACHE
-from tests.quick_compiling import XLA_FLAGS
+from tests.harness.processes import COMPILED_ONCE
 from tools.localcluster.waiting import wait_for
 from tpujob.data.from_folder import folder_to_parquet
 from tpujob_contract import environment as names
@@ -68,9 +67,7 @@ class Machines:
         environ = {
             **os.environ,
             "GCE_METADATA_HOST": self._servers[number].host,
-            "XLA_FLAGS": XLA_FLAGS,
-            "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            **COMPILED_ONCE,
         }
         return {
             "args": [sys.executable, "-m", "tpujob", "run", "job.yaml", *options],

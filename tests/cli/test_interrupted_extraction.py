@@ -13,9 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from ruamel.yaml import YAML
 
-from tests.harness.processes import COMPILE_CACHE
-from tests.quick_compiling import XLA_FLAGS
+from tests.harness.processes import COMPILED_ONCE
 from tools.localcluster.waiting import wait_for
+from tpujob.local.closing import Closing
+from tpujob.local.outcome import Outcome
+from tpujob.local.reports import last_report
+from tpujob_contract.report import final_line
 
 pytestmark = pytest.mark.processes
 
@@ -30,13 +33,7 @@ def _start(folder: Path, *options: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Compiled once for all, where that is kept: what is shown here is not the speed.
-        env={
-            **os.environ,
-            "XLA_FLAGS": XLA_FLAGS,
-            "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        },
+        env={**os.environ, **COMPILED_ONCE},
     )
 
 
@@ -55,12 +52,48 @@ def _write_job(folder: Path) -> None:
     YAML().dump({**job, "spec": spec}, folder / "job.yaml")
 
 
+def test_where_no_worker_reported_units_they_are_not_called_lost() -> None:
+    closing = Closing(
+        Outcome(phase="Suspended", exit_code=75, culprit=None),
+        {},
+        again="tpujob run a.yaml",
+        has_trainer=True,
+        has_units=True,
+    )
+    assert list(closing.lines()) == [
+        "stopped: units that are done are kept; `tpujob run a.yaml` goes on with the others"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("finals", "units"),
+    [
+        ([{"step": 0}, {"units": 600, "units_done": 20}], (600, 20)),
+        ([{"units": 600, "units_done": 7}, {"units": 600, "units_done": 20}], (600, 20)),
+        ([{"units": 600, "units_done": 7}, {}], (600, 7)),
+        ([{"step": 3}, {"step": 3}], (None, None)),
+    ],
+    ids=["process 0 compiled", "process 1 looked later", "process 1 left none", "no units"],
+)
+def test_units_are_those_that_any_worker_knew_of(
+    tmp_path: Path, finals: list[dict[str, int]], units: tuple[int | None, int | None]
+) -> None:
+    logs = [tmp_path / str(number) for number in range(len(finals))]
+    for log, final in zip(logs, finals, strict=True):
+        log.write_text(f"stopped\n{final_line(final)}\n" if final else "stopped\n")
+    found = last_report(logs, str(tmp_path), {"phase": "compiling"})
+    assert (found.get("units"), found.get("units_done")) == units
+
+
 def test_interrupt_gives_units_back_and_the_next_run_does_the_others(tmp_path: Path) -> None:
     _write_job(tmp_path)
     done, claims = tmp_path / "features" / "done", tmp_path / "features" / "claims"
     running = _start(tmp_path)
-    has_begun = lambda: running.poll() is not None or len(list(done.glob("*.json"))) >= 20  # noqa: E731
-    wait_for("units that are done", has_begun, timeout_seconds=600)
+    wait_for(
+        "units that are done",
+        lambda: running.poll() is not None or len(list(done.glob("*.json"))) >= 20,
+        timeout_seconds=600,
+    )
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=600)
     assert running.returncode == 75, err

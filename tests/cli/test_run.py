@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.harness.processes import COMPILE_CACHE
-from tests.quick_compiling import XLA_FLAGS
+from tests.harness.processes import COMPILED_ONCE
 from tools.localcluster.waiting import wait_for
 from tpujob.data.from_folder import folder_to_parquet
 
@@ -77,13 +76,7 @@ class Desk:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Compiled once for all, where that is kept: what is shown here is not the speed.
-            env={
-                **os.environ,
-                "XLA_FLAGS": XLA_FLAGS,
-                "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
-                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            },
+            env={**os.environ, **COMPILED_ONCE},
         )
 
     def run(self, *options: str, **changes: object) -> subprocess.CompletedProcess[str]:
@@ -370,7 +363,7 @@ def test_checkpoint_commands_take_the_path_that_run_prints(desk):
     place = printed[1]
     assert not place.startswith("/")
     (desk.folder / "below").mkdir()
-    environment = {**os.environ, "XLA_FLAGS": XLA_FLAGS, "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE)}
+    environment = {**os.environ, **COMPILED_ONCE}
     for here, name in ((desk.folder, place), (desk.folder / "below", f"../{place}")):
         for verb in (["ls", name], ["verify", name], ["export", name, "exported"]):
             asked = subprocess.run(

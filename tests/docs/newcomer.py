@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.harness.processes import COMPILE_CACHE
-from tests.quick_compiling import XLA_FLAGS
+from tests.harness.processes import COMPILED_ONCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,9 +61,7 @@ class Newcomer:
             "PATH": ":".join(str(part) for part in (scripts, programs, os.environ["PATH"]) if part),
             "KUBECONFIG": str(kubeconfig or folder / "no-kubeconfig"),
             "NO_PROXY": "127.0.0.1",
-            "XLA_FLAGS": XLA_FLAGS,
-            "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            **COMPILED_ONCE,
         }
         self.environ.pop("JAX_NUM_CPU_DEVICES", None)
 

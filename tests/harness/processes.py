@@ -23,6 +23,12 @@ from tools.localcluster.waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 COMPILE_CACHE = REPOSITORY / ".cache" / "jax-tests"
+COMPILED_ONCE = {
+    "XLA_FLAGS": XLA_FLAGS,
+    "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
+"""Variables of programs that compile once for all, where that is kept, and fast: what they show is not the speed."""
 TRAINER = ("-m", "tpujob_trainer")
 PATIENCE_SECONDS = 300.0
 """For what happens within seconds on an idle machine; less than a test's own limit."""

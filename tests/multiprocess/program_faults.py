@@ -18,8 +18,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.harness.processes import COMPILE_CACHE, REPOSITORY
-from tests.quick_compiling import XLA_FLAGS
+from tests.harness.processes import COMPILED_ONCE, REPOSITORY
 from tools.localcluster.processes import is_alive
 from tpujob_launcher.child.processes import send
 
@@ -176,9 +175,7 @@ def _environment(cell: Cell, folder: Path, mark: Path, trainer: Mapping[str, Any
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(folder), str(REPOSITORY)]),
-        "XLA_FLAGS": XLA_FLAGS,
-        "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        **COMPILED_ONCE,
         "FAULT": cell.fault,
         "FAULT_STAGE": "step",
         "FAULT_PROCESS": str(cell.victim),

@@ -16,8 +16,7 @@ from urllib.request import ProxyHandler, build_opener
 import pytest
 from ruamel.yaml import YAML
 
-from tests.harness.processes import COMPILE_CACHE
-from tests.quick_compiling import XLA_FLAGS
+from tests.harness.processes import COMPILED_ONCE
 from tests.trainer.data.data_files import write_jsonl_gz
 from tools.localcluster.waiting import wait_for
 
@@ -69,9 +68,7 @@ class Desk:
             text=True,
             env={
                 **os.environ,
-                "XLA_FLAGS": XLA_FLAGS,
-                "JAX_COMPILATION_CACHE_DIR": str(COMPILE_CACHE),
-                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                **COMPILED_ONCE,
                 "NO_PROXY": "*",
             },
         )

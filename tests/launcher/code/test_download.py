@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes import Exchange, HttpServer
 from tpujob_contract import ExitCode
+from tpujob_launcher.code import install
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.download import download
 
@@ -85,3 +86,15 @@ def test_storage_that_always_cuts_its_answers_may_be_tried_later(
 def test_storage_out_of_reach_may_be_tried_later(tmp_path: Path) -> None:
     with google(*[503] * 5) as address, pytest.raises(OSError, match="gs://b/c: 503"):
         download("gs://b/c", DIGEST, tmp_path / "c", environ={"STORAGE_EMULATOR_HOST": address}, pause_seconds=0)
+
+
+def test_storage_that_is_away_longer_is_waited_for_at_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the program of the init container: it unpacks no archive of these bytes, which it says once it has them."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    for attempt, answers, code in (("0", [503] * 5, 1), ("2", [*[503] * 7, 200], 78)):
+        monkeypatch.setenv("TPUJOB_ATTEMPT", attempt)
+        with google(*answers) as address:
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+            assert install.main(["gs://b/c", DIGEST, str(tmp_path / "code")]) == code

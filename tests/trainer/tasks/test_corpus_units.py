@@ -1,5 +1,6 @@
 """How many rows make a unit of a corpus."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import parse_config
+from tpujob_trainer.corpus.extract.batch_size import enough_rows
 from tpujob_trainer.corpus.extract.config import ExtractConfig
 from tpujob_trainer.tasks.batch.corpus_listing import rows_of_units
 from tpujob_trainer.tasks.batch.parts import mean_length
@@ -65,15 +67,25 @@ def test_operations_of_rows_are_those_of_their_tokens():
     ],
 )
 def test_shorter_rows_make_larger_units(corpus, mean, token_bytes, rows):
+    assert _rows_of_units(corpus, mean, token_bytes=token_bytes) == rows
+
+
+def test_rows_that_are_not_packed_do_not(corpus):
+    assert _rows_of_units(corpus, 32.0, token_bytes=1 << 20, is_packed=False) == BATCH
+
+
+def test_unit_fills_a_batch_whose_size_is_chosen_later(corpus):
+    config, manifest = corpus
+    unsized = dataclasses.replace(config, batch_size=None)
+    assert _rows_of_units((unsized, manifest), None, token_bytes=1 << 20) == 32
+    # Of 64 tokens a CPU gets 16 rows for each device, of which there are eight here.
+    assert _rows_of_units((unsized, manifest), None, token_bytes=1 << 20, length=64) == enough_rows(64) == 128
+
+
+def _rows_of_units(corpus, mean, *, length=LONGEST, **of_task):
     config, manifest = corpus
     nothing: Any = None
     task = BatchTask(
-        name="extract",
-        units=ExtractConfig(layers=(0,)),
-        described={},
-        row_bytes=0,
-        token_bytes=token_bytes,
-        make=nothing,
+        name="extract", units=ExtractConfig(layers=(0,)), described={}, row_bytes=0, make=nothing, **of_task
     )
-    found = rows_of_units(manifest, config, task, workers=1, length=LONGEST, mean_length=lambda _: mean)
-    assert found == rows
+    return rows_of_units(manifest, config, task, workers=1, length=length, mean_length=lambda _: mean)

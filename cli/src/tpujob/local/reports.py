@@ -7,6 +7,7 @@ import http.client
 import json
 import threading
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,24 @@ class LogFollower:
         whole = content[: content.rfind(b"\n") + 1] or (content if len(content) == MOST_BYTES else b"")
         self._at += len(whole)
         return whole.decode(errors="replace").splitlines()
+
+
+def last_report(termination_logs: Sequence[Path], checkpoint_dir: str, latest: Report) -> Report:
+    """The latest report of a run that is over, with what its processes and its directory know of the end.
+
+    Args:
+        termination_logs: of all processes, by number.
+        checkpoint_dir: of the run.
+        latest: what process 0 answered last.
+    """
+    finals = [final_report(each) for each in termination_logs]
+    report = {**latest, **finals[0], **last_attempt(checkpoint_dir, attempt=latest.get("attempt"))}
+    # Each worker knows what was done when it last looked; one that was stopped while it compiled knows of no units.
+    of_units = [each for each in (report, *finals) if each.get("units")]
+    if of_units:
+        report["units"] = of_units[0]["units"]
+        report["units_done"] = max(each.get("units_done") or 0 for each in of_units)
+    return report
 
 
 def final_report(termination_log: Path) -> Report:

@@ -23,7 +23,7 @@ from tpujob.local.outcome import Outcome, judge, named_in, summary
 from tpujob.local.placement import Placement
 from tpujob.local.plan import LocalProcess, plan_processes
 from tpujob.local.program_output import ProgramOutput
-from tpujob.local.reports import Report, ReportReader, final_report, last_attempt, message_of
+from tpujob.local.reports import Report, ReportReader, last_report, message_of
 from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
 from tpujob_contract import environment as names
@@ -140,23 +140,10 @@ def _supervise(
         supervisor.on_started = reader.start
         exits = supervisor.run()
         reader.close()
-        report = _last_report(processes, checkpoint_dir, reader.latest)
+        report = last_report([each.termination_log for each in processes], checkpoint_dir, reader.latest)
         # A run may be over before it is asked for a report that says what it went on from.
         tick(report)
     return exits, report
-
-
-def _last_report(processes: list[LocalProcess], checkpoint_dir: str, latest: Report) -> Report:
-    """The latest report, with what process 0 and the checkpoint directory know of the end."""
-    ending = last_attempt(checkpoint_dir, attempt=latest.get("attempt"))
-    finals = [final_report(process.termination_log) for process in processes]
-    report = {**latest, **finals[0], **ending}
-    # Of a worker that was stopped while it compiled nobody hears of units; the others may have done many.
-    of_units = [each for each in (report, *finals) if each.get("units")]
-    if of_units:
-        report["units"] = of_units[0]["units"]
-        report["units_done"] = max(each.get("units_done") or 0 for each in of_units)
-    return report
 
 
 def _outcome(exits: list[Exit]) -> Outcome:

@@ -41,15 +41,15 @@ def asked(ask: Callable[[], Answer], times: int, *, pause_seconds: float = 1.0) 
     Raises:
         OSError: `ask` raised `Unanswered` every time.
     """
-    for number in range(1, times):
+    number = 1
+    while True:
         try:
             return ask()
         except Unanswered as error:
+            if number == times:
+                raise OSError(f"{error}; asked {times} times") from error
             pause = min(pause_seconds * 2 ** (number - 1), LONGEST_PAUSE_SECONDS)
             sys.stderr.write(f"tpujob code: {error}; asked {number} of {times} times, again in {pause:g} s\n")
             sys.stderr.flush()
-            time.sleep(pause)
-    try:
-        return ask()
-    except Unanswered as error:
-        raise OSError(f"{error}; asked {times} times") from error
+        time.sleep(pause)
+        number += 1

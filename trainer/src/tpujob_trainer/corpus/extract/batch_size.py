@@ -55,11 +55,17 @@ def automatic_rows(program: Program, length: int) -> int:
         ValueError: not even one row for each device fits.
     """
     device = jax.local_devices()[0]
+    enough = enough_rows(length) // jax.local_device_count()
     measured = {rows: _bytes_needed(program.compiled(rows * program.devices, length)) for rows in (1, 2)}
-    enough = ENOUGH_CPU_TOKENS if device.platform == "cpu" else ENOUGH_TOKENS
-    rows = largest_rows(measured, free_bytes(device), at_most=enough // length)
+    rows = largest_rows(measured, free_bytes(device), at_most=enough)
     logger.info("Batch size: %d rows of %d tokens on each of %d devices", rows, length, program.devices)
     return rows * program.devices
+
+
+def enough_rows(length: int) -> int:
+    """Rows of a batch over all devices of this host, beyond which nothing is gained."""
+    enough = ENOUGH_CPU_TOKENS if jax.local_devices()[0].platform == "cpu" else ENOUGH_TOKENS
+    return max(1, enough // length) * jax.local_device_count()
 
 
 def free_bytes(device: Any) -> int:

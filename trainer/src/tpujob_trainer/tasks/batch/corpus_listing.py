@@ -15,6 +15,7 @@ from tpujob_contract import IndependentWorker, LocalProcess, Process
 from tpujob_trainer import data
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract import units
+from tpujob_trainer.corpus.extract.batch_size import enough_rows
 from tpujob_trainer.corpus.workers import setup
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.parsing.json_object import damaged, kept_object
@@ -29,6 +30,8 @@ ROWS = "rows.json"
 """How many rows the corpus has, of which `rows` may take the first ones."""
 MeanLength = Callable[[data.Manifest], float | None]
 """Tokens of a row of a corpus whose rows are counted; None: unknown."""
+LEAST_ROWS = 32
+"""Of a unit, where no batch size is given."""
 UNIT_BYTES = (1 << 31) - 1
 """For the first cut, by row groups."""
 
@@ -92,12 +95,12 @@ def rows_of_units(
 ) -> int:
     """Rows of a unit of a corpus; the shorter they are the more, until those of a unit fill a batch together."""
     total = whole.num_rows
-    mean = None if total is None else mean_length(whole)
+    mean = mean_length(whole) if total is not None and task.is_packed else None
     tokens = length if mean is None else mean
     return units.rows_per_unit(
         row_bytes=round(task.row_bytes + tokens * task.token_bytes),
         shard_bytes=task.units.shard_bytes,
-        batch=config.batch_size or 32,
+        batch=config.batch_size or max(LEAST_ROWS, enough_rows(length)),
         filled=tokens / length,
         total_rows=total if total is None or task.units.rows is None else min(total, task.units.rows),
         workers=workers,

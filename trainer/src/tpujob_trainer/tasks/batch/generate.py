@@ -31,6 +31,7 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
         },
         row_bytes=8 * block.tokens,
         token_bytes=4,
+        is_packed=False,
         make=lambda model, weights: completions_program(
             model,
             weights,

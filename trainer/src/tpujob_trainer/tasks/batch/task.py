@@ -31,6 +31,8 @@ class BatchTask:
     flops: Flops | None = None
     """Of rows; None where it is not known before they are computed."""
     arrange: Arrange = dict
+    is_packed: bool = True
+    """Whether several rows are computed in one sequence."""
     is_cut: bool = True
     """Whether rows that are too long are cut off, and not left out."""
 
