@@ -1,6 +1,6 @@
 """What `tpujob stop`, `resume` and `retry` wait for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -24,8 +24,8 @@ class OneJob(Cluster):
         self._now = next(self._seen, self._now)
         return {"metadata": {"name": name}, "spec": {}, "status": {"observedGeneration": generation, "phase": phase}}
 
-    def patch(self, path: str, change: object) -> dict[str, Any]:
-        return {"metadata": {"name": path.rpartition("/")[2], "generation": 2}}
+    def patch(self, path: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        return {**change, "metadata": {"name": path.rpartition("/")[2], "generation": 2}}
 
 
 @pytest.fixture

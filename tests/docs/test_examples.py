@@ -46,4 +46,6 @@ def test_the_cost_counts_the_chips_of_the_jobset(file: Path) -> None:
 
 def test_the_list_has_every_example() -> None:
     listed = re.findall(r"\]\(([\w./-]+)\)", (EXAMPLES / "README.md").read_text())
-    assert {name(file) for file in FILES if file.parent == EXAMPLES} | {"maxtext", "own-loop"} == set(listed)
+    assert {name(file) for file in FILES if file.parent == EXAMPLES} | {"maxtext", "own-loop", "notebook.ipynb"} == set(
+        listed
+    )

@@ -1,1 +1,54 @@
-"""The command line: run a job here, see what would run there, make data."""
+"""Train on Cloud TPUs with Kubernetes: the command line, and its verbs as functions.
+
+    import tpujob
+
+    run = tpujob.run("job.yaml", set={"spec.trainer.steps": 100})
+    run.metrics["train/loss"].plot()
+
+The functions raise `CommandError` where the command line prints a line and ends.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tpujob.api.jobs import Job, JobFailed, get, list_jobs, logs, resume, retry, stop, submit, wait
+    from tpujob.api.runs import Run, RunFailed, run
+    from tpujob.errors import CommandError
+
+__all__ = [
+    "CommandError",
+    "Job",
+    "JobFailed",
+    "Run",
+    "RunFailed",
+    "get",
+    "list_jobs",
+    "logs",
+    "resume",
+    "retry",
+    "run",
+    "stop",
+    "submit",
+    "wait",
+]
+
+_ROOMS = {
+    "CommandError": "tpujob.errors",
+    "Run": "tpujob.api.runs",
+    "RunFailed": "tpujob.api.runs",
+    "run": "tpujob.api.runs",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imports what is asked for: each verb of the command line imports this package, and needs little of it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_ROOMS.get(name, "tpujob.api.jobs")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

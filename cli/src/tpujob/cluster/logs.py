@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tpujob.cluster.client import ApiError, Cluster
+from tpujob.cluster.log_collector import gcloud_command
 from tpujob.errors import CommandError
 from tpujob_contract import kubernetes_names
 
@@ -27,6 +28,22 @@ def prefix(pod: Mapping[str, Any]) -> str:
     """How the lines of a pod begin: `slice 0 host 3 | `."""
     slice_index, host = place(pod)
     return f"slice {slice_index} host {host} | "
+
+
+def pods_of(cluster: Cluster, name: str, *, slice_index: int | None, host: int | None) -> list[Mapping[str, Any]]:
+    """The pods of a job that are asked for, in the order of `chosen`.
+
+    Raises:
+        CommandError: there is no such job, or it has no pods now.
+    """
+    job = cluster.job(name)
+    if pods := chosen(cluster.pods(name), slice_index=slice_index, host=host):
+        return pods
+    raise CommandError(
+        f"{name}: has no pods now. How each attempt ended: tpujob logs {name} --attempts",
+        f"the logs of pods that are gone, on GKE: {gcloud_command(job, cluster.namespace, cluster.context)}",
+        exit_code=1,
+    )
 
 
 def chosen(pods: Sequence[Mapping[str, Any]], *, slice_index: int | None, host: int | None) -> list[Mapping[str, Any]]:
@@ -81,6 +98,14 @@ def read(cluster: Cluster, pod: Mapping[str, Any], *, tail: int | None) -> Itera
         yield f"{NO_TIME} (no log: {error.message})"
     except CommandError as error:
         yield f"{NO_TIME} (the log ends here: {error})"
+
+
+def read_all(
+    cluster: Cluster, pods: Sequence[Mapping[str, Any]], *, tail: int | None
+) -> list[tuple[str, Iterator[str]]]:
+    """For each pod what its lines are to begin with, nothing for a pod that is alone, and the lines of `read`."""
+    begin = prefix if len(pods) > 1 else lambda pod: ""
+    return [(begin(pod), read(cluster, pod, tail=tail)) for pod in pods]
 
 
 def follow(cluster: Cluster, pods: Sequence[Mapping[str, Any]], *, tail: int | None) -> Iterator[str]:

@@ -37,7 +37,6 @@ def logs(
     """Print the logs of hosts, first failure first."""
     from tpujob.cluster import logs as cluster_logs
     from tpujob.cluster.client import Cluster
-    from tpujob.cluster.log_collector import gcloud_command
 
     with problems_on_stderr():
         if local:
@@ -51,22 +50,14 @@ def logs(
                 typer.echo(line)
             return
         cluster = Cluster.connect(context=context, namespace=namespace)
-        job = cluster.job(name)
         if attempts:
-            _attempts(job)
+            _attempts(cluster.job(name))
             return
-        pods = cluster_logs.chosen(cluster.pods(name), slice_index=slice_index, host=host)
-        if not pods:
-            raise CommandError(
-                f"{name}: has no pods now. How each attempt ended: tpujob logs {name} --attempts",
-                f"the logs of pods that are gone, on GKE: {gcloud_command(job, cluster.namespace, cluster.context)}",
-                exit_code=1,
-            )
-        begin = cluster_logs.prefix if len(pods) > 1 else lambda pod: ""
+        pods = cluster_logs.pods_of(cluster, name, slice_index=slice_index, host=host)
         if follow:
             lines = cluster_logs.follow(cluster, pods, tail=tail)
         else:
-            read = [(begin(pod), cluster_logs.read(cluster, pod, tail=tail)) for pod in pods]
+            read = cluster_logs.read_all(cluster, pods, tail=tail)
             lines = cluster_logs.merge(read) if merged else cluster_logs.one_by_one(read)
         for line in lines:
             typer.echo(line)

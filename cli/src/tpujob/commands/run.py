@@ -123,14 +123,20 @@ def _placed(
     file: Path, arguments: list[str], accelerator: str | None, settings: list[str], options: HostOptions
 ) -> tuple[TpuTrainingJob, Placement]:
     """The job of a file or a program, and what this machine is to it."""
+    from tpujob.jobs.job_file import read_local_job
     from tpujob.jobs.program import is_program
     from tpujob.local import tpu_machine
     from tpujob.local.placement import place
+    from tpujob.local.program_job import program_job
 
     machine = tpu_machine.look(wants_vm=options.asks_metadata)
-    if accelerator is None and machine.vm is not None and is_program(file) and not options.cpu:
-        accelerator = machine.vm.accelerator_type
-    job = _job(file, arguments, accelerator, settings)
+    if is_program(file):
+        job = program_job(file, arguments, accelerator, settings, options, machine)
+        return job, place(job, options, machine)
+    for option, value in (("--accelerator", accelerator), ("arguments", " ".join(arguments))):
+        if value:
+            raise CommandError(f"{option}: {value} goes with a program; {file} is a job, which has its own in spec")
+    job = read_local_job(file, settings)
     return job, place(job, options, machine)
 
 
@@ -158,17 +164,3 @@ def _detach(job: TpuTrainingJob, directory: Path, *, is_text: bool) -> None:
     typer.echo(
         f"  tpujob logs --local {name} -f{where}   tpujob get --local{where}   tpujob stop --local {name}{where}"
     )
-
-
-def _job(file: Path, arguments: list[str], accelerator: str | None, settings: list[str]) -> TpuTrainingJob:
-    """The job in a file, or that of a program."""
-    from tpujob.jobs.job_file import load_document, read_local_job
-    from tpujob.jobs.program import is_program, job_of
-    from tpujob.jobs.set_fields import with_fields
-
-    if is_program(file):
-        return load_document(with_fields(job_of(file, arguments, accelerator), settings), file)
-    for option, value in (("--accelerator", accelerator), ("arguments", " ".join(arguments))):
-        if value:
-            raise CommandError(f"{option}: {value} goes with a program; {file} is a job, which has its own in spec")
-    return read_local_job(file, settings)

@@ -22,8 +22,6 @@ from tpujob.errors import CommandError
 if TYPE_CHECKING:
     from tpujob.cluster.client import Cluster
 
-ENDED = ("Succeeded", "Failed")
-
 Wait = Annotated[bool, typer.Option(help="Wait until it is so; Ctrl-C ends the waiting only.")]
 
 
@@ -39,6 +37,7 @@ def stop(
 
     `resume` goes on from the last checkpoint. With --local as Ctrl-C in `tpujob run`, which goes on when run again.
     """
+    from tpujob.cluster import changing
     from tpujob.cluster.client import Cluster
 
     with problems_on_stderr():
@@ -46,8 +45,7 @@ def stop(
             _stop_here(name, directory / (namespace or "default") / name, wait=wait)
             return
         cluster = Cluster.connect(context=context, namespace=namespace)
-        _require_unfinished(cluster.job(name), "stop")
-        changed = cluster.patch(cluster.job_path(name), {"spec": {"suspend": True}})
+        changed = changing.stop(cluster, name)
         typer.echo(f"{name}: asked to save and stop")
         if wait:
             _wait(cluster, changed, ("Suspended",))
@@ -68,15 +66,12 @@ def _stop_here(name: str, root: Path, *, wait: bool) -> None:
 
 def resume(name: JobName, namespace: Namespace = None, context: Context = None, wait: Wait = False) -> None:
     """Resume a stopped job from its last checkpoint."""
+    from tpujob.cluster import changing
     from tpujob.cluster.client import Cluster
 
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
-        job = cluster.job(name)
-        _require_unfinished(job, "resume")
-        if not job["spec"].get("suspend"):
-            raise CommandError(f"{name}: is not stopped; `tpujob describe {name}` says how it stands")
-        changed = cluster.patch(cluster.job_path(name), {"spec": {"suspend": False}})
+        changed = changing.resume(cluster, name)
         typer.echo(f"{name}: goes on")
         if wait:
             _wait(cluster, changed, ("Running",))
@@ -87,28 +82,15 @@ def retry(name: JobName, namespace: Namespace = None, context: Context = None, w
 
     Raises spec.retry by one.
     """
+    from tpujob.cluster import changing
     from tpujob.cluster.client import Cluster
 
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
-        job = cluster.job(name)
-        phase = (job.get("status") or {}).get("phase")
-        if phase not in ENDED:
-            raise CommandError(
-                f"{name}: has not ended (it is {phase or 'not seen by the operator yet'}); nothing to retry"
-            )
-        number = (job["spec"].get("retry") or 0) + 1
-        changed = cluster.patch(cluster.job_path(name), {"spec": {"retry": number}})
-        typer.echo(f"{name}: starts anew from its last checkpoint (spec.retry: {number})")
+        changed = changing.retry(cluster, name)
+        typer.echo(f"{name}: starts again from its last checkpoint (spec.retry: {changed['spec']['retry']})")
         if wait:
             _wait(cluster, changed, ("Running",))
-
-
-def _require_unfinished(job: dict[str, object], verb: str) -> None:
-    status = job.get("status")
-    phase = status.get("phase") if isinstance(status, dict) else None
-    if phase in ENDED:
-        raise CommandError(f"cannot {verb}: the job has ended as {phase}; `tpujob retry` starts it anew")
 
 
 def _wait(cluster: Cluster, changed: Mapping[str, Any], phases: tuple[str, ...]) -> None:

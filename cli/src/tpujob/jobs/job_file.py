@@ -36,11 +36,25 @@ def read_local_job(path: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
     Raises:
         CommandError: as `read_job`.
     """
-    document = with_fields(read_document(path), settings)
+    return local_job(read_document(path), path, settings)
+
+
+def local_job(document: Mapping[str, Any], source: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
+    """The job that a document describes, for this machine.
+
+    Args:
+        document: The resource.
+        source: What messages call it.
+        settings: As `--set` takes them.
+
+    Raises:
+        CommandError: a wrong field.
+    """
+    document = with_fields(document, settings)
     spec = document.get("spec")
     if isinstance(spec, Mapping) and "command" in spec and spec.get("image") is None:
         document = {**document, "spec": {**spec, "image": IMAGE}}
-    return load_document(document, path, has_pods=False)
+    return load_document(document, source, has_pods=False)
 
 
 def read_manifest(path: Path, settings: Sequence[str] = ()) -> tuple[dict[str, Any], TpuTrainingJob]:

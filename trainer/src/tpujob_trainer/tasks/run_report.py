@@ -2,7 +2,8 @@
 
     python -m tpujob_trainer.tasks.run_report '{"directories": ["gs://bucket/run"], "out": "report.html"}'
 
-The file runs no script and loads nothing. Writes one JSON object to stdout; `tpujob report` starts it.
+The file runs no script and loads nothing. With `{"rows_of": DIRECTORY}` it writes no file, and answers with the numbers
+of a run by step. Writes one JSON object to stdout; `tpujob report` and `tpujob.Run.metrics` start it.
 """
 
 from __future__ import annotations
@@ -218,9 +219,14 @@ def _named(parts: Sequence[str]) -> str:
 
 
 def main() -> int:
-    """Writes the file that the first argument asks for; the exit code."""
+    """Answers the request in the first argument; the exit code."""
     log_to_stderr(logging.ERROR)
-    return answer(lambda: _reported(**json.loads(sys.argv[1])))
+    request = json.loads(sys.argv[1])
+    return answer(lambda: _rows(**request) if "rows_of" in request else _reported(**request))
+
+
+def _rows(rows_of: str) -> dict[str, Any]:
+    return {"rows": list(read_run(rows_of, rows_of).rows)}
 
 
 def _reported(directories: Sequence[str], out: str) -> dict[str, Any]:

@@ -1,0 +1,54 @@
+"""What a checkpoint directory holds of a run, as values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpujob import trainer_program
+from tpujob.checkpoints.inspection import inspect
+from tpujob.errors import CommandError
+from tpujob.trainer_program import Program
+from tpujob_contract import ExitCode, storage_address
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def absolute(directory: str) -> str:
+    """A path as an absolute one, an address as it is: the programs that read it may run in another folder."""
+    return str(Path(directory).expanduser().absolute()) if storage_address.is_path(directory) else directory
+
+
+def read_metrics(directory: str) -> pd.DataFrame:
+    """The numbers of a run by step: `train/loss`, `train/tokens_per_second` and the others that trackers get.
+
+    Args:
+        directory: The job's `spec.checkpointDir`, a path or an address of a bucket.
+
+    Returns:
+        A row for each recorded step, indexed by `step`; `time` is in UTC. A number that a step lacks is NaN.
+
+    Raises:
+        CommandError: the directory has no numbers, or cannot be read from here; or pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise CommandError(
+            "metrics: needs pandas, which is not installed; `pip install pandas`", exit_code=ExitCode.NOT_FOUND
+        ) from error
+    rows = trainer_program.ask(Program.RUN_REPORT, {"rows_of": directory})["rows"]
+    frame = pd.DataFrame(rows).astype({"step": int}).set_index("step")
+    frame["time"] = pd.to_datetime(frame["time"], unit="s", utc=True)
+    return frame
+
+
+def read_checkpoints(directory: str) -> list[dict[str, Any]]:
+    """The committed checkpoints, newest first, as `tpujob checkpoint ls -o json` lists them.
+
+    Raises:
+        CommandError: the directory is none of a run, or cannot be read from here.
+    """
+    found: list[dict[str, Any]] = inspect(directory)["checkpoints"]
+    return found

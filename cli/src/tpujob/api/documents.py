@@ -1,0 +1,46 @@
+"""Jobs as Python programs give them: a file, or the resource as a dict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tpujob.errors import CommandError
+from tpujob.jobs.job_file import read_document
+
+SOURCE = Path("job")
+"""In the place of a file name, in messages about a dict."""
+
+
+def document_of(job: str | Path | Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
+    """The resource, and what messages call it.
+
+    Args:
+        job: The file of a TpuTrainingJob, or its content.
+
+    Raises:
+        CommandError: no such file, not one TpuTrainingJob, or a value that JSON has not.
+    """
+    if not isinstance(job, Mapping):
+        return read_document(Path(job)), Path(job)
+    try:
+        document: dict[str, Any] = json.loads(json.dumps(job, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CommandError(f"job: {error}; a job has text, numbers, true and false, None, lists and dicts") from error
+    return document, SOURCE
+
+
+def settings_of(changes: Mapping[str, Any] | None) -> list[str]:
+    """Fields to set, as `--set` takes them; None removes a field.
+
+    Raises:
+        CommandError: a value that JSON has not.
+    """
+    try:
+        return [f"{path}={json.dumps(value, allow_nan=False)}" for path, value in (changes or {}).items()]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CommandError(
+            f"set: {error}; a field holds text, numbers, true and false, None, lists or dicts"
+        ) from error

@@ -1,0 +1,257 @@
+"""Jobs on a cluster: `tpujob.submit`, `get`, `wait`, `logs` and the verbs that change one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpujob.api.directories import read_checkpoints, read_metrics
+from tpujob.api.documents import document_of, settings_of
+from tpujob.cluster import changing, watch
+from tpujob.cluster import logs as cluster_logs
+from tpujob.cluster.client import Cluster, Object
+from tpujob.cluster.replacing import replace_job
+from tpujob.cluster.submitting import require_one_namespace, submit_job
+from tpujob.code.attach import attach
+from tpujob.errors import CommandError
+from tpujob.jobs.job_file import load_document
+from tpujob.jobs.set_fields import with_fields
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Job:
+    """A TpuTrainingJob as the cluster had it when it was read."""
+
+    resource: Mapping[str, Any]
+    """The whole object, as decoded JSON."""
+    cluster: Cluster = field(repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.resource["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return str(self.resource["metadata"]["namespace"])
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Phase, step, loss, restarts and more; empty until the operator has looked at it."""
+        return self.resource.get("status") or {}
+
+    @property
+    def phase(self) -> str | None:
+        """Running, Succeeded, Failed and others; None until the operator has looked at it."""
+        return self.status.get("phase")
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Its numbers by step, read from its checkpoint directory.
+
+        Raises:
+            CommandError: it has none, or the directory cannot be read from here, or pandas is not installed.
+        """
+        return read_metrics(self._checkpoint_dir)
+
+    @property
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """Its committed checkpoints, newest first.
+
+        Raises:
+            CommandError: it has none, or the directory cannot be read from here.
+        """
+        return read_checkpoints(self._checkpoint_dir)
+
+    @property
+    def _checkpoint_dir(self) -> str:
+        directory = self.resource["spec"].get("checkpointDir")
+        if directory is None:
+            raise CommandError(f"spec.checkpointDir: {self.name} has none, so nothing of it is kept", exit_code=1)
+        return str(directory)
+
+
+class JobFailed(CommandError):  # noqa: N818 - reads as what happened, as RunFailed does
+    """A job on a cluster that ended with an error, or cannot start until it is edited."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(f"{job.name}: {watch.headline(job.status)}", exit_code=1)
+        self.job = job
+
+
+def submit(
+    job: str | Path | Mapping[str, Any],
+    *,
+    set: Mapping[str, Any] | None = None,  # noqa: A002 - the option is called --set
+    namespace: str | None = None,
+    context: str | None = None,
+    code: str | Path | None = None,
+    commit: str | None = None,
+    code_to: str | None = None,
+    dry_run: bool = False,
+    replace: bool = False,
+) -> Job:
+    """Creates a job on the cluster, as `tpujob submit --no-follow` does.
+
+    This machine and the API server check it first.
+
+    Args:
+        job: The file of a TpuTrainingJob, or its content as a dict.
+        set: Fields to set: `{"spec.trainer.steps": 100}`; None removes one.
+        namespace: Else that of the job, else that of the context.
+        context: Of the kubeconfig; else its current one.
+        code: Folder of your code: what git tracks and what you changed goes into the job.
+        commit: Of that folder.
+        code_to: Where archives of code go; else `checkpointDir/code`.
+        dry_run: Have the server check it, and create nothing.
+        replace: Give a job that is there this spec: save and stop it if it must be, change it, and let it go on.
+
+    Raises:
+        CommandError: a wrong field, no cluster, or a refusal of the server.
+    """
+    document, source = document_of(job)
+    manifest = with_fields(document, settings_of(set))
+    load_document(manifest, source)
+    if code is not None or commit is not None:
+        manifest, _, _ = attach(manifest, Path(code or "."), code_to, revision=commit, is_rehearsal=dry_run)
+    cluster = Cluster.connect(context=context, namespace=namespace or manifest["metadata"].get("namespace"))
+    if replace:
+        require_one_namespace(cluster, manifest)
+        return Job(replace_job(cluster, manifest, dry_run=dry_run, say=print).job, cluster)
+    return Job(submit_job(cluster, manifest, dry_run=dry_run), cluster)
+
+
+def get(name: str, *, namespace: str | None = None, context: str | None = None) -> Job:
+    """A job of the cluster.
+
+    Raises:
+        CommandError: there is none of that name, or no cluster.
+    """
+    cluster = Cluster.connect(context=context, namespace=namespace)
+    return Job(cluster.job(name), cluster)
+
+
+def list_jobs(*, namespace: str | None = None, context: str | None = None) -> list[Job]:
+    """The jobs of a namespace.
+
+    Raises:
+        CommandError: the cluster does not know the resource, or there is none.
+    """
+    cluster = Cluster.connect(context=context, namespace=namespace)
+    return [Job(each, cluster) for each in cluster.jobs()]
+
+
+def wait(
+    job: str | Job,
+    *,
+    namespace: str | None = None,
+    context: str | None = None,
+    timeout_seconds: float | None = None,
+    say: Callable[[str], object] = print,
+) -> Job:
+    """Waits for the end of a job, and prints a line for each change.
+
+    Args:
+        job: Its name, or the job that `submit` returned.
+        namespace: Of a name; else that of the context.
+        context: Of the kubeconfig; else its current one.
+        timeout_seconds: How long to wait; None: for ever.
+        say: Called with each line.
+
+    Returns:
+        The job, which has succeeded.
+
+    Raises:
+        CommandError: it cannot be read.
+        JobFailed: it ended with an error, or cannot start until it is edited.
+        TimeoutError: it has not ended in time; it goes on.
+    """
+    found = get(job, namespace=namespace, context=context) if isinstance(job, str) else job
+    limit = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    has_ended = watch.has_ended_since(found.resource["metadata"].get("generation") or 0)
+
+    def is_over(status: Mapping[str, Any]) -> bool:
+        return has_ended(status) or (limit is not None and time.monotonic() >= limit)
+
+    for line in watch.follow(lambda: found.cluster.job(found.name), until=is_over):
+        say(line)
+    ended = Job(found.cluster.job(found.name), found.cluster)
+    if not has_ended(ended.status):
+        raise TimeoutError(
+            f"{ended.name}: has not ended within {timeout_seconds:g} s; it is {ended.phase}, and goes on"
+        )
+    if ended.phase != "Succeeded":
+        raise JobFailed(ended)
+    return ended
+
+
+def logs(
+    job: str | Job,
+    *,
+    namespace: str | None = None,
+    context: str | None = None,
+    slice_index: int | None = None,
+    host: int | None = None,
+    tail: int | None = None,
+    follow: bool = False,
+) -> Iterator[str]:
+    """The lines of the hosts' logs, one host after the other, the first that failed at the front.
+
+    Args:
+        job: Its name, or the job.
+        namespace: Of a name; else that of the context.
+        context: Of the kubeconfig; else its current one.
+        slice_index: Only this slice.
+        host: Only this host of each slice.
+        tail: Last lines of each host; else all.
+        follow: Go on as lines come, until all hosts have ended.
+
+    Raises:
+        CommandError: there is no such job, or it has no pods now.
+    """
+    found = get(job, namespace=namespace, context=context) if isinstance(job, str) else job
+    pods = cluster_logs.pods_of(found.cluster, found.name, slice_index=slice_index, host=host)
+    if follow:
+        return cluster_logs.follow(found.cluster, pods, tail=tail)
+    return cluster_logs.one_by_one(cluster_logs.read_all(found.cluster, pods, tail=tail))
+
+
+def stop(job: str | Job, *, namespace: str | None = None, context: str | None = None) -> Job:
+    """Asks a job to save and stop; `resume` goes on from its last checkpoint.
+
+    Raises:
+        CommandError: there is no such job, or it has ended.
+    """
+    return _changed(job, namespace, context, changing.stop)
+
+
+def resume(job: str | Job, *, namespace: str | None = None, context: str | None = None) -> Job:
+    """Lets a stopped job go on.
+
+    Raises:
+        CommandError: there is no such job, or it is not stopped.
+    """
+    return _changed(job, namespace, context, changing.resume)
+
+
+def retry(job: str | Job, *, namespace: str | None = None, context: str | None = None) -> Job:
+    """Starts a job that has ended again, from its last checkpoint.
+
+    Raises:
+        CommandError: there is no such job, or it has not ended.
+    """
+    return _changed(job, namespace, context, changing.retry)
+
+
+def _changed(
+    job: str | Job, namespace: str | None, context: str | None, change: Callable[[Cluster, str], Object]
+) -> Job:
+    cluster = Cluster.connect(context=context, namespace=namespace) if isinstance(job, str) else job.cluster
+    return Job(change(cluster, job if isinstance(job, str) else job.name), cluster)

@@ -1,0 +1,161 @@
+"""`tpujob.run`: a job on this machine."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpujob.api.directories import absolute, read_checkpoints, read_metrics
+from tpujob.api.documents import document_of, settings_of
+from tpujob.errors import CommandError
+from tpujob.jobs.job_file import local_job
+from tpujob.jobs.program import command_line, is_program
+from tpujob.local import runs, tpu_machine
+from tpujob.local.placement import HostOptions, place
+from tpujob.local.program_job import program_job
+from tpujob.local.restarting import run_with_restarts
+from tpujob.local.run import run_job
+from tpujob.local.tpu_machine import TpuMachine
+from tpujob_contract import ExitCode
+from tpujob_resource.models.job import TpuTrainingJob
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_DIRECTORY = ".tpujob"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on this machine that has ended."""
+
+    name: str
+    phase: str
+    """Succeeded, Suspended (stopped by Ctrl-C or SIGTERM, goes on when run again) or Failed."""
+    exit_code: int
+    """With the meanings of `tpujob run`."""
+    summary: Mapping[str, Any]
+    """What `tpujob run -o json` ends with: step, losses, checkpoint, message and more."""
+    checkpoint_dir: str
+    """Where its checkpoints and numbers are."""
+    log_files: tuple[Path, ...]
+    """One for each process, in order of process id."""
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Its numbers by step, those of earlier runs that it went on from included.
+
+        Raises:
+            CommandError: it has made no step, runs no trainer, or pandas is not installed.
+        """
+        return read_metrics(self.checkpoint_dir)
+
+    @property
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """Its committed checkpoints, newest first: step, committed_time, bytes, loss, metrics and more.
+
+        Raises:
+            CommandError: it has saved none.
+        """
+        return read_checkpoints(self.checkpoint_dir)
+
+
+class RunFailed(CommandError):  # noqa: N818 - reads as what happened, as JobFailed does
+    """A run that ended with an error."""
+
+    def __init__(self, run: Run) -> None:
+        cause = run.summary["cause"]
+        message = f"{run.name}: {run.summary['message']}"
+        super().__init__(message, *([cause] if cause else []), exit_code=run.exit_code)
+        self.run = run
+
+
+def run(
+    job: str | Path | Mapping[str, Any],
+    arguments: Sequence[str] = (),
+    *,
+    set: Mapping[str, Any] | None = None,  # noqa: A002 - the option is called --set
+    accelerator: str | None = None,
+    cpu: bool = False,
+    restarts: int = 0,
+    directory: str | Path = DEFAULT_DIRECTORY,
+    code: str | Path | None = None,
+    max_processes: int = 16,
+) -> Run:
+    """Runs a job or a program on this machine to its end, as `tpujob run` does, and prints its progress.
+
+    Ctrl-C, or the interrupt of a notebook's kernel, saves and stops: the run that is returned is Suspended, and the
+    same call goes on.
+
+    Args:
+        job: The file of a TpuTrainingJob, its content as a dict, or a Python program (a file name in `.py`).
+        arguments: Of a program.
+        set: Fields to set: `{"spec.trainer.steps": 100}`; None removes one.
+        accelerator: For a program: `cpu:HOSTSxDEVICES`, or a TPU type to rehearse.
+        cpu: Whether CPU devices stand in for TPU chips, also where there are some.
+        restarts: Run again after a crash, so many times without a newer checkpoint.
+        directory: Where logs go, and checkpoints unless the job names a place.
+        code: Folder of your code, packed as for pods.
+        max_processes: More are refused.
+
+    Returns:
+        The run, Succeeded or Suspended.
+
+    Raises:
+        CommandError: before anything was started: a wrong field, or something that is not there.
+        RunFailed: the run ended with an error; its `run` has logs, numbers and checkpoints.
+        RuntimeError: this is not the main thread, the only one that Python lets handle Ctrl-C.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("tpujob.run: call it from the main thread, the only one that Ctrl-C can reach")
+    settings, options = settings_of(set), HostOptions(cpu=cpu)
+    machine = tpu_machine.look(wants_vm=options.asks_metadata)
+    resource = _resource(job, arguments, accelerator, settings, options, machine)
+    words = (arguments, accelerator, settings, options.words())
+    attempt = functools.partial(
+        run_job,
+        resource,
+        again="the same call" if isinstance(job, Mapping) else command_line(Path(job), *words),
+        placement=place(resource, options, machine),
+        directory=Path(directory),
+        text_to_stderr=False,
+        max_processes=max_processes,
+        code=None if code is None else Path(code),
+    )
+    exit_code, summary = run_with_restarts(attempt, restarts, say=print)
+    ended = _ended(resource, exit_code, summary, Path(directory))
+    if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
+        raise RunFailed(ended)
+    return ended
+
+
+def _resource(
+    job: str | Path | Mapping[str, Any],
+    arguments: Sequence[str],
+    accelerator: str | None,
+    settings: Sequence[str],
+    options: HostOptions,
+    machine: TpuMachine,
+) -> TpuTrainingJob:
+    """The job of a file, a dict or a program."""
+    if not isinstance(job, Mapping) and is_program(Path(job)):
+        return program_job(Path(job), arguments, accelerator, settings, options, machine)
+    if accelerator is not None or arguments:
+        raise CommandError("accelerator, arguments: go with a program; a job has its own in spec")
+    return local_job(*document_of(job), settings)
+
+
+def _ended(job: TpuTrainingJob, exit_code: int, summary: Mapping[str, Any], directory: Path) -> Run:
+    root = directory.absolute() / (job.metadata.namespace or "default") / job.metadata.name
+    return Run(
+        name=job.metadata.name,
+        phase=summary["phase"],
+        exit_code=exit_code,
+        summary=summary,
+        checkpoint_dir=absolute(job.spec.checkpoint_dir or str(root / "checkpoints")),
+        log_files=tuple(runs.newest(root).logs),
+    )
