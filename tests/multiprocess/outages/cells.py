@@ -17,6 +17,8 @@ UNITS, UNIT_ROWS = 16, 4
 STOPPED_AT = 5
 """Steps that are done when the request to stop comes before the sixth."""
 FAIL_AFTER_SECONDS = 20
+OUTAGE_LIMIT_SECONDS = 120
+"""In its place for a fault that passes."""
 RETRY_SECONDS = 30
 """Longer than an outage."""
 GRACE_SECONDS = 60

@@ -12,8 +12,10 @@ from tests.harness import processes
 from tests.multiprocess.bucket import Bucket
 from tests.multiprocess.outages.cells import (
     EVERY,
+    FAIL_AFTER_SECONDS,
     GRACE_SECONDS,
     LIMIT_SECONDS,
+    OUTAGE_LIMIT_SECONDS,
     PROCESSES,
     RETRY_SECONDS,
     UNIT_ROWS,
@@ -101,7 +103,9 @@ def _config_of(cell: Cell, config: Mapping[str, Any], reference: Reference) -> d
             "batchSize": 4,
             "extract": {"layers": [0], "unitRows": UNIT_ROWS, "leaseSeconds": 6},
         }
-    return {**config, "data": data}
+    # How old the last commit is when the fault begins depends on the machine.
+    limit = OUTAGE_LIMIT_SECONDS if BY_NAME[cell.fault].passes else FAIL_AFTER_SECONDS
+    return {**config, "data": data, "checkpoint": {**config["checkpoint"], "failAfterSeconds": limit}}
 
 
 def _play(

@@ -41,7 +41,7 @@ def config(trainer_block):
         export={},
     )
     block["watchdog"] = {"stepSeconds": cells.STEP_SECONDS, "phaseSeconds": cells.PHASE_SECONDS}
-    block["checkpoint"] |= {"failAfterSeconds": cells.FAIL_AFTER_SECONDS, "timeoutSeconds": 30}
+    block["checkpoint"] |= {"timeoutSeconds": 30}
     return block
 
 
