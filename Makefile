@@ -78,7 +78,13 @@ generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, d
 	$(BIN)/python -m tools.licences
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator tests/resource -k golden
 
-.PHONY: sbom
+.PHONY: wheels sbom
+DIST ?= dist
+wheels: .venv/dev ## wheels of all packages in dist/, for `pip install --find-links dist`
+	@rm -rf "$(DIST)" && mkdir -p "$(DIST)"
+	@$(foreach package,$(PACKAGES),$(UV) build --quiet --wheel --no-build-isolation --no-create-gitignore --out-dir "$(DIST)" $(package) &&) true
+	@cd "$(DIST)" && sha256sum *.whl | tee SHA256SUMS
+
 sbom: .venv/dev ## what is in the images as CycloneDX, in .cache/sbom
 	@mkdir -p .cache/sbom
 	$(foreach part,operator trainer,$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject $(part)/pyproject.toml \

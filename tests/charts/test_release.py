@@ -46,8 +46,9 @@ def test_rights_are_given_to_single_jobs():
     assert WORKFLOW["permissions"] == {}
     given = {name: job["permissions"] for name, job in WORKFLOW["jobs"].items()}
     assert given.pop("test") == {"contents": "read"}
-    assert all(rights == {"contents": "read", "packages": "write", "id-token": "write"} for rights in given.values())
     assert all(WORKFLOW["jobs"][name]["environment"] == "release" for name in given)
+    assert given.pop("wheels") == {"contents": "write", "id-token": "write"}
+    assert all(rights == {"contents": "read", "packages": "write", "id-token": "write"} for rights in given.values())
 
 
 def test_every_image_is_built_with_sbom_and_provenance_and_signed():
@@ -57,11 +58,12 @@ def test_every_image_is_built_with_sbom_and_provenance_and_signed():
     assert {"--sbom=true", "--provenance=mode=max", "--push"} <= set(commands.split())
     arguments = re.findall(r"--build-arg (\w+)=", commands)
     assert set(arguments) <= set(re.findall(r"^ARG (\w+)", DOCKERFILE, re.MULTILINE))
-    for name in ("images", "chart"):
+    for name in ("images", "chart", "wheels"):
         assert any("cosign" in step.get("run", "") for step in WORKFLOW["jobs"][name]["steps"])
 
 
 def test_nothing_is_published_before_the_tests():
     assert WORKFLOW["jobs"]["images"]["needs"] == "test"
+    assert WORKFLOW["jobs"]["wheels"]["needs"] == "test"
     assert WORKFLOW["jobs"]["chart"]["needs"] == "images"
     assert any(step.get("run") == ".ci/run" for step in WORKFLOW["jobs"]["test"]["steps"])

@@ -1,0 +1,87 @@
+"""The wheels of `make wheels`, installed where no checkout is, by the commands of docs/install.md."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "install.md").read_text()
+BIN = Path(sys.executable).parent
+PACKAGES = (
+    "tpujob",
+    *(f"tpujob_{each}" for each in ("contract", "launcher", "operator", "resource", "sdk", "trainer")),
+)
+JOB = """
+apiVersion: tpujob.dev/v1alpha1
+kind: TpuTrainingJob
+metadata: {name: small}
+spec:
+  accelerator: cpu:1x1
+  trainer:
+    model: {preset: tiny}
+    data: {path: text.txt, tokenizer: bytes}
+    steps: 10
+"""
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels") / "dist"
+    subprocess.run(["make", "wheels", f"DIST={folder}"], cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
+def installed(folder: Path, dist: Path, requirement: str) -> dict[str, str]:
+    """An environment of the test's own, with the locked versions, as what a program in it inherits."""
+    subprocess.run([BIN / "uv", "venv", "--quiet", "--python", sys.executable, folder / "venv"], check=True)
+    # The locked versions: another day's would be another test.
+    options = ["--python", folder / "venv", "--find-links", dist, "--constraint", ROOT / "requirements" / "run.txt"]
+    subprocess.run([BIN / "uv", "pip", "install", "--quiet", *options, requirement], check=True)
+    return {"HOME": str(folder), "PATH": f"{folder / 'venv' / 'bin'}:/usr/bin:/bin"}
+
+
+def call(environment: dict[str, str], folder: Path, *command: str, code: int = 0) -> str:
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_every_package_is_a_wheel_with_its_checksum(dist: Path) -> None:
+    wheels = sorted(file.name for file in dist.glob("*.whl"))
+    assert [name.partition("-")[0] for name in wheels] == sorted(PACKAGES)
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
+
+
+def test_with_the_trainer_jobs_and_programs_run(dist: Path, tmp_path: Path) -> None:
+    assert "pip install --find-links dist 'tpujob[run]'" in PAGE
+    environment = installed(tmp_path, dist, "tpujob[run]")
+    assert re.match(r"tpujob \d+\.\d+\.\d+", call(environment, tmp_path, "tpujob", "--version"))
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "text.txt").write_text("tick tock " * 400)
+    assert "10 steps" in call(environment, tmp_path, "tpujob", "check", "job.yaml")
+    (tmp_path / "program.py").write_text("print('well')")
+    assert "well" in call(environment, tmp_path, "tpujob", "run", "program.py")
+    found = call(environment, tmp_path, "python", "-c", "import tpujob; print(tpujob.__file__)")
+    assert found.startswith(str(tmp_path))
+
+
+def test_without_the_trainer_what_needs_it_says_so(dist: Path, tmp_path: Path) -> None:
+    environment = installed(tmp_path, dist, "tpujob")
+    (tmp_path / "job.yaml").write_text(JOB)
+    assert "kind: JobSet" in call(environment, tmp_path, "tpujob", "render", "job.yaml")
+    (tmp_path / "text.txt").write_text("tick tock " * 400)
+    assert "the trainer is not installed" in call(environment, tmp_path, "tpujob", "run", "job.yaml", code=77)
+
+
+def test_uvx_runs_it_without_installing_it(dist: Path, tmp_path: Path) -> None:
+    assert "uvx --find-links dist tpujob --version" in PAGE
+    options = ["--find-links", str(dist), "--python", sys.executable]
+    environment = {**os.environ, "UV_TOOL_DIR": str(tmp_path / "tools")}
+    said = call(environment, tmp_path, str(BIN / "uvx"), *options, "tpujob", "--version")
+    assert re.search(r"^tpujob \d+\.\d+\.\d+$", said, re.MULTILINE)
