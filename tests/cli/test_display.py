@@ -53,7 +53,7 @@ def test_the_ending_says_how_far_the_loss_came(report, line):
 
 def test_a_log_gets_a_line_for_each_change_and_none_between():
     out = io.StringIO()
-    display = make_display(Console(file=out, width=200))
+    display = make_display(Console(file=out, width=200), has_units=False)
     assert isinstance(display, PlainDisplay)
     for report in (
         {},
@@ -69,7 +69,7 @@ def test_a_log_gets_a_line_for_each_change_and_none_between():
 
 def test_what_hinders_is_said_at_once_and_not_repeated():
     out = io.StringIO()
-    display = make_display(Console(file=out, width=200))
+    display = make_display(Console(file=out, width=200), has_units=False)
     failing = {"phase": "training", "checkpoint_message": "OSError: No space left on device", **FULL}
     for report in (failing, failing, {"phase": "training", **FULL}):
         display.show(report)
@@ -79,7 +79,7 @@ def test_what_hinders_is_said_at_once_and_not_repeated():
 
 def test_a_resumed_run_says_from_which_step():
     out = io.StringIO()
-    display = make_display(Console(file=out, width=200))
+    display = make_display(Console(file=out, width=200), has_units=False)
     for _ in range(2):
         display.show({"phase": "compiling", "restored_from": 100})
     assert out.getvalue().splitlines().count("resumed from step 100") == 1
@@ -88,7 +88,7 @@ def test_a_resumed_run_says_from_which_step():
 @pytest.mark.parametrize("width", [50, 80, 120])
 def test_the_bar_is_there_at_every_width(width):
     out = io.StringIO()
-    display = make_display(Console(file=out, width=width, force_terminal=True, color_system=None))
+    display = make_display(Console(file=out, width=width, force_terminal=True, color_system=None), has_units=False)
     assert isinstance(display, LiveDisplay)
     display.show({"phase": "training", **FULL})
     display._progress.refresh()
@@ -104,7 +104,7 @@ def test_a_narrow_line_loses_its_last_parts():
 
 def test_an_extraction_is_shown_by_its_units():
     out = io.StringIO()
-    display = PlainDisplay(Console(file=out, width=200))
+    display = PlainDisplay(Console(file=out, width=200), has_units=True)
     for done in (0, 1, 2):
         display.show({"phase": "compiling" if not done else "extracting", "units": 12, "units_done": done})
     display.show({"phase": "stopping", "units": 12, "units_done": 1})
@@ -115,3 +115,14 @@ def test_an_extraction_is_shown_by_its_units():
         "1 of 12 units",
         "stopping: giving units back",
     ]
+
+
+@pytest.mark.parametrize(
+    ("has_units", "said"), [(True, "stopping: giving units back"), (False, "stopping: saving first")]
+)
+def test_a_stop_while_compiling_is_that_of_the_task(has_units, said):
+    out = io.StringIO()
+    display = PlainDisplay(Console(file=out, width=200), has_units=has_units)
+    for phase in ("compiling", "stopping"):
+        display.show({"phase": phase})
+    assert out.getvalue().splitlines() == ["compiling", said]

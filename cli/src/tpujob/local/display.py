@@ -63,11 +63,15 @@ def progress_line(report: Mapping[str, Any], *, now: float) -> str:
     return " · ".join(parts)
 
 
-def phase_words(report: Mapping[str, Any]) -> str:
-    """What a run is doing besides making progress; empty for a phase that has no words."""
+def phase_words(report: Mapping[str, Any], *, has_units: bool) -> str:
+    """What a run is doing besides making progress; empty for a phase that has no words.
+
+    Args:
+        report: The trainer's `/report`.
+        has_units: Whether its task works on units of a corpus; its first report, while it compiles, names none yet.
+    """
     phase = str(report.get("phase", ""))
-    of_units = OF_UNITS.get(phase) if report.get("units") else None
-    return of_units or PHASES.get(phase, "")
+    return (has_units and OF_UNITS.get(phase)) or PHASES.get(phase, "")
 
 
 def _of_units(report: Mapping[str, Any]) -> Iterator[str]:
@@ -129,8 +133,9 @@ class _News:
 class PlainDisplay:
     """Lines for a log, or for a pipe."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, has_units: bool = False) -> None:
         self._console = console
+        self._has_units = has_units
         self._phase: str | None = None
         self._step: int | None = None
         self._next = 0.0
@@ -146,7 +151,7 @@ class PlainDisplay:
         for line in self._news.lines(report, now):
             self.say(line)
         phase = str(report.get("phase", ""))
-        if phase != self._phase and (words := phase_words(report)):
+        if phase != self._phase and (words := phase_words(report, has_units=self._has_units)):
             self.say(words)
         step = report.get("step")
         if report.get("units"):
@@ -166,8 +171,9 @@ class LiveDisplay:
 
     BAR_WIDTH = 24
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, has_units: bool = False) -> None:
         self._console = console
+        self._has_units = has_units
         # A narrow terminal keeps its bar, and loses what stands last in the line.
         bar_width = self.BAR_WIDTH if console.width >= 100 else console.width // 5
         self._room = console.width - bar_width - 2
@@ -190,7 +196,7 @@ class LiveDisplay:
         self._pace.note(report, now)
         for line in self._news.lines(report, now):
             self.say(line)
-        known = phase_words(report) if report.get("phase") != "extracting" else ""
+        known = phase_words(report, has_units=self._has_units) if report.get("phase") != "extracting" else ""
         parts = [part for part in progress_line(report, now=time.time()).split(" · ") if part]
         parts = [*([known] if known else []), *parts[:2], times(self._pace, now), *parts[2:]]
         if spark := self._pace.sparkline():
@@ -223,6 +229,6 @@ def fit(parts: Sequence[str], width: int) -> str:
     return line
 
 
-def make_display(console: Console) -> Display:
-    """The display that fits where the output goes."""
-    return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+def make_display(console: Console, *, has_units: bool) -> Display:
+    """The display that fits where the output goes; `has_units` as in `phase_words`."""
+    return (LiveDisplay if console.is_terminal else PlainDisplay)(console, has_units=has_units)

@@ -109,7 +109,7 @@ def _supervise(
     lead = processes[0]
     checkpoint_dir = lead.environ[names.CHECKPOINT_DIR]
     grace_seconds = int(lead.environ[names.GRACE_SECONDS])
-    display = make_display(Console(stderr=text_to_stderr, highlight=False))
+    display = make_display(Console(stderr=text_to_stderr, highlight=False), has_units=has_units(job))
     announcements = Announcements(job, placement, grace_seconds, display.say)
     reader = ReportReader(lead.report_port)
     notices = LauncherNotices(processes)
