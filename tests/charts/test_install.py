@@ -108,3 +108,47 @@ def test_upgrade_updates_the_definition_and_uninstall_keeps_it(
     assert control_plane.api.get(f"{jobs}/kept")["metadata"]["uid"] == uid
     with pytest.raises(ApiError, match="404"):
         control_plane.api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/upgraded-tpujob-operator")
+
+
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+NEVER = [("", "secrets", "get"), ("", "secrets", "list"), ("", "pods", "create"), ("", "pods/exec", "create")]
+NEVER += [("rbac.authorization.k8s.io", "rolebindings", "create"), ("", "serviceaccounts/token", "create")]
+"""Rights (group, resource, verb) by which a stolen token would have more than the operator does."""
+
+
+def test_operator_of_one_namespace_can_do_nothing_in_others(control_plane: ControlPlane, namespace: str):
+    api, home, other = control_plane.api, f"{namespace}-home", f"{namespace}-other"
+    for each in (home, other):
+        control_plane.create_namespace(each)
+    options = ["--wait=false", f"--set=watchNamespaces={{{namespace}}}", "--set=image.preloaded=true"]
+    control_plane.run_tool("helm", "install", "watcher", CHART, "-n", home, "--take-ownership", *options)
+    user = f"system:serviceaccount:{home}:watcher-tpujob-operator"
+
+    def rights(where: str, asked: list[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
+        """Those that its token has in a namespace; of all namespaces and of the cluster, where it is empty."""
+        allowed = set()
+        for group, resource, verb in asked:
+            kind, _, part = resource.partition("/")
+            what = {"namespace": where, "group": group, "resource": kind, "subresource": part, "verb": verb}
+            groups = ["system:serviceaccounts", f"system:serviceaccounts:{home}", "system:authenticated"]
+            review = api.create(REVIEWS, {"spec": {"user": user, "groups": groups, "resourceAttributes": what}})
+            if review["status"]["allowed"]:
+                allowed.add((group, resource, verb))
+        return allowed
+
+    rules = api.get(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles/watcher-tpujob-operator-jobs")
+    its = [
+        (group, resource, verb)
+        for rule in rules["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    lease = [("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")]
+    try:
+        assert rights(namespace, [*its, *lease, *NEVER]) == set(its)
+        assert rights(home, [*its, *lease, *NEVER]) == set(lease)
+        assert rights(other, [*its, *lease, *NEVER]) == set()
+        assert rights("", [*its, *lease, *NEVER, ("", "nodes", "list")]) == set()
+    finally:
+        control_plane.run_tool("helm", "uninstall", "watcher", "-n", home, "--wait=false")

@@ -41,7 +41,14 @@ def installed(folder: Path, dist: Path, requirement: str) -> dict[str, str]:
     """An environment of the test's own, with the locked versions, as what a program in it inherits."""
     subprocess.run([BIN / "uv", "venv", "--quiet", "--python", sys.executable, folder / "venv"], check=True)
     # The locked versions: another day's would be another test.
-    options = ["--python", folder / "venv", "--find-links", dist, "--constraint", ROOT / "requirements" / "run.txt"]
+    options: list[str | Path] = [
+        "--python",
+        folder / "venv",
+        "--find-links",
+        dist,
+        "--constraint",
+        ROOT / "requirements" / "run.txt",
+    ]
     subprocess.run([BIN / "uv", "pip", "install", "--quiet", *options, requirement], check=True)
     return {"HOME": str(folder), "PATH": f"{folder / 'venv' / 'bin'}:/usr/bin:/bin"}
 
