@@ -88,7 +88,7 @@ def retry(name: JobName, namespace: Namespace = None, context: Context = None, w
     with problems_on_stderr():
         cluster = Cluster.connect(context=context, namespace=namespace)
         changed = changing.retry(cluster, name)
-        typer.echo(f"{name}: starts again from its last checkpoint (spec.retry: {changed['spec']['retry']})")
+        typer.echo(f"{name}: starts anew from its last checkpoint (spec.retry: {changed['spec']['retry']})")
         if wait:
             _wait(cluster, changed, ("Running",))
 
