@@ -22,6 +22,7 @@ from tools.localcluster.jobset import JobSetController, jobset_custom_resources
 from tools.localcluster.kubelet import SCHEDULER, start_scheduler
 from tools.localcluster.kueue import API_VERSION, KueueController, can_run_here
 from tools.localcluster.nodes import create_node, delete_node
+from tools.localcluster.pods import set_running
 from tools.localcluster.toolchain import ToolsUnavailable
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import kubernetes_names
@@ -97,9 +98,10 @@ def queued(queues: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Job
 
 
 @pytest.fixture
-def crowded(queues: ControlPlane) -> Iterator[Jobs]:
+def crowded(queues: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Jobs]:
     """The jobs of a namespace whose queue has room for one slice of sixteen chips, given to who matters more."""
-    queues.create_namespace("kueue-crowded")
+    namespace = f"kueue-{request.node.name.removeprefix('test_').replace('_', '-')}"
+    queues.create_namespace(namespace)
     groups = [
         {
             "coveredResources": list(QUOTAS),
@@ -110,14 +112,11 @@ def crowded(queues: ControlPlane) -> Iterator[Jobs]:
     ]
     preemption = {"withinClusterQueue": "LowerPriority"}
     _create(
-        queues, "ClusterQueue", "small", {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}
+        queues, "ClusterQueue", namespace, {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}
     )
-    _create(queues, "LocalQueue", "small", {"clusterQueue": "small"}, namespace="kueue-crowded")
-    for name, value in (("low", 1), ("high", 2)):
-        body = {"metadata": {"name": name}, "value": value}
-        queues.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
-    yield Jobs(queues, "kueue-crowded")
-    queues.api.delete("/api/v1/namespaces/kueue-crowded")
+    _create(queues, "LocalQueue", "small", {"clusterQueue": namespace}, namespace=namespace)
+    yield Jobs(queues, namespace)
+    queues.api.delete(f"/api/v1/namespaces/{namespace}")
 
 
 def _is_free(jobs: Jobs) -> bool:
@@ -131,6 +130,8 @@ def _is_free(jobs: Jobs) -> bool:
 
 
 def _create_queues(plane: ControlPlane) -> None:
+    for name, value in (("low", 1), ("high", 2)):
+        plane.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
     _create(plane, "Topology", "pools", {"levels": [{"nodeLabel": POOL}, {"nodeLabel": "kubernetes.io/hostname"}]})
     accelerator = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}
     quotas = [{"name": resource, "nominalQuota": amount} for resource, amount in QUOTAS.items()]
@@ -206,7 +207,7 @@ def test_wait_in_a_queue_is_explained(crowded: Jobs) -> None:
     wait_for_words(crowded, "third", f"1 workload is ahead of it {IN_ALL}, 1 of them in queue small.")
 
     crowded.create("big", **wide, priorityClassName="high")
-    wait_for_words(crowded, "llama", "preempted by JobSet kueue-crowded/big")
+    wait_for_words(crowded, "llama", f"preempted by JobSet {crowded.namespace}/big")
     wait_for_its_place(crowded, "big")
     wait_for_words(crowded, "third", f"2 workloads are ahead of it {IN_ALL}, 2 of them in queue small.")
 
@@ -214,6 +215,63 @@ def test_wait_in_a_queue_is_explained(crowded: Jobs) -> None:
     status = wait_for_words(crowded, "lost", "LocalQueue nowhere doesn't exist")
     assert "QueueUnusable" in str(status["conditions"])
     assert [c["status"] for c in status["conditions"] if c["type"] == "Blocked"] == ["True"]
+
+
+def test_a_job_shrinks_in_its_queue_and_grows_with_its_quota(crowded: Jobs) -> None:
+    """Two slices are asked for where the quota is one; later it is two."""
+    nodes = [f"elastic-{pool}-{host}" for pool in POOLS for host in range(HOSTS)]
+    for node in nodes:
+        labels = {**NODE_LABELS, POOL: f"elastic-{node.split('-')[1]}", "kubernetes.io/hostname": node}
+        create_node(crowded.api, node, labels)
+        crowded.api.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": AMOUNTS, "allocatable": AMOUNTS}})
+    elastic = {"slices": 2, "minSlices": 1, "shrinkAfterSeconds": 5, "checkpointDir": "gs://bucket/llama"}
+    crowded.create("elastic", accelerator="v6e-16", queue="small", **elastic)
+    small = crowded.wait("elastic", "one slice", lambda status: status.get("slices") == 1, seconds=EXPLAINED_SECONDS)
+    assert small["resizes"] == 1
+    first = wait_for("a slice to have machines", lambda: _placed(crowded, HOSTS))
+    for pod in first:
+        set_running(crowded.api, pod)
+    crowded.wait_phase("elastic", "Running")
+
+    # A second slice's quota is free, but another job waits: it would get what is free.
+    wait_for_a_later_second(crowded)
+    crowded.create("rival", accelerator="v6e-256", queue="small")
+    wait_for_words(crowded, "rival", "insufficient quota for google.com/tpu")
+    queue = f"/apis/{API_VERSION}/clusterqueues/{crowded.namespace}"
+    _set_quota(crowded, queue, 32)
+    crowded.api.delete(f"{crowded.path}/rival")
+    large = crowded.wait("elastic", "two slices", lambda status: status.get("slices") == 2, seconds=EXPLAINED_SECONDS)
+    assert (large["incarnation"], large["resizes"]) == (3, 2)
+
+    def two_slices() -> list[Object] | None:
+        """The pods of both, once the kubelet that is not there has let go of the first ones."""
+        for pod in first:
+            with contextlib.suppress(ApiError):
+                path = f"/api/v1/namespaces/{crowded.namespace}/pods/{pod['metadata']['name']}"
+                if "deletionTimestamp" in crowded.api.get(path)["metadata"]:
+                    crowded.api.delete(path, {"gracePeriodSeconds": 0})
+        return _placed(crowded, 2 * HOSTS)
+
+    second = wait_for("both slices to have machines", two_slices, timeout_seconds=EXPLAINED_SECONDS)
+    for pod in second:
+        set_running(crowded.api, pod)
+    whole = crowded.wait_phase("elastic", "Running")
+    assert (whole["slices"], whole["hostsReady"], whole.get("restarts")) == (2, 2 * HOSTS, None)
+    said = {event["reason"]: event["message"] for event in crowded.events("elastic")}
+    assert "Queue small has not admitted 2 slices since" in said["QueuedSmaller"]
+    assert "insufficient quota for google.com/tpu" in said["QueuedSmaller"]
+    assert "Places in the queue for 1 more slices are free." in said["Grown"]
+    crowded.api.delete(f"{crowded.path}/elastic")
+    for node in nodes:
+        delete_node(crowded.api, node)
+
+
+def _set_quota(jobs: Jobs, cluster_queue: str, chips: int) -> None:
+    (group,) = jobs.api.get(cluster_queue)["spec"]["resourceGroups"]
+    for resource in group["flavors"][0]["resources"]:
+        if resource["name"] == "google.com/tpu":
+            resource["nominalQuota"] = chips
+    jobs.api.patch(cluster_queue, {"spec": {"resourceGroups": [group]}})
 
 
 def test_the_queues_of_the_page_admit_a_job_and_hold_the_next(queues: ControlPlane) -> None:

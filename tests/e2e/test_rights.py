@@ -17,6 +17,7 @@ SELDOM = {
     ("list", "", "nodes"),  # while a job has fewer slices than it asks for
     ("get", "batch", "jobs"),  # after an edit of spec.workers
     ("patch", "batch", "jobs"),  # the same
+    ("get", "kueue.x-k8s.io", "clusterqueues"),  # while a job with a queue has fewer slices than it asks for
     ("list", "kueue.x-k8s.io", "workloads"),  # while a job waits in a queue
     ("get", "visibility.kueue.x-k8s.io", "localqueues/pendingworkloads"),  # the same
     ("delete", "jobset.x-k8s.io", "jobsets"),  # a changed spec makes a new JobSet

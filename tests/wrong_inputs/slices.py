@@ -142,10 +142,6 @@ ROWS: dict[str, Wrong] = {
         _elastic(checkpointDir=None),
         "spec.minSlices: needs checkpointDir, from which the job goes on with another number of slices",
     ),
-    "fewer slices in a queue": Wrong(
-        _elastic(queue="q"),
-        "spec.minSlices: excludes queue, as Kueue admits all slices of a job or none; leave one of them out",
-    ),
     "a wait for slices that may not be fewer": Wrong(
         _elastic(minSlices=None, shrinkAfterSeconds=60),
         "spec.shrinkAfterSeconds: needs minSlices, the number of slices that the job may go on with",

@@ -11,7 +11,7 @@ from tests.operator.building import NOW, condition, ended, job, jobset, observed
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.slice_count import LONGEST_PAUSE_SECONDS, complete_slices, size
 from tpujob_operator.decide.verdict import Step
-from tpujob_operator.observe.state import Host, Observed
+from tpujob_operator.observe.state import Host, Observed, QueueState
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages.conditions import Reason, Type
 from tpujob_resource.models.status import Phase
@@ -330,3 +330,88 @@ def test_retry_and_edit_start_with_all_slices(change: dict[str, Any]) -> None:
     status = recorded("Failed", specHash="another", slices=2, resizes=1, nextGrowthTime=at(0))
     after = decide(observed(job(status=status, generation=2, **ELASTIC, **change)), SETTINGS).status.as_stored()
     assert not after.keys() & {"slices", "resizes", "nextGrowthTime"}
+
+
+def queued(seconds: float = 300, *, spec: dict[str, Any] | None = None, **fields: Any) -> Observed:
+    """Kueue has not admitted four slices for so long."""
+    status = recorded("Queued", slicesMissingTime=at(-seconds), slices=4, hosts=8)
+    status |= fields.pop("status", {})
+    state = QueueState(message="insufficient unused quota for google.com/tpu in flavor v6e, 16 more needed")
+    values: dict[str, Any] = {"jobset": jobset(slices=4, suspended=True), "queue": state}
+    return observed(job(status=status, **{**ELASTIC, "queue": "team", **(spec or {})}), **values | fields)
+
+
+@pytest.mark.parametrize(
+    ("seen", "count"),
+    [
+        (queued(), 3),
+        (queued(299), None),
+        (queued(20, spec={"shrinkAfterSeconds": 20}), 3),
+        (queued(spec=TRAINER), 2),
+        (queued(queue=None), 3),
+        (queued(jobset=jobset(slices=2, suspended=True)), None),
+        (queued(pods_left=1), None),
+        (queued(jobset=jobset(slices=4)), None),
+        (queued(queue=QueueState(cannot_be_admitted=True, message="LocalQueue team doesn't exist")), None),
+        (queued(queue=QueueState(is_installed=False)), None),
+        (queued(spec={"suspend": True}), None),
+        (queued(spec={"minSlices": None}), None),
+        (queued(status={"phase": "Starting"}), None),
+        (queued(jobset=jobset(slices=4, suspended=True, restarts=1)), None),
+    ],
+    ids=[
+        "one less",
+        "a moment early",
+        "a shorter wait",
+        "the batch divides over two",
+        "nobody knows why it waits",
+        "it waits with the fewest",
+        "it is being taken back",
+        "it is admitted",
+        "there is no such queue",
+        "there is no Kueue",
+        "to rest",
+        "not elastic",
+        "it was not waiting a moment ago",
+        "a restart is not judged",
+    ],
+)
+def test_a_job_waits_in_its_queue_with_fewer_slices(seen: Observed, count: int | None) -> None:
+    decision = decide(seen, SETTINGS)
+    if count is None:
+        assert Reason.QUEUED_SMALLER not in str(decision.note)
+        assert (decision.status.resizes, decision.status.slices_missing_time is None) != (1, True)
+        return
+    assert (decision.status.incarnation, decision.status.slices, decision.status.phase) == (2, count, "Queued")
+    assert decision.note is not None
+    assert (decision.note.reason, decision.note.warning) == (Reason.QUEUED_SMALLER, False)
+    assert f"Queue team has not admitted 4 slices since {at(0)[:10]}" in decision.note.message
+    assert f"Incarnation 2 waits there with {count} (spec.minSlices 2)" in decision.note.message
+    assert decision.status.slices_missing_time is None
+    assert not decision.status.restarts
+
+
+@pytest.mark.parametrize(
+    ("before", "phase", "since"),
+    [
+        ("Queued", Phase.QUEUED, -100),
+        ("Starting", Phase.QUEUED, 0),
+        ("WaitingForCapacity", Phase.QUEUED, 0),
+        ("Queued", Phase.STARTING, None),
+        ("Queued", Phase.WAITING_FOR_CAPACITY, 0),
+        ("WaitingForCapacity", Phase.WAITING_FOR_CAPACITY, -100),
+        ("Starting", Phase.STARTING, -100),
+        ("Running", Phase.RUNNING, None),
+    ],
+)
+def test_the_wait_for_a_queue_and_that_for_machines_are_two(before: str, phase: Phase, since: float | None) -> None:
+    seen = queued(status={"phase": before, "slicesMissingTime": at(-100)})
+    found = size(seen, phase)["slices_missing_time"]
+    assert found == (None if since is None else NOW + timedelta(seconds=since))
+
+
+def test_a_job_grows_when_its_queue_has_quota() -> None:
+    decision = decide(small(spec={"queue": "team"}, free_slices=1), SETTINGS)
+    assert decision.note is not None
+    assert (decision.status.slices, decision.note.reason) == (3, Reason.GROWN)
+    assert "Places in the queue for 1 more slices are free." in decision.note.message

@@ -69,6 +69,7 @@ CHAIN: tuple[Check, ...] = (
     running.service_taken,
     running.restart_paused,
     # Before what asks about hosts: none is awaited while the JobSet is suspended.
+    slice_count.queued_smaller,
     running.suspended,
     # All that follows may take the JobSet to be running.
     slice_count.grown,

@@ -1,7 +1,8 @@
 """Verdicts that change how many slices a job runs with; `chain.CHAIN` puts them in order.
 
-A slice without machines keeps all others waiting. Where `spec.minSlices` allows it, the job goes on with the slices
-that have theirs, and grows when machines for more are free. Each change is a new incarnation from the last checkpoint;
+A slice without machines keeps all others waiting, and a queue that has no quota for all slices admits none. Where
+`spec.minSlices` allows it, the job goes on with the slices that have machines, or waits in its queue with fewer, and
+grows when machines, or quota, for more are free. Each change is a new incarnation from the last checkpoint;
 none is a restart, and none costs anything of the budget of crashes.
 
 Hysteresis: every resize delays the next growth, and a failed growth doubles the delay.
@@ -15,6 +16,7 @@ from typing import Any
 
 from tpujob_operator.decide import running
 from tpujob_operator.decide.between_attempts import are_all_ready, is_between_attempts, is_judged, same_run_anew
+from tpujob_operator.decide.queue import waiting
 from tpujob_operator.decide.restart_accounting import committed_step
 from tpujob_operator.decide.verdict import Statement, Verdict
 from tpujob_operator.observe.state import JobSetState, Observed
@@ -59,6 +61,34 @@ def shrunk(observed: Observed, settings: Settings) -> Verdict | None:
     return same_run_anew(condition_update, observed.status.node_failures or (), slices=after)
 
 
+def queued_smaller(observed: Observed, _: Settings) -> Verdict | None:
+    """The queue has not admitted the job for too long, and may admit a smaller one."""
+    jobset, since, queue = observed.jobset, observed.status.slices_missing_time, observed.spec.queue
+    assert jobset is not None  # the chain has dealt with that
+    if not queue or since is None or not jobset.suspended or observed.pods_left or observed.spec.suspend:
+        return None
+    if observed.status.phase is not Phase.QUEUED or not is_judged(observed, jobset):
+        return None
+    if observed.now < since + timedelta(seconds=shrink_after_seconds(observed.spec)):
+        return None
+    waits = waiting(observed)
+    after = next((count for count in _possible(observed) if count < jobset.slices), None)
+    if after is None or waits.condition_update.reason is Reason.QUEUE_UNUSABLE:
+        return None
+    message = sentence(
+        Reason.QUEUED_SMALLER,
+        queue=queue,
+        before=jobset.slices,
+        since=format_time(since),
+        incarnation=observed.status.current_incarnation + 1,
+        after=after,
+        least=observed.spec.min_slices,
+        detail=waits.condition_update.message,
+    )
+    condition_update = Statement(Phase.QUEUED, Reason.QUEUED_SMALLER, message, is_valid=None)
+    return same_run_anew(condition_update, observed.status.node_failures or (), slices=after)
+
+
 def grown(observed: Observed, _: Settings) -> Verdict | None:
     """The job runs with fewer slices than it asks for, and more can be had, or are to be tried."""
     jobset, wanted = observed.jobset, observed.spec.slices
@@ -70,7 +100,8 @@ def grown(observed: Observed, _: Settings) -> Verdict | None:
     after = next(
         (count for count in _possible(observed) if count <= jobset.slices + observed.free_slices), jobset.slices
     )
-    why = f"Machines for {observed.free_slices} more slices are free."
+    what = "Places in the queue" if observed.spec.queue else "Machines"
+    why = f"{what} for {observed.free_slices} more slices are free."
     if after <= jobset.slices:
         if not _is_to_try(observed):
             return None
@@ -118,7 +149,9 @@ def size(observed: Observed, phase: Phase) -> dict[str, Any]:
     if not is_watched(observed) or jobset is None or jobset.incarnation != status.current_incarnation:
         return {}
     since = status.slices_missing_time
-    if phase is Phase.WAITING_FOR_CAPACITY:
+    if (phase is Phase.QUEUED) != (status.phase is Phase.QUEUED):
+        since = None  # the wait for a queue and that for machines are two
+    if phase in (Phase.WAITING_FOR_CAPACITY, Phase.QUEUED):
         since = since or observed.now.replace(microsecond=0)
     elif phase in (Phase.RUNNING, Phase.STALLED, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED):
         since = None

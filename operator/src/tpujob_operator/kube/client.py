@@ -35,6 +35,7 @@ SERVICES = ("/api/v1", "services")
 WORKLOADS = tuple(
     (f"/apis/{kubernetes_names.KUEUE_GROUP}/{version}", "workloads") for version in ("v1beta2", "v1beta1")
 )
+CLUSTER_QUEUES = tuple((group, "clusterqueues") for group, _ in WORKLOADS)
 """The versions that Kueue has served, the newest first; what is read here is the same in all."""
 LOCAL_QUEUES = tuple(
     (f"/apis/visibility.{kubernetes_names.KUEUE_GROUP}/{version}", "localqueues") for version in ("v1beta2", "v1beta1")
@@ -168,6 +169,15 @@ class Storage:
             try:
                 return [item async for item in self._list(resource, namespace, query)]
             except (errors.NotFound, errors.NotServed):
+                continue
+        return None
+
+    async def get_cluster_queue(self, name: str) -> Object | None:
+        """Kueue's ClusterQueue; None where there is none, or no Kueue."""
+        for resource in CLUSTER_QUEUES:
+            try:
+                return await self._get(resource, None, name)
+            except errors.NotServed:
                 continue
         return None
 

@@ -6,7 +6,6 @@ amounts that are left. Machines that an autoscaler has yet to make are not seen,
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,18 +14,12 @@ from typing import Any
 
 from tpujob_contract import kubernetes_names
 from tpujob_contract.quantity import quantity
-from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.from_objects import hosts_job
-from tpujob_operator.observe.missing_rights import MissingRights
+from tpujob_operator.observe.interval_count import IntervalCount
 from tpujob_operator.observe.nodes import node_trouble
 from tpujob_operator.observe.terminations import Key
-
-INTERVAL_SECONDS = 30.0
-"""Between two looks for one job."""
-RIGHTS_INTERVAL_SECONDS = 300.0
-"""Until the right to look is tried again."""
 
 type Amounts = Mapping[str, Decimal]
 
@@ -58,10 +51,8 @@ class FreeSliceReader:
     def __init__(self, storage: Storage, *, enabled: bool) -> None:
         """`enabled`: whether nodes may be read; an operator for some namespaces has no right to."""
         self._storage = storage
-        self._enabled = enabled
         consequence = "jobs with minSlices do not grow when machines are free"
-        self._rights = MissingRights("nodes", consequence, interval_seconds=RIGHTS_INTERVAL_SECONDS)
-        self._seen: dict[Key, tuple[float, int]] = {}
+        self._counts = IntervalCount("nodes", consequence, enabled=enabled)
 
     async def count(self, key: Key, jobset: str, *, wanted: int) -> int:
         """For how many more slices there are machines, at most as many as are wanted.
@@ -74,21 +65,11 @@ class FreeSliceReader:
         Raises:
             ApiError: the API server did not answer.
         """
-        now = asyncio.get_running_loop().time()
-        read_at, found = self._seen.get(key, (float("-inf"), 0))
-        if not self._enabled or now - read_at < INTERVAL_SECONDS or self._rights.is_missing(key[0]):
-            return found
-        try:
-            found = await self._look(key[0], jobset, wanted)
-        except errors.Forbidden as error:
-            self._rights.note(key[0], error)
-            found = 0
-        self._seen[key] = (now, found)
-        return found
+        return await self._counts.count(key, lambda: self._look(key[0], jobset, wanted))
 
     def forget(self, key: Key) -> None:
         """This job has all its slices, or is not to grow."""
-        self._seen.pop(key, None)
+        self._counts.forget(key)
 
     async def _look(self, namespace: str, jobset: str, wanted: int) -> int:
         manifest = await self._storage.get_jobset(namespace, jobset)

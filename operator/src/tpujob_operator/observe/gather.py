@@ -13,6 +13,7 @@ from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.cache import Cache, KeptJobSet, kept_jobset
 from tpujob_operator.observe.events import capacity_notices, creation_failure, jobset_warning
+from tpujob_operator.observe.free_quota import FreeQuotaReader
 from tpujob_operator.observe.free_slices import FreeSliceReader
 from tpujob_operator.observe.nodes import NodeWatch
 from tpujob_operator.observe.pod_state import PodState, pod_state
@@ -53,6 +54,7 @@ class Gatherer:
         self._settings = settings
         self._nodes = NodeWatch(storage, enabled=not settings.watch_namespaces)
         self._free_slices = FreeSliceReader(storage, enabled=not settings.watch_namespaces)
+        self._free_quota = FreeQuotaReader(storage, enabled=not settings.watch_namespaces)
         self._refusals: dict[Key, str] = {}
         self._policies_read: dict[Key, float] = {}
         self._services = ServiceReader(storage, interval_seconds=settings.resync_seconds)
@@ -148,13 +150,19 @@ class Gatherer:
         return await self._nodes.labels(key, [n.node for n in job.status.node_failures or () if n.is_suspect])
 
     async def _more_slices(self, key: Key, job: StoredJob, jobset: JobSetState, hosts: Sequence[Host]) -> int:
-        """For how many of the slices that a job goes on without there are machines again, once it may grow."""
+        """For how many of the slices that a job goes on without there is room again, once it may grow.
+
+        That is machines, or quota of its queue.
+        """
         missing = 0 if job.spec.workers else (job.spec.slices or 1) - jobset.slices
         is_running = jobset.outcome is None and sum(host.ready for host in hosts) >= jobset.hosts
         earliest = job.status.next_growth_time
         if missing <= 0 or not is_running or (earliest is not None and self._clock() < earliest):
             self._free_slices.forget(key)
+            self._free_quota.forget(key)
             return 0
+        if job.spec.queue:
+            return await self._free_quota.count(key, jobset.name, jobset.uid, wanted=missing)
         return await self._free_slices.count(key, jobset.name, wanted=missing)
 
     async def _job(self, key: Key, *, fresh: bool) -> Object | None:
@@ -216,6 +224,7 @@ class Gatherer:
         self._policies_read.pop(key, None)
         self._services.forget(key)
         self._free_slices.forget(key)
+        self._free_quota.forget(key)
         self._workloads.forget(key)
         self._incomplete_since.pop(key, None)
         self._unlabelled.discard(key)

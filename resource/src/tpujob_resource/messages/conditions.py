@@ -162,6 +162,11 @@ class Reason(StrEnum):
         "Machines for {missing} of {before} slices have been missing since {since}. Incarnation {incarnation} goes on from the last checkpoint with {after} slices (spec.minSlices {least}): {detail}",
         "Nothing; see why machines are missing. The job grows by itself when they are free.",
     )
+    QUEUED_SMALLER = (
+        "QueuedSmaller",
+        "Queue {queue} has not admitted {before} slices since {since}. Incarnation {incarnation} waits there with {after} (spec.minSlices {least}): {detail}",
+        "Nothing, or ask for more quota. The job grows by itself when there is some.",
+    )
     GROWN = (
         "Grown",
         "{why} The hosts save and end; incarnation {incarnation} then goes on from that checkpoint with {after} slices instead of {before}.",

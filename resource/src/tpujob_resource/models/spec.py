@@ -152,11 +152,11 @@ class Spec(Part):
     slices: Annotated[int, Field(ge=1, le=256)] | None = None
     """Equal slices that train together, as one JAX runtime. Default 1. Excludes workers."""
     min_slices: Annotated[int | None, Field(ge=1, le=256), Change.RUNNING] = None
-    """Slices that the job goes on with, from its last checkpoint, while machines for the others are missing. Default:
-    slices, so that it waits for all. Needs checkpointDir; excludes queue."""
+    """Slices that the job goes on with, from its last checkpoint, while machines or a place in the queue for the
+    others are missing. Default: slices, so that it waits for all. Needs checkpointDir."""
     shrink_after_seconds: Annotated[int | None, Field(ge=5, le=86400), Change.RUNNING] = None
-    """Seconds that machines for a slice are waited for, before the job goes on with fewer; the least time, too, until
-    it grows again. Less than startupSeconds. Default 300. Needs minSlices."""
+    """Seconds that machines for a slice, or the queue, are waited for, before the job goes on with fewer; the least
+    time, too, until it grows again. Less than startupSeconds. Default 300. Needs minSlices."""
     grow_after_seconds: Annotated[int | None, Field(ge=60, le=2_592_000), Change.RUNNING] = None
     """Seconds with fewer slices, after which all are tried again though no free machines are seen: for node pools that
     an autoscaler makes. Default: never. Needs minSlices."""

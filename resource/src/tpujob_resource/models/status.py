@@ -301,7 +301,7 @@ class Status(_Part):
     slices_time: Time | None = None
     """When the number of slices was last changed."""
     slices_missing_time: Time | None = None
-    """Since when machines for a slice have been missing; absent while all hosts run."""
+    """Since when machines for a slice, or a place in the queue, have been missing; absent while all hosts run."""
     resizes: int | None = None
     """How often the number of slices was changed; none of these is a restart."""
     resized_at_step: int | None = None

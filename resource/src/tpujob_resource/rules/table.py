@@ -252,11 +252,6 @@ _SLICE_COUNT = (
     _requires(
         "minSlices", "checkpointDir", "needs checkpointDir, from which the job goes on with another number of slices"
     ),
-    _excludes(
-        "minSlices",
-        "queue",
-        "excludes queue, as Kueue admits all slices of a job or none; leave one of them out",
-    ),
     *(
         _requires(field, "minSlices", "needs minSlices, the number of slices that the job may go on with")
         for field in ("shrinkAfterSeconds", "growAfterSeconds")
