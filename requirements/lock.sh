@@ -22,4 +22,5 @@ compile requirements/run.txt requirements/build.in operator/pyproject.toml train
 compile requirements/build.txt requirements/build.in -c requirements/dev.txt
 compile requirements/wandb.txt requirements/wandb.in -c requirements/dev.txt
 compile requirements/azure.txt requirements/azure.in -c requirements/dev.txt
+compile requirements/notebook.txt requirements/notebook.in -c requirements/dev.txt
 compile requirements/go.txt requirements/go.in

@@ -1,5 +1,6 @@
 """The wheels of `make wheels`, installed where no checkout is, by the commands of docs/install.md."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.harness.processes import COMPILED_ONCE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "install.md").read_text()
@@ -37,6 +40,22 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def with_trainer(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment with what runs jobs here, and Jupyter."""
+    folder = tmp_path_factory.mktemp("installed")
+    environment = installed(folder, dist, "tpujob[run]")
+    options: list[str | Path] = [
+        "--python",
+        folder / "venv",
+        "--require-hashes",
+        "--requirement",
+        ROOT / "requirements" / "notebook.txt",
+    ]
+    subprocess.run([BIN / "uv", "pip", "install", "--quiet", *options], check=True)
+    return environment
+
+
 def installed(folder: Path, dist: Path, requirement: str) -> dict[str, str]:
     """An environment of the test's own, with the locked versions, as what a program in it inherits."""
     subprocess.run([BIN / "uv", "venv", "--quiet", "--python", sys.executable, folder / "venv"], check=True)
@@ -65,17 +84,42 @@ def test_every_package_is_a_wheel_with_its_checksum(dist: Path) -> None:
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
 
 
-def test_with_the_trainer_jobs_and_programs_run(dist: Path, tmp_path: Path) -> None:
+def test_with_the_trainer_jobs_and_programs_run(with_trainer: dict[str, str], tmp_path: Path) -> None:
     assert "pip install --find-links dist 'tpujob[run]'" in PAGE
-    environment = installed(tmp_path, dist, "tpujob[run]")
-    assert re.match(r"tpujob \d+\.\d+\.\d+", call(environment, tmp_path, "tpujob", "--version"))
+    assert re.match(r"tpujob \d+\.\d+\.\d+", call(with_trainer, tmp_path, "tpujob", "--version"))
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "text.txt").write_text("tick tock " * 400)
-    assert "10 steps" in call(environment, tmp_path, "tpujob", "check", "job.yaml")
+    assert "10 steps" in call(with_trainer, tmp_path, "tpujob", "check", "job.yaml")
     (tmp_path / "program.py").write_text("print('well')")
-    assert "well" in call(environment, tmp_path, "tpujob", "run", "program.py")
-    found = call(environment, tmp_path, "python", "-c", "import tpujob; print(tpujob.__file__)")
-    assert found.startswith(str(tmp_path))
+    assert "well" in call(with_trainer, tmp_path, "tpujob", "run", "program.py")
+    found = call(with_trainer, tmp_path, "python", "-c", "import tpujob; print(tpujob.__file__)")
+    assert "site-packages" in found
+
+
+EXECUTE = """
+import json, sys
+import nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], as_version=4)
+nbformat.validate(notebook)
+nbclient.NotebookClient(notebook, timeout=300).execute()
+code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+print(json.dumps(["".join(o.get("text") or o["data"]["text/plain"] for o in cell.outputs) for cell in code]))
+"""
+
+
+def test_the_notebook_trains_goes_on_and_is_refused(with_trainer: dict[str, str], tmp_path: Path) -> None:
+    """In a kernel of Jupyter."""
+    (tmp_path / "execute.py").write_text(EXECUTE)
+    notebook = str(ROOT / "examples" / "notebook.ipynb")
+    said = call({**with_trainer, **COMPILED_ONCE}, tmp_path, "python", "execute.py", notebook)
+    shown = json.loads(next(line for line in said.splitlines() if line.startswith("[")))
+    assert "'Succeeded'" in shown[1]
+    assert "finished at step 20" in shown[1]
+    assert re.search(r"^20 +\d", shown[2], re.MULTILINE)
+    assert re.match(r"\[\(20, \d", shown[3])
+    assert "resumed from step 20" in shown[4]
+    assert shown[4].endswith("20")
+    assert "spec.trainer.stesp: " in shown[5]
 
 
 def test_without_the_trainer_what_needs_it_says_so(dist: Path, tmp_path: Path) -> None:
