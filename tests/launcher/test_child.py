@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -226,3 +227,18 @@ def test_deaf_leftovers_end_within_the_grace_period(launch: Launch):
     assert launched.wait() == 75
     assert time.monotonic() - started < 10
     assert not is_alive(launched.grandchild)
+
+
+ASKED_TOO_LATE = """
+import os, signal, sys
+from tpujob_launcher.main import main
+code = main()
+os.kill(os.getpid(), signal.SIGTERM)
+sys.exit(code)
+"""
+
+
+def test_stop_after_the_end_does_not_change_the_exit_code(launch: Launch):
+    """As of a peer that failed at the same moment: its end has others asked to stop, who have failed already."""
+    launched = launch(*PYTHON, "raise SystemExit(3)", launcher=(sys.executable, "-c", ASKED_TOO_LATE))
+    assert launched.wait() == 3

@@ -70,19 +70,26 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
 def main() -> int:
     """The exit code, after the command on this process's own command line has ended."""
     logging.basicConfig(format="tpujob launch: %(message)s", level=logging.INFO, stream=sys.stderr)
-    return launch(sys.argv[1:], os.environ)
+    return launch(sys.argv[1:], os.environ, ends_process=True)
 
 
-def launch(arguments: Sequence[str], environ: Mapping[str, str], tpu: TpuFiles = TpuFiles()) -> int:  # noqa: B008 - frozen
+def launch(
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    tpu: TpuFiles = TpuFiles(),  # noqa: B008 - frozen
+    *,
+    ends_process: bool = False,
+) -> int:
     """Runs the command as a process of a job and returns the exit code of the container; only in the main thread.
 
     Args:
         arguments: `--`, the program, its arguments.
         environ: The environment of this process.
         tpu: Where to look for a TPU and its user.
+        ends_process: Whether this process ends with that code, which no later stop signal is to change.
     """
     message = TerminationMessage(environ)
-    with SignalQueue() as signals, tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
+    with SignalQueue(ends_process=ends_process) as signals, tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
         try:
             command = _command(arguments)
             process = _process(environ)

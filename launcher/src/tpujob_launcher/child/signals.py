@@ -25,7 +25,14 @@ FORWARDED = (*STOP, signal.SIGUSR1, signal.SIGUSR2)
 class SignalQueue:
     """Receives the signals of this process while it is entered; only in the main thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ends_process: bool = False) -> None:
+        """Receives nothing yet.
+
+        Args:
+            ends_process: Whether the process ends right afterwards: a stop signal that comes too late is ignored, or it
+                would take the place of the exit code.
+        """
+        self._ends_process = ends_process
         self._previous: Dict[int, Any] = {}
 
     def __enter__(self) -> SignalQueue:
@@ -45,7 +52,7 @@ class SignalQueue:
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if self._ends_process and number in STOP else handler)
         signal.set_wakeup_fd(self._previous_fd)
         os.close(self._reader)
         os.close(self._writer)
