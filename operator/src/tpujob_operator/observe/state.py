@@ -259,7 +259,8 @@ class Observed(StoredJob):
     """Of a job with a queue whose JobSet is suspended."""
     progress: Progress | None = None
     free_slices: int = 0
-    """Slices more for which free machines, or quota of its queue, were seen, while the job runs with fewer than it asks for."""
+    """Slices more for which free machines, or quota of its queue, were seen, while the job runs with fewer than it asks
+    for."""
     foreign_service: str | None = None
     """Name of the Service by which hosts would find each other, where it was not made for this JobSet."""
     network_policy: PolicyState | None = None
