@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import tpujob
+from tpujob.api.documents import settings_of
+from tpujob.jobs.set_fields import with_fields
 
 FAILS = "print('here'); raise SystemExit(3)"
 WAITS = """
@@ -96,6 +98,17 @@ def test_options_of_programs_are_refused_for_a_job() -> None:
         tpujob.run({"spec": {}}, ["--fast"])
     with pytest.raises(tpujob.CommandError, match="set: "):
         tpujob.run({"spec": {}}, set={"spec.slices": object()})
+    with pytest.raises(tpujob.CommandError, match=r"set: 'spec\.slices=2' has a value in its name"):
+        tpujob.run({"spec": {}}, set={"spec.slices=2": 2})
+
+
+@pytest.mark.parametrize(
+    "value", ["a: b", "1e-3", "null", "\N{SLIGHTLY SMILING FACE} \N{GREEK SMALL LETTER PI}", '"', "", "x\ny"]
+)
+def test_a_value_is_set_as_it_is(value: str) -> None:
+    changes = settings_of({"spec.command[0]": value, "spec.trainer": None})
+    spec = with_fields({"spec": {"command": ["x"], "trainer": {}}}, changes)["spec"]
+    assert spec == {"command": [value]}
 
 
 def test_the_package_lists_its_functions_and_has_no_others() -> None:

@@ -23,7 +23,7 @@ def namespace(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def job(name: str, **spec: Any) -> dict[str, Any]:
-    found = container_manifest(accelerator="cpu:2x1", **spec)
+    found = container_manifest(accelerator="cpu:2x1", **{"resources": {"requests": {"cpu": "1"}}, **spec})
     return {**found, "metadata": {"name": name}}
 
 
@@ -80,6 +80,8 @@ def test_the_end_of_a_job_is_returned_or_raised_with_its_logs(namespace: str, jo
 
 
 def test_what_is_wrong_is_refused_before_a_request(namespace: str) -> None:
+    with pytest.warns(UserWarning, match=r"^spec\.resources: is missing"):
+        tpujob.submit(job("llama", resources=None), namespace=namespace, dry_run=True)
     with refused("job: spec.slices", "0"):
         tpujob.submit(job("llama", slices=0), namespace=namespace)
     with refused("job: ", "set", "is not JSON serializable"):

@@ -36,10 +36,17 @@ def settings_of(changes: Mapping[str, Any] | None) -> list[str]:
     """Fields to set, as `--set` takes them; None removes a field.
 
     Raises:
-        CommandError: a value that JSON has not.
+        CommandError: a value that JSON has not, or a path with an equals sign.
     """
+    for path in changes or {}:
+        if "=" in path:
+            raise CommandError(f"set: {path!r} has a value in its name; write {{'spec.trainer.steps': 100}}")
     try:
-        return [f"{path}={json.dumps(value, allow_nan=False)}" for path, value in (changes or {}).items()]
+        # Not as escapes: YAML, by which the value is read, takes both halves of an emoji for characters of their own.
+        return [
+            f"{path}={json.dumps(value, allow_nan=False, ensure_ascii=False)}"
+            for path, value in (changes or {}).items()
+        ]
     except (TypeError, ValueError, RecursionError) as error:
         raise CommandError(
             f"set: {error}; a field holds text, numbers, true and false, None, lists or dicts"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from tpujob.code.attach import attach
 from tpujob.errors import CommandError
 from tpujob.jobs.job_file import load_document
 from tpujob.jobs.set_fields import with_fields
+from tpujob_resource.rules.warnings import submission_warnings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,7 +102,7 @@ def submit(
 ) -> Job:
     """Creates a job on the cluster, as `tpujob submit --no-follow` does.
 
-    This machine and the API server check it first.
+    This machine and the API server check it first. What is allowed and probably not meant is a `UserWarning`.
 
     Args:
         job: The file of a TpuTrainingJob, or its content as a dict.
@@ -118,7 +120,8 @@ def submit(
     """
     document, source = document_of(job)
     manifest = with_fields(document, settings_of(set))
-    load_document(manifest, source)
+    for warning in submission_warnings(load_document(manifest, source)):
+        warnings.warn(warning, stacklevel=2)
     if code is not None or commit is not None:
         manifest, _, _ = attach(manifest, Path(code or "."), code_to, revision=commit, is_rehearsal=dry_run)
     cluster = Cluster.connect(context=context, namespace=namespace or manifest["metadata"].get("namespace"))
