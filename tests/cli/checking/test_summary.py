@@ -133,13 +133,34 @@ def test_the_most_that_an_extraction_comes_to_is_known_without_its_data(tmp_path
     # 19 of 32 layers, whose matrices have 218 million values each, twice; attention over 512 tokens adds some.
     layers = 2 * 19 * 218_103_808 * 512 * 100_000
     assert layers < found["flops"] < 1.05 * layers
-    low, _ = found["hours"]
+    low, high = found["computing_hours"]
     assert low == pytest.approx(found["flops"] / (275e12 * 128 * 0.5) / 3600)
+    # 8 billion weights of two bytes; each host reads all, and has 4 chips.
+    assert found["weight_bytes_per_chip"] == found["parameters"] * 2 / 4
+    assert found["reading_seconds"] == pytest.approx(found["parameters"] * 2 / 200e6)
+    assert found["writing_seconds"] == pytest.approx(found["value_bytes"] / 32 / 200e6)
+    assert found["writing_seconds"] > 3600 * high, "the upload takes longer than the computing beside it"
+    seconds = found["reading_seconds"] + found["writing_seconds"]
+    assert [3600 * hours for hours in found["hours"]] == pytest.approx([seconds + 30, seconds + 180])
 
     code, text = check(tmp_path, **job, trainer=EXTRACTION)
     assert "extraction: at most 100,000 rows of up to 512 tokens and 16.8 MB of values before compression: " in text
     assert "up to 51.2 M tokens and 1.68 TB in all; --data says more" in text
-    assert "seconds of computing, at 50% to 30% of the chips' peak; start and upload come on top" in text
+    assert "memory: weights take 3.74 of 32 GiB of each chip; activations come on top" in text
+    assert "time: at most 6.21 to 8.71 minutes, of which each host" in text
+    assert (
+        "reads weights for 80.3 seconds (200 MB/s, --bandwidth) and compiles for 30 to 180 seconds (assumed)," in text
+    )
+    assert "seconds, at 50% to 30% of the chips' peak, and uploads for 4.37 minutes beside it" in text
+    assert "chip-hours: at most 13.2 to 18.6" in text
+
+    code, text = check(tmp_path, "--bandwidth", "2000", **job, trainer=EXTRACTION)
+    assert "reads weights for 8.03 seconds (2,000 MB/s, --bandwidth)" in text
+    code, text = check(tmp_path, "--bandwidth", "0", **job, trainer=EXTRACTION)
+    assert code != 0
+    assert "--bandwidth" in text
+    code, text = check(tmp_path, **{**job, "accelerator": "v5e-1"}, trainer=EXTRACTION)
+    assert "memory: weights take 14.96 of 16 GiB of each chip; activations come on top" in text
 
     of_all = {**EXTRACTION, "extract": {"layers": ["last"], "positions": "mean", "dtype": "int8"}}
     code, text = check(tmp_path, **job, trainer=of_all)

@@ -11,7 +11,7 @@ from ruamel.yaml.error import YAMLError
 
 from tpujob import trainer_program
 from tpujob.errors import CommandError
-from tpujob.output.words import counted, size, time_range
+from tpujob.output.words import counted, size
 from tpujob.trainer_program import Program
 from tpujob_resource.models.job import TpuTrainingJob
 
@@ -80,9 +80,9 @@ def cost(
     }
 
 
-def describe(found: Mapping[str, Any] | None) -> Iterator[str]:
+def describe(found: Mapping[str, Any]) -> Iterator[str]:
     """The forecast in lines for people; none where nothing was asked."""
-    if found is None:
+    if not found:
         return
     rows = "an unknown number of rows" if found["rows"] is None else counted(found["rows"], "row")
     if "value_bytes" in found:
@@ -92,9 +92,6 @@ def describe(found: Mapping[str, Any] | None) -> Iterator[str]:
             f"{size(found['output_bytes_per_worker'])} for each worker"
         )
         yield f"scratch: up to {size(found['scratch_bytes_per_host'])} on each host"
-        if "hours" in found:
-            low, high = (3600 * hours for hours in found["hours"])
-            yield f"time: {time_range(low, high)} of computing; start and upload come on top"
         return
     if not found["tokens_in_data"]:
         yield f"data: {rows}, an unknown number of tokens ({_sampled(found)})"

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpujob import trainer_program
+from tpujob.checking.extraction import BANDWIDTH, describe_bounds, on_tpu
+from tpujob.checking.pace import UTILISATION, hours
 from tpujob.errors import CommandError
-from tpujob.output.words import counted, digit_range, magnitude, size, time_range
+from tpujob.output.words import counted, digit_range, magnitude, time_range
 from tpujob.trainer_program import Program
 from tpujob_resource.jobset.libtpu_arguments import compiler_flags
 from tpujob_resource.models.job import TpuTrainingJob
@@ -16,16 +18,17 @@ from tpujob_resource.rules.maxtext import run_of
 from tpujob_resource.rules.warnings import job_warnings
 from tpujob_resource.topology.tables import GENERATIONS
 
-UTILISATION = (0.3, 0.5)
-"""Between which part of the peak well-made training usually runs."""
 GIB = 2**30
 
 
-def check_job(job: TpuTrainingJob, *, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+def check_job(
+    job: TpuTrainingJob, *, bandwidth: float = BANDWIDTH, environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The facts about a job, as JSON values.
 
     Args:
         job: The job.
+        bandwidth: Bytes that a host of an extraction reads or writes in a second.
         environ: With the job's code on PYTHONPATH; None: that of the command line.
 
     Raises:
@@ -53,7 +56,7 @@ def check_job(job: TpuTrainingJob, *, environ: Mapping[str, str] | None = None) 
         found = trainer_program.ask(Program.EXTRACTION_BOUNDS, {"trainer": job.spec.trainer}, environ=environ)
         if "unknown" in found:
             return facts | {"unknown": _unread(unknown, found)}
-        facts["extraction"] = found | extraction_time(job, found)
+        facts["extraction"] = found | on_tpu(job, found, bandwidth)
     elif "from" in model and job.spec.workers is not None:
         facts["unknown"] = unknown
     elif job.spec.trainer is not None and job.spec.workers is None:
@@ -97,15 +100,6 @@ def _unread(unknown: str, found: Mapping[str, Any]) -> str:
     return f"{unknown}; it was not read here: {found['unknown'].removeprefix('spec.trainer.model.from: ')}"
 
 
-def extraction_time(job: TpuTrainingJob, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Hours of computing that an extraction takes, from its figures; nothing where no TPU computes."""
-    accelerator = job.accelerator
-    if not accelerator.is_tpu or found.get("flops") is None:
-        return {}
-    chips = job.hosts * accelerator.chips_per_host
-    return {"hours": _hours(accelerator.generation, chips, found["flops"])}
-
-
 def describe(facts: Mapping[str, Any]) -> Iterator[str]:
     """The facts in lines for people."""
     slices = f"{facts['slices']} slices of " if facts["slices"] > 1 else ""
@@ -140,7 +134,7 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
         )
     if "extraction" in facts:
         yield f"model: {magnitude(facts['extraction']['parameters'])} parameters"
-        yield from _extraction(facts["extraction"], facts["chips"]) if "forecast" not in facts else ()
+        yield from describe_bounds(facts["extraction"], facts["chips"]) if "forecast" not in facts else ()
     if "maxtext" in facts:
         yield from _maxtext(facts["maxtext"])
     if facts["libtpu_flags"]:
@@ -150,24 +144,6 @@ def describe(facts: Mapping[str, Any]) -> Iterator[str]:
         )
     for warning in facts["warnings"]:
         yield f"warning: {warning}"
-
-
-def _extraction(found: Mapping[str, Any], chips: int) -> Iterator[str]:
-    """Upper bounds of an extraction; what `--data` found is nearer, and has lines of its own."""
-    each = f"up to {found['sequence_length']:,} tokens and {size(found['row_bytes'])} of values before compression"
-    if found["rows"] is None:
-        yield f"extraction: all rows of the data, each of {each}; --data counts them"
-        return
-    total = f"up to {magnitude(found['tokens'])} tokens and {size(found['value_bytes'])}"
-    yield f"extraction: at most {counted(found['rows'], 'row')} of {each}: {total} in all; --data says more"
-    if "hours" in found:
-        low, high = found["hours"]
-        parts = f"{UTILISATION[1]:.0%} to {UTILISATION[0]:.0%}"
-        yield (
-            f"time: at most {time_range(low * 3600, high * 3600)} of computing, at {parts} of the chips' peak; "
-            "start and upload come on top"
-        )
-        yield f"chip-hours: at most {digit_range(low * chips, high * chips)} of computing"
 
 
 def _maxtext(run: Mapping[str, Any]) -> Iterator[str]:
@@ -195,12 +171,7 @@ def _batch(run: Mapping[str, Any]) -> str:
 def _on_tpu(generation: str, chips: int, devices: int, run: Mapping[str, Any]) -> dict[str, Any]:
     state = run["state_bytes_per_device"] * devices / chips
     return {
-        "hours": _hours(generation, chips, run["flops"]),
+        "hours": hours(generation, chips, run["flops"]),
         "state_bytes_per_chip": state,
         "hbm_gib": GENERATIONS[generation].hbm_gib,
     }
-
-
-def _hours(generation: str, chips: int, flops: float) -> list[float]:
-    """The fewest and the most."""
-    return [flops / (GENERATIONS[generation].peak_flops * chips * part) / 3600 for part in reversed(UTILISATION)]

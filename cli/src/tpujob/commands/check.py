@@ -45,6 +45,12 @@ def check(
             show_default=False,
         ),
     ] = None,
+    bandwidth: Annotated[
+        float,
+        typer.Option(
+            metavar="MB/S", help="Between a host of an extraction and its storage, for the time it takes.", min=0.001
+        ),
+    ] = 200,
     code: Annotated[
         Path | None,
         typer.Option(help="Folder of your code, whose model, loss or optimizer the job names; as `submit` packs it."),
@@ -71,8 +77,9 @@ def check(
     % of the chips' peak.
     """
     from tpujob.checking.compiled import compile_job, fastest
+    from tpujob.checking.extraction import MEGABYTE, on_tpu
     from tpujob.checking.forecast import forecast
-    from tpujob.checking.summary import check_job, extraction_time
+    from tpujob.checking.summary import check_job
     from tpujob.code.unpacked import importable
     from tpujob.errors import CommandError
     from tpujob.jobs.edit_file import write_trainer_fields
@@ -86,14 +93,15 @@ def check(
         with importable(code) as environ, ThreadPoolExecutor() as pool:
             # Two programs of the trainer, each a second of imports.
             looked = pool.submit(look, job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False, environ=environ)
-            facts = check_job(job, environ=environ)
+            facts = check_job(job, bandwidth=bandwidth * MEGABYTE, environ=environ)
             effective = facts.pop("effective")
             needed = looked.result()
             facts["warnings"] += needed.warnings
             facts["problems"] = list(needed.problems)
             if data:
                 found = forecast(job, facts.get("trainer"), environ=environ)
-                facts["forecast"] = found | extraction_time(job, found)
+                on_chips = on_tpu(job, found, bandwidth * MEGABYTE) if "value_bytes" in found else {}
+                facts["forecast"] = found | on_chips
             if prices is not None:
                 facts["cost"] = _cost(job, facts, prices)
             if compile_step or suggest:
@@ -120,11 +128,18 @@ def check(
 
 def _print(facts: dict[str, Any]) -> None:
     from tpujob.checking.compiled import describe_compiled
+    from tpujob.checking.extraction import describe_on_tpu
     from tpujob.checking.forecast import describe as describe_forecast
     from tpujob.checking.forecast import describe_cost
     from tpujob.checking.summary import describe
 
-    for line in (*describe(facts), *describe_forecast(facts.get("forecast")), *describe_cost(facts.get("cost"))):
+    forecast = facts.get("forecast", {})
+    for line in (
+        *describe(facts),
+        *describe_forecast(forecast),
+        *describe_on_tpu(forecast, facts["chips"]),
+        *describe_cost(facts.get("cost")),
+    ):
         typer.echo(line)
     if "compiled" in facts:
         for line in describe_compiled(facts["compiled"], facts["chips"]):

@@ -17,6 +17,7 @@ from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.shape import ModelConfig
+from tpujob_trainer.model.weights import load as loading
 from tpujob_trainer.model.weights.load import load_weights, read_shape, with_shape_read
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -49,6 +50,23 @@ def test_generation_equals_that_of_transformers(name):
     expected = json.loads((FOLDER / name / "expected.json").read_text())["generated"]
 
     assert greedy(model, weights, PROMPT, len(expected)) == expected
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_weights_are_converted_one_by_one(name, monkeypatch):
+    model, wide = load(FOLDER / name)
+    float32 = []
+    put = loading._put
+
+    def counting(weights, path, value):
+        put(weights, path, value)
+        float32.append(sum(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(weights)))
+
+    monkeypatch.setattr(loading, "_put", counting)
+    narrow = load_weights(str(FOLDER / name), model.shape, model.abstract_weights, model.shardings, dtype="bfloat16")
+    assert set(float32) == {0}
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b.astype(jnp.bfloat16)), narrow, wide)
+    assert [leaf.sharding for leaf in jax.tree.leaves(narrow)] == jax.tree.leaves(model.shardings)
 
 
 def test_output_of_a_tied_model_may_be_in_its_files_if_it_is_the_embedding(tmp_path):

@@ -48,6 +48,11 @@ def vector_bytes(extract: ExtractConfig, sites: tuple[Site, ...], shape: ModelSh
     return len(sites) * (shape.embed_dim * VALUE_BYTES[extract.dtype] + scale)
 
 
+def weight_bytes(config: TrainerConfig, shape: ModelShape) -> int:
+    """Bytes of the weights in the type of computation, in which a worker on TPUs holds them."""
+    return shape.num_parameters * (4 if config.model.compute_dtype == "float32" else 2)
+
+
 def forward_flops(shape: ModelShape, sites: tuple[Site, ...], length: int) -> int:
     """Operations for a token, up to the last layer that is kept; without the output matrix."""
     last = max((each.end for each in passes(sites, shape.layers)), default=0)
@@ -76,6 +81,7 @@ def bounds(config: TrainerConfig, extract: ExtractConfig) -> dict[str, Any]:
     rows = extract.rows
     return {
         "parameters": shape.num_parameters,
+        "weight_bytes": weight_bytes(config, shape),
         "sites": len(sites),
         "sequence_length": length,
         "rows": rows,

@@ -27,7 +27,7 @@ from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.weights.load import with_shape_read
 from tpujob_trainer.tasks.batch.corpus_listing import UNIT_BYTES
-from tpujob_trainer.tasks.extraction_bounds import forward_flops, kept_sites, shape_of, vector_bytes
+from tpujob_trainer.tasks.extraction_bounds import forward_flops, kept_sites, shape_of, vector_bytes, weight_bytes
 
 BYTES_PER_PARAMETER = 12
 """Of a checkpoint: a float32 weight and the two float32 moments of AdamW, Lion's one and Adafactor's few are less."""
@@ -117,6 +117,7 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
         "scratch_bytes_per_host": min(extract.scratch_bytes, math.ceil(made.bytes / workers)),
         "flops": made.tokens * forward_flops(shape, sites, length),
         "parameters": shape.num_parameters,
+        "weight_bytes": weight_bytes(config, shape),
     }
 
 

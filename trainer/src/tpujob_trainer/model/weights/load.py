@@ -96,14 +96,16 @@ def with_shape_read(model: ModelConfig) -> ModelConfig:
     return ReadModel(**{name: getattr(model, name) for name in FIELDS_BESIDE_FROM}, shape=shape)
 
 
-def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any) -> Any:
-    """The weights of a Hugging Face model, float32, where they are kept. All processes call it alike.
+def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any, *, dtype: str = "float32") -> Any:
+    """The weights of a Hugging Face model, where they are kept. All processes call it alike.
 
     Args:
         path: the folder; local, or a URL (gs://, hf://).
         shape: as `read_shape` has it.
         abstract: nested by the names of modules: shape of each weight.
         shardings: the same nesting: where each weight lies.
+        dtype: of the result. Each weight is converted before the next one is read, so that devices never hold all of
+            them as float32.
 
     Raises:
         NotFoundError: the files are not there.
@@ -120,8 +122,8 @@ def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any) ->
         for tensor in tensors(shape, prefix=folder.prefix(EMBEDDING), output=folder.named(OUTPUT)):
             kept = _at(abstract, tensor.path)
             placed = _Loader(folder, tensor, shape, kept.shape, pool).load(_at(shardings, tensor.path))
-            _put(weights, tensor.path, placed)
             num_bytes += placed.nbytes
+            _put(weights, tensor.path, placed.astype(dtype))
             used.update(_names(tensor, shape))
     _warn_of_others(folder, used, shape)
     logger.info("Weights from %s: bytes=%d seconds=%.1f", path, num_bytes, time.monotonic() - began)

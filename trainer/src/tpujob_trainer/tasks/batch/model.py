@@ -54,15 +54,15 @@ def read_model_shape(config: TrainerConfig, vocabulary: int) -> ModelShape:
 
 def make_weights(config: TrainerConfig, model: Model) -> Weights:
     """The weights in the type of computation, which halves them: those of `model.from`, or fresh ones."""
-
-    def cast(weights: Weights) -> Weights:
-        return jax.tree.map(lambda leaf: leaf.astype(model.shape.compute_dtype), weights)
-
+    dtype = model.shape.compute_dtype
     if config.model.from_ is not None:
-        weights = load_weights(config.model.from_, model.shape, model.abstract_weights, model.shardings)
-        return jax.jit(cast, out_shardings=model.shardings, donate_argnums=0)(weights)
+        return load_weights(config.model.from_, model.shape, model.abstract_weights, model.shardings, dtype=dtype)
     logger.warning("%s.model.from is not set: the weights are fresh and random", BLOCK)
-    return jax.jit(lambda: cast(model.init(config.seed)), out_shardings=model.shardings)()
+
+    def fresh() -> Weights:
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), model.init(config.seed))
+
+    return jax.jit(fresh, out_shardings=model.shardings)()
 
 
 def weights_fingerprint(weights: Weights) -> str:
