@@ -5,6 +5,7 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
+from tpujob_trainer.checkpoint import save
 from tpujob_trainer.storage import errors as storage_errors
 
 
@@ -66,3 +67,35 @@ def test_root_is_what_is_told() -> None:
     assert (
         storage_errors.brief(caused(Exception("somewhere"), OSError("the disk is full"))) == "OSError: the disk is full"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "missing"),
+    [
+        (FileNotFoundError("http://127.0.0.1:1/upload/storage/v1/b/gone/o"), True),
+        (ValueError("NOT_FOUND: Error writing gs://b/steps/12: fault [http_response_code='404']"), True),
+        (caused(Exception("while saving"), FileNotFoundError()), True),
+        (ValueError("UNAVAILABLE: Error writing gs://b/NOT_FOUND/404"), False),
+        (PermissionError(), False),
+        (OSError(errno.ENOSPC, "No space left on device", "/NOT_FOUND"), False),
+    ],
+    ids=str,
+)
+def test_what_is_not_there_is_known(error: Exception, missing: bool) -> None:
+    assert storage_errors.is_missing(error) is missing
+
+
+@pytest.mark.parametrize(
+    ("directory", "error", "refused"),
+    [
+        ("gs://gone/run", FileNotFoundError("http://127.0.0.1:1/upload/storage/v1/b/gone/o"), True),
+        ("gs://gone/run", ValueError("NOT_FOUND: Error writing gs://gone/run/steps/12"), True),
+        ("/checkpoints", FileNotFoundError(errno.ENOENT, "No such file", "/checkpoints/steps/12"), False),
+        ("gs://bucket/run", ValueError("UNAVAILABLE: 503"), False),
+        ("/checkpoints", PermissionError(), True),
+    ],
+    ids=str,
+)
+def test_a_save_to_a_bucket_that_is_gone_is_refused(directory: str, error: Exception, refused: bool) -> None:
+    """Another attempt would not be taken either: 77, as where any other access finds it gone."""
+    assert save._is_refused(directory, error) is refused

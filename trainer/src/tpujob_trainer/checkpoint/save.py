@@ -30,6 +30,7 @@ from tpujob_trainer.checkpoint.layout import Commit
 from tpujob_trainer.distributed.initialize import Runtime
 from tpujob_trainer.distributed.kv_store import CoordinationError
 from tpujob_trainer.storage import errors as storage_errors
+from tpujob_trainer.storage import is_local
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +129,8 @@ class PendingSave:
                 if storage_errors.is_full(error)
                 else storage_errors.brief(error)
             )
-            self._say(Outcome(problem=where + problem, is_refused=storage_errors.is_refused(error), is_broken=True))
+            is_refused = _is_refused(self._directory, error)
+            self._say(Outcome(problem=where + problem, is_refused=is_refused, is_broken=True))
             return
         commit = Commit(self.step, time.time())
         if not self._say(Outcome(commit)):
@@ -184,6 +186,14 @@ class PendingSave:
             return None
         values = json.loads(text)
         return Outcome(**values | {"commit": Commit(**values["commit"]) if values["commit"] else None})
+
+
+def _is_refused(directory: str, error: Exception) -> bool:
+    """Whether no later save would be taken either: this process may not write, or the bucket is not there.
+
+    A folder of a disk that is gone is made again.
+    """
+    return storage_errors.is_refused(error) or (not is_local(directory) and storage_errors.is_missing(error))
 
 
 def _is_timeout(error: Exception) -> bool:

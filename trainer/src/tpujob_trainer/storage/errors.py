@@ -9,6 +9,7 @@ import socket
 from tpujob_trainer import errors
 
 _REFUSED = re.compile(r"PERMISSION_DENIED|UNAUTHENTICATED|Forbidden|[Pp]ermission denied|\b(code:? |HTTP )40[13]\b")
+_MISSING = re.compile(r"NOT_FOUND|\b(code:? |HTTP )404\b")
 _OUT_OF_REACH = re.compile(
     r"UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|ABORTED|CANCELLED|[Tt]imed? ?out|[Cc]onnection"
     r"|[Tt]oo [Mm]any [Rr]equests|\b(code:? |HTTP )(408|429|5\d\d)\b"
@@ -38,6 +39,16 @@ def is_full(error: BaseException) -> bool:
 def is_refused(error: BaseException) -> bool:
     """Whether storage answered that this process may not: another try would end the same way."""
     return any(_is_refused(cause) for cause in _chain(error))
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether storage answered that what was asked for is not there; to a write, that the bucket is not."""
+    return any(
+        isinstance(cause, FileNotFoundError)
+        or _status_of(cause) == 404
+        or bool(_MISSING.search(_without_paths(errors.brief(cause))))
+        for cause in _chain(error)
+    )
 
 
 def is_out_of_reach(error: BaseException) -> bool:
