@@ -71,6 +71,8 @@ def queued_smaller(observed: Observed, _: Settings) -> Verdict | None:
         return None
     if observed.now < since + timedelta(seconds=shrink_after_seconds(observed.spec)):
         return None
+    if observed.queue is not None and not (observed.queue.message or observed.queue.has_quota):
+        return None  # Kueue has not looked at it yet, as far as is known
     waits = waiting(observed)
     after = next((count for count in _possible(observed) if count < jobset.slices), None)
     if after is None or waits.condition_update.reason is Reason.QUEUE_UNUSABLE:
