@@ -148,9 +148,10 @@ def test_rights_stay_in_the_watched_namespaces():
     assert not kinds(values) & {"ClusterRole", "ClusterRoleBinding"}
     roles = [role for role in of_kind("Role", values) if role["metadata"]["name"] != NAME]
     assert [role["metadata"]["namespace"] for role in roles] == ["a", "b"]
+    # They have no namespace; the operator is told not to look for them.
+    of_the_cluster = ("customresourcedefinitions", "nodes", "clusterqueues")
     for role in roles:
-        # They have no namespace; the operator is told not to look for them.
-        assert granted(role) == {right for right in CALLED if right[1] not in ("customresourcedefinitions", "nodes")}
+        assert granted(role) == {right for right in CALLED if right[1] not in of_the_cluster}
     for binding in of_kind("RoleBinding", values):
         assert binding["roleRef"]["kind"] == "Role"
         assert binding["roleRef"]["name"] == binding["metadata"]["name"]
