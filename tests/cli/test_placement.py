@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from tests.fakes import Exchange, HttpServer
 from tests.operator.manifests import manifest
 from tpujob.errors import CommandError
-from tpujob.jobs.job_file import read_job, read_local_job
+from tpujob.jobs.job_file import local_job, read_document, read_job
 from tpujob.local.placement import HERE, HostOptions, Placement, place
 from tpujob.local.plan import plan_processes
 from tpujob.local.run import run_job
@@ -117,7 +117,7 @@ def test_folder_of_this_machine_is_no_volume_and_needs_none_here(tmp_path: Path)
     """In pods the same job loses its checkpoints; a rehearsal says so."""
     file = tmp_path / "job.yaml"
     YAML().dump(manifest(accelerator="v5e-8", checkpointDir="/mnt/disk/run"), file)
-    wanted = read_local_job(file)
+    wanted = local_job(read_document(file), file)
     assert wanted.spec.checkpoint_dir == "/mnt/disk/run"
     lost = "is on no volume, and would be lost with the pod"
     assert [each for each in rehearsal_warnings(wanted) if lost in each]

@@ -14,10 +14,10 @@ from tpujob.jobs.set_fields import with_fields
 
 FAILS = "print('here'); raise SystemExit(3)"
 WAITS = """
-import signal, sys, time
+import signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
 open("started", "w").close()
-time.sleep(600)
+signal.pause()
 """
 
 

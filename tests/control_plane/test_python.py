@@ -1,7 +1,11 @@
 """`import tpujob` against a real API server and operator, whose pods are played."""
 
+import json
+import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ from kubernetes.config import kube_config
 import tpujob
 from tests.harness.jobs import Jobs
 from tests.operator.manifests import container_manifest
+from tools.localcluster.waiting import wait_for
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
 
@@ -23,7 +28,7 @@ def namespace(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def job(name: str, **spec: Any) -> dict[str, Any]:
-    found = container_manifest(accelerator="cpu:2x1", **{"resources": {"requests": {"cpu": "1"}}, **spec})
+    found = container_manifest(**{"accelerator": "cpu:2x1", "resources": {"requests": {"cpu": "1"}}, **spec})
     return {**found, "metadata": {"name": name}}
 
 
@@ -77,6 +82,26 @@ def test_the_end_of_a_job_is_returned_or_raised_with_its_logs(namespace: str, jo
     assert failure.value.job.phase == "Failed"
     assert lines[-1].startswith("Failed: ")
     assert tpujob.retry(bad).resource["spec"]["retry"] == 1
+
+
+def test_the_program_of_the_page_prints_the_logs_of_a_job_that_failed(
+    namespace: str, jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    (program,) = (each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "tpujob.submit(" in each)
+    made = job("page", restarts={"crashes": 0}, accelerator="cpu:2x2")
+    made["metadata"]["namespace"] = namespace
+    (tmp_path / "job.yaml").write_text(json.dumps(made))
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(exec, program.replace("v5e-16", "cpu:2x1"), {})
+        wait_for("the job", lambda: [each for each in jobs.api.items(jobs.path) if each["metadata"]["name"] == "page"])
+        jobs.end_pod(jobs.run("page")[0], exit_code=78, message="data: is not there")
+        done.result()
+    said = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("Failed: ") for line in said), said
+    # The pods are played: their kubelet, which would have the logs, is not there.
+    assert "(no log: " in said[-1]
 
 
 def test_what_is_wrong_is_refused_before_a_request(namespace: str) -> None:

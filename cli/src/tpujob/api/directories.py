@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpujob import trainer_program
 from tpujob.checkpoints.inspection import inspect
 from tpujob.errors import CommandError
 from tpujob.trainer_program import Program
-from tpujob_contract import ExitCode, storage_address
+from tpujob_contract import ExitCode
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def absolute(directory: str) -> str:
-    """A path as an absolute one, an address as it is: the programs that read it may run in another folder."""
-    return str(Path(directory).expanduser().absolute()) if storage_address.is_path(directory) else directory
 
 
 def read_metrics(directory: str) -> pd.DataFrame:

@@ -183,9 +183,15 @@ def wait(
     def is_over(status: Mapping[str, Any]) -> bool:
         return has_ended(status) or (limit is not None and time.monotonic() >= limit)
 
-    for line in watch.follow(lambda: found.cluster.job(found.name), until=is_over):
+    seen: list[Object] = []
+
+    def look() -> Object:
+        seen[:] = [found.cluster.job(found.name)]
+        return seen[0]
+
+    for line in watch.follow(look, until=is_over):
         say(line)
-    ended = Job(found.cluster.job(found.name), found.cluster)
+    ended = Job(seen[0], found.cluster)
     if not has_ended(ended.status):
         raise TimeoutError(
             f"{ended.name}: has not ended within {timeout_seconds:g} s; it is {ended.phase}, and goes on"

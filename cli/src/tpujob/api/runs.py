@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpujob.api.directories import absolute, read_checkpoints, read_metrics
+from tpujob.api.directories import read_checkpoints, read_metrics
 from tpujob.api.documents import document_of, settings_of
+from tpujob.checkpoints.directory import absolute
 from tpujob.errors import CommandError
-from tpujob.jobs.job_file import local_job
-from tpujob.jobs.program import command_line, is_program
-from tpujob.local import runs, tpu_machine
-from tpujob.local.placement import HostOptions, place
-from tpujob.local.program_job import program_job
+from tpujob.jobs.program import command_line
+from tpujob.local import runs
+from tpujob.local.placed_job import placed_document, placed_file
+from tpujob.local.placement import HostOptions
 from tpujob.local.restarting import run_with_restarts
 from tpujob.local.run import run_job
-from tpujob.local.tpu_machine import TpuMachine
 from tpujob_contract import ExitCode
 from tpujob_resource.models.job import TpuTrainingJob
 
@@ -113,14 +112,19 @@ def run(
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("tpujob.run: call it from the main thread, the only one that Ctrl-C can reach")
     settings, options = settings_of(set), HostOptions(cpu=cpu)
-    machine = tpu_machine.look(wants_vm=options.asks_metadata)
-    resource = _resource(job, arguments, accelerator, settings, options, machine)
-    words = (arguments, accelerator, settings, options.words())
+    if not isinstance(job, Mapping):
+        again = command_line(Path(job), arguments, accelerator, settings, options.words())
+        resource, placement = placed_file(Path(job), arguments, accelerator, settings, options)
+    elif accelerator is not None or arguments:
+        raise CommandError("accelerator, arguments: go with a program; a job has its own in spec")
+    else:
+        again = "the same call"
+        resource, placement = placed_document(*document_of(job), settings, options)
     attempt = functools.partial(
         run_job,
         resource,
-        again="the same call" if isinstance(job, Mapping) else command_line(Path(job), *words),
-        placement=place(resource, options, machine),
+        again=again,
+        placement=placement,
         directory=Path(directory),
         text_to_stderr=False,
         max_processes=max_processes,
@@ -131,22 +135,6 @@ def run(
     if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
         raise RunFailed(ended)
     return ended
-
-
-def _resource(
-    job: str | Path | Mapping[str, Any],
-    arguments: Sequence[str],
-    accelerator: str | None,
-    settings: Sequence[str],
-    options: HostOptions,
-    machine: TpuMachine,
-) -> TpuTrainingJob:
-    """The job of a file, a dict or a program."""
-    if not isinstance(job, Mapping) and is_program(Path(job)):
-        return program_job(Path(job), arguments, accelerator, settings, options, machine)
-    if accelerator is not None or arguments:
-        raise CommandError("accelerator, arguments: go with a program; a job has its own in spec")
-    return local_job(*document_of(job), settings)
 
 
 def _ended(job: TpuTrainingJob, exit_code: int, summary: Mapping[str, Any], directory: Path) -> Run:

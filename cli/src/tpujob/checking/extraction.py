@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tpujob.checking.forecast import GIB
 from tpujob.checking.pace import UTILISATION, hours
-from tpujob.output.words import digit_range, magnitude, size, time_range
+from tpujob.output.words import counted, digit_range, magnitude, size, time_range
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.topology.tables import GENERATIONS
 
-GIB = 2**30
 MEGABYTE = 1e6
 BANDWIDTH = 200 * MEGABYTE
 """Assumed between a host and a bucket, in bytes a second."""
@@ -60,8 +60,7 @@ def describe_bounds(found: Mapping[str, Any], chips: int) -> Iterator[str]:
         yield from describe_on_tpu(found, chips)
         return
     total = f"up to {magnitude(found['tokens'])} tokens and {size(found['value_bytes'])}"
-    rows = f"{found['rows']:,} row{'' if found['rows'] == 1 else 's'}"
-    yield f"extraction: at most {rows} of {each}: {total} in all; --data says more"
+    yield f"extraction: at most {counted(found['rows'], 'row')} of {each}: {total} in all; --data says more"
     yield from describe_on_tpu(found, chips, bound="at most ")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tpujob import trainer_program
 from tpujob.checking.extraction import BANDWIDTH, describe_bounds, on_tpu
+from tpujob.checking.forecast import GIB
 from tpujob.checking.pace import UTILISATION, hours
 from tpujob.errors import CommandError
 from tpujob.output.words import counted, digit_range, magnitude, time_range
@@ -17,8 +18,6 @@ from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.rules.maxtext import run_of
 from tpujob_resource.rules.warnings import job_warnings
 from tpujob_resource.topology.tables import GENERATIONS
-
-GIB = 2**30
 
 
 def check_job(

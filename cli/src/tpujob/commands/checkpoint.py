@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tpujob.commands.options import Directory, Output, place, problems_on_stderr
+from tpujob.checkpoints.directory import absolute
+from tpujob.commands.options import Directory, Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
 app = typer.Typer(
@@ -91,7 +92,7 @@ def verify(
 def export(
     directory: Directory,
     out: Annotated[
-        str, typer.Argument(metavar="OUT", help="Folder to write: a path or a gs:// address.", callback=place)
+        str, typer.Argument(metavar="OUT", help="Folder to write: a path or a gs:// address.", callback=absolute)
     ],
     step: Step = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the stored weights.")] = Dtype.BF16,
@@ -116,7 +117,9 @@ def export(
 
 @app.command("verify-export")
 def verify_export(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="A local folder that was exported.", callback=place)],
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="A local folder that was exported.", callback=absolute)
+    ],
     python: Annotated[
         str | None,
         typer.Option(metavar="PYTHON", help="Has transformers and torch; else this one.", show_default=False),

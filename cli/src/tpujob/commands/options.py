@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpujob.checkpoints.directory import absolute
 from tpujob.errors import CommandError
 from tpujob.output import OutputFormat
 
@@ -22,15 +22,10 @@ Output = Annotated[
 ]
 
 
-def place(name: str) -> str:
-    """A path as an absolute one, an address as it is: the programs that read it may run in another folder."""
-    return name if "://" in name else os.path.abspath(Path(name).expanduser())  # noqa: PTH100 - resolve follows links
-
-
 Directory = Annotated[
     str,
     typer.Argument(
-        metavar="DIRECTORY", help="The job's spec.checkpointDir: a path or a gs:// address.", callback=place
+        metavar="DIRECTORY", help="The job's spec.checkpointDir: a path or a gs:// address.", callback=absolute
     ),
 ]
 Settings = Annotated[

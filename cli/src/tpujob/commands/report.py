@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tpujob.commands.options import Output, place, problems_on_stderr
+from tpujob.checkpoints.directory import absolute
+from tpujob.commands.options import Output, problems_on_stderr
 from tpujob.output import OutputFormat, write
 
 
@@ -17,7 +18,7 @@ def report(
         typer.Argument(
             metavar="DIRECTORY…",
             help="spec.checkpointDir of each run: a path or a gs:// address.",
-            callback=lambda names: [place(name) for name in names],
+            callback=lambda names: [absolute(name) for name in names],
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file to write; one that is there is replaced.")] = Path("report.html"),

@@ -14,7 +14,6 @@ from tpujob.errors import CommandError
 from tpujob.output import OutputFormat, write
 
 if TYPE_CHECKING:
-    from tpujob.local.placement import HostOptions, Placement
     from tpujob_resource.models.job import TpuTrainingJob
 
 
@@ -86,6 +85,7 @@ def run(
     and the last report.
     """
     from tpujob.jobs.program import command_line
+    from tpujob.local.placed_job import placed_file
     from tpujob.local.placement import HostOptions
     from tpujob.local.restarting import run_with_restarts
     from tpujob.local.run import refusal, run_job
@@ -94,7 +94,7 @@ def run(
     is_text, say = output is OutputFormat.TEXT, functools.partial(typer.echo, err=output is not OutputFormat.TEXT)
     options = HostOptions(hosts, host, cpu)
     try:
-        job, placement = _placed(job_file, arguments or [], accelerator, settings or [], options)
+        job, placement = placed_file(job_file, arguments or [], accelerator, settings or [], options)
         if detach:
             return _detach(job, directory, is_text=is_text)
         attempt = functools.partial(
@@ -117,27 +117,6 @@ def run(
     if not is_text:
         write(summary, output)
     raise typer.Exit(exit_code)
-
-
-def _placed(
-    file: Path, arguments: list[str], accelerator: str | None, settings: list[str], options: HostOptions
-) -> tuple[TpuTrainingJob, Placement]:
-    """The job of a file or a program, and what this machine is to it."""
-    from tpujob.jobs.job_file import read_local_job
-    from tpujob.jobs.program import is_program
-    from tpujob.local import tpu_machine
-    from tpujob.local.placement import place
-    from tpujob.local.program_job import program_job
-
-    machine = tpu_machine.look(wants_vm=options.asks_metadata)
-    if is_program(file):
-        job = program_job(file, arguments, accelerator, settings, options, machine)
-        return job, place(job, options, machine)
-    for option, value in (("--accelerator", accelerator), ("arguments", " ".join(arguments))):
-        if value:
-            raise CommandError(f"{option}: {value} goes with a program; {file} is a job, which has its own in spec")
-    job = read_local_job(file, settings)
-    return job, place(job, options, machine)
 
 
 def _detach(job: TpuTrainingJob, directory: Path, *, is_text: bool) -> None:

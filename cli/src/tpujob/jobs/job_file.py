@@ -30,17 +30,8 @@ def read_job(path: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
     return read_manifest(path, settings)[1]
 
 
-def read_local_job(path: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
-    """The job in a file, for this machine, where a command needs no image.
-
-    Raises:
-        CommandError: as `read_job`.
-    """
-    return local_job(read_document(path), path, settings)
-
-
 def local_job(document: Mapping[str, Any], source: Path, settings: Sequence[str] = ()) -> TpuTrainingJob:
-    """The job that a document describes, for this machine.
+    """The job that a document describes, for this machine, where a command needs no image.
 
     Args:
         document: The resource.

@@ -47,18 +47,16 @@ def shrunk(observed: Observed, settings: Settings) -> Verdict | None:
     after = next((count for count in _possible(observed) if count <= complete), None)
     if after is None:
         return None
-    message = sentence(
+    return _resized(
+        observed,
+        Phase.RESTARTING,
         Reason.SHRUNK,
+        after,
         missing=jobset.slices - complete,
-        before=jobset.slices,
         since=format_time(since),
-        incarnation=observed.status.current_incarnation + 1,
-        after=after,
         least=observed.spec.min_slices,
         detail=waits.condition_update.message,
     )
-    condition_update = Statement(Phase.RESTARTING, Reason.SHRUNK, message, is_valid=None)
-    return same_run_anew(condition_update, observed.status.node_failures or (), slices=after)
 
 
 def queued_smaller(observed: Observed, _: Settings) -> Verdict | None:
@@ -77,18 +75,16 @@ def queued_smaller(observed: Observed, _: Settings) -> Verdict | None:
     after = next((count for count in _possible(observed) if count < jobset.slices), None)
     if after is None or waits.condition_update.reason is Reason.QUEUE_UNUSABLE:
         return None
-    message = sentence(
+    return _resized(
+        observed,
+        Phase.QUEUED,
         Reason.QUEUED_SMALLER,
+        after,
         queue=queue,
-        before=jobset.slices,
         since=format_time(since),
-        incarnation=observed.status.current_incarnation + 1,
-        after=after,
         least=observed.spec.min_slices,
         detail=waits.condition_update.message,
     )
-    condition_update = Statement(Phase.QUEUED, Reason.QUEUED_SMALLER, message, is_valid=None)
-    return same_run_anew(condition_update, observed.status.node_failures or (), slices=after)
 
 
 def grown(observed: Observed, _: Settings) -> Verdict | None:
@@ -109,10 +105,16 @@ def grown(observed: Observed, _: Settings) -> Verdict | None:
             return None
         after = wanted
         why = f"All slices are tried again after spec.growAfterSeconds ({observed.spec.grow_after_seconds} s)."
-    message = sentence(
-        Reason.GROWN, why=why, incarnation=observed.status.current_incarnation + 1, after=after, before=jobset.slices
-    )
-    condition_update = Statement(Phase.STOPPING, Reason.GROWN, message, is_valid=None)
+    return _resized(observed, Phase.STOPPING, Reason.GROWN, after, why=why)
+
+
+def _resized(observed: Observed, phase: Phase, reason: Reason, after: int, **words: object) -> Verdict:
+    """Another incarnation with so many slices; `words` are those that the message needs beside the numbers."""
+    jobset = observed.jobset
+    assert jobset is not None  # there is nothing to resize
+    incarnation = observed.status.current_incarnation + 1
+    message = sentence(reason, before=jobset.slices, after=after, incarnation=incarnation, **words)
+    condition_update = Statement(phase, reason, message, is_valid=None)
     return same_run_anew(condition_update, observed.status.node_failures or (), slices=after)
 
 
