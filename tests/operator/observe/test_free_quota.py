@@ -2,15 +2,24 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
+from tests.operator.building import job
+from tests.operator.building import jobset as running
 from tests.operator.observe.test_free_slices import KEY, TPU, jobset
 from tpujob_operator.kube import errors
 from tpujob_operator.kube.client import Storage
+from tpujob_operator.observe.cache import Cache
 from tpujob_operator.observe.free_quota import FreeQuotaReader, slices_within_quota
 from tpujob_operator.observe.free_slices import need_of
+from tpujob_operator.observe.gather import Gatherer
+from tpujob_operator.observe.state import Host
+from tpujob_operator.observe.terminations import TerminationCache
+from tpujob_operator.settings import Settings
+from tpujob_resource.models.stored import StoredJob
 
 type Object = dict[str, Any]
 
@@ -86,6 +95,9 @@ class Queues:
         assert (namespace, name) == KEY
         return jobset()
 
+    async def list_nodes(self, selector: str) -> list[Object]:
+        return []
+
     async def get_cluster_queue(self, name: str) -> Object | None:
         assert name == "all"
         self.looks += 1
@@ -136,3 +148,25 @@ def test_without_the_right_it_is_said_once(caplog: pytest.LogCaptureFixture) -> 
     (said,) = [record.getMessage() for record in caplog.records]
     assert "clusterqueues.kueue.x-k8s.io" in said
     assert "do not grow when quota is free" in said
+
+
+@pytest.mark.parametrize(("queue", "found"), [("team", 1), (None, 0)], ids=["by quota", "by machines"])
+def test_quota_counts_for_a_job_with_a_queue_and_machines_for_others(queue: str | None, found: int) -> None:
+    """Quota for one slice more is free, and no machine is."""
+    queues = Queues()
+    queues.queue = cluster_queue(reserved=48)
+    evidence = TerminationCache()
+    gatherer = Gatherer(
+        cast("Storage", queues), Cache(evidence, lambda _: None), evidence, cast("Any", None), Settings()
+    )
+    stored = StoredJob(manifest=job(slices=4, minSlices=2, checkpointDir="/checkpoints", queue=queue))
+    hosts = [
+        Host(pod=f"{s}-{h}", slice_index=s, host_index=h, attempt=0, ready=True, succeeded=False, ip="10.0.0.1")
+        for s in range(2)
+        for h in range(2)
+    ]
+
+    async def look() -> int:
+        return await gatherer._more_slices(KEY, stored, replace(running(slices=2), uid="uid", name=KEY[1]), hosts)
+
+    assert asyncio.run(look()) == found

@@ -13,7 +13,6 @@ from tpujob.api.directories import read_checkpoints, read_metrics
 from tpujob.api.documents import document_of, settings_of
 from tpujob.checkpoints.directory import absolute
 from tpujob.errors import CommandError
-from tpujob.jobs.program import command_line
 from tpujob.local import runs
 from tpujob.local.placed_job import placed_document, placed_file
 from tpujob.local.placement import HostOptions
@@ -113,25 +112,23 @@ def run(
         raise RuntimeError("tpujob.run: call it from the main thread, the only one that Ctrl-C can reach")
     settings, options = settings_of(set), HostOptions(cpu=cpu)
     if not isinstance(job, Mapping):
-        again = command_line(Path(job), arguments, accelerator, settings, options.words())
-        resource, placement = placed_file(Path(job), arguments, accelerator, settings, options)
+        placed = placed_file(Path(job), arguments, accelerator, settings, options)
     elif accelerator is not None or arguments:
         raise CommandError("accelerator, arguments: go with a program; a job has its own in spec")
     else:
-        again = "the same call"
-        resource, placement = placed_document(*document_of(job), settings, options)
+        placed = placed_document(*document_of(job), settings, options, again="the same call")
     attempt = functools.partial(
         run_job,
-        resource,
-        again=again,
-        placement=placement,
+        placed.job,
+        again=placed.again,
+        placement=placed.placement,
         directory=Path(directory),
         text_to_stderr=False,
         max_processes=max_processes,
         code=None if code is None else Path(code),
     )
     exit_code, summary = run_with_restarts(attempt, restarts, say=print)
-    ended = _ended(resource, exit_code, summary, Path(directory))
+    ended = _ended(placed.job, exit_code, summary, Path(directory))
     if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
         raise RunFailed(ended)
     return ended

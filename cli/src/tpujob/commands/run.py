@@ -84,7 +84,6 @@ def run(
     is not there, 78 a wrong field. With -o json, stdout ends with one object in every case: phase, exit_code, message
     and the last report.
     """
-    from tpujob.jobs.program import command_line
     from tpujob.local.placed_job import placed_file
     from tpujob.local.placement import HostOptions
     from tpujob.local.restarting import run_with_restarts
@@ -92,16 +91,15 @@ def run(
 
     output = OutputFormat.JSON if json_output else output
     is_text, say = output is OutputFormat.TEXT, functools.partial(typer.echo, err=output is not OutputFormat.TEXT)
-    options = HostOptions(hosts, host, cpu)
     try:
-        job, placement = placed_file(job_file, arguments or [], accelerator, settings or [], options)
+        placed = placed_file(job_file, arguments or [], accelerator, settings or [], HostOptions(hosts, host, cpu))
         if detach:
-            return _detach(job, directory, is_text=is_text)
+            return _detach(placed.job, directory, is_text=is_text)
         attempt = functools.partial(
             run_job,
-            job,
-            again=command_line(job_file, arguments or [], accelerator, settings or [], options.words()),
-            placement=placement,
+            placed.job,
+            again=placed.again,
+            placement=placed.placement,
             directory=directory,
             text_to_stderr=not is_text,
             max_processes=max_processes,
