@@ -8,10 +8,9 @@
 The functions raise `CommandError` where the command line prints a line and ends.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING
+# Nothing is imported here: an interrupt at the start of the command would meet it before `__main__` can answer.
+TYPE_CHECKING = False
+"""True for a type checker, which knows the name; `typing` takes milliseconds."""
 
 if TYPE_CHECKING:
     from tpujob.api.jobs import Job, JobFailed, get, list_jobs, logs, resume, retry, stop, submit, wait
@@ -47,6 +46,8 @@ def __getattr__(name: str) -> object:
     """Imports what is asked for: each verb of the command line imports this package, and needs little of it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(_ROOMS.get(name, "tpujob.api.jobs")), name)
 
 
