@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.listener import Listener
@@ -13,6 +14,9 @@ from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.initialize import Runtime
 
 LIMIT_SECONDS = 120.0
+# Of two writes of TensorStore that fail, the second may outlive the event loop in which Orbax waited for both, and then
+# complains in whatever test runs.
+LATE_FAILURES = pytest.mark.filterwarnings("ignore:(?s).*Event loop is closed:pytest.PytestUnraisableExceptionWarning")
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
 
 

@@ -7,17 +7,15 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
+from tests.trainer.checkpoint import attempts
 from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, Told, abstract, new_runtime, run, tree
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.checkpoint.settings import Settings
 
-# Of two writes of TensorStore that fail, the second may outlive the event loop in which Orbax waited for both, and then
-# complains in whatever test runs.
-pytestmark = pytest.mark.filterwarnings("ignore:(?s).*Event loop is closed:pytest.PytestUnraisableExceptionWarning")
+pytestmark = attempts.LATE_FAILURES
 
 
 def test_nothing_there_is_none(tmp_path):

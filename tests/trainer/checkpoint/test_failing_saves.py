@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.trainer.checkpoint import attempts
 from tests.trainer.checkpoint.attempts import LIMIT_SECONDS, Told, tree
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout
@@ -21,9 +22,7 @@ from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.checkpoint.settings import Settings
 
-# Of two writes of TensorStore that fail, the second may outlive the event loop in which Orbax waited for both, and then
-# complains in whatever test runs.
-pytestmark = pytest.mark.filterwarnings("ignore:(?s).*Event loop is closed:pytest.PytestUnraisableExceptionWarning")
+pytestmark = attempts.LATE_FAILURES
 
 
 class FullDisk:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.trainer.checkpoint import attempts
 from tests.trainer.checkpoint.attempts import abstract, damage, new_runtime, run
 from tpujob_trainer import errors
 from tpujob_trainer.checkpoint import layout, restore
@@ -19,9 +20,7 @@ from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.checkpoint.settings import Settings
 from tpujob_trainer.distributed import kv_store
 
-# Of two writes of TensorStore that fail, the second may outlive the event loop in which Orbax waited for both, and then
-# complains in whatever test runs.
-pytestmark = pytest.mark.filterwarnings("ignore:(?s).*Event loop is closed:pytest.PytestUnraisableExceptionWarning")
+pytestmark = attempts.LATE_FAILURES
 
 
 def test_step_without_marker_is_no_checkpoint(tmp_path):
