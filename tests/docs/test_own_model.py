@@ -1,5 +1,6 @@
 """The model, the loss and the optimizer of docs/own-model.md train, are saved, restored, evaluated, and write."""
 
+import csv
 import json
 import os
 import re
@@ -21,13 +22,13 @@ BLOCK = {
     "sequenceLength": 32,
     "batchSize": 8,
     "logEverySteps": 1,
-    "evaluation": {"everySteps": 20, "batches": 1},
+    "evaluation": {"everySteps": 20, "batches": 1, "metrics": [{"name": "my_metrics:top1"}]},
     "sample": {"prompt": "tick ", "tokens": 4, "temperature": 0},
 }
 
 
 def test_each_example_is_short() -> None:
-    assert sorted(FILES) == ["my_loss.py", "my_model.py", "my_optimizer.py"]
+    assert sorted(FILES) == ["my_loss.py", "my_metrics.py", "my_model.py", "my_optimizer.py"]
     assert all(len(text.strip().splitlines()) <= 45 for text in FILES.values())
 
 
@@ -56,4 +57,6 @@ def test_examples_train_and_go_on_from_their_checkpoint(tmp_path: Path) -> None:
     assert report is not None
     # The logarithm of 384 ids is 5.9: what a model that learned nothing has.
     assert report["evaluation_loss"] < 4.5
+    with (tmp_path / "checkpoints" / "metrics.csv").open() as file:
+        assert 0 < float(list(csv.DictReader(file))[-1]["evaluation/top1"]) <= 1
     assert json.loads((tmp_path / "checkpoints" / "samples.jsonl").read_text().splitlines()[-1])["text"]

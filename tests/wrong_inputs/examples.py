@@ -18,6 +18,7 @@ BLOCKS: dict[str, Any] = {
     "model.ropeScaling": {"factor": 2.0, "originalLength": 64},
     "checkpoint.local": {"dir": "/copies", "everySteps": 5},
     "evaluation.data": {"path": "gs://bucket/data"},
+    "evaluation.metrics": [{"name": "mine:top1"}],
     "data.mixture": [{"path": "gs://bucket/data"}],
 }
 """What blocks hold at least; the others may be empty."""
@@ -51,6 +52,8 @@ def block_example(rule: Rule) -> dict[str, Any]:
     }
     if rule.at == "callbacks[]":
         block["callbacks"] = [{"name": "mine:Norm"}]
+    elif rule.at == "evaluation.metrics[]":
+        block["evaluation"] = {"everySteps": 5, "metrics": [{"name": "mine:top1"}]}
     elif rule.at.endswith("[]"):
         block["data"] = {"mixture": [{"path": "gs://bucket/data"}], "tokenizer": "bytes"}
     at = rule.at.replace("[]", ".0")

@@ -86,6 +86,17 @@ def test_evaluation_of_a_step_belongs_to_its_checkpoint(session, saves, tmp_path
     assert json.loads((tmp_path / "metrics" / "1.json").read_text()) == {"evaluation_loss": 2.0}
 
 
+def test_evaluation_that_was_over_before_the_commit_is_kept_beside_a_later_one(session, saves, tmp_path):
+    """Of step 2, too, which is evaluated before anybody sees that step 1 is committed."""
+    assert saves.checkpoints.save(1, NOISE)
+    for step, loss in ((1, 2.0), (2, 3.0)):
+        saves.record_evaluation(step, {"evaluation_loss": loss, "top1": 1 / loss, "odd": float("nan")})
+    assert saves.checkpoints.finish(LIMIT_SECONDS)
+    saves.checkpoints.close()
+    assert json.loads((tmp_path / "metrics" / "1.json").read_text()) == {"evaluation_loss": 2.0, "top1": 0.5}
+    assert not (tmp_path / "metrics" / "2.json").exists()
+
+
 def test_run_that_made_a_checkpoint_is_described_in_it(saves, tmp_path):
     assert save(saves, 1)
     stored = layout.metadata_of_newest(tmp_path)

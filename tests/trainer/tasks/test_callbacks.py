@@ -46,6 +46,12 @@ class Silent:
 
 class Nothing:
     pass
+
+def top1(logits, targets):
+    return jnp.argmax(logits, -1) == targets
+
+def surprise(logits, targets):
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, None], -1)[:, 0]
 '''
 
 
@@ -72,6 +78,37 @@ def test_they_see_step_weights_and_metrics_and_their_numbers_are_kept(text: Path
     assert all(float(value) > 0 for value in kept.values())
     for each in found:
         assert each["metrics"]["loss"] == pytest.approx(float(rows[each["step"]]["train/loss"]), rel=1e-5)
+
+
+def test_metrics_of_ones_own_choose_the_checkpoints_that_stay(
+    text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    metrics = [{"name": "my_callbacks:top1"}, {"name": "my_callbacks:surprise"}]
+    directory = tmp_path / "checkpoints"
+    code, _ = run(
+        text,
+        directory,
+        steps=5,
+        logEverySteps=1,
+        evaluation={"everySteps": 1, "batches": 1, "metrics": metrics},
+        checkpoint={"everySteps": 1, "keep": 1, "keepBest": 1, "bestMetric": "surprise", "bestMode": "max"},
+    )
+    assert code == 0
+    with (directory / "metrics.csv").open() as file:
+        rows = {int(row["step"]): row for row in csv.DictReader(file)}
+    assert sorted(rows) == [1, 2, 3, 4, 5]
+    top1 = float(rows[5]["evaluation/top1"])
+    assert 0 < top1 <= 1
+    assert f"top1 {top1:.6g}, surprise" in caplog.text
+    surprise = {step: float(row["evaluation/surprise"]) for step, row in rows.items()}
+    for step, row in rows.items():
+        assert surprise[step] == pytest.approx(float(row["evaluation/loss"]), rel=1e-5)
+    # The model learns, so the highest is the first.
+    assert max(surprise, key=surprise.__getitem__) == 1
+    assert {int(path.name) for path in (directory / "steps").iterdir()} == {1, 5}
+    kept = json.loads((directory / "metrics" / "1.json").read_text())
+    assert kept["surprise"] == pytest.approx(surprise[1], rel=1e-6)
 
 
 RAISES = {

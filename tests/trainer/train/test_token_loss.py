@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import types
 
@@ -12,6 +13,7 @@ import numpy as np
 import optax
 import pytest
 
+from tests.trainer.model import plain_decoder
 from tests.trainer.train.test_step import SGD, SHAPE, make_batch
 from tpujob_trainer.config.schema import OptimizerConfig
 from tpujob_trainer.errors import ConfigurationError
@@ -39,6 +41,8 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
     made = types.ModuleType("theirs")
     vars(made).update(
         plain=optax.softmax_cross_entropy_with_integer_labels,
+        top1=lambda logits, targets: jnp.argmax(logits, -1) == targets,
+        broken=lambda logits: logits,
         whole=lambda logits, targets: jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, targets)),
         make=lambda schedule, momentum: optax.sgd(schedule, momentum=momentum),
         nothing=lambda schedule: None,
@@ -62,10 +66,35 @@ def test_own_cross_entropy_is_the_built_in_one(mesh: str, monkeypatch: pytest.Mo
     np.testing.assert_allclose(found[1][2], found[0][2], rtol=1e-5)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("mesh", MESHES)
+def test_own_metrics_see_the_logits_of_the_loss(mesh: str, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_loss, "CHUNK_BYTES", 512)
+    shape = MESHES[mesh]
+    devices = jax.devices()[: int(np.prod(shape.sizes))]
+    model = Model(SOFT, build_mesh(slices=shape.slice, devices=devices, shape=shape))
+    weights, batch = init_state(model, SGD, 0).weights, make_batch()
+    rows = make_evaluation_step(model, parts=parts, metrics=["theirs:top1", "theirs:plain"])(weights, batch)
+    of_rows = jax.vmap(functools.partial(plain_decoder.logits, weights, shape=SOFT))
+    logits = of_rows(batch.inputs, batch.positions, batch.segment_ids)  # without the cap, which changes no order
+    right = (np.argmax(logits, -1) == batch.targets) & batch.loss_mask.astype(bool)
+    np.testing.assert_array_equal(rows.metrics[0], right.sum(axis=1))
+    np.testing.assert_allclose(rows.metrics[1], rows.losses, rtol=1e-5)
+
+
+def test_metric_that_cannot_be_called_so_is_refused() -> None:
+    model = Model(SHAPE, build_mesh(slices=1, devices=jax.devices()[:1]))
+    step = make_evaluation_step(model, metrics=["theirs:top1", "theirs:broken"])
+    with pytest.raises(
+        ConfigurationError, match=r"evaluation\.metrics\[1\]\.name: theirs:broken failed: TypeError: .* positional"
+    ):
+        step(init_state(model, SGD, 0).weights, make_batch())
+
+
 def test_loss_of_another_shape_is_refused() -> None:
     model = Model(SHAPE, build_mesh(slices=1, devices=jax.devices()[:1]))
     step = make_train_step(model, SGD, lambda _: 1.0, clip_norm=1.0, loss="theirs:whole")
-    with pytest.raises(ConfigurationError, match=r"spec.trainer.loss: theirs:whole gives \[\] for .* a loss for each"):
+    with pytest.raises(ConfigurationError, match=r"spec.trainer.loss: theirs:whole gives \[\] for .* a number for each"):
         step(init_state(model, SGD, 0), make_batch())
 
 

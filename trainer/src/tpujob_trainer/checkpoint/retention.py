@@ -26,8 +26,10 @@ class Retention:
     every_steps: int | None = None
     """Steps that are multiples of this, for ever."""
     best: int = 0
-    """So many with the lowest value of `best_metric`."""
+    """So many with the best value of `best_metric`."""
     best_metric: str | None = None
+    best_is_highest: bool = False
+    """Whether the highest value is the best, not the lowest."""
 
     def surplus(self, steps: Mapping[int, Mapping[str, float]]) -> list[int]:
         """The committed steps (each with its metrics) that are to go, oldest first."""
@@ -35,9 +37,9 @@ class Retention:
         if self.every_steps:
             kept.update(step for step in steps if step % self.every_steps == 0)
         if self.best and self.best_metric:
-            name = self.best_metric
+            name, sign = self.best_metric, -1 if self.best_is_highest else 1
             # Of equal ones the newer is better.
-            measured = sorted((metrics[name], -step) for step, metrics in steps.items() if name in metrics)
+            measured = sorted((sign * metrics[name], -step) for step, metrics in steps.items() if name in metrics)
             kept.update(-step for _, step in measured[: self.best])
         return sorted(steps.keys() - kept)
 

@@ -27,6 +27,8 @@ from tpujob_trainer.model.shape import FIELDS_BESIDE_CUSTOM, FIELDS_BESIDE_FROM,
 from tpujob_trainer.parsing.from_mapping import camel_case
 from tpujob_trainer.parsing.references import NOT_ONE, PATTERN
 
+EVALUATION_LOSS = "evaluation_loss"
+"""The number that every evaluation has, as checkpoints keep it."""
 CORPUS_TASKS = ("extract", "score", "embed", "generate")
 """Tasks of independent workers, each with a block of its name."""
 TASKS = (TASK, "probe", *CORPUS_TASKS)
@@ -270,7 +272,15 @@ RULES = (
             ("data.mixture[]", "custom"),
             ("evaluation.data", "custom"),
             ("callbacks[]", "name"),
+            ("evaluation.metrics[]", "name"),
         )
+    ),
+    _rule(
+        "checkpoint.bestMetric",
+        "is not evaluated; write evaluation_loss, or name its function in evaluation.metrics",
+        none_of("checkpoint.bestMetric", [EVALUATION_LOSS]),
+        absent("evaluation.metrics"),
+        shows=True,
     ),
     _rule(
         "model.custom",

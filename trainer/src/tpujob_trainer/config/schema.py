@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from tpujob_contract.field_rules import broken_rules
-from tpujob_trainer.config.rules import RULES
+from tpujob_trainer.config.rules import EVALUATION_LOSS, RULES
 from tpujob_trainer.corpus.extract.config import EmbedConfig, ExtractConfig, GenerateConfig, ScoreConfig
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
@@ -102,9 +102,12 @@ class CheckpointConfig:
     keep_every_steps: Annotated[int, Range(1, 1e9)] | None = None
     """Keep the checkpoints of all steps that are multiples of this. Default: none for this reason."""
     keep_best: Annotated[int, Range(0, 10000)] = 0
-    """Keep so many checkpoints with the lowest bestMetric as well."""
-    best_metric: str = "evaluation_loss"
-    """What the best checkpoints have least of: a number that was evaluated at the step of the checkpoint."""
+    """Keep so many checkpoints with the best bestMetric as well."""
+    best_metric: str = EVALUATION_LOSS
+    """By what the best checkpoints are chosen: evaluation_loss, or a function of evaluation.metrics. Evaluate at the
+    steps that are saved."""
+    best_mode: Literal["min", "max"] = "min"
+    """Whether the lowest or the highest bestMetric is the best."""
     timeout_seconds: Annotated[int, Range(5, 86400)] = 600
     """A save that is not committed by then has failed. Training never waits for it."""
     fail_after_seconds: Annotated[int, Range(0, 31536000)] = 3600
@@ -113,6 +116,23 @@ class CheckpointConfig:
     """namespace/name of another job whose checkpoint directory this one takes over."""
     local: LocalCopiesConfig | None = None
     """Copies on the hosts as well, which are quicker than a bucket. Default: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricConfig:
+    """A number of your own about the evaluation's tokens."""
+
+    name: str
+    """module:name of a function from logits [tokens, vocabulary] in float32 and targets [tokens] to a number for each
+    token. Its mean over the tokens that count is the metric, called as the function."""
+
+    def __post_init__(self) -> None:
+        require_reference(self.name, "name")
+
+    @property
+    def function(self) -> str:
+        """The name without its module."""
+        return self.name.partition(":")[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +148,16 @@ class EvaluationConfig:
     nothing about text that was not seen."""
     average: bool = False
     """Evaluate the running average of the weights (optimizer.emaDecay)."""
+    metrics: tuple[MetricConfig, ...] = ()
+    """Functions of your own beside the loss; checkpoint.bestMetric may name one. Default: none."""
+
+    def __post_init__(self) -> None:
+        names = [metric.function for metric in self.metrics]
+        for number, name in enumerate(names):
+            if name in ("loss", EVALUATION_LOSS, *names[:number]):
+                raise ValueError(
+                    f"metrics[{number}].name: the metric {name!r} is there already; give the function another name"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,6 +370,12 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         if self.task == "pretrain" and self.loss is not None:
             require_reference(self.loss, "loss")
+        known = [EVALUATION_LOSS, *(metric.function for metric in (self.evaluation.metrics if self.evaluation else ()))]
+        if self.checkpoint.best_metric not in known:
+            raise ValueError(
+                f"checkpoint.bestMetric: {self.checkpoint.best_metric!r} is not evaluated; write {', '.join(known)}, or "
+                "name its function in evaluation.metrics"
+            )
 
 
 def parse_config(block: Mapping[str, Any]) -> TrainerConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from tpujob_trainer.checkpoint.listener import Listener
 from tpujob_trainer.checkpoint.local_copies import LocalCopies
 from tpujob_trainer.checkpoint.retention import Retention
 from tpujob_trainer.checkpoint.settings import Settings
+from tpujob_trainer.config.rules import EVALUATION_LOSS
 from tpujob_trainer.config.schema import CheckpointConfig, LocalCopiesConfig
 from tpujob_trainer.distributed import versions
 from tpujob_trainer.distributed.initialize import Runtime
@@ -67,6 +69,8 @@ class Checkpointing:
         self._runtime = runtime
         self.report, self.stop = session.report, session.stop
         self._metrics = metrics
+        self._evaluated: dict[int, Mapping[str, float]] = {}
+        """By step; of states whose save may still be under way, too."""
         if directory:
             metrics.checkpoint_interval_seconds.set(run.checkpoint.every_seconds)
             self.checkpoints = Checkpoints(
@@ -84,8 +88,13 @@ class Checkpointing:
                 copies=_local_copies(run.checkpoint.local, directory, runtime, metrics),
             )
 
+    def record_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Keeps the finite numbers with the checkpoint of the step, once it is committed."""
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        self._evaluated[step] = {**self._evaluated.get(step, {}), **finite}
+
     def _committed(self, commit: Commit, seconds: float) -> None:
-        self._record_metrics()
+        self._record_evaluations(commit.step)
         self._metrics.checkpoint_commit_seconds.observe(seconds)
         self.report.update(
             committed_step=commit.step,
@@ -96,13 +105,17 @@ class Checkpointing:
         if self._runtime.is_lead:
             logger.info("Committed the checkpoint of step %d after %.1f s", commit.step, seconds)
 
-    def _record_metrics(self) -> None:
-        """States are evaluated after they are saved: what was found then is kept with the checkpoint of that step."""
+    def _record_evaluations(self, committed_step: int) -> None:
+        """States are evaluated after they are saved: what was found by now is kept with its checkpoint."""
         assert self.checkpoints is not None
         facts = self.report.snapshot()
         step, loss = facts.get("evaluation_step"), facts.get("evaluation_loss")
         if step is not None and loss is not None:
-            self.checkpoints.record_metrics(step, {"evaluation_loss": loss})
+            self.record_evaluation(int(step), {EVALUATION_LOSS: loss})
+        for evaluated in sorted(step for step in self._evaluated if step <= committed_step):
+            self.checkpoints.record_metrics(evaluated, self._evaluated[evaluated])
+            if evaluated < committed_step:
+                del self._evaluated[evaluated]
 
     def _failed(self, step: int, why: str) -> None:
         assert self.checkpoints is not None
@@ -130,6 +143,7 @@ def _settings(run: SavingConfig, described: Mapping[str, str | int], runtime: Ru
             every_steps=config.keep_every_steps,
             best=config.keep_best,
             best_metric=config.best_metric,
+            best_is_highest=config.best_mode == "max",
         ),
         limit_seconds=config.timeout_seconds,
         fail_after_seconds=config.fail_after_seconds,

@@ -57,7 +57,12 @@ def _evaluation(config: EvaluationConfig, parts: Parts, assembler: Assembler, pr
     run, model = parts.run, parts.model
     compiled = parts.compiler.compile(
         "evaluation",
-        make_evaluation_step(model, parts=run.gradient_accumulation, loss=run.loss),
+        make_evaluation_step(
+            model,
+            parts=run.gradient_accumulation,
+            loss=run.loss,
+            metrics=[metric.name for metric in config.metrics],
+        ),
         _abstract_weights(parts),
         abstract_batch(model, run.batch_size, run.sequence_length),
     )
@@ -69,6 +74,8 @@ def _evaluation(config: EvaluationConfig, parts: Parts, assembler: Assembler, pr
         progress,
         every_steps=config.every_steps,
         weights_of=averaged if config.average else current,
+        metrics=[metric.function for metric in config.metrics],
+        record=parts.checkpointing.record_evaluation,
     )
 
 

@@ -7,7 +7,7 @@ process held which row.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.partitioning import REPLICATED, ROWS
 from tpujob_trainer.train.step import Batch, in_parts
-from tpujob_trainer.train.token_loss import TokenLoss
+from tpujob_trainer.train.token_loss import TokenLoss, load_metric
 
 
 @jax.tree_util.register_dataclass
@@ -26,6 +26,8 @@ class RowLosses:
 
     losses: jax.Array
     """float32 [B]: of each row, the sum over the positions that count."""
+    metrics: tuple[jax.Array, ...]
+    """The same of each metric of the user's own."""
     tokens: jax.Array
     """int32 [B]: of each row, the positions that count."""
     signals: jax.Array
@@ -35,27 +37,33 @@ class RowLosses:
 EvaluationStep = Callable[[Weights, Batch], RowLosses]
 
 
-def make_evaluation_step(model: Model, *, parts: int = 1, loss: str | None = None) -> EvaluationStep:
+def make_evaluation_step(
+    model: Model, *, parts: int = 1, loss: str | None = None, metrics: Sequence[str] = ()
+) -> EvaluationStep:
     """The jitted function.
 
     Args:
         model: whose weights are evaluated.
         parts: a device computes its rows in so many parts, one after the other, as in training.
         loss: `module:name` of a function from logits and targets to losses; None: cross-entropy.
+        metrics: `module:name` of functions of the same form.
     """
     evaluated = TokenLoss(model, custom=loss)
+    own = [load_metric(number, name) for number, name in enumerate(metrics)]
 
-    def of_rows(weights: Weights, batch: Batch) -> jax.Array:
-        return jnp.sum(evaluated.of_positions(weights, batch), axis=1)
+    def of_rows(weights: Weights, batch: Batch) -> tuple[jax.Array, ...]:
+        """Of the loss and each metric, `[B]`."""
+        return tuple(jnp.sum(values, axis=1) for values in evaluated.of_positions(weights, batch, own))
 
     def step(weights: Weights, batch: Batch) -> RowLosses:
         if parts == 1:
-            losses = of_rows(weights, batch)
+            losses, *found = of_rows(weights, batch)
         else:
             of_parts = jax.lax.map(lambda part: of_rows(weights, part), in_parts(batch, parts))
-            losses = of_parts.swapaxes(0, 1).ravel()
+            losses, *found = (values.swapaxes(0, 1).ravel() for values in of_parts)
         return RowLosses(
             losses=losses,
+            metrics=tuple(found),
             tokens=jnp.sum(batch.loss_mask, axis=1, dtype=jnp.int32),
             signals=jnp.max(batch.signals, axis=0),
         )

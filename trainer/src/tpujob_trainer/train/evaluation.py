@@ -11,11 +11,12 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tpujob_trainer.config.rules import EVALUATION_LOSS
 from tpujob_trainer.data import LocalBatch
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Weights
@@ -37,6 +38,8 @@ class Evaluated:
 
     loss: float
     """Mean over all positions that count, in nats per token."""
+    metrics: tuple[float, ...]
+    """The mean of each metric of the user's own, in their order."""
     tokens: int
     """Positions that counted."""
     seconds: float
@@ -54,14 +57,29 @@ class Evaluation:
         *,
         every_steps: int,
         weights_of: Callable[[TrainState], Weights] = lambda state: state.weights,
+        metrics: Sequence[str] = (),
+        record: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None,
     ) -> None:
-        """Put together; nothing is read yet. `weights_of` says which weights of a state are evaluated."""
+        """Put together; nothing is read yet.
+
+        Args:
+            step: The compiled step.
+            open_batches: Starts the batches again.
+            assembler: Of global batches.
+            progress: Is given the results.
+            every_steps: Evaluate after every so many steps.
+            weights_of: Which weights of a state are evaluated.
+            metrics: Names of the metrics that the step has.
+            record: Is given the loss and them, with their step.
+        """
         self.every_steps: int | None = every_steps
         self._step = step
         self._open = open_batches
         self._assembler = assembler
         self._progress = progress
         self._weights_of = weights_of
+        self._metrics = metrics
+        self._record = record
 
     def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
         """Evaluates and tells; `get_flags` is what this process has to tell the others."""
@@ -71,7 +89,9 @@ class Evaluation:
         if found is None:
             logger.info("Step %d: evaluation left, asked to stop", step)
         else:
-            self._progress.evaluated(step, found.loss, tokens=found.tokens, seconds=found.seconds)
+            metrics = dict(zip(self._metrics, found.metrics, strict=True))
+            self._record(step, {EVALUATION_LOSS: found.loss, **metrics})
+            self._progress.evaluated(step, found.loss, metrics, tokens=found.tokens, seconds=found.seconds)
 
 
 def _with_left(flags: StepFlags, local: LocalBatch) -> StepFlags:
@@ -89,14 +109,18 @@ def evaluate(
         ConfigurationError: there is not one position that counts.
     """
     began = time.monotonic()
-    losses: list[float] = []
+    values: list[list[float]] = []
+    """Of the loss and each metric, the sums of rows."""
     tokens = 0
     pending: RowLosses | None = None
 
     def read(of: RowLosses) -> StepFlags:
         nonlocal tokens
         counts = np.asarray(of.tokens)
-        losses.extend(np.asarray(of.losses)[counts > 0].tolist())
+        sums = [np.asarray(each)[counts > 0].tolist() for each in (of.losses, *of.metrics)]
+        values.extend([] for _ in sums[len(values) :])
+        for all_rows, rows in zip(values, sums, strict=True):
+            all_rows.extend(rows)
         tokens += int(counts.sum())
         return unpack(np.asarray(of.signals))
 
@@ -117,4 +141,13 @@ def evaluate(
             "spec.trainer.evaluation.data.path: its first batches have no token to predict; give text, or leave it out"
         )
     # Rows are added exactly: the order of the batches' rows, and so the division over processes, has no part in it.
-    return Evaluated(math.fsum(losses) / tokens, tokens, time.monotonic() - began)
+    loss, *metrics = (_exact_sum(rows) / tokens for rows in values)
+    return Evaluated(loss, tuple(metrics), tokens, time.monotonic() - began)
+
+
+def _exact_sum(values: list[float]) -> float:
+    """Without rounding between the values; NaN where they are not finite together, for which `fsum` raises."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return math.nan

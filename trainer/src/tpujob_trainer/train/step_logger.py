@@ -146,13 +146,17 @@ class Progress:
             count,
         )
 
-    def evaluated(self, step: int, loss: float, *, tokens: int, seconds: float) -> None:
-        """Tells of an evaluation of the state after `step` steps."""
+    def evaluated(
+        self, step: int, loss: float, metrics: Mapping[str, float], *, tokens: int, seconds: float
+    ) -> None:
+        """Logs and reports an evaluation of the state after `step` steps: the loss, and metrics of the user's own."""
         self._metrics.heartbeat()
         self._report.update(evaluation_loss=loss if math.isfinite(loss) else None, evaluation_step=step)
-        self._trackers.scalars(step, {"evaluation/loss": loss})
+        numbers = {"loss": loss, **metrics}
+        self._trackers.scalars(step, {f"evaluation/{name}": value for name, value in numbers.items()})
         if self._is_lead:
-            logger.info("Step %d: evaluation loss %.4f over %d tokens, in %.1f s", step, loss, tokens, seconds)
+            words = "".join(f", {name} {value:.6g}" for name, value in metrics.items())
+            logger.info("Step %d: evaluation loss %.4f%s over %d tokens, in %.1f s", step, loss, words, tokens, seconds)
 
     @property
     def last_metrics(self) -> dict[str, float]:

@@ -5,7 +5,7 @@ Where the model gives hidden states and an output matrix, logits are made for a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 
 from tpujob_trainer.config.schema import BLOCK
-from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.errors import ConfigurationError, TrainerError, brief
 from tpujob_trainer.model.decoder import Model, Weights, soft_capped
 from tpujob_trainer.model.loss import CHUNK_BYTES, OUTPUT, cross_entropy, num_chunks, token_losses
 from tpujob_trainer.model.partitioning import POSITIONS, WEIGHT_AXES
 from tpujob_trainer.parsing.references import load_reference
 
-OwnLoss = Callable[[jax.Array, jax.Array], jax.Array]
-"""From logits float32 `[T, V]` and targets int32 `[T]` to losses `[T]`, each token's from its own logits alone."""
+TokenFunction = Callable[[jax.Array, jax.Array], jax.Array]
+"""From logits float32 `[T, V]` and targets int32 `[T]` to values `[T]`, each token's from its own logits alone."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class TokenLoss:
         """
         self.model = model
         self._router = router if router and (router.balance or router.z) else None
-        self._own: OwnLoss | None = None if custom is None else load_reference(custom, f"{BLOCK}.loss")
-        self._name, self._z_loss = custom, z_loss
+        self._own = None if custom is None else _load(custom, f"{BLOCK}.loss")
+        self._z_loss = z_loss
 
     def total(self, weights: Weights, batch: Any) -> jax.Array:
         """The sum over the positions that count, float32; to be differentiated.
@@ -72,28 +72,37 @@ class TokenLoss:
         if self._own is None and output is not None:
             softcap = self.model.shape.logit_softcap
             return cross_entropy(hidden, output, batch.targets, batch.loss_mask, self.model.mesh, softcap, self._z_loss)
-        return jnp.sum(self._of_logits(hidden, output, batch, z_loss=self._z_loss))
+        return jnp.sum(self._of_logits(self._own or _cross_entropy(self._z_loss), hidden, output, batch))
 
-    def of_positions(self, weights: Weights, batch: Any) -> jax.Array:
-        """Of each position, float32 `[B, S]`; 0 where it does not count. Not to be differentiated."""
+    def of_positions(
+        self, weights: Weights, batch: Any, metrics: Sequence[TokenFunction] = ()
+    ) -> tuple[jax.Array, ...]:
+        """The loss of each position and the values of other functions, each float32 `[B, S]`.
+
+        They are 0 where a position does not count. Not to be differentiated.
+        """
         hidden, output = self._seen(weights, batch)
         if self._own is None and output is not None:
             softcap = self.model.shape.logit_softcap
-            return token_losses(hidden, output, batch.targets, batch.loss_mask, self.model.mesh, softcap)
-        return self._of_logits(hidden, output, batch, z_loss=0.0)
+            losses = token_losses(hidden, output, batch.targets, batch.loss_mask, self.model.mesh, softcap)
+        else:
+            losses = self._of_logits(self._own or _cross_entropy(), hidden, output, batch)
+        return (losses, *(self._of_logits(each, hidden, output, batch) for each in metrics))
 
     def _seen(self, weights: Weights, batch: Any) -> tuple[jax.Array, jax.Array | None]:
         return self.model.hidden(weights, batch.inputs, batch.positions, batch.segment_ids)
 
-    def _of_logits(self, hidden: jax.Array, output: jax.Array | None, batch: Any, *, z_loss: float) -> jax.Array:
+    def _of_logits(
+        self, function: TokenFunction, hidden: jax.Array, output: jax.Array | None, batch: Any
+    ) -> jax.Array:
         """In chunks of each device's tokens, whose logits the backward pass computes again."""
         softcap = self.model.shape.logit_softcap
 
         def of_chunk(states: jax.Array, columns: jax.Array | None, targets: jax.Array) -> jax.Array:
             if columns is None:
-                return self._of_tokens(states.astype(jnp.float32), targets, z_loss)
+                return function(states.astype(jnp.float32), targets)
             logits = jnp.matmul(states, columns, preferred_element_type=jnp.float32)
-            return self._of_tokens(soft_capped(logits, softcap), targets, z_loss)
+            return function(soft_capped(logits, softcap), targets)
 
         def of_device(hidden: jax.Array, output: jax.Array | None, targets: jax.Array, mask: jax.Array) -> jax.Array:
             if output is None:
@@ -119,20 +128,46 @@ class TokenLoss:
         found: jax.Array = mapped(*given)
         return found
 
-    def _of_tokens(self, logits: jax.Array, targets: jax.Array, z_loss: float) -> jax.Array:
-        if self._own is None:
-            log_z = jax.nn.logsumexp(logits, axis=-1)
-            losses = log_z - jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
-            pulled = z_loss * jnp.square(log_z)
-            # The gradient has the z-loss, the value leaves it out.
-            return losses + (pulled - jax.lax.stop_gradient(pulled))
-        losses = self._own(logits, targets)
-        if losses.shape != targets.shape:
+
+def _cross_entropy(z_loss: float = 0.0) -> TokenFunction:
+    def of_tokens(logits: jax.Array, targets: jax.Array) -> jax.Array:
+        log_z = jax.nn.logsumexp(logits, axis=-1)
+        losses = log_z - jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+        pulled = z_loss * jnp.square(log_z)
+        # The gradient has the z-loss, the value leaves it out.
+        return losses + (pulled - jax.lax.stop_gradient(pulled))
+
+    return of_tokens
+
+
+def load_metric(number: int, name: str) -> TokenFunction:
+    """The function of `evaluation.metrics[number]`, `module:name`.
+
+    Raises:
+        ConfigurationError: there is no such function.
+    """
+    return _load(name, f"{BLOCK}.evaluation.metrics[{number}].name")
+
+
+def _load(name: str, field: str) -> TokenFunction:
+    """A function of the user's own, whose values are looked at."""
+    own = load_reference(name, field)
+
+    def of_tokens(logits: jax.Array, targets: jax.Array) -> jax.Array:
+        try:
+            values = jnp.asarray(own(logits, targets))
+        except TrainerError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(f"{field}: {name} failed: {brief(error)}") from error
+        if values.shape != targets.shape:
             raise ConfigurationError(
-                f"{BLOCK}.loss: {self._name} gives {list(losses.shape)} for {targets.size} tokens; it must give a loss "
-                "for each, from logits [tokens, vocabulary] and targets [tokens]"
+                f"{field}: {name} gives {list(values.shape)} for {targets.size} tokens; it must give a number for "
+                "each, from logits [tokens, vocabulary] and targets [tokens]"
             )
-        return losses.astype(jnp.float32)
+        return values.astype(jnp.float32)
+
+    return of_tokens
 
 
 def _in_chunks(
