@@ -2,15 +2,22 @@
 
 import csv
 import json
+import math
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
+from tests.trainer.train.test_step import make_batch
+from tpujob_trainer.model.custom_model import CustomModel, custom_shape
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.shape import ModelConfig
 from tpujob_trainer.telemetry import attempts
+from tpujob_trainer.train.token_loss import TokenLoss
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-model.md").read_text()
 FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, flags=re.DOTALL))
@@ -28,8 +35,30 @@ BLOCK = {
 
 
 def test_each_example_is_short() -> None:
-    assert sorted(FILES) == ["my_loss.py", "my_metrics.py", "my_model.py", "my_optimizer.py"]
+    assert sorted(FILES) == [
+        "my_functions.py",
+        "my_linen_model.py",
+        "my_loss.py",
+        "my_metrics.py",
+        "my_model.py",
+        "my_optimizer.py",
+    ]
     assert all(len(text.strip().splitlines()) <= 45 for text in FILES.values())
+
+
+@pytest.mark.parametrize("custom", ["my_linen_model:Bigrams", "my_functions:make"])
+def test_other_forms_are_made(custom: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That such forms train and compute the same is in tests/trainer/model/test_custom_model.py."""
+    name = custom.partition(":")[0]
+    (tmp_path / f"{name}.py").write_text(FILES[f"{name}.py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    shape = custom_shape(ModelConfig(custom=custom, arguments={"width": 16}), vocabulary=128, platform="cpu")
+    assert shape.num_parameters == 2 * 128 * 16 + 128
+    loss = TokenLoss(CustomModel(shape, build_mesh(slices=1, devices=jax.devices()[:1])))
+    weights = loss.model.init(0)
+    found = loss.total(weights, make_batch(), jax.random.key(0)) / make_batch().loss_mask.sum()
+    # Of a model that knows nothing, the logarithm of 128 ids.
+    assert float(found) == pytest.approx(math.log(128), abs=0.05)
 
 
 @pytest.mark.processes

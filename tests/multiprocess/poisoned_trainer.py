@@ -10,7 +10,7 @@ import dataclasses
 import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -109,8 +109,10 @@ def keep_evaluations(file: Path, *, is_lead: bool) -> None:
 
     evaluated = Progress.evaluated
 
-    def kept(self: Progress, step: int, loss: float, *, tokens: int, seconds: float) -> None:
-        evaluated(self, step, loss, tokens=tokens, seconds=seconds)
+    def kept(
+        self: Progress, step: int, loss: float, metrics: Mapping[str, float], *, tokens: int, seconds: float
+    ) -> None:
+        evaluated(self, step, loss, metrics, tokens=tokens, seconds=seconds)
         if is_lead:
             with file.open("a") as opened:
                 opened.write(f"{step} {loss.hex()}\n")

@@ -49,6 +49,10 @@ ROWS: dict[str, Wrong] = {
         _trainer(loss="my loss"),
         'spec.trainer.loss: "my loss" is not module:name; write it as in my_package.model:Decoder',
     ),
+    "weights of one's own without a model of one's own": Wrong(
+        _trainer(model={"preset": "tiny", "weights": "gs://bucket/run/export"}),
+        "spec.trainer.model.weights: are those of custom, which is missing; write from for a Hugging Face model",
+    ),
     "a callback without a name": Wrong(
         _trainer(callbacks=[{"everySteps": 5}]),
         "spec.trainer.callbacks[0].name: is missing",
@@ -67,6 +71,13 @@ ROWS: dict[str, Wrong] = {
     "a function for rows without columns": Wrong(
         _trainer(data={"path": "data/*.parquet", "custom": "my_rows:text"}),
         "spec.trainer.data.columns: required with custom, and missing; custom gets the columns that are named",
+    ),
+    "ids of a function and a part of them that is learned": Wrong(
+        _trainer(
+            data={"path": "data/*.parquet", "custom": "my_rows:ids", "columns": ["a"], "returns": "tokens"}
+            | {"lossOn": "assistant"}
+        ),
+        "spec.trainer.data.lossOn: goes with texts, and custom returns tokens; leave it out",
     ),
     "columns without a function": Wrong(
         _trainer(data={"path": "data/*.parquet", "columns": ["a"]}),

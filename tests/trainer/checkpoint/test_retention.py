@@ -16,7 +16,17 @@ from tpujob_trainer.checkpoint.retention import Retention
         (Retention(last=1, best=2, best_metric="accuracy"), [10, 20, 30, 40]),
         (Retention(last=1, every_steps=10, best=1, best_metric="loss"), []),
     ],
-    ids=["newest", "more than there are", "at least one", "multiples", "best", "two best", "highest", "unmeasured", "all"],
+    ids=[
+        "newest",
+        "more than there are",
+        "at least one",
+        "multiples",
+        "best",
+        "two best",
+        "highest",
+        "unmeasured",
+        "all",
+    ],
 )
 def test_what_no_rule_keeps_is_surplus(rule: Retention, gone: list[int]) -> None:
     steps = {10: {}, 20: {"loss": 3.0}, 30: {"loss": 2.0}, 40: {"loss": 2.5}, 50: {}}

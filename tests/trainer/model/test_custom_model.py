@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
-from flax import nnx
+from flax import linen, nnx
 
 from tests.trainer.train.test_step import SGD, make_batch
 from tpujob_trainer.config.schema import parse_config
@@ -19,6 +20,7 @@ from tpujob_trainer.model.custom_model import CustomModel, custom_shape
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelConfig
+from tpujob_trainer.train.eval_step import make_evaluation_step
 from tpujob_trainer.train.step import init_state, make_train_step
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -51,9 +53,77 @@ class Unnamed(Bigrams):
 
 
 class Dropping(Bigrams):
+    def __init__(self, rate: float = 0.5, *, vocab_size: int, rngs: nnx.Rngs) -> None:
+        super().__init__(vocab_size=vocab_size, rngs=rngs)
+        self.dropout = nnx.Dropout(rate, rngs=rngs)
+
+    def __call__(self, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array) -> Any:
+        return self.layers[0](self.dropout(self.embed(tokens)))
+
+
+class Normalised(Bigrams):
     def __init__(self, *, vocab_size: int, rngs: nnx.Rngs) -> None:
         super().__init__(vocab_size=vocab_size, rngs=rngs)
-        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+        self.batch_norm = nnx.BatchNorm(4, rngs=rngs)
+
+
+class LinenBigrams(linen.Module):  # type: ignore[misc]  # flax has no types
+    """The same two layers, by `flax.linen`."""
+
+    vocab_size: int
+    width: int = 16
+    rate: float = 0.0
+
+    @linen.compact
+    def __call__(self, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array, *, train: bool) -> Any:
+        init = linen.initializers.normal(0.1)
+        named = linen.with_partitioning(init, ("vocab", "embed"))
+        x = linen.Embed(self.vocab_size, self.width, embedding_init=named, name="embed")(tokens)
+        x = linen.Dropout(self.rate, deterministic=not train)(x)
+        kernel = linen.with_partitioning(init, ("embed", "mlp"))
+        return linen.Dense(self.vocab_size, kernel_init=kernel, name="output")(x)
+
+
+class LinenWithoutMode(linen.Module):  # type: ignore[misc]
+    """No dropout, so nothing to say about training."""
+
+    vocab_size: int
+    keeps_more: bool = False
+
+    @linen.compact
+    def __call__(self, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array) -> Any:
+        if self.keeps_more:
+            self.variable("cache", "seen", jnp.zeros, (2,))
+        return linen.Embed(self.vocab_size, self.vocab_size)(tokens)
+
+
+def functions(vocab_size: int, rate: float = 0.0, named: bool = True) -> Any:
+    """The same two layers as a pair of functions over a dictionary with a list."""
+
+    def init(key: jax.Array) -> Any:
+        first, second = jax.random.split(key)
+        table = 0.1 * jax.random.normal(first, (vocab_size, 16))
+        return {"embed": table, "layers": [0.1 * jax.random.normal(second, (16, vocab_size)), jnp.zeros(vocab_size)]}
+
+    def apply(weights: Any, tokens: Any, positions: Any, segment_ids: Any, dropout_key: Any = None) -> Any:
+        kernel, bias = weights["layers"]
+        x = weights["embed"][tokens]
+        if dropout_key is not None:
+            x = jnp.where(jax.random.bernoulli(dropout_key, 1 - rate, x.shape), x / (1 - rate), 0)
+        return x @ kernel + bias
+
+    axes = {"embed": ("vocab", "embed"), "layers": [("embed", "mlp"), None]}
+    return (init, apply, axes) if named else (init, apply)
+
+
+def wrongly_nested(vocab_size: int) -> Any:
+    init, apply, _ = functions(vocab_size)
+    return init, apply, {"embed": ("vocab", "embed")}
+
+
+def alone(vocab_size: int) -> Any:
+    """A function without anything beside it, as is no form of a model."""
+    return lambda weights, tokens: tokens
 
 
 class Narrow(Bigrams):
@@ -66,7 +136,8 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of these, importable as a user's are."""
     made = types.ModuleType("theirs")
     vars(made).update(
-        {kind.__name__: kind for kind in (Bigrams, Pair, Unnamed, Dropping, Narrow)},
+        {kind.__name__: kind for kind in (Bigrams, Pair, Unnamed, Dropping, Narrow, Normalised)},
+        **{made.__name__: made for made in (LinenBigrams, LinenWithoutMode, functions, wrongly_nested, alone)},
         number=3,
         function=lambda vocab_size, rngs: vocab_size,
     )
@@ -84,12 +155,23 @@ def test_embeddings_are_not_told_from_other_weights() -> None:
     assert (shape.num_parameters > 0, shape.vocabulary_parameters) == (True, 0)
 
 
-@pytest.mark.parametrize("name", ["Bigrams", "Pair"], ids=["logits", "hidden states and output"])
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "logits": ("Bigrams", {}),
+    "hidden states and output": ("Pair", {}),
+    "dropout": ("Dropping", {}),
+    "linen": ("LinenBigrams", {}),
+    "linen with dropout": ("LinenBigrams", {"rate": 0.5}),
+    "functions": ("functions", {}),
+    "functions with dropout": ("functions", {"rate": 0.5}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("mesh", [MeshShape(fsdp=8), MeshShape(data=2, fsdp=2, tensor=2)], ids=["fsdp 8", "2 x 2 x 2"])
-def test_steps_do_not_depend_on_the_mesh(name: str, mesh: MeshShape) -> None:
+def test_steps_do_not_depend_on_the_mesh(form: str, mesh: MeshShape) -> None:
     found = []
     for each in (MeshShape(), mesh):
-        model = own_model(name, each)
+        model = own_model(FORMS[form][0], each, **FORMS[form][1])
         step = make_train_step(model, SGD, lambda _: 1.0, clip_norm=1.0, z_loss=1e-3)
         state = init_state(model, SGD, 0)
         losses = []
@@ -115,15 +197,71 @@ def test_weights_are_divided_by_their_names() -> None:
     [
         ("Missing", {}, "theirs has no 'Missing'; it has Bigrams, Dropping"),
         ("number", {}, "theirs:number is a int, which cannot be called"),
-        ("function", {}, "theirs:function makes a int; it must make an nnx.Module"),
+        ("function", {}, "theirs:function makes a int; it must make an nnx.Module, a linen Module, or two functions"),
+        ("alone", {}, "theirs:alone makes a function; it must make an nnx.Module, a linen Module, or two functions"),
         ("Bigrams", {"depth": 2}, r"theirs:Bigrams\(depth, vocab_size, rngs\) failed: TypeError: .*'depth'"),
         ("Unnamed", {}, r"table of theirs:Unnamed does not name its dimensions, and has \[3, 4\]; write nnx.Param"),
-        ("Dropping", {}, r"dropout.rngs.count of theirs:Dropping is a RngCount; everything .* must be an nnx.Param"),
+        ("Normalised", {}, r"batch_norm.mean of theirs:Normalised is a BatchStat; everything .* must be an nnx.Param"),
+        (
+            "LinenWithoutMode",
+            {},
+            r"Embed_0.embedding of theirs:LinenWithoutMode does not name .* \[128, 128\]; write nn.with_partitioning",
+        ),
+        ("LinenWithoutMode", {"keeps_more": True}, "theirs:LinenWithoutMode keeps cache beside params; everything"),
+        ("LinenBigrams", {"depth": 2}, r"theirs:LinenBigrams\(depth, vocab_size\) failed: TypeError: .*'depth'"),
+        (
+            "functions",
+            {"named": False},
+            r'embed of theirs:functions does not name .* write \("embed", "mlp"\) at its place in axes',
+        ),
+        ("wrongly_nested", {}, "axes of theirs:wrongly_nested are not nested as its weights: .*"),
     ],
 )
 def test_what_is_no_model_is_refused(name: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^spec.trainer.model.custom: {message}"):
         own_model(name, MeshShape(), **arguments)
+
+
+@pytest.mark.parametrize("name", ["Dropping", "LinenBigrams", "functions"])
+def test_dropout_is_for_training_alone_and_other_in_each_step_and_part(name: str) -> None:
+    """With weights that stay, the loss of a step is that of its dropout alone."""
+    model, plain = (own_model(name, MeshShape(fsdp=8), rate=rate) for rate in (0.5, 0.0))
+    batch = make_batch()
+
+    def losses(model: CustomModel, **options: Any) -> list[float]:
+        step = make_train_step(model, optax.sgd(0.0), lambda _: 1.0, clip_norm=1.0, **options)
+        state = init_state(model, optax.sgd(0.0), 0)
+        found = []
+        for _ in range(3):
+            state, metrics = step(state, batch)
+            found.append(float(metrics.loss))
+        return found
+
+    dropped = losses(model)
+    assert len(set(dropped)) == 3
+    assert dropped == losses(model)
+    assert not set(dropped) & {*losses(model, seed=1), *losses(model, gradient_accumulation=2)}
+    without = losses(plain)
+    assert len(set(without)) == 1
+    weights = init_state(model, optax.sgd(0.0), 0).weights
+    evaluated = make_evaluation_step(model)(weights, batch)
+    # Float32 sums in another order.
+    assert float(evaluated.losses.sum() / evaluated.tokens.sum()) == pytest.approx(without[0], rel=1e-6)
+
+
+def test_linen_and_functions_compute_what_the_nnx_module_does() -> None:
+    """From the same weights, under the names that each has for them."""
+    batch = make_batch()
+    weights = init_state(own_model("Bigrams", MeshShape()), SGD, 0).weights
+    embedding, dense = weights["embed"]["embedding"], weights["layers"]["0"]
+    same = {
+        "Bigrams": weights,
+        "LinenBigrams": {"embed": {"embedding": embedding}, "output": dense},
+        "functions": {"embed": embedding, "layers": {"0": dense["kernel"], "1": dense["bias"]}},
+    }
+    rows = {name: make_evaluation_step(own_model(name, MeshShape()))(same[name], batch).losses for name in same}
+    for name in ("LinenBigrams", "functions"):
+        np.testing.assert_allclose(rows[name], rows["Bigrams"], rtol=1e-6)
 
 
 def test_module_that_is_not_there_is_named() -> None:

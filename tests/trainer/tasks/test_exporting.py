@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from flax import nnx
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from tests.trainer.model.test_custom_model import Bigrams
 from tests.trainer.tasks.test_from_weights import changes, folder
@@ -72,6 +73,32 @@ def test_module_of_ones_own_goes_out_by_the_paths_of_its_parameters(folder: Path
         module = Bigrams(**described["arguments"], vocab_size=described["vocabSize"], rngs=nnx.Rngs(0))
     nnx.update(module, nnx.from_flat_state({path(name): nnx.Param(array) for name, array in exported.items()}))
     np.testing.assert_array_equal(module.layers[0].kernel[...], exported["layers.0.kernel"])
+
+
+def test_weights_of_ones_own_model_come_back_in(folder: Path, tmp_path: Path) -> None:
+    """In the form of another library, too, whose parameters are called so; what is not of the model is refused."""
+    model: dict[str, Any] = {"custom": "tests.trainer.model.test_custom_model:Bigrams", "arguments": {"width": 24}}
+    block = {**changes(folder, steps=3, export={"dtype": "float32"}, evaluation=EVALUATION), "model": model}
+    code, left = run(folder, tmp_path / "a", **block)
+    assert code == 0
+    assert left is not None
+    exported = tmp_path / "a" / "export"
+    frozen = changes(folder, steps=1, optimizer={"learningRate": 1e-9}, evaluation={**EVALUATION, "everySteps": 1})
+    code, again = run(folder, tmp_path / "b", **{**frozen, "model": {**model, "weights": str(exported)}})
+    assert code == 0
+    assert again is not None
+    assert again["evaluation_loss"] == pytest.approx(left["evaluation_loss"], rel=1e-6)
+
+    tensors = load_file(exported / "model.safetensors")
+    for changed, message in (
+        ({**tensors, "head": np.zeros(3, np.float32)}, "has 1 tensors that the model has no parameter for.*'head'"),
+        ({name: tensors[name] for name in list(tensors)[1:]}, "there is no tensor .*; is the model's code that of"),
+        ({name: array[:5] for name, array in tensors.items()}, r"is \(5,.*\), the model's code makes it \("),
+    ):
+        save_file(changed, exported / "model.safetensors")
+        directory = tmp_path / str(len(message))
+        with pytest.raises(ConfigurationError, match=rf"spec\.trainer\.model\.weights: .*{message}"):
+            run(folder, directory, **{**frozen, "model": {**model, "weights": str(exported)}})
 
 
 def path(name: str) -> tuple[int | str, ...]:

@@ -94,7 +94,7 @@ def test_metric_that_cannot_be_called_so_is_refused() -> None:
 def test_loss_of_another_shape_is_refused() -> None:
     model = Model(SHAPE, build_mesh(slices=1, devices=jax.devices()[:1]))
     step = make_train_step(model, SGD, lambda _: 1.0, clip_norm=1.0, loss="theirs:whole")
-    with pytest.raises(ConfigurationError, match=r"spec.trainer.loss: theirs:whole gives \[\] for .* a number for each"):
+    with pytest.raises(ConfigurationError, match=r"trainer.loss: theirs:whole gives \[\] for .* a number for each"):
         step(init_state(model, SGD, 0), make_batch())
 
 

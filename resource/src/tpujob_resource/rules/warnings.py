@@ -14,7 +14,7 @@ from tpujob_resource.rules.validation import volume_problems
 
 type Warnings = Iterator[str]
 
-PATHS = frozenset({"path", "tokenizer", "from"})
+PATHS = frozenset({"path", "tokenizer", "from", "weights"})
 """Keys of the trainer block whose value is a place that every pod reads."""
 SPOT_SECONDS = 15
 """What an ordinary pod gets of a spot machine's notice: cloud.google.com/kubernetes-engine/docs/concepts/spot-vms."""

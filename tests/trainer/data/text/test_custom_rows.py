@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.trainer.data.text.test_row_template import MESSAGES, ROWS, TEMPLATE, config_of, documents, folder, rows
 from tpujob_trainer.data import make_manifest
 from tpujob_trainer.data.manifest.table import read_manifest, write_manifest
+from tpujob_trainer.data.text.columns import LEFT_OUT
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.parsing.references import source_digest
 
@@ -37,6 +41,15 @@ def even(row):
 
 def number(row):
     return row["id"]
+
+def ids(row):
+    return list(row["query"].encode())
+
+def few(row):
+    return None if row["id"] % 2 else ([] if row["id"] % 4 else [100_000] if row["id"] % 8 else [1, 2, 3])
+
+def half(row):
+    return [0.5]
 
 def broken(row):
     return row["queri"]
@@ -84,14 +97,43 @@ def test_rows_that_are_left_out_are_counted_and_are_no_fault_of_the_data(folder)
 
 
 @pytest.mark.usefixtures("code")
+def test_ids_of_a_function_are_those_of_a_column(folder, rows, tmp_path):
+    ids = [list(row["query"].encode()) for row in rows]
+    pq.write_table(pa.table({"ids": ids}), tmp_path / "ids.parquet")
+    common = {"tokenizer": "bytes"}
+    of_function = {"custom": "my_rows:ids", "columns": ["query"], "returns": "tokens"}
+    tokens, learned, counts = documents(config_of(folder, **common, **of_function))
+    of_column = {"path": str(tmp_path / "ids.parquet"), "tokensColumn": "ids"}
+    expected, expected_learned, _ = documents(config_of(folder, **common, **of_column))
+    assert sorted(tokens) == sorted(expected)
+    assert sum(learned) == sum(expected_learned)
+    assert counts.used == ROWS
+
+
+@pytest.mark.usefixtures("code")
+def test_rows_without_use_of_a_function_of_ids_are_counted_by_cause(folder):
+    block = {"custom": "my_rows:few", "columns": ["id"], "returns": "tokens", "maxSkippedFraction": 1}
+    tokens, _, counts = documents(config_of(folder, tokenizer="bytes", **block))
+    kinds = Counter(
+        LEFT_OUT if at % 2 else "empty" if at % 4 else "id outside of the vocabulary" if at % 8 else "used"
+        for at in range(ROWS)
+    )
+    assert counts.used == kinds.pop("used")
+    assert dict(counts.by_cause) == dict(kinds)
+    assert set(tokens) == {1, 2, 3}
+
+
+@pytest.mark.usefixtures("code")
 @pytest.mark.parametrize(
     ("name", "block", "said"),
     [
         ("broken", {}, r"data\.custom: my_rows:broken raised KeyError: 'queri' for a row of query \(str\), "),
         ("number", {"columns": ["id"]}, r"my_rows:number returned int for a row of id \(int\), and not a text"),
-        ("messages", {}, r"my_rows:messages returned list for a row of .*, and not a text \(for messages set lossOn\)"),
+        ("messages", {}, r"my_rows:messages returned list for a row of .*, and not a text \(for messages set lossOn, "),
+        ("half", {"returns": "tokens"}, r"my_rows:half returned list for a row of .*, and not a list of token ids"),
+        ("text", {"returns": "tokens"}, r"my_rows:text returned str for a row of .*, and not a list of token ids"),
         ("text", {"lossOn": "all"}, r"my_rows:text returned str for a row of .*, and not a list of messages"),
-        ("nothing", {}, r"data\.custom: my_rows has no 'nothing'; it has broken, even, messages, number, text, think"),
+        ("nothing", {}, r"data\.custom: my_rows has no 'nothing'; it has broken, even, few, half, ids, messages"),
     ],
 )
 def test_mistake_of_a_function_is_named_as_its_own(folder, name, block, said):
@@ -120,6 +162,8 @@ def test_other_code_is_another_data_set(folder, code):
         ({"custom": "my_rows"}, 'custom: "my_rows" is not module:name'),
         ({"custom": "my_rows:text"}, "columns: required with custom, and missing; custom gets the columns"),
         ({"columns": ["query"]}, "custom: required with columns, and missing"),
+        ({"returns": "tokens"}, "returns: is about custom, which is missing"),
+        ({"custom": "a:b", "columns": ["a"], "returns": "tokens", "lossOn": "all"}, "lossOn: goes with texts"),
         ({"custom": "my_rows:text", "columns": ["a, b"]}, "columns: 'a, b' is no name of a column"),
         ({"custom": "my_rows:text", "columns": ["a"], "template": "{{ a }}"}, "custom: excludes template"),
     ],

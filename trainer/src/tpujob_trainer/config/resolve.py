@@ -71,6 +71,8 @@ class ResolvedConfig:
     """`module:name` of the user's own."""
     weights_from: str | None = None
     """Folder of the Hugging Face model that training starts from."""
+    custom_weights_from: str | None = None
+    """Folder of the weights of `model.custom` that training starts from."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -105,10 +107,7 @@ def resolve(
         ConfigurationError: no mesh is possible, rows do not divide, or two fields contradict each other.
     """
     preset = PRESETS[config.model.preset] if config.model.preset else None
-    try:
-        model = _resolve_model(config.model, vocabulary, platform)
-    except ValueError as error:
-        raise ConfigurationError(f"{BLOCK}.model.{error}") from error
+    model = _resolve_model(config.model, vocabulary, platform)
     length = config.sequence_length or (preset.sequence_length if preset else DEFAULT_SEQUENCE_LENGTH)
     batch_size = config.batch_size or max(1, (preset.batch_tokens if preset else DEFAULT_BATCH_TOKENS) // length)
     mesh = _resolve_mesh(config, model, num_devices, slices, batch_size, length, chip)
@@ -141,6 +140,7 @@ def resolve(
         lora=_resolve_lora(config, model),
         loss=config.loss,
         weights_from=config.model.from_,
+        custom_weights_from=config.model.weights,
     )
 
 
@@ -165,12 +165,15 @@ def _of_experts(key: str, factor: float, model: ModelShape) -> float:
 
 
 def _resolve_model(config: ModelConfig, vocabulary: int, platform: str) -> ModelShape:
-    if config.custom is None:
-        return config.resolve(vocabulary=vocabulary, platform=platform)
-    # Imports JAX, for which other callers should not wait.
-    from tpujob_trainer.model.custom_model import custom_shape
+    try:
+        if config.custom is None:
+            return config.resolve(vocabulary=vocabulary, platform=platform)
+        # Imports JAX, for which other callers should not wait.
+        from tpujob_trainer.model.custom_model import custom_shape
 
-    return custom_shape(config, vocabulary=vocabulary, platform=platform)
+        return custom_shape(config, vocabulary=vocabulary, platform=platform)
+    except ValueError as error:
+        raise ConfigurationError(f"{BLOCK}.model.{error}") from error
 
 
 def _resolve_mesh(

@@ -80,6 +80,17 @@ def _sources() -> Iterator[Rule]:
             given("specialTokens", "tokensColumn"),
             at=at,
         )
+        yield _rule(
+            "returns",
+            "is about custom, which is missing; name a function there, or leave it out",
+            given("returns"),
+            absent("custom"),
+            at=at,
+        )
+        for key in ("lossOn", "specialTokens"):
+            yield _rule(
+                key, "goes with texts, and custom returns tokens; leave it out", given(key, "returns", "custom"), at=at
+            )
         for one, other in (("columns", "custom"), ("custom", "columns")):
             yield _rule(
                 one,
@@ -297,6 +308,12 @@ RULES = (
     *(
         _of_training(key)
         for key in ("tokens", "steps", "evaluation", "sample", "callbacks", "lora", "loss", "export", "profile")
+    ),
+    _rule(
+        "model.weights",
+        "are those of custom, which is missing; write from for a Hugging Face model",
+        there("model.weights"),
+        absent("model.custom", "model.from"),
     ),
     _rule(
         "optimizer.arguments",

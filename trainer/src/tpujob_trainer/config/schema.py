@@ -373,8 +373,8 @@ class TrainerConfig:
         known = [EVALUATION_LOSS, *(metric.function for metric in (self.evaluation.metrics if self.evaluation else ()))]
         if self.checkpoint.best_metric not in known:
             raise ValueError(
-                f"checkpoint.bestMetric: {self.checkpoint.best_metric!r} is not evaluated; write {', '.join(known)}, or "
-                "name its function in evaluation.metrics"
+                f"checkpoint.bestMetric: {self.checkpoint.best_metric!r} is not evaluated; write {', '.join(known)}, "
+                "or name its function in evaluation.metrics"
             )
 
 

@@ -45,9 +45,11 @@ class Column:
     messages: tuple[tuple[str, str], ...] = ()
     """Role and template of each message, which make a conversation of a row."""
     custom: str | None = None
-    """The user's function that makes a text, or with `makes_messages` a conversation, of a row."""
+    """The user's function that makes a text of a row, or what the next two say."""
     makes_messages: bool = False
-    """Whether the tokenizer's chat template writes the text of a row."""
+    """A conversation, whose text the tokenizer's chat template writes."""
+    makes_tokens: bool = False
+    """Token ids."""
     max_rows: int | None = None
     """The first rows, beyond which nothing is read; None: all."""
     max_unpacked_bytes: int = 4096 * MEBIBYTE
@@ -72,6 +74,7 @@ class Column:
             "specialTokens": self.special_tokens,
             "template": hashlib.blake2b(written.encode(), digest_size=8).hexdigest() if self.kind == "row" else "",
             "maxRows": str(self.max_rows or ""),
+            "returns": "tokens" if self.makes_tokens else "",
             "custom": f"{self.custom} {source_digest(self.custom, self.field)}" if self.custom else "",
         }
         return {key: rule for key, rule in rules.items() if rule != plain_rule(key, self.kind)}
@@ -133,6 +136,9 @@ class SourceConfig:
     row out; with lossOn, to its messages, a list of role and content. Instead of textColumn."""
     columns: tuple[str, ...] = ()
     """The columns that custom gets."""
+    returns: Literal["tokens"] | None = None
+    """What custom returns, where it is neither a text nor messages: token ids of the tokenizer named; each row is a
+    whole document."""
     loss_on: LossOn | None = None
     """What of a conversation is learned: assistant (what stands between generation and endgeneration in the chat
     template, or else each assistant turn) or all. Default: assistant. Other data is learned as a whole."""
@@ -172,6 +178,7 @@ class SourceConfig:
                 special or "refuse",
                 custom=self.custom,
                 makes_messages=self.loss_on is not None,
+                makes_tokens=self.returns is not None,
                 max_rows=limit,
             )
         if self.template is not None or self.messages is not None:
@@ -212,6 +219,12 @@ class SourceConfig:
             raise ValueError(f"{given[1]}: excludes {given[0]}; keep one of the two")
         if self.special_tokens is not None and self.tokens_column is not None:
             raise ValueError("specialTokens: goes with texts, and tokensColumn has none")
+        if self.returns is not None:
+            if self.custom is None:
+                raise ValueError("returns: is about custom, which is missing; name a function there, or leave it out")
+            if self.loss_on is not None or self.special_tokens is not None:
+                other = "lossOn" if self.loss_on is not None else "specialTokens"
+                raise ValueError(f"{other}: goes with texts, and custom returns tokens; leave it out")
         if self.custom is not None:
             require_reference(self.custom, "custom")
         if (self.custom is None) != (not self.columns):

@@ -1,15 +1,14 @@
-"""A model of the user's own: an NNX module that a configuration names, trained as ours are.
+"""A model of the user's own that a configuration names, trained as ours are.
 
-The module is made with `vocab_size`, `rngs` and the configuration's arguments. Called with tokens, positions and
-segment ids, int32 `[B, S]`, it gives the logits `[B, S, V]`; or the hidden states `[B, S, D]` and the output matrix
-`[D, V]`, and no device ever has all logits. Its weights name their dimensions, `axes=("embed", "mlp")` or as
-`nnx.with_partitioning` does it, and are divided by these names (`partitioning`).
+It is made with `vocab_size`, the configuration's arguments and, where it takes them, `rngs`. Called with tokens,
+positions and segment ids, int32 `[B, S]`, it gives the logits `[B, S, V]`; or the hidden states `[B, S, D]` and the
+output matrix `[D, V]`, and no device ever has all logits. Its weights name their dimensions and are divided by these
+names (`partitioning`). `custom` has the forms in which it may be written.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,16 +16,15 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
-from tpujob_trainer.errors import ConfigurationError, TrainerError, brief
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.custom.load import load_module
+from tpujob_trainer.model.custom.module import FIELD, Path
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.partitioning import POSITIONS
 from tpujob_trainer.model.quantized import require_faster
 from tpujob_trainer.model.shape import CustomShape, ModelConfig, ModelShape, rounded_vocabulary
-from tpujob_trainer.parsing.references import load_reference
-
-FIELD = "spec.trainer.model.custom"
 
 
 def custom_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> CustomShape:
@@ -44,10 +42,10 @@ def custom_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> Cust
     assert config.custom is not None
     vocab_size = rounded_vocabulary(config.vocab_size, None, vocabulary)
     arguments = dict(config.arguments or {})
-    found = list(_parameters(_abstract(config.custom, arguments, vocab_size), config.custom))
+    parameters = load_module(config.custom, arguments, vocab_size).parameters.values()
     sizes: dict[str, int] = {}
-    for path, parameter in found:
-        for axis, size in zip(_axes(path, parameter, config.custom), parameter.shape, strict=True):
+    for each in parameters:
+        for axis, size in zip(each.axes, each.shape, strict=True):
             if sizes.setdefault(axis, size) != size and axis in ("embed", "heads", "kv_heads", "mlp", "experts"):
                 sizes[axis] = math.gcd(sizes[axis], size)
     return CustomShape(
@@ -64,7 +62,7 @@ def custom_shape(config: ModelConfig, *, vocabulary: int, platform: str) -> Cust
         compute_dtype=config.compute_dtype or ("float32" if platform == "cpu" else "bfloat16"),
         custom=config.custom,
         arguments=arguments,
-        weights=sum(math.prod(parameter.shape) for _, parameter in found),
+        weights=sum(math.prod(each.shape) for each in parameters),
     )
 
 
@@ -74,25 +72,33 @@ class CustomModel(Model):
     def __init__(self, shape: CustomShape, mesh: Mesh) -> None:
         self.shape: CustomShape = shape
         self.mesh = mesh
-        module = _abstract(shape.custom, shape.arguments, shape.vocab_size)
-        self._structure, state = nnx.split(module)
-        self._variables = dict(nnx.to_flat_state(state))
-        found = dict(_parameters(module, shape.custom))
+        self._module = load_module(shape.custom, shape.arguments, shape.vocab_size)
+        parameters = self._module.parameters
+        self.has_dropout = self._module.has_dropout
         self.abstract_weights = _nested(
-            {path: jax.ShapeDtypeStruct(each.shape, jnp.float32) for path, each in found.items()}
+            {path: jax.ShapeDtypeStruct(each.shape, jnp.float32) for path, each in parameters.items()}
         )
-        self.axes = _nested({path: _axes(path, each, shape.custom) for path, each in found.items()})
+        self.axes = _nested({path: each.axes for path, each in parameters.items()})
         self._take_axes()
 
     def init(self, seed: int) -> Weights:
-        module = _made(self.shape.custom, self.shape.arguments, self.shape.vocab_size, seed)
-        return _nested({path: each[...].astype(jnp.float32) for path, each in _parameters(module, self.shape.custom)})
+        return _nested({path: value.astype(jnp.float32) for path, value in self._module.init(seed).items()})
 
     def hidden(
         self, weights: Weights, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array
     ) -> tuple[jax.Array, jax.Array | None]:
         """What the module gives: hidden states and the output matrix, or logits and None."""
-        given = self._bound(weights)(tokens, positions, segment_ids)
+        return self.hidden_in_training(weights, tokens, positions, segment_ids, None)
+
+    def hidden_in_training(
+        self,
+        weights: Weights,
+        tokens: jax.Array,
+        positions: jax.Array,
+        segment_ids: jax.Array,
+        dropout_key: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array | None]:
+        given = self._apply(weights, tokens, positions, segment_ids, dropout_key)
         first, output = given if isinstance(given, tuple) else (given, None)
         expected = (*tokens.shape, self.shape.vocab_size if output is None else output.shape[0])
         if first.shape != expected:
@@ -124,72 +130,20 @@ class CustomModel(Model):
 
     def _logits_at(self, weights: Weights, tokens: jax.Array, at: jax.Array) -> jax.Array:
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
-        given = self._bound(weights)(tokens, positions, jnp.zeros_like(tokens))
+        given = self._apply(weights, tokens, positions, jnp.zeros_like(tokens), None)
         seen, output = given if isinstance(given, tuple) else (given, None)
         last = jax.lax.dynamic_index_in_dim(seen, at, axis=1, keepdims=False)
         if output is None:
             return last.astype(jnp.float32)
         return jnp.matmul(last, output.astype(last.dtype), preferred_element_type=jnp.float32)
 
-    def _bound(self, weights: Weights) -> Any:
-        flat = dict(nnx.traversals.flatten_mapping(self._cast(weights)))
-        filled = {path: each.replace(flat[tuple(map(str, path))]) for path, each in self._variables.items()}
-        return nnx.merge(self._structure, nnx.from_flat_state(filled))
+    def _apply(self, weights: Weights, *given: Any) -> Any:
+        return self._module.apply(nnx.traversals.flatten_mapping(self._cast(weights)), *given)
 
 
-def _abstract(reference: str, arguments: dict[str, Any], vocab_size: int) -> Any:
-    return nnx.eval_shape(lambda: _made(reference, arguments, vocab_size, 0))
-
-
-def _made(reference: str, arguments: dict[str, Any], vocab_size: int, seed: int) -> nnx.Module:
-    make = load_reference(reference, FIELD)
-    try:
-        # Weights are placed by their sharding after they were made, not while.
-        with nnx.use_eager_sharding(False):
-            module = make(**arguments, vocab_size=vocab_size, rngs=nnx.Rngs(seed))
-    except TrainerError:
-        raise
-    except Exception as error:
-        given = ", ".join([*arguments, "vocab_size", "rngs"])
-        raise ConfigurationError(f"{FIELD}: {reference}({given}) failed: {brief(error)}") from error
-    if not isinstance(module, nnx.Module):
-        raise ConfigurationError(f"{FIELD}: {reference} makes a {type(module).__name__}; it must make an nnx.Module")
-    return module
-
-
-def _parameters(module: Any, reference: str) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    for path, variable in nnx.to_flat_state(nnx.state(module)):
-        if not isinstance(variable, nnx.Param):
-            raise ConfigurationError(
-                f"{FIELD}: {_spelled(path)} of {reference} is a {type(variable).__name__}; everything that a module "
-                "keeps must be an nnx.Param, for nothing else is trained or saved"
-            )
-        yield path, variable
-
-
-def _axes(path: tuple[Any, ...], parameter: Any, reference: str) -> tuple[str, ...]:
-    metadata = parameter.get_metadata()
-    axes = metadata.get("axes", metadata.get("out_sharding"))
-    dims = len(parameter.shape)
-    if axes is None and dims <= 1:
-        return ("vector",) * dims
-    example = ", ".join(['"embed"', '"mlp"', '"heads"', '"layers"'][:dims])
-    if axes is None or len(axes) != dims or axes.count("embed") > 1:
-        said = "does not name its dimensions" if axes is None else f"names its dimensions {tuple(axes)}"
-        raise ConfigurationError(
-            f"{FIELD}: {_spelled(path)} of {reference} {said}, and has {list(parameter.shape)}; write "
-            f"nnx.Param(value, axes=({example})), embed once at most"
-        )
-    return tuple(axis or "none" for axis in axes)
-
-
-def _spelled(path: tuple[Any, ...]) -> str:
-    return ".".join(map(str, path))
-
-
-def _nested(flat: dict[tuple[Any, ...], Any]) -> Weights:
-    """By the names of modules; those in a list by their numbers, as text: that is how a checkpoint spells them."""
-    nested: Weights = nnx.traversals.unflatten_mapping({tuple(map(str, path)): leaf for path, leaf in flat.items()})
+def _nested(flat: dict[Path, Any]) -> Weights:
+    """By the names of modules, as a checkpoint spells them."""
+    nested: Weights = nnx.traversals.unflatten_mapping(flat)
     return nested
 
 

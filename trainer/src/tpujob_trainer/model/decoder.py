@@ -87,6 +87,9 @@ class Model:
     Everything is written for whole arrays; the compiler divides it as the arrays lie.
     """
 
+    has_dropout = False
+    """Whether its training draws random numbers, by a key for each step."""
+
     def __init__(self, shape: ModelShape, mesh: Mesh) -> None:
         self.shape = shape
         self.mesh = mesh
@@ -127,6 +130,17 @@ class Model:
         """
         hidden, output, _ = self._forward(weights, tokens, positions, segment_ids, with_router=False)
         return hidden, output
+
+    def hidden_in_training(
+        self,
+        weights: Weights,
+        tokens: jax.Array,
+        positions: jax.Array,
+        segment_ids: jax.Array,
+        dropout_key: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """As `hidden`, with what only training does; the key is None where nothing is to be dropped."""
+        return self.hidden(weights, tokens, positions, segment_ids)
 
     def hidden_and_router(
         self, weights: Weights, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array

@@ -41,7 +41,7 @@ _LATER_FIELDS = (
 _FIRST_ROPE_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_length", "linear")
 
 FIELDS_BESIDE_FROM = ("from_", "ignore_config_keys", "remat", *TRAINING_ONLY, "compute_dtype")
-FIELDS_BESIDE_CUSTOM = ("custom", "arguments", "vocab_size", "compute_dtype")
+FIELDS_BESIDE_CUSTOM = ("custom", "arguments", "weights", "vocab_size", "compute_dtype")
 """Fields of a model that may be given beside `from`, and beside `custom`."""
 
 VOCABULARY_MULTIPLE = 128
@@ -62,10 +62,13 @@ class ModelConfig:
     """Keys of from's config.json that the trainer does not know, and goes on without. Numbers may differ from those of
     transformers, which knows them. Default: a key that is not known is refused."""
     custom: str | None = None
-    """A model of your own, as module:name: an NNX module whose weights name their dimensions. arguments, vocabSize and
-    computeDtype may stand beside it."""
+    """A model of your own, as module:name: an NNX or linen module, or a function that gives the functions init and
+    apply, whose weights name their dimensions. arguments, weights, vocabSize and computeDtype may stand beside it."""
     arguments: Mapping[str, Any] | None = None
     """What the module of custom is made with, beside vocab_size and rngs."""
+    weights: str | None = None
+    """Folder of safetensors that training of custom starts from, as export writes it: local, gs:// or hf://. Its
+    tensors are called as the parameters. Default: fresh weights."""
     family: FamilyName | None = None
     """What kind of decoder the dimensions describe. Without a preset: llama."""
     layers: Annotated[int, Range(1, 1000)] | None = None
@@ -126,6 +129,8 @@ class ModelConfig:
             return
         if self.arguments is not None:
             raise ValueError("arguments: are those of custom, which is missing; name a module there, or leave them out")
+        if self.weights is not None:
+            raise ValueError("weights: are those of custom, which is missing; write from for a Hugging Face model")
         if self.preset is None:
             for key in ("layers", "embed_dim", "heads"):
                 if getattr(self, key) is None:

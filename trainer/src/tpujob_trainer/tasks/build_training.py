@@ -13,9 +13,9 @@ from tpujob_trainer.tasks.training import Training
 from tpujob_trainer.telemetry.trackers import Trackers
 from tpujob_trainer.train.batches import Assembler
 from tpujob_trainer.train.flops import training_flops_per_token, utilisation
-from tpujob_trainer.train.step import TrainStep, abstract_batch, abstract_state, make_finite_check, make_train_step
+from tpujob_trainer.train.run_step import make_run_step
+from tpujob_trainer.train.step import TrainStep, abstract_batch, abstract_state, make_finite_check
 from tpujob_trainer.train.step_logger import Progress
-from tpujob_trainer.train.token_loss import RouterFactors
 
 TRACKERS_EXIT_SECONDS = 3.0
 """For the trackers to write what is left, when the process ends out of order."""
@@ -48,16 +48,7 @@ def _compile_step(parts: Parts) -> TrainStep:
     run, model = parts.run, parts.model
     step: TrainStep = parts.compiler.compile(
         "step",
-        make_train_step(
-            model,
-            parts.optimizer,
-            parts.schedule,
-            clip_norm=run.optimizer.clip_norm,
-            gradient_accumulation=run.gradient_accumulation,
-            z_loss=run.z_loss,
-            router=RouterFactors(run.router_balance_loss, run.router_z_loss),
-            loss=run.loss,
-        ),
+        make_run_step(run, model, parts.optimizer, parts.schedule),
         abstract_state(model, parts.optimizer),
         abstract_batch(model, run.batch_size, run.sequence_length),
     )

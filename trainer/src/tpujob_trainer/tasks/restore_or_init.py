@@ -18,6 +18,7 @@ from tpujob_trainer.model.decoder import Weights
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.partitioning import REPLICATED
 from tpujob_trainer.model.weights.companions import read_config
+from tpujob_trainer.model.weights.custom_import import load_custom_weights
 from tpujob_trainer.model.weights.load import load_weights
 from tpujob_trainer.model.weights.read_adapter import read_adapter
 from tpujob_trainer.tasks.parts import Parts
@@ -47,7 +48,7 @@ class StartingPoint:
 
 
 def restore_or_init(parts: Parts, *, below: int | None = None, reason: str = "") -> StartingPoint:
-    """The newest checkpoint that all processes can read, else the weights of `model.from`, else fresh weights.
+    """The newest checkpoint that all processes can read, else the weights that the model block names, else fresh ones.
 
     Fresh weights are made on the devices that keep them. All processes call this and get the same.
 
@@ -65,6 +66,10 @@ def restore_or_init(parts: Parts, *, below: int | None = None, reason: str = "")
         weights = load_weights(run.weights_from, model.shape, model.abstract_weights, model.shardings)
         if isinstance(model, LoraModel):
             weights[LORA] = _adapters(run.weights_from, model, run.seed)
+        return StartingPoint(state_from(model, parts.optimizer, weights))
+    if run.custom_weights_from is not None:
+        report.enter("restoring")
+        weights = load_custom_weights(run.custom_weights_from, model.abstract_weights, model.shardings)
         return StartingPoint(state_from(model, parts.optimizer, weights))
     report.enter("compiling")
     return StartingPoint(init_state(model, parts.optimizer, run.seed))

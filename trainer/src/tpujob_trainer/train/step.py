@@ -157,11 +157,11 @@ def make_train_step(
     z_loss: float = 0.0,
     router: RouterFactors | None = None,
     loss: str | None = None,
+    seed: int = 0,
 ) -> TrainStep:
     """The jitted step. It takes the memory of the state it is given, which must not be used again.
 
-    A step whose loss or gradient is not finite, or whose batch is empty, counts, and leaves weights and moments as they
-    were.
+    A step whose loss or gradient is not finite, or whose batch is empty, counts, and changes no weight and no moment.
 
     Args:
         model: whose weights are trained.
@@ -172,6 +172,7 @@ def make_train_step(
         z_loss: factor of the term that keeps logits from drifting; see `loss.cross_entropy`.
         router: factors of the losses of a mixture's routers; None: all are 0.
         loss: `module:name` of a function from logits and targets to losses; None: cross-entropy.
+        seed: of a model's dropout; what a step drops depends on it, the step and the part of the batch.
 
     Raises:
         ConfigurationError: there is no such function.
@@ -179,7 +180,8 @@ def make_train_step(
     minimised = TokenLoss(model, custom=loss, z_loss=z_loss, router=router)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        total, gradients = _gradients(minimised, state.weights, batch, gradient_accumulation)
+        key = jax.random.fold_in(jax.random.key(seed), state.step) if model.has_dropout else None
+        total, gradients = _gradients(minimised, state.weights, batch, gradient_accumulation, key)
         count = jnp.sum(batch.loss_mask, dtype=jnp.int32)
         scale = 1.0 / jnp.maximum(count, 1).astype(jnp.float32)
         norm = optax.tree.norm(gradients) * scale
@@ -201,14 +203,9 @@ def make_train_step(
         )
         return after, metrics
 
-    of_state, of_batch = state_shardings(model, optimizer), NamedSharding(model.mesh, ROWS)
-    jitted: TrainStep = jax.jit(
-        step,
-        donate_argnums=0,
-        in_shardings=(of_state, of_batch),
-        out_shardings=(of_state, NamedSharding(model.mesh, REPLICATED)),
-    )
-    return jitted
+    of_state = state_shardings(model, optimizer)
+    of_batch, whole = NamedSharding(model.mesh, ROWS), NamedSharding(model.mesh, REPLICATED)
+    return jax.jit(step, donate_argnums=0, in_shardings=(of_state, of_batch), out_shardings=(of_state, whole))
 
 
 def make_finite_check(model: Model) -> Callable[[Weights], jax.Array]:
@@ -229,19 +226,24 @@ def _chosen(is_taken: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(choose, new, old)
 
 
-def _gradients(loss: TokenLoss, weights: Weights, batch: Batch, parts: int) -> tuple[jax.Array, Weights]:
+def _gradients(
+    loss: TokenLoss, weights: Weights, batch: Batch, parts: int, dropout_key: jax.Array | None
+) -> tuple[jax.Array, Weights]:
     """Sum of the loss over all rows, and its gradient, divided as the weights are."""
     value_and_grad = jax.value_and_grad(loss.total)
     if parts == 1:
-        total, gradients = value_and_grad(weights, batch)
+        total, gradients = value_and_grad(weights, batch, dropout_key)
         return total, gradients
 
-    def add(carry: tuple[jax.Array, Weights], part: Batch) -> tuple[tuple[jax.Array, Weights], None]:
-        total, gradients = jax.tree.map(jnp.add, carry, value_and_grad(weights, part))
+    def add(
+        carry: tuple[jax.Array, Weights], given: tuple[Batch, jax.Array | None]
+    ) -> tuple[tuple[jax.Array, Weights], None]:
+        total, gradients = jax.tree.map(jnp.add, carry, value_and_grad(weights, *given))
         return (total, jax.lax.with_sharding_constraint(gradients, loss.model.shardings)), None
 
     zero = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, weights))
-    (total, gradients), _ = jax.lax.scan(add, zero, in_parts(batch, parts))
+    keys = None if dropout_key is None else jax.random.split(dropout_key, parts)
+    (total, gradients), _ = jax.lax.scan(add, zero, (in_parts(batch, parts), keys))
     return total, gradients
 
 

@@ -146,9 +146,7 @@ class Progress:
             count,
         )
 
-    def evaluated(
-        self, step: int, loss: float, metrics: Mapping[str, float], *, tokens: int, seconds: float
-    ) -> None:
+    def evaluated(self, step: int, loss: float, metrics: Mapping[str, float], *, tokens: int, seconds: float) -> None:
         """Logs and reports an evaluation of the state after `step` steps: the loss, and metrics of the user's own."""
         self._metrics.heartbeat()
         self._report.update(evaluation_loss=loss if math.isfinite(loss) else None, evaluation_step=step)

@@ -55,15 +55,14 @@ class TokenLoss:
         self._own = None if custom is None else _load(custom, f"{BLOCK}.loss")
         self._z_loss = z_loss
 
-    def total(self, weights: Weights, batch: Any) -> jax.Array:
+    def total(self, weights: Weights, batch: Any, dropout_key: jax.Array | None = None) -> jax.Array:
         """The sum over the positions that count, float32; to be differentiated.
 
-        The losses of routers are in its gradient and not in its value.
+        The losses of routers are in its gradient and not in its value. `dropout_key` is for models with dropout.
         """
         if self._router is None:
-            return self._total(*self._seen(weights, batch), batch)
-        given = (weights, batch.inputs, batch.positions, batch.segment_ids)
-        hidden, output, losses = self.model.hidden_and_router(*given)
+            return self._total(*self.model.hidden_in_training(*_given(weights, batch), dropout_key), batch)
+        hidden, output, losses = self.model.hidden_and_router(*_given(weights, batch))
         pulled = self._router.balance * losses.balance + self._router.z * losses.z
         pulled *= jnp.sum(batch.loss_mask)
         return self._total(hidden, output, batch) + (pulled - jax.lax.stop_gradient(pulled))
@@ -81,7 +80,7 @@ class TokenLoss:
 
         They are 0 where a position does not count. Not to be differentiated.
         """
-        hidden, output = self._seen(weights, batch)
+        hidden, output = self.model.hidden(*_given(weights, batch))
         if self._own is None and output is not None:
             softcap = self.model.shape.logit_softcap
             losses = token_losses(hidden, output, batch.targets, batch.loss_mask, self.model.mesh, softcap)
@@ -89,12 +88,7 @@ class TokenLoss:
             losses = self._of_logits(self._own or _cross_entropy(), hidden, output, batch)
         return (losses, *(self._of_logits(each, hidden, output, batch) for each in metrics))
 
-    def _seen(self, weights: Weights, batch: Any) -> tuple[jax.Array, jax.Array | None]:
-        return self.model.hidden(weights, batch.inputs, batch.positions, batch.segment_ids)
-
-    def _of_logits(
-        self, function: TokenFunction, hidden: jax.Array, output: jax.Array | None, batch: Any
-    ) -> jax.Array:
+    def _of_logits(self, function: TokenFunction, hidden: jax.Array, output: jax.Array | None, batch: Any) -> jax.Array:
         """In chunks of each device's tokens, whose logits the backward pass computes again."""
         softcap = self.model.shape.logit_softcap
 
@@ -127,6 +121,10 @@ class TokenLoss:
         )
         found: jax.Array = mapped(*given)
         return found
+
+
+def _given(weights: Weights, batch: Any) -> tuple[Weights, jax.Array, jax.Array, jax.Array]:
+    return weights, batch.inputs, batch.positions, batch.segment_ids
 
 
 def _cross_entropy(z_loss: float = 0.0) -> TokenFunction:

@@ -77,11 +77,31 @@ def messages(column: Any, order: np.ndarray, *, render: Render, marks_learned: b
 
 def rows(column: Any, order: np.ndarray, *, render: Render, marks_learned: bool) -> Made:
     """Texts that a template makes of several columns, structs or JSON; rows that it refuses are skipped."""
+    return rendered(_rows(column, order), render, refusal="refused by the template", marks_learned=marks_learned)
+
+
+def row_tokens(column: Any, order: np.ndarray, *, encode: Callable[[Any], list[int]], vocab_size: int) -> Made:
+    """Token ids that a function of the user's makes of several columns; rows that it leaves out are skipped."""
+    ids: list[list[int] | None] = []
+    is_left_out = np.zeros(len(order), dtype=bool)
+    for at, row in enumerate(_rows(column, order)):
+        try:
+            ids.append(None if row is None else encode(row))
+        except ConversationError:
+            ids.append(None)
+            is_left_out[at] = True
+    made = tokens(pa.array(ids, pa.large_list(pa.int64())), np.arange(len(ids)), vocab_size=vocab_size)
+    is_null = made.skipped["null"] & ~is_left_out
+    return Made(made.column, made.sizes, {**made.skipped, "null": is_null, LEFT_OUT: is_left_out})
+
+
+def _rows(column: Any, order: np.ndarray) -> list[Any]:
+    """Of several columns, structs or JSON, as dictionaries."""
     taken = _one_array(column).take(pa.array(order))
-    given = taken.to_pylist()
-    if not pa.types.is_struct(taken.type):
-        given = [None if text is None else json.loads(text) for text in given]
-    return rendered(given, render, refusal="refused by the template", marks_learned=marks_learned)
+    given: list[Any] = taken.to_pylist()
+    if pa.types.is_struct(taken.type):
+        return given
+    return [None if text is None else json.loads(text) for text in given]
 
 
 def rendered(values: Sequence[Any], render: Render, *, refusal: str, marks_learned: bool) -> Made:

@@ -14,7 +14,7 @@ from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.template import Rendered
 from tpujob_trainer.data.text import columns
 from tpujob_trainer.data.text.columns import ConversationError, Kind, Render
-from tpujob_trainer.data.text.row_template import row_renderer
+from tpujob_trainer.data.text.row_template import row_encoder, row_renderer
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.errors import ConfigurationError
 
@@ -142,7 +142,7 @@ class TokenDocuments:
 
 def documents_of(column: Column, tokenizer: Tokenizer) -> Documents:
     """How the rows of a column become tokens."""
-    if column.kind == "tokens":
+    if column.kind == "tokens" or column.makes_tokens:
         return TokenDocuments()
     if column.special_tokens == "text":
         tokenizer = tokenizer.spelled_out
@@ -164,6 +164,8 @@ def kind_of(column: Column, tokenizer: Tokenizer) -> Kind:
         return functools.partial(columns.tokens, vocab_size=tokenizer.vocab_size)
     if column.kind == "text":
         return columns.texts
+    if column.makes_tokens:
+        return functools.partial(columns.row_tokens, encode=row_encoder(column), vocab_size=tokenizer.vocab_size)
     chat = tokenizer.chat_template
     if chat is None and not column.writes_text:
         raise ConfigurationError(

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from tpujob_trainer.data.config import Column
 from tpujob_trainer.data.template import RENDER_ERRORS, Rendered, Template, without_nothing
 from tpujob_trainer.data.text.chat import ChatTemplate
@@ -45,14 +47,43 @@ def row_renderer(column: Column, special: Mapping[str, str], chat: ChatTemplate 
     return converse
 
 
+def row_encoder(column: Column) -> Callable[[Mapping[str, Any]], list[int]]:
+    """The user's function that makes token ids of a row."""
+    assert column.custom is not None
+    function = load_reference(column.custom, column.field)
+
+    def encode(row: Mapping[str, Any]) -> list[int]:
+        ids = np.asarray(made := _called(function, column, row))
+        if ids.ndim != 1 or not (np.issubdtype(ids.dtype, np.integer) or not ids.size):
+            raise _returned(made, column, row, "a list of token ids (returns is tokens)")
+        return [int(number) for number in ids]
+
+    return encode
+
+
 def _by_function(
     function: Callable[[dict[str, Any]], Any], column: Column, chat: ChatTemplate | None, row: Mapping[str, Any]
 ) -> Rendered:
+    made = _called(function, column, row)
+    if column.makes_messages:
+        is_right = isinstance(made, list) and all(isinstance(part, dict) and "role" in part for part in made)
+        wanted = "a list of messages with role and content (lossOn is set)"
+    else:
+        is_right, wanted = isinstance(made, str), "a text (for messages set lossOn, for token ids returns)"
+    if not is_right:
+        raise _returned(made, column, row, wanted)
+    if not column.makes_messages:
+        return Rendered.whole(made)
+    assert chat is not None
+    return chat.rendered(made, column.loss_on)
+
+
+def _called(function: Callable[[dict[str, Any]], Any], column: Column, row: Mapping[str, Any]) -> Any:
     """What the user's function makes of a row.
 
     Raises:
         ConversationError: it leaves the row out.
-        ConfigurationError: it raised something, or returned what is neither.
+        ConfigurationError: it raised something.
     """
     try:
         made = function(_decoded(row))
@@ -62,20 +93,14 @@ def _by_function(
         ) from error
     if made is None:
         raise ConversationError("left out", cause=LEFT_OUT)
-    if column.makes_messages:
-        is_right = isinstance(made, list) and all(isinstance(part, dict) and "role" in part for part in made)
-        wanted = "a list of messages with role and content (lossOn is set)"
-    else:
-        is_right, wanted = isinstance(made, str), "a text (for messages set lossOn)"
-    if not is_right:
-        raise ConfigurationError(
-            f"{column.field}: {column.custom} returned {type(made).__name__} for a row of {_types(row)}, and not "
-            f"{wanted}, or None, which leaves it out"
-        )
-    if not column.makes_messages:
-        return Rendered.whole(made)
-    assert chat is not None
-    return chat.rendered(made, column.loss_on)
+    return made
+
+
+def _returned(made: Any, column: Column, row: Mapping[str, Any], wanted: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{column.field}: {column.custom} returned {type(made).__name__} for a row of {_types(row)}, and not {wanted}, "
+        "or None, which leaves it out"
+    )
 
 
 def _types(row: Mapping[str, Any]) -> str:

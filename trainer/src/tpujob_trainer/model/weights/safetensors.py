@@ -79,7 +79,7 @@ class SafetensorsFolder:
                 self.tensors |= self._header(name)
         for tensor, name in (listed or {}).items():
             if tensor not in self.unread and (tensor not in self.tensors or self.tensors[tensor].file != name):
-                said = f"{_shown(tensor)} is in {_shown(name)}"
+                said = f"{shown(tensor)} is in {shown(name)}"
                 self._wrong(f"{INDEX} says that {said}, which does not have it; copy both again")
 
     def read(self, name: str, first: int, stop: int) -> np.ndarray:
@@ -96,8 +96,8 @@ class SafetensorsFolder:
             self._wrong(f"{stored.file!r} has changed since it was opened, and is shorter; start again")
         return np.frombuffer(data, dtype=stored.dtype).reshape(stop - first, *stored.shape[1:])
 
-    def require(self, name: str, shape: tuple[int, ...]) -> Stored:
-        """Where a tensor of this shape is.
+    def require(self, name: str, shape: tuple[int, ...], by: str = "config.json") -> Stored:
+        """Where a tensor of this shape is; `by` is what makes it so, for messages.
 
         Raises:
             ConfigurationError: there is none, or one of another shape.
@@ -106,9 +106,9 @@ class SafetensorsFolder:
         if name in self.unread:
             self._wrong(f"{name!r} is stored as {self.unread[name]}, which is not read; take bfloat16 weights")
         if stored is None:
-            raise ConfigurationError(f"{self._field}: there is no tensor {name!r}; is config.json that of these files?")
+            raise ConfigurationError(f"{self._field}: there is no tensor {name!r}; is {by} that of these files?")
         if stored.shape != shape:
-            raise ConfigurationError(f"{self._field}: {name!r} is {stored.shape}, config.json makes it {shape}")
+            raise ConfigurationError(f"{self._field}: {name!r} is {stored.shape}, {by} makes it {shape}")
         return stored
 
     def prefix(self, embedding: str) -> str:
@@ -148,9 +148,9 @@ class SafetensorsFolder:
             self._wrong(f"{INDEX} is not an index of safetensors: {error!r}; copy it again")
         for name in sorted({*map(str, found.values())}):
             if not _is_below(name):
-                self._wrong(f"{INDEX} names {_shown(name)}, which is no file of this folder; copy it again")
+                self._wrong(f"{INDEX} names {shown(name)}, which is no file of this folder; copy it again")
             if not is_there(filesystem, locate(name)):
-                raise NotFoundError(f"{self._field}: {INDEX} names {_shown(name)}, which is not there; copy it, too")
+                raise NotFoundError(f"{self._field}: {INDEX} names {shown(name)}, which is not there; copy it, too")
         return found
 
     def _header(self, name: str) -> dict[str, Stored]:
@@ -213,6 +213,6 @@ def _is_below(name: str) -> bool:
     return "\0" not in name and all(part not in ("", ".", "..") for part in parts)
 
 
-def _shown(name: object) -> str:
+def shown(name: object) -> str:
     """A name from a file that may be damaged, for a message."""
     return repr(name) if len(str(name)) <= LONGEST_SHOWN else f"{str(name)[:LONGEST_SHOWN]!r}…"

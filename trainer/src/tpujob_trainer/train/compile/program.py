@@ -29,8 +29,8 @@ from tpujob_trainer.train.compile.matrix_products import matrix_operations
 from tpujob_trainer.train.compile.schedule import Rates, StepTime, step_time
 from tpujob_trainer.train.flops import attention_flops_per_token, training_flops_per_token
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
-from tpujob_trainer.train.step import abstract_batch, abstract_state, make_train_step
-from tpujob_trainer.train.token_loss import RouterFactors
+from tpujob_trainer.train.run_step import make_run_step
+from tpujob_trainer.train.step import abstract_batch, abstract_state
 
 _NEEDED = re.compile(r"(?:[Uu]sed |required for HLO temporaries \()([\d.]+)([KMGT])\)? (?:of|exceeds available HBM)")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -191,16 +191,7 @@ def as_json(compiled: Compiled) -> dict[str, Any]:
 def _lower(model: Model, run: ResolvedConfig) -> Any:
     schedule = make_schedule(run.optimizer, steps=run.steps)
     optimizer = make_optimizer(run.optimizer, schedule, has_adapters=run.lora is not None)
-    step: Any = make_train_step(
-        model,
-        optimizer,
-        schedule,
-        clip_norm=run.optimizer.clip_norm,
-        gradient_accumulation=run.gradient_accumulation,
-        z_loss=run.z_loss,
-        router=RouterFactors(run.router_balance_loss, run.router_z_loss),
-        loss=run.loss,
-    )
+    step: Any = make_run_step(run, model, optimizer, schedule)
     return step.lower(abstract_state(model, optimizer), abstract_batch(model, run.batch_size, run.sequence_length))
 
 

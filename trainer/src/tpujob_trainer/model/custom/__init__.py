@@ -1,0 +1,1 @@
+"""Models of the user's own, in the forms in which people have them."""

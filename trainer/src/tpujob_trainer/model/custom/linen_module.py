@@ -1,0 +1,84 @@
+"""A `flax.linen.Module` of the user's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen, traverse_util
+
+from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.custom.module import FIELD, Parameter, Path, parameter
+
+_INPUT = (1, 8)
+"""Rows and positions with which its weights are made; they depend on neither."""
+
+
+class LinenModule:
+    """Its weights are the collection `params`; `train` or `deterministic` of its `__call__` says whether it trains."""
+
+    def __init__(self, module: linen.Module, reference: str) -> None:
+        """Looks at its variables.
+
+        Raises:
+            ConfigurationError: it keeps other collections, or a weight does not name its dimensions.
+        """
+        self._module = module
+        accepted = inspect.signature(type(module).__call__).parameters
+        self._mode = next((name for name in ("train", "deterministic") if name in accepted), None)
+        self.has_dropout = self._mode is not None
+        variables = jax.eval_shape(lambda: self._variables(0))
+        if others := sorted(variables.keys() - {"params"}):
+            raise ConfigurationError(
+                f"{FIELD}: {reference} keeps {', '.join(others)} beside params; everything that a module keeps must be "
+                "in params, for nothing else is trained or saved"
+            )
+        self.parameters = {
+            path: _parameter(path, leaf, reference) for path, leaf in _flat(variables.get("params", {})).items()
+        }
+
+    def init(self, seed: int) -> dict[Path, jax.Array]:
+        """Fresh weights."""
+        return {path: _value(leaf) for path, leaf in _flat(self._variables(seed)["params"]).items()}
+
+    def apply(
+        self,
+        weights: Mapping[Path, jax.Array],
+        tokens: jax.Array,
+        positions: jax.Array,
+        segment_ids: jax.Array,
+        dropout_key: jax.Array | None,
+    ) -> Any:
+        """Calls it with `dropout` as the only stream of random numbers, in training."""
+        rngs = None if dropout_key is None else {"dropout": dropout_key}
+        variables = {"params": traverse_util.unflatten_dict(dict(weights))}
+        return self._module.apply(
+            variables, tokens, positions, segment_ids, **self._keywords(is_training=rngs is not None), rngs=rngs
+        )
+
+    def _variables(self, seed: int) -> Any:
+        zeros = jnp.zeros(_INPUT, jnp.int32)
+        return self._module.init(jax.random.key(seed), zeros, zeros, zeros, **self._keywords(is_training=False))
+
+    def _keywords(self, *, is_training: bool) -> dict[str, bool]:
+        if self._mode is None:
+            return {}
+        return {self._mode: is_training if self._mode == "train" else not is_training}
+
+
+def _flat(parameters: Any) -> dict[Path, Any]:
+    flat: dict[Path, Any] = traverse_util.flatten_dict(parameters)
+    return flat
+
+
+def _parameter(path: Path, leaf: Any, reference: str) -> Parameter:
+    how = "nn.with_partitioning(init, ({})) in the place of its initializer"
+    return parameter(path, _value(leaf).shape, getattr(leaf, "names", None), reference, how)
+
+
+def _value(leaf: Any) -> Any:
+    """Without the box in which `nn.with_partitioning` keeps names."""
+    return leaf.value if isinstance(leaf, linen.meta.AxisMetadata) else leaf

@@ -1,0 +1,74 @@
+"""The model that `module:name` stands for, in whichever form it is written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from flax import linen, nnx
+
+from tpujob_trainer.errors import ConfigurationError, TrainerError, brief
+from tpujob_trainer.model.custom.functions import Functions
+from tpujob_trainer.model.custom.linen_module import LinenModule
+from tpujob_trainer.model.custom.module import FIELD, Module
+from tpujob_trainer.model.custom.nnx_module import NnxModule
+from tpujob_trainer.parsing.references import load_reference
+
+
+def load_module(reference: str, arguments: Mapping[str, Any], vocab_size: int) -> Module:
+    """The model; nothing of its weights is computed.
+
+    What the reference names is called with the arguments and `vocab_size`, and with `rngs` where it takes them.
+
+    Raises:
+        ConfigurationError: there is no such thing, it fails, or what it makes is no model.
+    """
+    make = load_reference(reference, FIELD)
+    keywords = {**arguments, "vocab_size": vocab_size}
+
+    def made(seed: int) -> Any:
+        given = {**keywords, "rngs": nnx.Rngs(seed)} if _takes_rngs(make) else keywords
+        try:
+            # Weights are placed by their sharding after they were made, not while.
+            with nnx.use_eager_sharding(False):
+                return make(**given)
+        except TrainerError:
+            raise
+        except Exception as error:
+            raise ConfigurationError(f"{FIELD}: {reference}({', '.join(given)}) failed: {brief(error)}") from error
+
+    def as_nnx() -> nnx.Module | None:
+        module = made(0)
+        return module if isinstance(module, nnx.Module) else None
+
+    if (abstract := nnx.eval_shape(as_nnx)) is not None:
+        return NnxModule(made, abstract, reference)
+    module = made(0)
+    if isinstance(module, linen.Module):
+        return LinenModule(module, reference)
+    init, apply, axes = _functions(module)
+    if callable(init) and callable(apply):
+        return Functions(init, apply, axes, reference)
+    raise ConfigurationError(
+        f"{FIELD}: {reference} makes a {type(module).__name__}; it must make an nnx.Module, a linen Module, or two "
+        "functions: init and apply"
+    )
+
+
+def _takes_rngs(make: Any) -> bool:
+    if isinstance(make, type):
+        if issubclass(make, linen.Module):
+            return False
+        if issubclass(make, nnx.Module):
+            return True
+    accepted = inspect.signature(make).parameters.values()
+    return any(each.name == "rngs" or each.kind is each.VAR_KEYWORD for each in accepted)
+
+
+def _functions(module: Any) -> tuple[Any, Any, Any]:
+    """Of a tuple or of an object with attributes: init, apply, and the axes if there are any."""
+    if isinstance(module, tuple) and not hasattr(module, "init") and len(module) in (2, 3):
+        init, apply, *axes = module
+        return init, apply, axes[0] if axes else None
+    return getattr(module, "init", None), getattr(module, "apply", None), getattr(module, "axes", None)

@@ -1,0 +1,84 @@
+"""What a model of the user's own is to the trainer, whatever form it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from tpujob_trainer.errors import ConfigurationError
+
+FIELD = "spec.trainer.model.custom"
+
+Path = tuple[str, ...]
+"""Of a weight: names of modules or keys; numbers of a list as text, as checkpoints spell them."""
+
+
+class Parameter(NamedTuple):
+    """A weight before it is made."""
+
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    """Names of its dimensions, by which it is divided over devices."""
+
+
+class Module(Protocol):
+    """A model without its weights."""
+
+    @property
+    def parameters(self) -> Mapping[Path, Parameter]:
+        """All weights."""
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether its training draws random numbers."""
+
+    def init(self, seed: int) -> dict[Path, jax.Array]:
+        """Fresh weights; to be traced."""
+
+    def apply(
+        self,
+        weights: Mapping[Path, jax.Array],
+        tokens: jax.Array,
+        positions: jax.Array,
+        segment_ids: jax.Array,
+        dropout_key: jax.Array | None,
+    ) -> Any:
+        """What it gives for int32 `[B, S]`: logits, or hidden states and the output matrix.
+
+        Args:
+            weights: of all parameters.
+            tokens: ids.
+            positions: of each in its text.
+            segment_ids: number of its text in the row.
+            dropout_key: of this step; None: not in training, nothing is dropped.
+        """
+
+
+def parameter(
+    path: Path, shape: Sequence[int], axes: Sequence[str | None] | None, reference: str, how: str
+) -> Parameter:
+    """A weight with the names of its dimensions; one of at most one dimension needs none.
+
+    Args:
+        path: of the weight.
+        shape: of the weight.
+        axes: as declared; None: not at all.
+        reference: `module:name` of the model.
+        how: the code that declares names, with {} for them.
+
+    Raises:
+        ConfigurationError: it does not name its dimensions, or names embed twice.
+    """
+    dims = len(shape)
+    if axes is None and dims <= 1:
+        return Parameter(tuple(shape), ("vector",) * dims)
+    if axes is None or len(axes) != dims or list(axes).count("embed") > 1:
+        said = "does not name its dimensions" if axes is None else f"names its dimensions {tuple(axes)}"
+        example = ", ".join(['"embed"', '"mlp"', '"heads"', '"layers"'][:dims])
+        raise ConfigurationError(
+            f"{FIELD}: {'.'.join(path)} of {reference} {said}, and has {list(shape)}; write {how.format(example)}, "
+            "embed once at most"
+        )
+    return Parameter(tuple(shape), tuple(axis or "none" for axis in axes))
