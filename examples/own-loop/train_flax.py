@@ -61,11 +61,13 @@ def train(job: Job) -> None:
     next_state = jax.jit(functools.partial(train_step, graph), out_shardings=(shardings, None), donate_argnums=0)
 
     step, state = checkpoints.restore(state) or (0, state)
+    trackers = job.trackers(first_step=step, config={"width": WIDTH, "batchSize": BATCH_SIZE})
     while step < STEPS and not job.stop_requested():
         state, loss = next_state(state, next(batches))
         step += 1
         job.report(step=step, steps=STEPS, loss=loss, tokens=BATCH_SIZE * SEQUENCE_LENGTH)
         if step % 10 == 0:
+            trackers.scalars(step, {"train/loss": float(loss)})
             checkpoints.save(step, state)
     checkpoints.save(step, state)
 

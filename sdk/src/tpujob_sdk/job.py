@@ -18,15 +18,23 @@ from tpujob_sdk.samples import Samples
 from tpujob_sdk.saving import Checkpoints
 from tpujob_sdk.sharding import fsdp_shardings, placed
 from tpujob_sdk.stopping import AgreedStop
+from tpujob_trainer.config.schema import TrackersConfig
 from tpujob_trainer.data.formats.webdataset import Sample
-from tpujob_trainer.errors import TrainerError
+from tpujob_trainer.errors import ConfigurationError, TrainerError
+from tpujob_trainer.parsing.from_mapping import parse
 from tpujob_trainer.session.checkpointing import Checkpointing
 from tpujob_trainer.session.session import Session
+from tpujob_trainer.session.trackers import make_trackers
+from tpujob_trainer.telemetry.trackers import Trackers
 
 logger = logging.getLogger(__name__)
 
 AXIS = "data"
 """Axis of the mesh that a loop gets unless it brings its own."""
+
+TRACKERS = "job.trackers"
+TRACKERS_SECONDS = 30.0
+"""For what trackers have not taken yet, at the end of the loop."""
 
 OnReport = Callable[[int, Mapping[str, float]], None]
 """Called on process 0 with the step and what was reported."""
@@ -47,6 +55,7 @@ class Job:
         self._calls = AgreedCalls(session.runtime.coordination)
         self._checkpoints: list[Checkpoints] = []
         self._lanes: list[Lanes | Samples[Any]] = []
+        self._trackers: list[Trackers] = []
         self._reported_at: float | None = None
 
     @property
@@ -217,6 +226,44 @@ class Job:
         self._checkpoints.append(made)
         return made
 
+    def trackers(
+        self,
+        *,
+        first_step: int = 0,
+        config: Mapping[str, Any] | None = None,
+        wandb: Mapping[str, Any] | None = None,
+        tensorboard: Mapping[str, Any] | None = None,
+    ) -> Trackers:
+        """Where numbers and texts of the run go; all processes call it alike, once, and process 0 alone uses them.
+
+        `scalars(step, {"train/loss": …})` and `text(step, prompt, text)` return at once, and never stop the training.
+        With a checkpoint directory, metrics.csv and samples.jsonl there are kept, too: `tpujob report` reads them.
+
+        Args:
+            first_step: Steps done before this attempt: what an earlier one told of later steps is replaced.
+            config: Shown with the run; values of JSON.
+            wandb: As `spec.trainer.trackers.wandb`: `project`, `entity`, `name`. One run for all attempts.
+            tensorboard: As `spec.trainer.trackers.tensorboard`: `directory`.
+
+        Raises:
+            ConfigurationError: it was called before, a field is wrong, or a package is not installed on process 0.
+        """
+        self._calls.meet(TRACKERS)
+        if self._trackers:
+            raise ConfigurationError(f"{TRACKERS}: was called before; call it once, and use what it gave")
+        blocks = {"wandb": wandb, "tensorboard": tensorboard}
+        given = {name: block for name, block in blocks.items() if block is not None}
+        made = make_trackers(
+            parse(TrackersConfig, given, TRACKERS),
+            self._session,
+            first_step=first_step,
+            summary=dict(config or {}),
+            keeps_samples=True,
+            field=TRACKERS,
+        )
+        self._trackers.append(made)
+        return made
+
     def close(self) -> None:
         """Commits what was saved and ends the threads; `run` does it.
 
@@ -232,3 +279,5 @@ class Job:
             if not self.was_stopped:
                 raise TrainerError(checkpoints.problem)
             logger.warning("Stopped: %s", checkpoints.problem)
+        for trackers in self._trackers:
+            trackers.close(TRACKERS_SECONDS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 
 import jax
 
+from tpujob_trainer.session.trackers import make_trackers
 from tpujob_trainer.tasks.hooks import make_hooks
 from tpujob_trainer.tasks.parts import Parts
-from tpujob_trainer.tasks.trackers import make_trackers
 from tpujob_trainer.tasks.training import Training
 from tpujob_trainer.telemetry.trackers import Trackers
 from tpujob_trainer.train.batches import Assembler
@@ -16,9 +17,6 @@ from tpujob_trainer.train.flops import training_flops_per_token, utilisation
 from tpujob_trainer.train.run_step import make_run_step
 from tpujob_trainer.train.step import TrainStep, abstract_batch, abstract_state, make_finite_check
 from tpujob_trainer.train.step_logger import Progress
-
-TRACKERS_EXIT_SECONDS = 3.0
-"""For the trackers to write what is left, when the process ends out of order."""
 
 
 def build_training(parts: Parts, *, first_step: int) -> Training:
@@ -30,8 +28,13 @@ def build_training(parts: Parts, *, first_step: int) -> Training:
     session, run = parts.session, parts.run
     train_step = _compile_step(parts)
     assembler = Assembler(parts.model.mesh, run.batch_size, parts.dataset.plan.lanes)
-    trackers = make_trackers(run, session, first_step=first_step)
-    session.stop.at_exit(lambda code, message: trackers.close(TRACKERS_EXIT_SECONDS))
+    trackers = make_trackers(
+        run.trackers,
+        session,
+        first_step=first_step,
+        summary={**json.loads(run.as_json()), "numParameters": run.model.num_parameters},
+        keeps_samples=run.sample is not None,
+    )
     progress = _make_progress(parts, trackers)
     return Training(
         parts=parts,

@@ -8,42 +8,32 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 
 from tpujob_trainer import errors
-from tpujob_trainer.config.resolve import ResolvedConfig
-from tpujob_trainer.config.schema import BLOCK, TensorboardConfig, WandbConfig
+from tpujob_trainer.config.schema import BLOCK, TensorboardConfig, TrackersConfig, WandbConfig
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.telemetry.metrics_file import MetricsFile
 from tpujob_trainer.telemetry.samples_file import SamplesFile
 from tpujob_trainer.telemetry.trackers import Background, Tracker, Trackers
 
 LIMIT_SECONDS = 60.0
+EXIT_SECONDS = 3.0
+"""For what is left, where a run ends otherwise than at its end."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenedFor:
     """The run that a tracker is opened for."""
 
-    run: ResolvedConfig
+    summary: Mapping[str, Any]
+    """What people look for in a list of runs."""
     directory: str | None
     """The checkpoint directory."""
     first_step: int
-    hosts: tuple[str, ...]
-
-    def summary(self) -> dict[str, Any]:
-        """What people look for in a list of runs: resolved configuration, size of the model, and where it ran."""
-        resolved: dict[str, Any] = json.loads(self.run.as_json())
-        return {
-            **resolved,
-            "numParameters": self.run.model.num_parameters,
-            "numDevices": jax.device_count(),
-            "hosts": list(self.hosts),
-        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +60,7 @@ def _wandb(block: WandbConfig, of: OpenedFor) -> Tracker:
     from tpujob_trainer.telemetry.wandb import WandB
 
     return WandB(
-        project=block.project, entity=block.entity, name=block.name, directory=of.directory, config=of.summary()
+        project=block.project, entity=block.entity, name=block.name, directory=of.directory, config=dict(of.summary)
     )
 
 
@@ -85,17 +75,35 @@ KINDS = (
 )
 
 
-def make_trackers(run: ResolvedConfig, session: Session, *, first_step: int) -> Trackers:
+def make_trackers(
+    config: TrackersConfig | None,
+    session: Session,
+    *,
+    first_step: int,
+    summary: Mapping[str, Any],
+    keeps_samples: bool,
+    field: str = f"{BLOCK}.trackers",
+) -> Trackers:
     """The trackers that are configured, metrics.csv and samples.jsonl; nothing on any process but 0.
+
+    Args:
+        config: Which ones; None: the files alone.
+        session: Of this process; all call it alike.
+        first_step: Steps done before this attempt; what an earlier one told of later steps is left out.
+        summary: The run's configuration, for a list of runs; devices and hosts are added.
+        keeps_samples: Whether there will be texts.
+        field: Where `config` was written, for messages.
 
     Raises:
         ConfigurationError: a package is not installed on process 0, or there is no place for the files.
     """
     runtime, directory, failures = session.runtime, session.directory, session.metrics.tracker_failures
-    runtime.coordination.lead_decides("trackers", lambda: _check(run, directory), limit_seconds=LIMIT_SECONDS)
+    used = [(kind, block) for kind in KINDS if (block := getattr(config, kind.name, None)) is not None]
+    runtime.coordination.lead_decides("trackers", lambda: _check(used, directory, field), limit_seconds=LIMIT_SECONDS)
     if not runtime.is_lead:
         return Trackers()
-    of = OpenedFor(run=run, directory=directory, first_step=first_step, hosts=runtime.coordination.hosts)
+    placed = {**summary, "numDevices": jax.device_count(), "hosts": list(runtime.coordination.hosts)}
+    of = OpenedFor(summary=placed, directory=directory, first_step=first_step)
 
     def background(name: str, open_tracker: Callable[[], Tracker]) -> Background:
         # Exported as 0 from the start: a series that begins with its first increment has no rate.
@@ -105,27 +113,23 @@ def make_trackers(run: ResolvedConfig, session: Session, *, first_step: int) -> 
     made = []
     if directory:
         made.append(background("metrics.csv", lambda: MetricsFile(directory, first_step=first_step)))
-    if directory and run.sample:
+    if directory and keeps_samples:
         made.append(background("samples.jsonl", lambda: SamplesFile(directory)))
-    made += [background(kind.name, functools.partial(kind.open, block, of)) for kind, block in _used(run)]
-    return Trackers(made)
+    made += [background(kind.name, functools.partial(kind.open, block, of)) for kind, block in used]
+    trackers = Trackers(made)
+    session.stop.at_exit(lambda code, message: trackers.close(EXIT_SECONDS))
+    return trackers
 
 
-def _used(run: ResolvedConfig) -> list[tuple[TrackerKind, Any]]:
-    """The trackers whose block is there, each with its block."""
-    blocks = [(kind, getattr(run.trackers, kind.name, None)) for kind in KINDS]
-    return [(kind, block) for kind, block in blocks if block is not None]
-
-
-def _check(run: ResolvedConfig, directory: str | None) -> None:
-    for kind, block in _used(run):
+def _check(used: Sequence[tuple[TrackerKind, Any]], directory: str | None, field: str) -> None:
+    for kind, block in used:
         if importlib.util.find_spec(kind.package) is None:
             raise errors.ConfigurationError(
-                f"{BLOCK}.trackers: the package {kind.package} is not installed in this image; install it there "
+                f"{field}: the package {kind.package} is not installed in this image; install it there "
                 f"(pip install {kind.package.lower()}), or leave the tracker out"
             )
-        field = kind.needs_directory(block)
-        if field and directory is None:
+        required = kind.needs_directory(block)
+        if required and directory is None:
             raise errors.ConfigurationError(
-                f"{BLOCK}.trackers.{kind.name}.{field}: required, since spec.checkpointDir is not set"
+                f"{field}.{kind.name}.{required}: required, since spec.checkpointDir is not set"
             )
