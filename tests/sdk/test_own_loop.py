@@ -104,7 +104,7 @@ def test_asked_to_stop_all_leave_at_one_step_with_one_checkpoint(tmp_path: Path,
 
 @pytest.fixture
 def images(tmp_path: Path) -> str:
-    """Tars of small images, of which those of a class are bright in one quarter."""
+    """Tars of small images, of which those of a class are bright in one quarter, as their captions say."""
     random = np.random.default_rng(0)
     for tar in range(6):
         with tarfile.open(tmp_path / f"{tar}.tar", "w") as file:
@@ -114,21 +114,26 @@ def images(tmp_path: Path) -> str:
                 pixels[4 * (label // 2) :, 4 * (label % 2) :][:4, :4] += 128
                 stored = io.BytesIO()
                 np.save(stored, pixels)
-                for field, content in (("npy", stored.getvalue()), ("cls", str(label).encode())):
+                for field, content in (
+                    ("npy", stored.getvalue()),
+                    ("cls", str(label).encode()),
+                    ("txt", f"bright in {label}".encode()),
+                ):
                     member = tarfile.TarInfo(f"{tar}/{number:03d}.{field}")
                     member.size = len(content)
                     file.addfile(member, io.BytesIO(content))
     return str(tmp_path / "*.tar")
 
 
-def test_images_are_the_same_on_another_number_of_processes(tmp_path: Path, images: str) -> None:
-    undisturbed = Loop(tmp_path / "undisturbed", "train_images.py", images).start(1, steps=20)
+@pytest.mark.parametrize("example", ["train_images.py", "train_captions.py"])
+def test_images_are_the_same_on_another_number_of_processes(tmp_path: Path, images: str, example: str) -> None:
+    undisturbed = Loop(tmp_path / "undisturbed", example, images).start(1, steps=20)
     assert undisturbed.wait() == [0], undisturbed.explain()
     expected = losses(undisturbed)
     assert sorted(expected) == list(range(1, 21))
     assert expected[20] < expected[1]
 
-    loop = Loop(tmp_path / "resumed", "train_images.py", images)
+    loop = Loop(tmp_path / "resumed", example, images)
     begun = loop.start(2, steps=10)
     assert begun.wait() == [0, 0], begun.explain()
     assert loop.committed()[0] == 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from tpujob_sdk.place import Place
 from tpujob_sdk.samples import Samples
 from tpujob_sdk.saving import Checkpoints
 from tpujob_sdk.sharding import fsdp_shardings, placed
+from tpujob_sdk.splitting import own_part
 from tpujob_sdk.stopping import AgreedStop
 from tpujob_trainer.config.schema import TrackersConfig
 from tpujob_trainer.data.formats.webdataset import Sample
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 AXIS = "data"
 """Axis of the mesh that a loop gets unless it brings its own."""
 
-TRACKERS = "job.trackers"
+SPLIT, TRACKERS = "job.split", "job.trackers"
 TRACKERS_SECONDS = 30.0
 """For what trackers have not taken yet, at the end of the loop."""
 
@@ -56,6 +57,7 @@ class Job:
         self._checkpoints: list[Checkpoints] = []
         self._lanes: list[Lanes | Samples[Any]] = []
         self._trackers: list[Trackers] = []
+        self._splits = 0
         self._reported_at: float | None = None
 
     @property
@@ -212,6 +214,22 @@ class Job:
         samples.on_batch = self._calls.took_batch
         self._lanes.append(samples)
         return samples
+
+    def split[T](self, items: Iterable[T]) -> list[T]:
+        """The items of this process, for a loader of your own: every n-th of them with n processes, each in one part.
+
+        Tars of a webdataset, files, or the indexes of a data set. The position in a loader of your own is not saved,
+        and all processes must take as many batches: let it begin again at its end.
+
+        Args:
+            items: The same ones in the same order on all processes, which is made sure of by their `repr`.
+
+        Raises:
+            ConfigurationError: a process gives other items, or there are fewer than processes.
+        """
+        self._calls.meet(SPLIT)
+        self._splits += 1
+        return own_part(list(items), self._session.runtime.coordination, f"split/{self._splits}")
 
     def _division(self, mesh: Mesh | None, rows: PartitionSpec | None) -> tuple[Mesh, PartitionSpec]:
         """The mesh, and how rows are divided over it, where a loop leaves them to us."""
