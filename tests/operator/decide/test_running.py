@@ -1,5 +1,6 @@
 """A job whose JobSet has not ended: what is counted, quoted and looked at again, and when."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,11 +8,12 @@ import pytest
 
 from tests.operator.building import BOTH, NOW, ended, host, job, jobset, observed, recorded
 from tests.operator.manifests import TRAINER
-from tpujob_operator.decide.chain import decide, judge
-from tpujob_operator.observe.state import Host, Observed
+from tpujob_operator.decide.chain import Decision, decide, judge
+from tpujob_operator.observe.state import Ended, Host, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason
+from tpujob_resource.models.status import Phase
 from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)
@@ -193,3 +195,35 @@ def test_lines_without_advice_stand_alone() -> None:
     message = judge(seen(before, ended=(ended(0, 1, message="the cause"),)), SETTINGS).condition_update.message
     assert "the cause" in message
     assert "Its last lines:" not in message
+
+
+STOPPED_BY_ITSELF = ended(1, 75, after=-2)
+TAKEN = ended(0, 143, after=-1, was_asked=True, asked_at=NOW - timedelta(seconds=3), is_disrupted=True)
+
+
+def running_status() -> dict[str, Any]:
+    """As it was written for the hosts that ran."""
+    written = decide(seen(recorded("Starting", hosts=2)), SETTINGS).status
+    return written.as_stored()
+
+
+@pytest.mark.parametrize("restarts", [0, 1], ids=["before JobSet has seen it", "after"])
+def test_end_is_called_unexplained_only_when_its_cause_had_time_to_show(restarts: int) -> None:
+    def look(*ends: Ended, seconds: float = 0) -> Decision:
+        found = seen(running_status(), jobset=jobset(restarts=restarts), ended=ends, hosts=UNREADY)
+        return decide(replace(found, now=NOW + timedelta(seconds=seconds)), SETTINGS)
+
+    early = look(STOPPED_BY_ITSELF)
+    assert (early.status.phase, early.note, early.requeue_after_seconds) == (Phase.RUNNING, None, 2.0)
+    assert early.status.hosts_ready == 1
+    explained = look(STOPPED_BY_ITSELF, TAKEN)
+    assert explained.note is not None
+    assert "evicted, preempted or shut down with its node" in explained.note.message
+    late = look(STOPPED_BY_ITSELF, seconds=4)
+    assert late.note is not None
+    assert "after an end without a known cause" in late.note.message
+
+
+def test_end_of_a_clock_that_is_ahead_is_not_waited_for() -> None:
+    ahead = ended(1, 75, after=3600)
+    assert decide(seen(running_status(), ended=(ahead,), hosts=UNREADY), SETTINGS).status.phase is Phase.RESTARTING

@@ -15,10 +15,13 @@ from tpujob_operator.observe.state import Host, JobSetState, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.environment import grace_seconds
 from tpujob_resource.messages import remedies
-from tpujob_resource.messages.conditions import Reason, ended, sentence
+from tpujob_resource.messages.conditions import Reason, Type, condition, ended, sentence
+from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Phase
 from tpujob_resource.models.times import format_time
 
+EXPLANATION_SECONDS = 5.0
+"""After an end without a known cause, until that is said."""
 LONGEST_STOP_SECONDS = 30.0
 """After its grace period a pod is gone, unless its node is."""
 
@@ -178,6 +181,8 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
         return None
     last = jobset.restarts if is_failing else jobset.restarts - 1
     finding = attempt_cause.of_attempt(observed, last)
+    if finding.cause is Cause.UNEXPLAINED and (as_before := _until_explained(observed, last)) is not None:
+        return as_before
     message = sentence(
         Reason.RESTARTING,
         number=last + 1,
@@ -189,6 +194,26 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
         still_starting.condition_update, phase=Phase.RESTARTING, reason=Reason.RESTARTING, message=message
     )
     return replace(still_starting, condition_update=condition_update)
+
+
+def _until_explained(observed: Observed, attempt: int) -> Verdict | None:
+    """What status says already, where an attempt ended so lately that what ended it may not be seen yet.
+
+    An Event is written once, by the first reason: a pod that was preempted must not be announced as one that stopped by
+    itself because its peers were seen to stop before its own deletion was.
+    """
+    newest = max((end.finished_at for end in observed.ended if end.attempt == attempt), default=None)
+    before = condition(observed.status, Type.RUNNING)
+    if newest is None or abs(observed.now - newest) >= timedelta(seconds=EXPLANATION_SECONDS):
+        return None
+    reason = next((reason for reason in Reason if before is not None and before.reason == reason), None)
+    if before is None or reason is None or observed.status.phase not in (Phase.STARTING, Phase.RUNNING):
+        return None
+    return Verdict(
+        condition_update=Statement(observed.status.phase, reason, before.message),
+        status_update=Record(hosts_ready=_hosts_ready(observed)),
+        requeue_after_seconds=POLL_SECONDS,
+    )
 
 
 def _is_resuming(observed: Observed, jobset: JobSetState) -> bool:
