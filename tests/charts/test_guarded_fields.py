@@ -37,7 +37,7 @@ AS_ANY_POD = {
     *("image", "imagePullPolicy", "command", "args", "framework", "libtpuFlags", "trainer"),
     *("env.name", "env.value", "podLabels", "podAnnotations"),
     # Fetched and read by the pod's own ServiceAccount, or from a volume of this list.
-    *("code", "checkpointDir"),
+    *("code", "packages", "checkpointDir"),
     # Kubernetes knows no right to use a claim of the namespace, and asks none of who writes a pod.
     "volumes.persistentVolumeClaim",
     # Cloud Storage asks the pod's ServiceAccount, about which the policy has asked.

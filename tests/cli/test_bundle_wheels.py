@@ -1,13 +1,17 @@
 """The wheels of a bundle: found by their hashes, made whole by pip without an index."""
 
+import dataclasses
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.harness.wheels import wheel
+from tpujob.bundle import making
 from tpujob.bundle.checksums import sha256
 from tpujob.bundle.contents import LOCKS
 from tpujob.bundle.locks import Pin, own_lock, read_lock
+from tpujob.bundle.making import BundleRequest
 from tpujob.bundle.target import Target
 from tpujob.bundle.wheels import WheelFolder
 from tpujob.errors import CommandError
@@ -173,3 +177,23 @@ def test_markers_of_the_locks_can_be_judged():
         needed = {pin.name for pin in pins if Target("3.12").needs(pin)}
         assert needed
         assert "colorama" not in needed
+
+
+def test_packages_of_jobs_are_a_folder_with_their_pins(tmp_path, seed, said):
+    pins = tmp_path / "pins.txt"
+    pins.write_text(wheel(seed, 2))
+    request = BundleRequest(out=tmp_path / "bundle", wheels=(seed,), packages=pins)
+    making._packages(request, said.append)
+    assert names(request.out / "packages") == {"gadget-2.0-py3-none-any.whl", "requirements.txt"}
+    assert (request.out / "packages" / "requirements.txt").read_text() == pins.read_text()
+    making._packages(dataclasses.replace(request, packages=None), said.append)
+    assert not (request.out / "packages").exists()
+
+
+@pytest.mark.parametrize("line", ["gadget", "gadget==1.0", None])
+def test_packages_without_pins_are_refused(tmp_path, said, line):
+    pins = tmp_path / "pins.txt"
+    if line is not None:
+        pins.write_text(line)
+    with pytest.raises(CommandError, match=r"--packages: .*pins\.txt: .*generate-hashes"):
+        making._packages(BundleRequest(out=tmp_path / "bundle", packages=pins), said.append)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from tests.harness.wheels import wheel
 from tests.operator.manifests import container_manifest
 from tpujob.code.attach import attach
 from tpujob.code.packing import pack
@@ -186,6 +187,25 @@ def test_an_edited_line_runs_here(folder: Path, tmp_path: Path) -> None:
     assert [size for size, _, _ in printed] == [1, 7]
     for _, place, digest in printed:
         assert place == str(tmp_path / ".tpujob/default/mine/code" / digest[:12])
+
+
+@pytest.mark.processes
+def test_packages_of_the_code_are_installed_here(folder: Path, tmp_path: Path) -> None:
+    (folder / "requirements.txt").write_text(wheel(folder / "wheels", 5))
+    (folder / "train.py").write_text("import gadget\nprint('gadget', gadget.NUMBER)\n")
+    packages = {"requirements": "requirements.txt", "wheels": "wheels"}
+    command = ["python3", "train.py"]
+    job = container_manifest("mine", accelerator="cpu:1x1", image="python:3", command=command, packages=packages)
+    YAML().dump(job, tmp_path / "job.yaml")
+    done = subprocess.run(
+        [sys.executable, "-m", "tpujob", "run", "job.yaml", "--code", str(folder)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "gadget 5" in done.stdout
 
 
 @pytest.mark.processes

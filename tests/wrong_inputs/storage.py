@@ -54,6 +54,19 @@ ROWS: dict[str, Wrong] = {
         ),
         "spec.code: give either archive and sha256, or repository and commit",
     ),
+    "packages of nowhere": Wrong(
+        manifest(packages={}),
+        "spec.packages: names nothing; give requirements, a file with a --hash of every package, or wheels, a folder of them",
+    ),
+    "wheels that hosts may have others of": Wrong(
+        manifest(packages={"wheels": "/share/wheels"}),
+        'spec.packages.wheels: "/share/wheels" are outside of the code, where hosts may have others; give requirements with a --hash of each, too',
+    ),
+    "an option for pip": Wrong(
+        manifest(packages={"requirements": "--index-url=http://x"}),
+        'spec.packages.requirements: "--index-url=http://x" is not a path such as requirements.txt; allowed: letters, digits, -, _, ., + and /',
+        api="spec.packages.requirements",
+    ),
     "code of a branch": Wrong(
         manifest(code={"repository": "https://git.example/a", "commit": "main"}),
         'spec.code.commit: "main" is not a commit; write its 40 hexadecimal digits, no branch or tag',

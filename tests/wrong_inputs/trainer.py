@@ -58,11 +58,6 @@ ROWS: dict[str, Wrong] = {
         "spec.trainer.callbacks[0].name: is missing",
         api="spec.trainer.callbacks[0].name: Required value",
     ),
-    "a metric of one's own in words": Wrong(
-        _trainer(evaluation={"everySteps": 5, "metrics": [{"name": "accuracy"}]}),
-        'spec.trainer.evaluation.metrics[0].name: "accuracy" is not module:name; write it as in '
-        "my_package.model:Decoder",
-    ),
     "the best by what nothing measures": Wrong(
         _trainer(evaluation={"everySteps": 5}, checkpoint={"keepBest": 1, "bestMetric": "accuracy"}),
         'spec.trainer.checkpoint.bestMetric: "accuracy" is not evaluated; write evaluation_loss, or name its function '

@@ -35,6 +35,9 @@ CODE = "TPUJOB_CODE"
 """Folder of the job's own code (`spec.code`); the launcher puts it on PYTHONPATH."""
 CODE_SHA256 = "TPUJOB_CODE_SHA256"
 """What that code is: the SHA-256 of its archive, or the commit of its repository."""
+REQUIREMENTS = "TPUJOB_REQUIREMENTS"
+WHEELS = "TPUJOB_WHEELS"
+"""Packages that the launcher installs (`spec.packages`): a file with pins, a folder of wheels; relative to `CODE`."""
 WORKER = "TPUJOB_WORKER"
 WORKERS = "TPUJOB_WORKERS"
 
@@ -78,7 +81,18 @@ RESERVED_PREFIXES = (
 COMMON = (NAME, NAMESPACE, INCARNATION, ATTEMPT, CHIPS_PER_HOST, STARTUP_SECONDS, GRACE_SECONDS)
 DISTRIBUTED = (*COMMON, SLICE, HOST, HOSTS_PER_SLICE, SLICES, COORDINATOR)
 INDEPENDENT = (*COMMON, WORKER, WORKERS)
-OPTIONAL = (CHECKPOINT_DIR, CODE, CODE_SHA256, CONFIG, FRAMEWORK, LAUNCHER_SOCKET, REPORT_PORT, TERMINATION_LOG)
+OPTIONAL = (
+    CHECKPOINT_DIR,
+    CODE,
+    CODE_SHA256,
+    CONFIG,
+    FRAMEWORK,
+    LAUNCHER_SOCKET,
+    REPORT_PORT,
+    REQUIREMENTS,
+    TERMINATION_LOG,
+    WHEELS,
+)
 
 
 class ContractError(ValueError):

@@ -169,6 +169,15 @@ def test_code_of_a_repository_is_fetched_through_the_proxy_of_the_job() -> None:
     assert {"name": "TPUJOB_CODE_SHA256", "value": "a" * 40} in pod["containers"][0]["env"]
 
 
+def test_packages_are_named_to_the_launcher() -> None:
+    pod, _ = _pod(packages={"requirements": "requirements.txt", "wheels": "/share/wheels"})
+    of_packages = {each["name"]: each["value"] for each in pod["containers"][0]["env"] if "value" in each}
+    assert of_packages["TPUJOB_REQUIREMENTS"] == "requirements.txt"
+    assert of_packages["TPUJOB_WHEELS"] == "/share/wheels"
+    pod, _ = _pod(packages={"wheels": "wheels"})
+    assert "TPUJOB_REQUIREMENTS" not in {each["name"] for each in pod["containers"][0]["env"]}
+
+
 def test_repository_on_a_volume_is_mounted_where_code_is_fetched() -> None:
     volume = {"name": "share", "mountPath": "/share", "persistentVolumeClaim": "share"}
     pod, _ = _pod(code={"repository": "file:///share/a.git", "commit": "a" * 40}, volumes=[volume])

@@ -38,6 +38,8 @@ SOURCES = (*OWN.values(), "charts", "docs", "examples", "images", "requirements"
 SOURCE_FILES = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "CHANGELOG.md")
 """With the folders SOURCES: enough to change the code, make wheels of it and bundle again."""
 DOCKERIGNORE = "# What the Dockerfile installs; the rest of the bundle stays behind.\n*\n!wheels\n!requirements\n"
+PACKAGES, PINS = "packages", "requirements.txt"
+"""The folder for `spec.packages`, and the file with pins in it."""
 MARKS = ("Dockerfile", "requirements/run.txt", "contract/pyproject.toml", f"{CHART}/Chart.yaml")
 """Files by which a checkout is known."""
 
@@ -62,6 +64,8 @@ class Contents:
     base_image: str
     """What the Dockerfile builds on."""
     images: tuple[CarriedImage, ...] = field(default=())
+    has_packages: bool = False
+    """Whether there is a folder of packages for the site's own jobs."""
 
 
 def full_name(image: str) -> str:

@@ -47,6 +47,8 @@ class BundleRequest:
     archives: tuple[Path, ...] = ()
     """Image archives to carry in place of those that a builder has."""
     with_images: bool = True
+    packages: Path | None = None
+    """A file with pins, for `spec.packages` of the site's own jobs."""
 
 
 def make_bundle(request: BundleRequest, announce: Callable[[str], object]) -> Contents:
@@ -74,7 +76,8 @@ def make_bundle(request: BundleRequest, announce: Callable[[str], object]) -> Co
         base = request.base_image or default_base(source)
         images = _carry_images(request, base, version, announce)
         _wheels(request, source, version, announce, same_source=same_source)
-        made = Contents(version, request.pythons, base, images)
+        _packages(request, announce)
+        made = Contents(version, request.pythons, base, images, has_packages=request.packages is not None)
         (bundle / "README.md").write_text(readme(made))
         announce("checksums")
         write_sums(bundle)
@@ -202,14 +205,38 @@ def _read(archive: Path) -> tuple[str, ...]:
         raise CommandError(f"--images: {error}") from None
 
 
+def _packages(request: BundleRequest, announce: Callable[[str], object]) -> None:
+    """The folder that `spec.packages` of a job names: the pins, and their wheels for each Python."""
+    place = request.out / contents.PACKAGES
+    if request.packages is None:
+        shutil.rmtree(place, ignore_errors=True)
+        return
+    try:
+        text = request.packages.read_text()
+        pins = read_lock(text)
+    except (OSError, ValueError) as error:
+        raise CommandError(
+            f"--packages: {request.packages}: {error}; `uv pip compile --generate-hashes` pins"
+        ) from None
+    folder = WheelFolder(place, request.wheels, announce)
+    folder.drop_damaged(pins)
+    needed = set().union(*(folder.fetch(pins, target) for target in _targets(request)))
+    (place / contents.PINS).write_text(text)
+    folder.keep_only(needed | {contents.PINS})
+
+
+def _targets(request: BundleRequest) -> list[Target]:
+    try:
+        return [Target(python) for python in request.pythons]
+    except ValueError as error:
+        raise CommandError(f"--python: {error}") from None
+
+
 def _wheels(
     request: BundleRequest, source: Path, version: str, announce: Callable[[str], object], *, same_source: bool
 ) -> None:
     requirements = request.out / "requirements"
-    try:
-        targets = [Target(python) for python in request.pythons]
-    except ValueError as error:
-        raise CommandError(f"--python: {error}") from None
+    targets = _targets(request)
     pins = union(read_lock((requirements / f"{name}.txt").read_text()) for name in contents.LOCKS)
     folder = WheelFolder(request.out / "wheels", request.wheels, announce)
     folder.drop_damaged(pins)

@@ -7,6 +7,10 @@ from string import Template
 
 from tpujob.bundle.contents import CarriedImage, Contents, familiar_name, full_name
 
+PACKAGES_ROW = (
+    "\n| packages/ | what `spec.packages` of your jobs installs: copy the folder into a job's code, and write "
+    "`packages: {requirements: packages/requirements.txt, wheels: packages}` |"
+)
 REGISTRY = "registry.example.com/tpujob"
 """Stands for the site's own in commands."""
 
@@ -21,6 +25,7 @@ def readme(contents: Contents) -> str:
         full_base=full_name(contents.base_image),
         registry=REGISTRY,
         images_summary="loaded as below" if contents.images else "none in this bundle; build them as below",
+        packages_row=PACKAGES_ROW if contents.has_packages else "",
         images_section=_images_section(contents.images) if contents.images else "",
     )
 

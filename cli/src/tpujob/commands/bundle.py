@@ -20,6 +20,7 @@ def bundle(
     base_image: Annotated[str | None, typer.Option(help="Base to build on there; else the Dockerfile's.")] = None,
     image: Annotated[list[str] | None, typer.Option(help="One more image of docker, podman or buildah here.")] = None,
     images: Annotated[list[Path] | None, typer.Option(help="Image archive to take instead of those here.")] = None,
+    packages: Annotated[Path | None, typer.Option(help="Pins of packages for your jobs' spec.packages.")] = None,
     no_images: Annotated[bool, typer.Option("--no-images", help="Leave images out.")] = False,
 ) -> None:
     """Collect all that a site without a network needs.
@@ -50,6 +51,7 @@ def bundle(
             more_images=tuple(image or []),
             archives=tuple(images or []),
             with_images=not no_images,
+            packages=packages,
         )
         make_bundle(request, typer.echo)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())

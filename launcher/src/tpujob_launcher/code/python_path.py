@@ -11,25 +11,38 @@ from tpujob_contract.code import PATCHES, SOURCES
 from tpujob_launcher.code import interpreter
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.install import installed
+from tpujob_launcher.code.packages import install_packages
 from tpujob_launcher.code.patches import apply_patches
 
 
 def code_variables(
     environ: Mapping[str, str], scratch: Path, command: Sequence[str] = ()
 ) -> Tuple[Dict[str, str], List[str]]:
-    """The variables that let a program import the job's code, and lines that say what that is; nothing without code.
+    """The variables that let a program import the job's code and packages, and lines that say what these are.
 
     Args:
         environ: Of the launcher.
-        scratch: An empty folder, for patched packages; stays as long as the program runs.
-        command: What will run; its Python is asked where packages are.
+        scratch: An empty folder, for packages and for patched ones; stays as long as the program runs.
+        command: What will run; its Python installs packages, and is asked where they are.
 
     Raises:
-        CodeRefused: the folder does not hold the code of the job, or a patch fits no package.
+        CodeRefused: the folder does not hold the code of the job, a patch fits no package, or packages are refused.
     """
-    if not environ.get(environment.CODE):
+    folder = Path(environ[environment.CODE]) if environ.get(environment.CODE) else None
+    entries, lines = ([], []) if folder is None else _of_code(environ, folder, scratch, command)
+    packages, said = install_packages(environ, scratch, command, folder)
+    if packages is not None:
+        entries.append(str(packages))
+    if not entries:
         return {}, []
-    folder = Path(environ[environment.CODE])
+    inherited = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return {"PYTHONPATH": os.pathsep.join([*entries, *inherited])}, [*lines, *said]
+
+
+def _of_code(
+    environ: Mapping[str, str], folder: Path, scratch: Path, command: Sequence[str]
+) -> Tuple[List[str], List[str]]:
+    """The folders of the code, first the one that wins, and lines about them."""
     wanted, found = environ.get(environment.CODE_SHA256), installed(folder)
     if found is None or found != wanted:
         raise CodeRefused(f"spec.code: {folder} holds the code of digest {found}, and the job's is {wanted}")
@@ -40,8 +53,7 @@ def code_variables(
     if (folder / PATCHES).is_dir():
         lines += [f"patch {line}" for line in apply_patches(folder / PATCHES, scratch, _search_path(environ, command))]
         entries.insert(0, str(scratch))
-    inherited = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    return {"PYTHONPATH": os.pathsep.join([*entries, *inherited])}, lines
+    return entries, lines
 
 
 def _search_path(environ: Mapping[str, str], command: Sequence[str]) -> List[str]:

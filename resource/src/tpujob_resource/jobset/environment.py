@@ -81,6 +81,9 @@ def _common(job: TpuTrainingJob, settings: JobSettings, incarnation: int) -> lis
         variables.append(_constant(names.CHECKPOINT_DIR, spec.checkpoint_dir))
     if spec.code is not None:
         variables += [_constant(names.CODE, code.DIRECTORY), _constant(names.CODE_SHA256, spec.code.identity)]
+    if spec.packages is not None:
+        of_packages = {names.REQUIREMENTS: spec.packages.requirements, names.WHEELS: spec.packages.wheels}
+        variables += [_constant(name, path) for name, path in of_packages.items() if path is not None]
     if spec.framework is not None:
         variables.append(_constant(names.FRAMEWORK, spec.framework))
     if spec.trainer is not None:

@@ -39,6 +39,7 @@ NO_NUL_PATTERN = r"^[^\x00]*$"
 FILE = "file://"
 CODE_REPOSITORY_PATTERN = r"^(https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?/[^\s@?#]+|file:///[^\s?#%]+)$"
 CODE_ARCHIVE_PATTERN = rf"^({CHECKPOINT_BUCKET}://{BUCKET_NAME}/|/)\S+$"
+PACKAGES_PATTERN = r"^/?[A-Za-z0-9_.][-A-Za-z0-9_./+]*$"
 IMAGE_PATTERN = (
     r"^([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?(:[0-9]+)?/)?"
     r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"

@@ -17,6 +17,7 @@ from tpujob_resource.models.fields import (
     FILE,
     IMAGE_PATTERN,
     NO_NUL_PATTERN,
+    PACKAGES_PATTERN,
     DataKey,
     LabelKey,
     LabelValue,
@@ -144,6 +145,20 @@ class Code(Part):
         return self.archive if self.archive is not None and self.archive.startswith("/") else None
 
 
+PackagesPath = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=PACKAGES_PATTERN)]
+
+
+class Packages(Part):
+    """Python packages that every process installs before it starts, by the pip of its own Python. Nothing is built."""
+
+    requirements: PackagesPath | None = None
+    """A file of pip's with a version and a --hash of every package, those that others need included. Relative to the
+    code, or absolute in the image or on a volume."""
+    wheels: PackagesPath | None = None
+    """A folder of wheels in the same places. Nothing comes from an index then. Without requirements all of them are
+    installed, and the folder is in the code, whose digest is that of all hosts."""
+
+
 class Spec(Part):
     """What to run, and on which accelerators."""
 
@@ -173,6 +188,8 @@ class Spec(Part):
     """Arguments of the command, as a list."""
     code: Code | None = None
     """Code of the job's own: what it imports beside, or instead of, what is in the image. Default: none."""
+    packages: Packages | None = None
+    """Python packages that neither image nor code has. Default: none."""
     framework: Literal["maxtext", "pytorch"] | None = None
     """What the command is, where it wants its place in the job under names of its own. Default: JAX's own names."""
     libtpu_flags: Literal["recommended", "none"] | None = None

@@ -33,6 +33,7 @@ from tpujob_contract.storage_address import BACKENDS, BUCKET_NAME, CHECKPOINT_BU
 from tpujob_resource.models.shared_units import UNIT_TASKS
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.volumes import OWN_MOUNTS, OWN_NAMES
+from tpujob_resource.rules.code import CODE, PACKAGES
 from tpujob_resource.topology import parse
 from tpujob_resource.topology.names import (
     BELOW_A_CUBE,
@@ -56,8 +57,6 @@ CHECKPOINT_DIR_PATTERN = rf"^({CHECKPOINT_BUCKET}://{BUCKET_NAME}(/\S*)?|/\S*)$"
 BUCKET_PATTERN = rf"^{CHECKPOINT_BUCKET}://{BUCKET_NAME}(/|$)"
 PARENT_PATTERN = r"(^|/)\.\.(/|$)"
 """A path that leaves the folder it starts in."""
-COMMIT_PATTERN = r"^[0-9a-f]{40}$"
-"""A whole commit of a repository; a short id, a branch or a tag may become another."""
 CONFIDENTIAL_PATTERN = r"^(.*_)?(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS)$"
 """Variables whose value must not stand in a manifest."""
 OWNED_KEY_PATTERN = r"^[a-z0-9.-]*(kubernetes\.io|k8s\.io|tpujob\.dev)/"
@@ -353,18 +352,6 @@ _CHECKPOINT_DIR = (
     _rule("", "contains ..; write the directory that is meant", matches("", PARENT_PATTERN), shows=True),
 )
 
-_ARCHIVE_HAS_DIGEST = "an archive needs its sha256, and a repository has none: its commit is the digest"
-_EITHER = "give either archive and sha256, or repository and commit"
-_WHOLE_COMMIT = "a repository needs the whole commit, 40 hexadecimal digits as `git rev-parse` prints them"
-_CODE = (
-    _rule("", _EITHER, several("archive", "repository")),
-    _rule("", _EITHER, absent("archive", "repository")),
-    _rule("sha256", _ARCHIVE_HAS_DIGEST, given("archive"), absent("sha256", "repository")),
-    _rule("sha256", _ARCHIVE_HAS_DIGEST, given("repository", "sha256"), absent("archive")),
-    _rule("commit", _WHOLE_COMMIT, given("repository"), absent("commit", "archive")),
-    _rule("commit", _WHOLE_COMMIT, given("repository"), absent("archive"), differs("commit", COMMIT_PATTERN)),
-)
-
 _WAYS_TO_PAY = ("spot", "computeClass", "reservation", "flexStart", "queuedProvisioning")
 _CAPACITY = (
     _rule(
@@ -462,7 +449,8 @@ ROWS: Mapping[str, tuple[Rule, ...]] = {
         ),
     ),
     "spec.checkpointDir": _CHECKPOINT_DIR,
-    "spec.code": _CODE,
+    "spec.code": CODE,
+    "spec.packages": PACKAGES,
     "spec.capacity": _CAPACITY,
     "spec.priorityClassName": (
         _rule(

@@ -80,7 +80,10 @@ def _fill_free_lists() -> None:
 
 
 def _own_bytes() -> int:
-    """Of objects that lines of the trainer have made and that are still there."""
-    ours = tracemalloc.Filter(inclusive=True, filename_pattern=f"{Path(tpujob_trainer.__file__).parent}/*")
-    found = tracemalloc.take_snapshot().filter_traces([ours])
+    """Of objects that lines of workers have made and that are still there; not of threads that other tests left."""
+    trainer = Path(tpujob_trainer.__file__).parent
+    ours = [
+        tracemalloc.Filter(inclusive=True, filename_pattern=f"{trainer}/{room}/*") for room in ("corpus", "tasks/batch")
+    ]
+    found = tracemalloc.take_snapshot().filter_traces(ours)
     return sum(each.size for each in found.traces)

@@ -1,0 +1,126 @@
+"""`spec.packages`: Python packages that neither the image nor the code has, installed before the program starts.
+
+By the pip of the program's own Python, into a folder of the launcher's: the image may be read-only, and stays as it is.
+Each package is pinned by its digest, or lies in the job's code, so that all hosts have the same. Nothing is built.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from tpujob_contract import ExitCode, environment
+from tpujob_launcher.code import interpreter
+from tpujob_launcher.code.archive import CodeRefused
+from tpujob_launcher.code.patience import Unanswered, asked, times_of
+
+FIELD = "spec.packages"
+FOLDER = ".packages"
+"""Below the launcher's scratch folder, which patched packages are imported from: no name of a package."""
+LIMIT_SECONDS = 1800
+"""For one try; pip has limits of its own for each answer."""
+_UNREACHABLE = (
+    "NewConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionResetError", "ProtocolError",
+    "NameResolutionError", "Max retries exceeded", "Connection broken", "503 ", "502 ", "429 ",
+)  # fmt: skip
+"""What pip prints where another try may help."""
+
+
+def install_packages(
+    environ: Mapping[str, str], scratch: Path, command: Sequence[str], code: Optional[Path]
+) -> Tuple[Optional[Path], List[str]]:
+    """The folder with the job's packages, and lines that say what was done; None without packages.
+
+    Args:
+        environ: Of the launcher.
+        scratch: An empty folder that stays as long as the program runs.
+        command: What will run; its Python installs, and imports.
+        code: Folder of the job's code, below which relative paths are; None: the current folder.
+
+    Raises:
+        CodeRefused: there are no such files, pip is not there or refuses them, or an index is out of reach.
+    """
+    named = {key: environ.get(name, "") for key, name in _VARIABLES.items()}
+    if not any(named.values()):
+        return None, []
+    found = {key: (code or Path.cwd()) / path for key, path in named.items() if path}
+    for key, path in found.items():
+        if not path.exists():
+            raise CodeRefused(f"{FIELD}.{key}: {path} is not there; is it in the job's code?", ExitCode.CONFIGURATION)
+    python = interpreter.python_of(command, environ) or sys.executable
+    target = scratch / FOLDER
+    arguments = [*_pip_for(python, environ), "install", "--target", str(target), *_OPTIONS, *_sources(found)]
+    began = time.monotonic()
+    try:
+        asked(lambda: _run(arguments, environ), times_of(environ))
+    except OSError as error:
+        raise CodeRefused(str(error), exit_code=1) from error
+    count = len(list(target.glob("*.dist-info")))
+    return target, [f"packages: {count} in {time.monotonic() - began:.1f} s, by {python}"]
+
+
+_VARIABLES: Dict[str, str] = {"requirements": environment.REQUIREMENTS, "wheels": environment.WHEELS}
+_OPTIONS = ("--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "--no-compile")
+
+
+def _pip_for(python: str, environ: Mapping[str, str]) -> List[str]:
+    """The pip of a Python, or that of the Python which its virtual environment was made of.
+
+    Raises:
+        CodeRefused: neither has one.
+    """
+    bare = {**environ, "PYTHONPATH": ""}
+    told = subprocess.run([python, "-c", _WHERE], env=bare, capture_output=True, text=True, check=False)
+    has_pip, _, base = told.stdout.strip().partition(" ")
+    if has_pip == "True":
+        return [python, "-m", "pip"]
+    for name in ("python3", "python"):
+        other = str(Path(base) / "bin" / name)
+        if base and Path(other).exists() and _has_pip(other, bare):
+            return [other, "-m", "pip", "--python", python]
+    raise CodeRefused(f"{FIELD}: {python} has no pip; install it in the image, or leave packages out")
+
+
+_WHERE = "import importlib.util, sys; print(importlib.util.find_spec('pip') is not None, sys.base_prefix)"
+
+
+def _has_pip(python: str, environ: Mapping[str, str]) -> bool:
+    told = subprocess.run([python, "-c", _WHERE], env=dict(environ), capture_output=True, text=True, check=False)
+    return told.stdout.startswith("True ")
+
+
+def _sources(found: Mapping[str, Path]) -> List[str]:
+    """What pip installs, and from where."""
+    wheels = found.get("wheels")
+    arguments = [] if wheels is None else ["--no-index", "--find-links", str(wheels)]
+    if "requirements" in found:
+        return [*arguments, "--require-hashes", "--requirement", str(found["requirements"])]
+    assert wheels is not None
+    files = sorted(wheels.glob("*.whl"))
+    if not files:
+        raise CodeRefused(f"{FIELD}.wheels: there is no .whl file in {wheels}; put them there")
+    return [*arguments, "--no-deps", *map(str, files)]
+
+
+def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    # The addresses of indexes may hold passwords: pip hides them in its own words, and nothing else is repeated.
+    try:
+        done = subprocess.run(
+            arguments, env={**environ, "PYTHONPATH": ""}, capture_output=True, text=True, timeout=LIMIT_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unanswered(f"{FIELD}: pip has not ended within {LIMIT_SECONDS} s") from error
+    if done.returncode == 0:
+        return
+    said = " ".join(done.stderr.split())
+    words = said[max(said.find("ERROR:"), 0) :][:_SHOWN]
+    if any(sign in said for sign in _UNREACHABLE):
+        raise Unanswered(f"{FIELD}: {words}")
+    raise CodeRefused(f"{FIELD}: pip: {words}")
+
+
+_SHOWN = 600
+"""Characters of pip's words from its first error on: package and digest come after it."""

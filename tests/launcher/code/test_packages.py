@@ -1,0 +1,99 @@
+"""`spec.packages`: real pips, a real virtual environment without one, and wheels that the test makes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.harness.wheels import wheel
+from tests.launcher.conftest import Launch
+from tpujob_contract import ExitCode
+from tpujob_launcher.code.archive import CodeRefused
+from tpujob_launcher.code.packages import install_packages
+
+PROGRAM = (sys.executable, "-c", "import gadget; print(gadget.NUMBER)")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the program starts, with wheels and pins."""
+    (tmp_path / "requirements.txt").write_text(wheel(tmp_path / "wheels"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("requirements", ["requirements.txt", ""], ids=["pinned", "wheels alone"])
+def test_program_imports_what_neither_image_nor_code_has(launch: Launch, folder: Path, requirements: str) -> None:
+    environ = {"TPUJOB_WHEELS": "wheels", "TPUJOB_REQUIREMENTS": requirements}
+    launched = launch(*PROGRAM, environ=environ)
+    assert launched.wait() == 0, launched.stderr
+    assert launched.stdout == "1\n"
+    assert "packages: 1 in " in launched.stderr
+
+
+def test_wrong_digest_is_refused_and_the_program_does_not_start(launch: Launch, folder: Path) -> None:
+    wheel(folder / "wheels", needs="other")
+    launched = launch(*PROGRAM, environ={"TPUJOB_WHEELS": "wheels", "TPUJOB_REQUIREMENTS": "requirements.txt"})
+    assert launched.wait() == ExitCode.CONFIGURATION
+    assert "spec.packages: pip: ERROR: THESE PACKAGES DO NOT MATCH THE HASHES" in launched.stderr
+    assert launched.stdout == ""
+
+
+REFUSED = {
+    "no such file": (
+        {"TPUJOB_REQUIREMENTS": "pins.txt"},
+        "spec.packages.requirements: .*/pins.txt is not there; is it in",
+    ),
+    "no such folder": ({"TPUJOB_WHEELS": "wheel"}, "spec.packages.wheels: .*/wheel is not there"),
+    "nothing in it": ({"TPUJOB_WHEELS": "empty"}, "spec.packages.wheels: there is no .whl file in .*/empty"),
+    "not pinned": (
+        {"TPUJOB_REQUIREMENTS": "loose.txt", "TPUJOB_WHEELS": "wheels"},
+        "spec.packages: pip: .*gadget",
+    ),
+    "a dependency that is missing": (
+        {"TPUJOB_REQUIREMENTS": "needy.txt", "TPUJOB_WHEELS": "needy"},
+        "spec.packages: pip: .*(other|--require-hashes)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("environ", "said"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_installed_is_named(folder: Path, environ: dict[str, str], said: str) -> None:
+    (folder / "empty").mkdir()
+    (folder / "loose.txt").write_text("gadget\n")
+    (folder / "needy.txt").write_text(wheel(folder / "needy", 3, needs="other"))
+    with pytest.raises(CodeRefused, match=said) as refused:
+        install_packages(environ, folder / "scratch", PROGRAM, None)
+    assert refused.value.exit_code == ExitCode.CONFIGURATION
+
+
+def test_index_out_of_reach_is_tried_again_by_the_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpujob_launcher.code.patience.time.sleep", lambda seconds: None)
+    environ = {
+        "TPUJOB_REQUIREMENTS": "requirements.txt",
+        "PIP_INDEX_URL": "http://user:secret@127.0.0.1:9/simple",
+        "PIP_RETRIES": "1",
+    }
+    with pytest.raises(CodeRefused, match=r"spec\.packages: .*; asked 5 times") as refused:
+        install_packages(environ, folder / "scratch", PROGRAM, None)
+    assert refused.value.exit_code == 1
+    assert "secret" not in str(refused.value)
+
+
+def test_environment_without_pip_uses_that_of_its_python(folder: Path) -> None:
+    """As in the trainer's image, whose virtual environment has none."""
+    venv.create(folder / "venv", with_pip=False)
+    python = str(folder / "venv" / "bin" / "python")
+    target, lines = install_packages({"TPUJOB_WHEELS": "wheels"}, folder / "scratch", [python, "-m", "gadget"], None)
+    assert target is not None
+    assert python in lines[0]
+    assert run([python, "-c", "import gadget; print(gadget.NUMBER)"], target) == "1\n"
+
+
+def run(command: Sequence[str], path: Path) -> str:
+    return subprocess.run(command, env={"PYTHONPATH": str(path)}, capture_output=True, text=True, check=True).stdout
