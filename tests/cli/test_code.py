@@ -11,10 +11,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.harness.wheels import wheel
-from tests.operator.manifests import container_manifest
+from tests.operator.manifests import container_manifest, manifest
 from tpujob.code.attach import attach
 from tpujob.code.packing import pack
 from tpujob.errors import CommandError
+from tpujob_contract import ExitCode
 from tpujob_launcher.code import archive
 from tpujob_launcher.code.install import install
 from tpujob_resource.rules.load import load_job
@@ -206,6 +207,22 @@ def test_packages_of_the_code_are_installed_here(folder: Path, tmp_path: Path) -
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "gadget 5" in done.stdout
+
+
+def test_name_that_the_code_does_not_have_is_refused_before_the_start(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("tick tock\n" * 50)
+    block = {"model": {"preset": "tiny"}, "data": {"path": "text.txt"}, "steps": 1, "loss": "model:los"}
+    YAML().dump(manifest(accelerator="cpu:1x1", trainer=block), tmp_path / "job.yaml")
+    done = subprocess.run(
+        [sys.executable, "-m", "tpujob", "run", "job.yaml", "--code", str(folder)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == ExitCode.CONFIGURATION
+    assert "spec.trainer.loss: model has no 'los'; it has SIZE" in done.stderr
+    assert not list(tmp_path.glob(".tpujob/**/*.log"))
 
 
 @pytest.mark.processes

@@ -20,7 +20,7 @@ def desk(tmp_path):
     return tmp_path
 
 
-def found(desk, *, is_run=True, data=None, place=PLACE, **block):
+def found(desk, *, is_run=True, has_all_packages=True, data=None, place=PLACE, **block):
     config = {
         "model": {"preset": "tiny"},
         "data": {"path": str(desk / "a.txt"), **(data or {})},
@@ -34,6 +34,7 @@ def found(desk, *, is_run=True, data=None, place=PLACE, **block):
         owner="team/job",
         place=place,
         is_run=is_run,
+        has_all_packages=has_all_packages,
     )
 
 
@@ -58,6 +59,57 @@ def test_mistakes_in_the_block_are_problems(desk, block, words, code):
     (problem,) = found(desk, **block)["problems"]
     assert problem["message"].startswith(words) or words in problem["message"]
     assert problem["exit_code"] == code
+
+
+CODE = """
+import json
+
+def text(row):
+    return json.dumps(row)
+
+NUMBER = 3
+"""
+
+
+@pytest.fixture
+def code(desk, monkeypatch):
+    (desk / "own_code.py").write_text(CODE)
+    (desk / "own_needs.py").write_text("import nobody_has_it\n")
+    (desk / "own_fails.py").write_text("raise OSError('no licence')\n")
+    monkeypatch.syspath_prepend(desk)
+
+
+OWN = {
+    # name: (block, how the problem begins, whether it is one where the code may come with the pods)
+    "no such name": ({"loss": "own_code:los"}, "spec.trainer.loss: own_code has no 'los'; it has NUMBER", True),
+    "no function": (
+        {"evaluation": {"everySteps": 1, "metrics": [{"name": "own_code:text"}, {"name": "own_code:NUMBER"}]}},
+        "spec.trainer.evaluation.metrics[1].name: own_code:NUMBER is a int",
+        True,
+    ),
+    "no module": ({"callbacks": [{"name": "no_such:A"}]}, "spec.trainer.callbacks[0].name: no module named", False),
+    "no module of the module's": (
+        {"optimizer": {"custom": "own_needs:make"}},
+        "spec.trainer.optimizer.custom: own_needs cannot be imported: ModuleNotFoundError",
+        False,
+    ),
+    "a failing module": ({"model": {"custom": "own_fails:M"}}, "spec.trainer.model.custom: own_fails cannot be", True),
+    "of the evaluation": (
+        {"evaluation": {"everySteps": 1, "data": {"path": "a.txt", "custom": "own_code:b", "columns": ["text"]}}},
+        "spec.trainer.evaluation.data.custom: own_code has no 'b'",
+        True,
+    ),
+}
+
+
+@pytest.mark.usefixtures("code")
+@pytest.mark.parametrize(("block", "words", "always"), OWN.values(), ids=OWN.keys())
+def test_own_code_is_imported_before_the_start(desk, block, words, always):
+    (problem,) = found(desk, **block)["problems"]
+    assert problem["message"].startswith(words)
+    assert problem["exit_code"] == ExitCode.CONFIGURATION
+    for more in ({"is_run": False}, {"has_all_packages": False}):
+        assert bool(found(desk, **more, **block)["problems"]) == always
 
 
 def test_both_data_and_tokenizer_are_named_at_once(desk):

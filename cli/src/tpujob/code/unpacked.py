@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,8 +13,10 @@ from tpujob.code.attach import refuse_two
 from tpujob.code.packing import pack
 from tpujob.code.upload import access_token, store
 from tpujob.errors import CommandError
+from tpujob_contract.environment import REQUIREMENTS, WHEELS
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.install import install
+from tpujob_launcher.code.python_path import code_variables
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.spec import Code
 
@@ -78,3 +81,21 @@ def unpack_code(code: Code | None, folder: Path) -> Path | None:
     except OSError as error:
         raise CommandError(f"spec.code.{field}: {error}; check the network and the disk", exit_code=1) from error
     return place
+
+
+@contextmanager
+def importing_code(environ: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """The environment of a process of a job with its code on PYTHONPATH, as its launcher puts it there.
+
+    Without `spec.packages`, which the launcher installs when it starts.
+
+    Raises:
+        CommandError: the code cannot be used.
+    """
+    alone = {name: value for name, value in environ.items() if name not in (REQUIREMENTS, WHEELS)}
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            variables, _ = code_variables(alone, Path(scratch), [sys.executable])
+        except CodeRefused as refused:
+            raise CommandError(str(refused), exit_code=refused.exit_code) from refused
+        yield {**alone, **variables}

@@ -73,6 +73,7 @@ def look(
                 * job.accelerator.devices_per_host,
             },
             "isRun": is_run,
+            "hasAllPackages": job.spec.packages is None,
         },
         environ=environ,
         directory=directory,

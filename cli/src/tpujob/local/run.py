@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tpujob.code.unpacked import unpack_code, with_local_code
+from tpujob.code.unpacked import importing_code, unpack_code, with_local_code
 from tpujob.errors import CommandError
 from tpujob.jobs import prerequisites
 from tpujob.local import runs
@@ -74,16 +74,17 @@ def run_job(
     unpacked = unpack_code(job.spec.code, root / "code")
     processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpacked, placement)
     lead = processes[0]
-    needed = prerequisites.look(
-        job,
-        # Host 0 claims it for all; to the others its lock would look like another run's.
-        checkpoint_dir=lead.environ[names.CHECKPOINT_DIR] if placement.host in (None, 0) else None,
-        is_run=True,
-        on_chips=placement.on_chips,
-        processes_here=len(processes),
-        environ=lead.environ,
-        directory=lead.working_directory,
-    )
+    with importing_code(lead.environ) as environ:
+        needed = prerequisites.look(
+            job,
+            # Host 0 claims it for all; to the others its lock would look like another run's.
+            checkpoint_dir=lead.environ[names.CHECKPOINT_DIR] if placement.host in (None, 0) else None,
+            is_run=True,
+            on_chips=placement.on_chips,
+            processes_here=len(processes),
+            environ=environ,
+            directory=lead.working_directory,
+        )
     needed.require()
     warnings += needed.warnings
     runs.keep(lead.log.parent, [process.report_port for process in processes])

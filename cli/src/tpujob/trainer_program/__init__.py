@@ -42,8 +42,8 @@ class Program(StrEnum):
     EXTRACTION = "tpujob_trainer.corpus.extract.inspection"
 
 
-COMPUTE_ON_CPU = (Program.STORED_ARRAYS, Program.EXPORTED_WEIGHTS)
-"""These compute with JAX, and a run on this machine may hold its TPU."""
+COMPUTE_ON_CPU = (Program.STORED_ARRAYS, Program.EXPORTED_WEIGHTS, Program.PREREQUISITES)
+"""These compute with JAX, or import what may do so, and a run on this machine may hold its TPU."""
 
 
 def ask(

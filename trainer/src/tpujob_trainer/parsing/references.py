@@ -23,7 +23,7 @@ WHERE_CODE_COMES_FROM = "submit it with --code, build it into the image, or star
 
 
 class MissingModuleError(ConfigurationError):
-    """A module that a field names is not on this machine; code or image of the job may bring it."""
+    """A module that a field names, or one that it imports, is not on this machine; the job may bring it."""
 
 
 def require_reference(text: str, key: str) -> None:
@@ -44,7 +44,7 @@ def load_reference(text: str, field: str) -> Any:
         field: whose value it is, for messages.
 
     Raises:
-        MissingModuleError: there is no such module here.
+        MissingModuleError: there is no such module here, or none of those that it imports.
         ConfigurationError: the module cannot be imported, or has no such name, or it cannot be called.
     """
     module_name, _, name = text.partition(":")
@@ -55,7 +55,8 @@ def load_reference(text: str, field: str) -> Any:
             raise MissingModuleError(
                 f"{field}: no module named {error.name!r} is installed or on PYTHONPATH; {WHERE_CODE_COMES_FROM}"
             ) from error
-        raise ConfigurationError(f"{field}: {module_name} cannot be imported: {brief(error)}") from error
+        kind = MissingModuleError if isinstance(error, ModuleNotFoundError) else ConfigurationError
+        raise kind(f"{field}: {module_name} cannot be imported: {brief(error)}") from error
     try:
         found = getattr(module, name)
     except AttributeError as error:

@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,12 @@ from tpujob_trainer.data.sources.remote import RETRYING
 from tpujob_trainer.data.sources.retrying import StorageFailedError
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
 from tpujob_trainer.distributed.exit import programs
-from tpujob_trainer.errors import ANOTHER_RUN, TrainerError
+from tpujob_trainer.errors import ANOTHER_RUN, ConfigurationError, TrainerError
 from tpujob_trainer.errors.answers import answer
 from tpujob_trainer.errors.logs import log_to_stderr
 from tpujob_trainer.model.shape import TRAINING_ONLY
 from tpujob_trainer.model.weights.adapter_config import check_adapter
+from tpujob_trainer.parsing.references import MissingModuleError, load_reference
 from tpujob_trainer.storage import is_local
 from tpujob_trainer.telemetry.process import host_memory_bytes
 from tpujob_trainer.train.state_bytes import state_bytes_per_device
@@ -54,7 +55,13 @@ class Found:
 
 
 def look(
-    config: TrainerConfig, *, checkpoint_dir: str | None, owner: str, place: Mapping[str, Any], is_run: bool
+    config: TrainerConfig,
+    *,
+    checkpoint_dir: str | None,
+    owner: str,
+    place: Mapping[str, Any],
+    is_run: bool,
+    has_all_packages: bool = True,
 ) -> dict[str, Any]:
     """All that can be seen from this machine, as JSON values.
 
@@ -64,6 +71,7 @@ def look(
         owner: the job as "namespace/name".
         place: `devices`, `slices` and `platform` of all processes, and `devicesHere`, those of this machine.
         is_run: all of its processes run on this machine, so that its storage and this memory are theirs.
+        has_all_packages: whether its launchers install nothing: what its code imports is here, or nowhere.
     """
     found = Found()
     with _Warnings() as warnings:
@@ -75,6 +83,7 @@ def look(
             tokenizer = _try(found, lambda: load_tokenizer(config.data))
     if config.lora is not None and (adapter := config.lora.from_) is not None and (is_run or is_local(adapter)):
         _try(found, functools.partial(check_adapter, adapter, config.lora))
+    _look_at_own_code(config, found, must_be_here=is_run and has_all_packages)
     run = None
     if config.task == "pretrain" and config.model.from_ is None and config.model.custom is None:
         vocabulary = tokenizer.vocab_size if tokenizer else None
@@ -94,6 +103,38 @@ def look(
         "warnings": warnings.lines,
         "state_bytes": state_bytes,
     }
+
+
+def _look_at_own_code(config: TrainerConfig, found: Found, *, must_be_here: bool) -> None:
+    """Whether what the block names as `module:name` can be imported; the module may come with the pods."""
+    for text, field in _references(config):
+        try:
+            load_reference(text, field)
+        except MissingModuleError as error:
+            if must_be_here:
+                found.problems.append((str(error), error.exit_code))
+        except ConfigurationError as error:
+            found.problems.append((str(error), error.exit_code))
+
+
+def _references(config: TrainerConfig) -> Iterator[tuple[str, str]]:
+    """Each reference, and where it stands."""
+    evaluation = config.evaluation
+    named = [
+        ("model.custom", config.model.custom),
+        ("loss", config.loss),
+        ("optimizer.custom", config.optimizer.custom),
+        *((f"callbacks[{number}].name", each.name) for number, each in enumerate(config.callbacks)),
+        *(
+            (f"evaluation.metrics[{number}].name", each.name)
+            for number, each in enumerate(evaluation.metrics if evaluation else ())
+        ),
+    ]
+    yield from ((text, f"{BLOCK}.{field}") for field, text in named if text is not None)
+    for data, where in ((config.data, f"{BLOCK}.data"), (evaluation and evaluation.data, f"{BLOCK}.evaluation.data")):
+        for field, source in data.sources() if data else ():
+            if source.custom is not None:
+                yield source.custom, f"{field.replace(f'{BLOCK}.data', where)}.custom"
 
 
 def _resolved(config: TrainerConfig, vocabulary: int, place: Mapping[str, Any]) -> ResolvedConfig:
@@ -214,6 +255,7 @@ def main() -> int:
             owner=asked["owner"],
             place=asked["place"],
             is_run=asked["isRun"],
+            has_all_packages=asked["hasAllPackages"],
         )
     )
 
