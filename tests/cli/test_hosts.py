@@ -20,12 +20,16 @@ from ruamel.yaml import YAML
 
 from tests.cli.test_run import TRAINER, processes_below
 from tests.fakes import Exchange, HttpServer
+from tests.harness import tpu_vms
 from tests.harness.processes import COMPILED_ONCE
 from tools.localcluster.waiting import wait_for
 from tpujob.data.from_folder import folder_to_parquet
 from tpujob_contract import environment as names
 
 pytestmark = pytest.mark.processes
+with_fewer = pytest.mark.skipif(
+    tpu_vms.can_be_made(), reason="test_tpu_vms.py plays it with more machines, in network namespaces"
+)
 
 LIMIT_SECONDS = 600
 ADDRESSES = tuple(f"127.0.83.{number}" for number in range(1, 3))
@@ -139,6 +143,7 @@ def slice_hosts(tmp_path: Path, data: Path) -> Iterator[Machines]:
     assert processes_below(tmp_path) == []
 
 
+@with_fewer
 def test_hosts_lose_one_come_back_stop_together_and_finish(slice_hosts: Machines) -> None:
     hosts = slice_hosts
     with hosts.start("--hosts", "auto", "--restarts", "3", steps=100_000) as runs:
@@ -183,6 +188,7 @@ def workers(tmp_path: Path, data: Path) -> Iterator[Machines]:
     assert processes_below(tmp_path) == []
 
 
+@with_fewer
 def test_independent_machines_share_the_units_of_an_extraction(workers: Machines) -> None:
     runs = []
     try:
