@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
@@ -24,6 +25,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the program starts, with wheels and pins."""
     (tmp_path / "requirements.txt").write_text(wheel(tmp_path / "wheels"))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
     return tmp_path
 
 
@@ -68,7 +72,7 @@ def test_what_cannot_be_installed_is_named(folder: Path, environ: dict[str, str]
     (folder / "loose.txt").write_text("gadget\n")
     (folder / "needy.txt").write_text(wheel(folder / "needy", 3, needs="other"))
     with pytest.raises(CodeRefused, match=said) as refused:
-        install_packages(environ, folder / "scratch", PROGRAM, None)
+        install_packages(environ, PROGRAM, None)
     assert refused.value.exit_code == ExitCode.CONFIGURATION
 
 
@@ -80,7 +84,7 @@ def test_index_out_of_reach_is_tried_again_by_the_job(folder: Path, monkeypatch:
         "PIP_RETRIES": "1",
     }
     with pytest.raises(CodeRefused, match=r"spec\.packages: .*; asked 5 times") as refused:
-        install_packages(environ, folder / "scratch", PROGRAM, None)
+        install_packages(environ, PROGRAM, None)
     assert refused.value.exit_code == 1
     assert "secret" not in str(refused.value)
 
@@ -89,7 +93,7 @@ def test_environment_without_pip_uses_that_of_its_python(folder: Path) -> None:
     """As in the trainer's image, whose virtual environment has none."""
     venv.create(folder / "venv", with_pip=False)
     python = str(folder / "venv" / "bin" / "python")
-    target, lines = install_packages({"TPUJOB_WHEELS": "wheels"}, folder / "scratch", [python, "-m", "gadget"], None)
+    target, lines = install_packages({"TPUJOB_WHEELS": "wheels"}, [python, "-m", "gadget"], None)
     assert target is not None
     assert python in lines[0]
     assert run([python, "-c", "import gadget; print(gadget.NUMBER)"], target) == "1\n"
@@ -97,3 +101,33 @@ def test_environment_without_pip_uses_that_of_its_python(folder: Path) -> None:
 
 def run(command: Sequence[str], path: Path) -> str:
     return subprocess.run(command, env={"PYTHONPATH": str(path)}, capture_output=True, text=True, check=True).stdout
+
+
+def test_processes_of_a_machine_and_later_attempts_install_once(launch: Launch, folder: Path) -> None:
+    environ = {"TPUJOB_WHEELS": "wheels"}
+    together = [launch(*PROGRAM, environ=environ) for _ in range(3)]
+    assert [launched.wait() for launched in together] == [0, 0, 0]
+    said = [next(line for line in launched.stderr.splitlines() if "packages: 1" in line) for launched in together]
+    assert sorted("are there already" in line for line in said) == [False, True, True]
+    wheel(folder / "wheels", 1, needs="other")  # other bytes under the same name
+    changed = launch(*PROGRAM, environ=environ)
+    assert changed.wait() == 0
+    assert "are there already" not in changed.stderr
+
+
+def test_folder_that_others_may_write_to_is_refused(folder: Path) -> None:
+    made = folder / "tmp" / f"tpujob-packages-{os.geteuid()}"
+    made.mkdir()
+    made.chmod(0o777)
+    with pytest.raises(CodeRefused, match=r"spec\.packages: .* is not this user's alone; remove it"):
+        install_packages({"TPUJOB_WHEELS": "wheels"}, PROGRAM, None)
+
+
+def test_what_was_interrupted_is_made_anew(folder: Path) -> None:
+    target, _ = install_packages({"TPUJOB_WHEELS": "wheels"}, PROGRAM, None)
+    assert target is not None
+    target.rename(target.with_suffix(".unfinished"))
+    (target.with_suffix(".unfinished") / "gadget" / "__init__.py").write_text("NUMBER = 'cut'\n")
+    again, _ = install_packages({"TPUJOB_WHEELS": "wheels"}, PROGRAM, None)
+    assert again == target
+    assert (target / "gadget" / "__init__.py").read_text() == "NUMBER = 1\n"

@@ -1,16 +1,25 @@
 """`spec.packages`: Python packages that neither the image nor the code has, installed before the program starts.
 
-By the pip of the program's own Python, into a folder of the launcher's: the image may be read-only, and stays as it is.
-Each package is pinned by its digest, or lies in the job's code, so that all hosts have the same. Nothing is built.
+By the pip of the program's own Python, into a folder of the user's in the temporary directory: the image may be
+read-only, and stays as it is. The folder is named by what is installed, so that the processes of a machine and later
+attempts of the same container share it. Each package is pinned by its digest, or lies in the job's code, so that all
+hosts have the same. Nothing is built.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from tpujob_contract import ExitCode, environment
 from tpujob_launcher.code import interpreter
@@ -18,8 +27,8 @@ from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.patience import Unanswered, asked, times_of
 
 FIELD = "spec.packages"
-FOLDER = ".packages"
-"""Below the launcher's scratch folder, which patched packages are imported from: no name of a package."""
+FOLDER = "tpujob-packages-{}"
+"""In the temporary directory, of a user; in it a folder for each set of packages."""
 LIMIT_SECONDS = 1800
 """For one try; pip has limits of its own for each answer."""
 _UNREACHABLE = (
@@ -30,13 +39,12 @@ _UNREACHABLE = (
 
 
 def install_packages(
-    environ: Mapping[str, str], scratch: Path, command: Sequence[str], code: Optional[Path]
+    environ: Mapping[str, str], command: Sequence[str], code: Optional[Path]
 ) -> Tuple[Optional[Path], List[str]]:
     """The folder with the job's packages, and lines that say what was done; None without packages.
 
     Args:
         environ: Of the launcher.
-        scratch: An empty folder that stays as long as the program runs.
         command: What will run; its Python installs, and imports.
         code: Folder of the job's code, below which relative paths are; None: the current folder.
 
@@ -51,15 +59,62 @@ def install_packages(
         if not path.exists():
             raise CodeRefused(f"{FIELD}.{key}: {path} is not there; is it in the job's code?", ExitCode.CONFIGURATION)
     python = interpreter.python_of(command, environ) or sys.executable
-    target = scratch / FOLDER
-    arguments = [*_pip_for(python, environ), "install", "--target", str(target), *_OPTIONS, *_sources(found)]
-    began = time.monotonic()
+    sources, began = _sources(found), time.monotonic()
+    place = _own_folder() / _digest(python, found)
+    with _locked(place.with_suffix(".lock")):
+        is_new = not place.is_dir()
+        if is_new:
+            _install(place, [*_pip_for(python, environ), "install", *_OPTIONS, *sources], environ)
+    count = len(list(place.glob("*.dist-info")))
+    how = f"in {time.monotonic() - began:.1f} s, by {python}" if is_new else "are there already"
+    return place, [f"packages: {count} {how}"]
+
+
+def _install(place: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Makes the folder, whole or not at all."""
+    unfinished = place.with_suffix(".unfinished")
+
+    def once() -> None:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        _run([*arguments, "--target", str(unfinished)], environ)
+
     try:
-        asked(lambda: _run(arguments, environ), times_of(environ))
+        asked(once, times_of(environ))
+        unfinished.rename(place)
     except OSError as error:
         raise CodeRefused(str(error), exit_code=1) from error
-    count = len(list(target.glob("*.dist-info")))
-    return target, [f"packages: {count} in {time.monotonic() - began:.1f} s, by {python}"]
+
+
+def _own_folder() -> Path:
+    """Of this user, whom others cannot write to.
+
+    Raises:
+        CodeRefused: somebody else has made it.
+    """
+    folder = Path(tempfile.gettempdir()) / FOLDER.format(os.geteuid())
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    made = folder.lstat()
+    if not stat.S_ISDIR(made.st_mode) or made.st_uid != os.geteuid() or made.st_mode & 0o022:
+        raise CodeRefused(f"{FIELD}: {folder} is not this user's alone; remove it")
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("w") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+
+
+def _digest(python: str, found: Mapping[str, Path]) -> str:
+    """Tells these packages for this Python from any others."""
+    digest = hashlib.sha256(os.path.realpath(python).encode())
+    for path in found.values():
+        for file in sorted(path.glob("*.whl")) if path.is_dir() else [path]:
+            digest.update(f"\0{file.name}\0".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:32]
 
 
 _VARIABLES: Dict[str, str] = {"requirements": environment.REQUIREMENTS, "wheels": environment.WHEELS}

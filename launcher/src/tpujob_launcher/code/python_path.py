@@ -22,7 +22,7 @@ def code_variables(
 
     Args:
         environ: Of the launcher.
-        scratch: An empty folder, for packages and for patched ones; stays as long as the program runs.
+        scratch: An empty folder, for patched packages; stays as long as the program runs.
         command: What will run; its Python installs packages, and is asked where they are.
 
     Raises:
@@ -30,7 +30,7 @@ def code_variables(
     """
     folder = Path(environ[environment.CODE]) if environ.get(environment.CODE) else None
     entries, lines = ([], []) if folder is None else _of_code(environ, folder, scratch, command)
-    packages, said = install_packages(environ, scratch, command, folder)
+    packages, said = install_packages(environ, command, folder)
     if packages is not None:
         entries.append(str(packages))
     if not entries:

@@ -149,7 +149,7 @@ PackagesPath = Annotated[str, StringConstraints(min_length=1, max_length=1024, p
 
 
 class Packages(Part):
-    """Python packages that every process installs before it starts, by the pip of its own Python. Nothing is built."""
+    """Python packages that each host installs before its processes start, by their Python's pip. Nothing is built."""
 
     requirements: PackagesPath | None = None
     """A file of pip's with a version and a --hash of every package, those that others need included. Relative to the
