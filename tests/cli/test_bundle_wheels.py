@@ -186,6 +186,11 @@ def test_packages_of_jobs_are_a_folder_with_their_pins(tmp_path, seed, said):
     making._packages(request, said.append)
     assert names(request.out / "packages") == {"gadget-2.0-py3-none-any.whl", "requirements.txt"}
     assert (request.out / "packages" / "requirements.txt").read_text() == pins.read_text()
+    there = request.out / "packages" / "gadget-2.0-py3-none-any.whl"
+    there.unlink()  # it may be a link to the one that it was made from
+    there.write_bytes(b"cut short")
+    making._packages(request, said.append)
+    assert there.read_bytes() == (seed / there.name).read_bytes()
     making._packages(dataclasses.replace(request, packages=None), said.append)
     assert not (request.out / "packages").exists()
 

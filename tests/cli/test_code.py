@@ -198,15 +198,19 @@ def test_packages_of_the_code_are_installed_here(folder: Path, tmp_path: Path) -
     command = ["python3", "train.py"]
     job = container_manifest("mine", accelerator="cpu:1x1", image="python:3", command=command, packages=packages)
     YAML().dump(job, tmp_path / "job.yaml")
+    (tmp_path / "tmp").mkdir()
     done = subprocess.run(
         [sys.executable, "-m", "tpujob", "run", "job.yaml", "--code", str(folder)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=600,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "gadget 5" in done.stdout
+    (log,) = tmp_path.glob(".tpujob/default/mine/logs/*/process-0.log")
+    assert "packages: 1 in " in log.read_text()
 
 
 def test_name_that_the_code_does_not_have_is_refused_before_the_start(folder: Path, tmp_path: Path) -> None:

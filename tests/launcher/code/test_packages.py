@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import Exchange, HttpServer
 from tests.harness.wheels import wheel
 from tests.launcher.conftest import Launch
 from tpujob_contract import ExitCode
@@ -87,6 +89,22 @@ def test_index_out_of_reach_is_tried_again_by_the_job(folder: Path, monkeypatch:
         install_packages(environ, PROGRAM, None)
     assert refused.value.exit_code == 1
     assert "secret" not in str(refused.value)
+
+
+def test_no_index_is_asked_for_what_wheels_have(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(request: Exchange) -> None:
+        asked.append(request.path)
+        request.reply(404)
+
+    with contextlib.closing(HttpServer(answer)) as server:
+        environ = {**os.environ, "PIP_INDEX_URL": f"http://{server.host}/simple", "TPUJOB_WHEELS": "wheels"}
+        install_packages({**environ, "TPUJOB_REQUIREMENTS": "requirements.txt"}, PROGRAM, None)
+        assert asked == []
+        with pytest.raises(CodeRefused, match="gadget"):
+            install_packages({**environ, "TPUJOB_WHEELS": "", "TPUJOB_REQUIREMENTS": "requirements.txt"}, PROGRAM, None)
+    assert asked
 
 
 def test_environment_without_pip_uses_that_of_its_python(folder: Path) -> None:

@@ -224,6 +224,15 @@ def test_end_is_called_unexplained_only_when_its_cause_had_time_to_show(restarts
     assert "after an end without a known cause" in late.note.message
 
 
+def test_job_that_restarts_already_names_its_newest_end_at_once() -> None:
+    status = decide(seen(running_status(), ended=(ended(0, 1),), hosts=UNREADY), SETTINGS).status
+    assert status.phase is Phase.RESTARTING
+    its = jobset(restarts=1)
+    end = ended(1, 75, after=-2, attempt=1)
+    verdict = judge(seen(status.as_stored(), jobset=its, ended=(ended(0, 1), end), hosts=UNREADY), SETTINGS)
+    assert "Restart 2, after an end without a known cause" in verdict.condition_update.message
+
+
 def test_end_of_a_clock_that_is_ahead_is_not_waited_for() -> None:
     ahead = ended(1, 75, after=3600)
     assert decide(seen(running_status(), ended=(ahead,), hosts=UNREADY), SETTINGS).status.phase is Phase.RESTARTING

@@ -83,6 +83,21 @@ def test_a_float_without_fraction_is_a_whole_number(number: float) -> None:
             "spec.trainer.model.kvHeads: 3 does not divide heads; change one of them",
         ),
         (
+            {"evaluation": {"everySteps": 1, "metrics": [{"name": "a:top1"}, {"name": "b:top1"}]}},
+            "spec.trainer.evaluation.metrics[1].name: the metric 'top1' is there already; give the",
+        ),
+        (
+            {"evaluation": {"everySteps": 1, "metrics": [{"name": "a:loss"}]}},
+            "spec.trainer.evaluation.metrics[0].name: the metric 'loss' is there already; give the",
+        ),
+        (
+            {
+                "evaluation": {"everySteps": 1, "metrics": [{"name": "a:top1"}]},
+                "checkpoint": {"keepBest": 1, "bestMetric": "top5"},
+            },
+            "spec.trainer.checkpoint.bestMetric: 'top5' is not evaluated; write evaluation_loss, top1, or name its",
+        ),
+        (
             {"model": {"preset": "tiny", "headDim": 7}},
             "spec.trainer.model.headDim: 7 is odd; rotary positions turn pairs, so it must be even",
         ),

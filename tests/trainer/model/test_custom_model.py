@@ -61,6 +61,18 @@ class Dropping(Bigrams):
         return self.layers[0](self.dropout(self.embed(tokens)))
 
 
+class Twice(Dropping):
+    """The difference of two dropouts of ones: 0 everywhere if they drew the same."""
+
+    def __init__(self, *, vocab_size: int, rngs: nnx.Rngs) -> None:
+        super().__init__(vocab_size=vocab_size, rngs=rngs)
+        self.other = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array) -> Any:
+        ones = jnp.ones((*tokens.shape, 128))
+        return self.dropout(ones) - self.other(ones)
+
+
 class Normalised(Bigrams):
     def __init__(self, *, vocab_size: int, rngs: nnx.Rngs) -> None:
         super().__init__(vocab_size=vocab_size, rngs=rngs)
@@ -136,7 +148,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of these, importable as a user's are."""
     made = types.ModuleType("theirs")
     vars(made).update(
-        {kind.__name__: kind for kind in (Bigrams, Pair, Unnamed, Dropping, Narrow, Normalised)},
+        {kind.__name__: kind for kind in (Bigrams, Pair, Unnamed, Dropping, Twice, Narrow, Normalised)},
         **{made.__name__: made for made in (LinenBigrams, LinenWithoutMode, functions, wrongly_nested, alone)},
         number=3,
         function=lambda vocab_size, rngs: vocab_size,
@@ -247,6 +259,14 @@ def test_dropout_is_for_training_alone_and_other_in_each_step_and_part(name: str
     evaluated = make_evaluation_step(model)(weights, batch)
     # Float32 sums in another order.
     assert float(evaluated.losses.sum() / evaluated.tokens.sum()) == pytest.approx(without[0], rel=1e-6)
+
+
+def test_dropouts_of_one_model_draw_apart() -> None:
+    model, batch = own_model("Twice", MeshShape()), make_batch()
+    given = (model.init(0), batch.inputs, batch.positions, batch.segment_ids)
+    differences, _ = model.hidden_in_training(*given, jax.random.key(1))
+    assert 0.4 < float(jnp.mean(differences != 0)) < 0.6
+    assert not jnp.any(model.hidden(*given)[0])
 
 
 def test_linen_and_functions_compute_what_the_nnx_module_does() -> None:

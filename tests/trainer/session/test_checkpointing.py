@@ -95,6 +95,8 @@ def test_evaluation_that_was_over_before_the_commit_is_kept_beside_a_later_one(s
     saves.checkpoints.close()
     assert json.loads((tmp_path / "metrics" / "1.json").read_text()) == {"evaluation_loss": 2.0, "top1": 0.5}
     assert not (tmp_path / "metrics" / "2.json").exists()
+    assert save(saves, 3)
+    assert not saves._evaluated, "what is decided is not kept for ever"
 
 
 def test_run_that_made_a_checkpoint_is_described_in_it(saves, tmp_path):

@@ -156,6 +156,12 @@ def test_other_code_is_another_data_set(folder, code):
         read_manifest(directory, config)
 
 
+@pytest.mark.usefixtures("code")
+def test_ids_in_the_place_of_texts_are_another_data_set(folder):
+    texts, ids = (make_manifest(custom(folder, **more)) for more in ({}, {"returns": "tokens"}))
+    assert texts.fingerprint != ids.fingerprint
+
+
 @pytest.mark.parametrize(
     ("block", "said"),
     [
