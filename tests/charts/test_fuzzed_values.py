@@ -1,8 +1,10 @@
 """Whatever somebody writes into values.yaml, Helm renders valid objects of ours, or refuses it in plain words."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -22,7 +24,9 @@ PANIC = re.compile(
     r"nil pointer|can't evaluate|runtime error|panic|YAML parse error|error converting|wrong type for value"
 )
 """What Helm says where a template, and not the value, is at fault."""
-REFUSALS = re.compile(r"values don't meet the specifications|is not set|needs|is not installed|failed parsing --set")
+REFUSALS = re.compile(
+    r"values don't meet the specifications|is not set|needs|is not installed|failed parsing --set|nothing below it"
+)
 """The last is of the option with which these tests are run, where `image` is no mapping."""
 
 HOSTILE = (
@@ -107,6 +111,27 @@ def test_values_that_fit_the_schema_render(values: dict[str, Any]) -> None:
 @given(blocks(SCHEMA, spoiled=True))
 def test_values_that_do_not_fit_are_refused_by_name(values: dict[str, Any]) -> None:
     check(values)
+
+
+def keys(schema: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, below in schema["properties"].items():
+        yield (*above, key)
+        if "properties" in below:
+            yield from keys(below, (*above, key))
+
+
+@pytest.mark.parametrize("path", [*keys(SCHEMA)], ids=".".join)
+def test_key_with_nothing_below_it_renders_or_is_named(path: tuple[str, ...]) -> None:
+    """As in a file of values that ends with `jobSet:`: Helm takes the default away."""
+    values: Any = None
+    for key in reversed(path):
+        values = {key: values}
+    try:
+        render_text(values)
+    except RefusedValues as refusal:
+        said = str(refusal)
+        is_named = f"{'.'.join(path)}: there is nothing below it" in said or f"at '/{path[-1]}': got null" in said
+        assert is_named or "failed parsing --set" in said, said
 
 
 def check(values: dict[str, Any]) -> None:
