@@ -23,6 +23,7 @@ from tests.harness import tpu_vms
 from tests.harness.processes import COMPILED_ONCE
 from tests.harness.tpu_vms import TpuVms
 from tools.localcluster.waiting import wait_for
+from tpujob.data.from_folder import folder_to_parquet
 
 __all__ = ["data"]
 pytestmark = [
@@ -131,12 +132,19 @@ def test_slice_survives_a_kill_a_lost_machine_and_lost_connections(hosts: Slice)
 
 
 @pytest.fixture
-def workers(tmp_path: Path, data: Path) -> Iterator[Slice]:
+def many_rows(tmp_path: Path) -> Path:
+    """More units than machines, so that there are some left whenever one goes."""
+    folder_to_parquet(Path(os.__file__).parent / "asyncio", tmp_path / "text", include=("*.py",))
+    return tmp_path / "text" / "*.parquet"
+
+
+@pytest.fixture
+def workers(tmp_path: Path, many_rows: Path) -> Iterator[Slice]:
     machines = TpuVms(WORKERS, "v4-8")
     trainer = {
         "task": "extract",
         "model": {"layers": 2, "embedDim": 16, "heads": 2},
-        "data": {"path": str(data)},
+        "data": {"path": str(many_rows)},
         "sequenceLength": 32,
         "batchSize": 4,
         "extract": {"layers": ["0-1"], "keep": ["residual"], "unitRows": 1, "leaseSeconds": 10},
@@ -145,14 +153,23 @@ def workers(tmp_path: Path, data: Path) -> Iterator[Slice]:
     machines.close()
 
 
-def test_independent_machines_finish_without_one_that_is_gone(workers: Slice) -> None:
-    lines = [workers.start(number, "--host", str(number)) for number in range(WORKERS)]
-    wait_for("units", lambda: any(workers.checkpoints.glob("claims/*")), timeout_seconds=LIMIT_SECONDS)
+def test_independent_machines_finish_without_those_that_are_gone(workers: Slice) -> None:
+    """Two in the background without their connections; one machine is gone, and one person presses Ctrl-C."""
+    everywhere = range(WORKERS)
+    lines = [
+        workers.start(number, "--host", str(number), *(("--detach",) if number < 2 else ())) for number in everywhere
+    ]
+    assert [line.wait(timeout=LIMIT_SECONDS) for line in lines[:2]] == [0, 0]
+    wait_for("compiling on 3", lambda: "compiling" in workers.output(3), timeout_seconds=LIMIT_SECONDS)
+    os.killpg(lines[3].pid, signal.SIGINT)
     workers.machines.pull_the_plug(2)
-    del lines[2]
-    assert [line.wait(timeout=LIMIT_SECONDS) for line in lines] == [0] * (WORKERS - 1), workers.output(0)
+    assert lines[3].wait(timeout=LIMIT_SECONDS) == 75, workers.output(3)
+    workers.machines.wait_until_idle(2, 3)
+    assert [line.wait(timeout=LIMIT_SECONDS) for line in lines[4:]] == [0, 0], workers.output(4)
+    workers.machines.wait_until_idle(*everywhere)
     found = json.loads(workers.ask(0, "extract", "status", str(workers.checkpoints), "-o", "json"))
-    assert found["units"] == found["done"] > 1
-    # The one that comes back finds nothing left to do.
+    assert found["units"] == found["done"] > WORKERS
+    assert all("finished" in workers.log(number) for number in (0, 1))
+    # One that comes back finds nothing left to do.
     assert workers.start(2, "--host", "2").wait(timeout=LIMIT_SECONDS) == 0, workers.output(2)
-    workers.machines.wait_until_idle(*range(WORKERS))
+    workers.machines.wait_until_idle(2)
