@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -211,6 +212,30 @@ def test_packages_of_the_code_are_installed_here(folder: Path, tmp_path: Path) -
     assert "gadget 5" in done.stdout
     (log,) = tmp_path.glob(".tpujob/default/mine/logs/*/process-0.log")
     assert "packages: 1 in " in log.read_text()
+
+
+@pytest.mark.processes
+def test_patch_of_a_package_of_the_commands_own_python_runs_here(folder: Path, tmp_path: Path) -> None:
+    """As of MaxText, which is not installed where `tpujob` is."""
+    venv.create(tmp_path / "theirs", with_pip=False)
+    (site,) = (tmp_path / "theirs" / "lib").glob("python*/site-packages")
+    (site / "only_theirs").mkdir()
+    (site / "only_theirs" / "__init__.py").write_text("SIZE = 1\n")
+    patch = folder / "patches" / "only_theirs" / "__init__.py"
+    patch.parent.mkdir(parents=True)
+    patch.write_text("SIZE = 9\n")
+    command = [str(tmp_path / "theirs" / "bin" / "python"), "-c", "import only_theirs; print('size', only_theirs.SIZE)"]
+    job = container_manifest("mine", accelerator="cpu:1x1", image="python:3", command=command)
+    YAML().dump(job, tmp_path / "job.yaml")
+    done = subprocess.run(
+        [sys.executable, "-m", "tpujob", "run", "job.yaml", "--code", str(folder)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "size 9" in done.stdout
 
 
 def test_name_that_the_code_does_not_have_is_refused_before_the_start(folder: Path, tmp_path: Path) -> None:

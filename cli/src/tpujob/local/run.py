@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,8 @@ def run_job(
     unpacked = unpack_code(job.spec.code, root / "code")
     processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpacked, placement)
     lead = processes[0]
-    with importing_code(lead.environ) as environ:
+    # Only a trainer is looked at, and its Python is this one; a command may run with another, which has other packages.
+    with importing_code(lead.environ) if job.spec.trainer else nullcontext(lead.environ) as environ:
         needed = prerequisites.look(
             job,
             # Host 0 claims it for all; to the others its lock would look like another run's.
