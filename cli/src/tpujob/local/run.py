@@ -14,6 +14,7 @@ from rich.console import Console
 from tpujob.code.unpacked import importing_code, unpack_code, with_local_code
 from tpujob.errors import CommandError
 from tpujob.jobs import prerequisites
+from tpujob.jobs.prerequisites import Prerequisites
 from tpujob.local import runs
 from tpujob.local.announcements import Announcements, has_units
 from tpujob.local.closing import Closing, short_path
@@ -74,18 +75,7 @@ def run_job(
     unpacked = unpack_code(job.spec.code, root / "code")
     processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpacked, placement)
     lead = processes[0]
-    # Only a trainer is looked at, and its Python is this one; a command may run with another, which has other packages.
-    with importing_code(lead.environ) if job.spec.trainer else nullcontext(lead.environ) as environ:
-        needed = prerequisites.look(
-            job,
-            # Host 0 claims it for all; to the others its lock would look like another run's.
-            checkpoint_dir=lead.environ[names.CHECKPOINT_DIR] if placement.host in (None, 0) else None,
-            is_run=True,
-            on_chips=placement.on_chips,
-            processes_here=len(processes),
-            environ=environ,
-            directory=lead.working_directory,
-        )
+    needed = _look(job, lead, placement, processes_here=len(processes))
     needed.require()
     warnings += needed.warnings
     runs.keep(lead.log.parent, [process.report_port for process in processes])
@@ -96,6 +86,22 @@ def run_job(
     for line in closing.lines():
         Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
     return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause, warnings=warnings)
+
+
+def _look(job: TpuTrainingJob, lead: LocalProcess, placement: Placement, *, processes_here: int) -> Prerequisites:
+    """What is in the way of the job, as its first process here would find it."""
+    # Only a trainer is looked at, and its Python is this one; a command may run with another, which has other packages.
+    with importing_code(lead.environ) if job.spec.trainer else nullcontext(lead.environ) as environ:
+        return prerequisites.look(
+            job,
+            # Host 0 claims it for all; to the others its lock would look like another run's.
+            checkpoint_dir=lead.environ[names.CHECKPOINT_DIR] if placement.host in (None, 0) else None,
+            is_run=True,
+            on_chips=placement.on_chips,
+            processes_here=processes_here,
+            environ=environ,
+            directory=lead.working_directory,
+        )
 
 
 def _supervise(
