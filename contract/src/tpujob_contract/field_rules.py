@@ -70,6 +70,11 @@ class Broken:
     rule: Rule
 
 
+def rule(field: str, message: str, *when: Tuple[Condition, ...], at: str = "", shows: bool = False) -> Rule:
+    """A row: refused where all conditions hold. Its fields are those of `Rule`."""
+    return Rule(field, message, tuple(condition for part in when for condition in part), at, shows)
+
+
 def given(*paths: str) -> Tuple[Condition, ...]:
     """Each of these asks for something: it is there, and neither null, false nor 0."""
     return tuple(Condition("given", path) for path in paths)

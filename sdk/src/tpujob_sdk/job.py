@@ -258,7 +258,7 @@ class Job:
         With a checkpoint directory, metrics.csv and samples.jsonl there are kept, too: `tpujob report` reads them.
 
         Args:
-            first_step: Steps done before this attempt: what an earlier one told of later steps is replaced.
+            first_step: Steps done before this attempt: what an earlier one recorded of later steps is replaced.
             config: Shown with the run; values of JSON.
             wandb: As `spec.trainer.trackers.wandb`: `project`, `entity`, `name`. One run for all attempts.
             tensorboard: As `spec.trainer.trackers.tensorboard`: `directory`.

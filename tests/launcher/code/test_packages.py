@@ -42,6 +42,16 @@ def test_program_imports_what_neither_image_nor_code_has(launch: Launch, folder:
     assert "packages: 1 in " in launched.stderr
 
 
+def test_modules_of_the_job_are_not_taken_for_those_of_pip(folder: Path) -> None:
+    """Pip starts in the folder of the code, which may have a module of any name."""
+    for name in ("queue", "email", "pip"):
+        (folder / f"{name}.py").write_text("raise SystemExit('the wrong module')\n")
+    environ = {**os.environ, "TPUJOB_WHEELS": "wheels", "PYTHONPATH": str(folder)}
+    target, _ = install_packages(environ, PROGRAM, None)
+    assert target is not None
+    assert (target / "gadget" / "__init__.py").is_file()
+
+
 def test_wrong_digest_is_refused_and_the_program_does_not_start(launch: Launch, folder: Path) -> None:
     wheel(folder / "wheels", needs="other")
     launched = launch(*PROGRAM, environ={"TPUJOB_WHEELS": "wheels", "TPUJOB_REQUIREMENTS": "requirements.txt"})

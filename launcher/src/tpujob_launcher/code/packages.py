@@ -89,7 +89,7 @@ def _own_folder() -> Path:
     """Of this user, whom others cannot write to.
 
     Raises:
-        CodeRefused: somebody else has made it.
+        CodeRefused: another user made it, or may write to it.
     """
     folder = Path(tempfile.gettempdir()) / FOLDER.format(os.geteuid())
     with contextlib.suppress(FileExistsError):
@@ -112,8 +112,10 @@ def _digest(python: str, found: Mapping[str, Path]) -> str:
     digest = hashlib.sha256(os.path.realpath(python).encode())
     for path in found.values():
         for file in sorted(path.glob("*.whl")) if path.is_dir() else [path]:
-            digest.update(f"\0{file.name}\0".encode())
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
+            digest.update(f"\0{file.name}\0{file.stat().st_size}\0".encode())
+            with file.open("rb") as opened:
+                for piece in iter(lambda: opened.read(1 << 20), b""):
+                    digest.update(piece)
     return digest.hexdigest()[:32]
 
 
@@ -127,24 +129,29 @@ def _pip_for(python: str, environ: Mapping[str, str]) -> List[str]:
     Raises:
         CodeRefused: neither has one.
     """
-    bare = {**environ, "PYTHONPATH": ""}
-    told = subprocess.run([python, "-c", _WHERE], env=bare, capture_output=True, text=True, check=False)
-    has_pip, _, base = told.stdout.strip().partition(" ")
-    if has_pip == "True":
-        return [python, "-m", "pip"]
-    for name in ("python3", "python"):
-        other = str(Path(base) / "bin" / name)
-        if base and Path(other).exists() and _has_pip(other, bare):
-            return [other, "-m", "pip", "--python", python]
+    has_pip, base = _looked_at(python, environ)
+    if has_pip:
+        return [*_alone(python), "-m", "pip"]
+    for other in (Path(base, "bin", name) for name in ("python3", "python")):
+        if base and other.exists() and _looked_at(str(other), environ)[0]:
+            return [*_alone(str(other)), "-m", "pip", "--python", python]
     raise CodeRefused(f"{FIELD}: {python} has no pip; install it in the image, or leave packages out")
+
+
+def _alone(python: str) -> List[str]:
+    """Without PYTHONPATH and the current folder, where the job's own modules may be called as those of pip are."""
+    return [python, "-I"]
 
 
 _WHERE = "import importlib.util, sys; print(importlib.util.find_spec('pip') is not None, sys.base_prefix)"
 
 
-def _has_pip(python: str, environ: Mapping[str, str]) -> bool:
-    told = subprocess.run([python, "-c", _WHERE], env=dict(environ), capture_output=True, text=True, check=False)
-    return told.stdout.startswith("True ")
+def _looked_at(python: str, environ: Mapping[str, str]) -> Tuple[bool, str]:
+    """Whether a Python has pip, and where the one is that it was made of."""
+    command = [*_alone(python), "-c", _WHERE]
+    done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, check=False)
+    has_pip, _, base = done.stdout.strip().partition(" ")
+    return has_pip == "True", base
 
 
 def _sources(found: Mapping[str, Path]) -> List[str]:
@@ -163,18 +170,16 @@ def _sources(found: Mapping[str, Path]) -> List[str]:
 def _run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
     # The addresses of indexes may hold passwords: pip hides them in its own words, and nothing else is repeated.
     try:
-        done = subprocess.run(
-            arguments, env={**environ, "PYTHONPATH": ""}, capture_output=True, text=True, timeout=LIMIT_SECONDS
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Unanswered(f"{FIELD}: pip has not ended within {LIMIT_SECONDS} s") from error
+        done = subprocess.run(arguments, env=dict(environ), capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired as late:
+        raise Unanswered(f"{FIELD}: pip has not ended within {LIMIT_SECONDS} s") from late
     if done.returncode == 0:
         return
-    said = " ".join(done.stderr.split())
-    words = said[max(said.find("ERROR:"), 0) :][:_SHOWN]
-    if any(sign in said for sign in _UNREACHABLE):
-        raise Unanswered(f"{FIELD}: {words}")
-    raise CodeRefused(f"{FIELD}: pip: {words}")
+    output = " ".join(done.stderr.split())
+    error = output[max(output.find("ERROR:"), 0) :][:_SHOWN]
+    if any(sign in output for sign in _UNREACHABLE):
+        raise Unanswered(f"{FIELD}: {error}")
+    raise CodeRefused(f"{FIELD}: pip: {error}")
 
 
 _SHOWN = 600

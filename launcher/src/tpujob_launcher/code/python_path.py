@@ -30,13 +30,13 @@ def code_variables(
     """
     folder = Path(environ[environment.CODE]) if environ.get(environment.CODE) else None
     entries, lines = ([], []) if folder is None else _of_code(environ, folder, scratch, command)
-    packages, said = install_packages(environ, command, folder)
+    packages, notes = install_packages(environ, command, folder)
     if packages is not None:
         entries.append(str(packages))
     if not entries:
         return {}, []
     inherited = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    return {"PYTHONPATH": os.pathsep.join([*entries, *inherited])}, [*lines, *said]
+    return {"PYTHONPATH": os.pathsep.join([*entries, *inherited])}, [*lines, *notes]
 
 
 def _of_code(

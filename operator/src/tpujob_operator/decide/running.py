@@ -21,7 +21,7 @@ from tpujob_resource.models.status import Phase
 from tpujob_resource.models.times import format_time
 
 EXPLANATION_SECONDS = 5.0
-"""After an end without a known cause, until that is said."""
+"""After an end without a known cause, before status reports it as one."""
 LONGEST_STOP_SECONDS = 30.0
 """After its grace period a pod is gone, unless its node is."""
 

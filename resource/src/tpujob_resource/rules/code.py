@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpujob_contract.field_rules import Condition, Rule, absent, differs, given, matches, several
+from tpujob_contract.field_rules import absent, differs, given, matches, rule, several
 
 _EITHER = "give either archive and sha256, or repository and commit"
 _ARCHIVE_HAS_DIGEST = "an archive needs its sha256, and a repository has none: its commit is the digest"
@@ -11,26 +11,22 @@ COMMIT_PATTERN = r"^[0-9a-f]{40}$"
 """A whole commit of a repository; a short id, a branch or a tag may become another."""
 
 
-def _rule(field: str, message: str, *when: tuple[Condition, ...], shows: bool = False) -> Rule:
-    return Rule(field, message, tuple(condition for part in when for condition in part), shows=shows)
-
-
 CODE = (
-    _rule("", _EITHER, several("archive", "repository")),
-    _rule("", _EITHER, absent("archive", "repository")),
-    _rule("sha256", _ARCHIVE_HAS_DIGEST, given("archive"), absent("sha256", "repository")),
-    _rule("sha256", _ARCHIVE_HAS_DIGEST, given("repository", "sha256"), absent("archive")),
-    _rule("commit", _WHOLE_COMMIT, given("repository"), absent("commit", "archive")),
-    _rule("commit", _WHOLE_COMMIT, given("repository"), absent("archive"), differs("commit", COMMIT_PATTERN)),
+    rule("", _EITHER, several("archive", "repository")),
+    rule("", _EITHER, absent("archive", "repository")),
+    rule("sha256", _ARCHIVE_HAS_DIGEST, given("archive"), absent("sha256", "repository")),
+    rule("sha256", _ARCHIVE_HAS_DIGEST, given("repository", "sha256"), absent("archive")),
+    rule("commit", _WHOLE_COMMIT, given("repository"), absent("commit", "archive")),
+    rule("commit", _WHOLE_COMMIT, given("repository"), absent("archive"), differs("commit", COMMIT_PATTERN)),
 )
 
 PACKAGES = (
-    _rule(
+    rule(
         "",
         "names nothing; give requirements, a file with a --hash of every package, or wheels, a folder of them",
         absent("requirements", "wheels"),
     ),
-    _rule(
+    rule(
         "wheels",
         "are outside of the code, where hosts may have others; give requirements with a --hash of each, too",
         given("wheels"),

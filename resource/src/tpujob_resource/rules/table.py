@@ -26,6 +26,7 @@ from tpujob_contract.field_rules import (
     none_of,
     on_volume,
     one_of,
+    rule,
     several,
     there,
 )
@@ -86,16 +87,12 @@ _DIRECTORY = "gs://BUCKET/PATH, or "
 _MOUNT = "a persistentVolumeClaim or gcs volume"
 
 
-def _rule(field: str, message: str, *when: Conditions, shows: bool = False) -> Rule:
-    return Rule(field, message, tuple(condition for part in when for condition in part), shows=shows)
-
-
 def _excludes(field: str, other: str, message: str) -> Rule:
-    return _rule(field, message, given(field, other))
+    return rule(field, message, given(field, other))
 
 
 def _requires(field: str, other: str, message: str) -> Rule:
-    return _rule(field, message, given(field), absent(other))
+    return rule(field, message, given(field), absent(other))
 
 
 def _lasting(field: str, rather: str = "") -> tuple[Rule, ...]:
@@ -105,20 +102,20 @@ def _lasting(field: str, rather: str = "") -> tuple[Rule, ...]:
         "lost": f"is on a volume that does not outlive the pod; take {rather}{_MOUNT}",
         "readOnly": "is on a volume that is readOnly; drop readOnly",
     }
-    return tuple(_rule(field, message, on_volume(field, kind), _ON_TPUS, shows=True) for kind, message in rows.items())
+    return tuple(rule(field, message, on_volume(field, kind), _ON_TPUS, shows=True) for kind, message in rows.items())
 
 
 def _of_code(field: str, rather: str) -> tuple[Rule, ...]:
     """For code that pods read from a volume."""
     return (
-        _rule(
+        rule(
             field,
             "contains ..; write the path that is meant",
             matches(field, "^(file://)?/"),
             matches(field, PARENT_PATTERN),
             shows=True,
         ),
-        _rule(
+        rule(
             field,
             f"is on no volume of the job; take {rather}, or mount the volume that holds it (spec.volumes)",
             on_volume(field, "none"),
@@ -129,20 +126,20 @@ def _of_code(field: str, rather: str) -> tuple[Rule, ...]:
 
 
 _NAME = (
-    _rule(
+    rule(
         "metadata.name",
         f"has more than {MAX_NAME} characters, and pods add theirs to it; shorten it",
         longer("metadata.name", MAX_NAME),
         shows=True,
     ),
-    _rule(
+    rule(
         "metadata.name",
         "is not a DNS label; begin with a lower-case letter, go on with lower-case letters, digits and -, and do not "
         "end with -",
         differs("metadata.name", NAME_PATTERN),
         shows=True,
     ),
-    _rule(
+    rule(
         "metadata.name",
         f"has more than {MAX_SUPER_SLICE_NAME} characters, and the slice controller makes names of it; shorten it, or "
         "leave spec.placement.superSlice out",
@@ -157,18 +154,18 @@ _PROGRAM = (
         _excludes(field, "trainer", "excludes trainer, which brings its own; keep one of them")
         for field in ("command", "args", "framework")
     ),
-    _rule(
+    rule(
         "trainer",
         "is missing; describe a training run here, or give image and command",
         absent("trainer", "image", "command"),
     ),
-    _rule(
+    rule(
         "image",
         "is missing; command says what to run, image in what",
         given("command"),
         absent("trainer", "image"),
     ),
-    _rule(
+    rule(
         "command",
         "is missing; the image's own entry point cannot be seen from outside, so name the command",
         given("image"),
@@ -192,16 +189,16 @@ _JOINED = (
 
 _HOSTS = (
     _excludes("workers", "slices", "excludes slices, which train together; workers are independent: keep one of them"),
-    _rule(
+    rule(
         "workers",
         _OF_SEVERAL_HOSTS,
         given("workers"),
         none_of("accelerator", ONE_HOST),
         differs("accelerator", "^cpu:1x"),
     ),
-    _rule("workers", _OF_SEVERAL_HOSTS, given("workers"), *_HALVES),
+    rule("workers", _OF_SEVERAL_HOSTS, given("workers"), *_HALVES),
     *(
-        _rule(
+        rule(
             "slices",
             f"{name} has no multislice, so slices of it cannot train together; ask for one larger slice",
             at_least("slices", 2),
@@ -209,30 +206,30 @@ _HOSTS = (
         )
         for name in _WITHOUT_MULTISLICE
     ),
-    _rule(
+    rule(
         "slices",
         _JOINED,
         at_least("slices", 2),
         one_of("accelerator", [name for name in ONE_HOST if name not in TWO_MACHINES]),
         differs("accelerator", of_generations(_WITHOUT_MULTISLICE)),
     ),
-    _rule("slices", _JOINED, at_least("slices", 2), one_of("accelerator", TWO_MACHINES), one_of(_COUNT, ("8",))),
+    rule("slices", _JOINED, at_least("slices", 2), one_of("accelerator", TWO_MACHINES), one_of(_COUNT, ("8",))),
     *(
-        _rule("trainer.task", _ALONE, _UNIT_TASK, absent("workers"), *several_hosts)
+        rule("trainer.task", _ALONE, _UNIT_TASK, absent("workers"), *several_hosts)
         for several_hosts in (
             (none_of("accelerator", ONE_HOST), _ON_TPUS),
             _HALVES,
             (one_of("accelerator", TWO_MACHINES), at_least("slices", 2)),
         )
     ),
-    _rule(
+    rule(
         "checkpointDir",
         "required for tasks of workers, which write their files there; give gs://BUCKET/PATH",
         _UNIT_TASK,
         absent("checkpointDir"),
         _ON_TPUS,
     ),
-    _rule(
+    rule(
         "workers",
         "excludes a training run, whose hosts work together; leave workers out, or set trainer.task",
         given("workers", "trainer"),
@@ -241,13 +238,13 @@ _HOSTS = (
 )
 
 _SLICE_COUNT = (
-    _rule(
+    rule(
         "minSlices",
         "needs slices, and at least 2; a job of one slice has none to go on without",
         given("minSlices"),
         less("slices", 2, 1),
     ),
-    _rule("minSlices", "is more than slices; lower it", at_least("slices", 2), less("slices", "minSlices"), shows=True),
+    rule("minSlices", "is more than slices; lower it", at_least("slices", 2), less("slices", "minSlices"), shows=True),
     _requires(
         "minSlices", "checkpointDir", "needs checkpointDir, from which the job goes on with another number of slices"
     ),
@@ -255,7 +252,7 @@ _SLICE_COUNT = (
         _requires(field, "minSlices", "needs minSlices, the number of slices that the job may go on with")
         for field in ("shrinkAfterSeconds", "growAfterSeconds")
     ),
-    _rule(
+    rule(
         "shrinkAfterSeconds",
         f"is not less than startupSeconds, after which hosts that wait for the missing ones fail (defaults: "
         f"{SHRINK_AFTER_SECONDS} and {STARTUP_SECONDS}); raise startupSeconds or lower it",
@@ -271,7 +268,7 @@ _MACHINES = (
         "capacity.queuedProvisioning", "queue", "Kueue asks for the machines, and the job has no queue; set queue"
     ),
     *(
-        _rule(
+        rule(
             "capacity.flexStart",
             f"{name} is not offered with flex-start; leave it out",
             given("capacity.flexStart"),
@@ -279,7 +276,7 @@ _MACHINES = (
         )
         for name in _WITHOUT_FLEX_START
     ),
-    _rule(
+    rule(
         "placement",
         f"{', '.join(_BY_KUEUE[:-1])} and {_BY_KUEUE[-1]} exclude each other; keep one",
         several(*(f"placement.{field}" for field in _BY_KUEUE)),
@@ -294,19 +291,19 @@ _MACHINES = (
         )
         for field in _BY_KUEUE
     ),
-    _rule(
+    rule(
         "placement.poolTopology",
         f"is for {SUB_SLICES}, and this is another generation; leave it out",
         given("placement.poolTopology"),
         differs("accelerator", of_generations([SUB_SLICES])),
     ),
-    _rule(
+    rule(
         "placement.superSlice",
         f"is for {SUPER_SLICES}, and this is another generation; leave it out",
         given("placement.superSlice"),
         differs("accelerator", of_generations([SUPER_SLICES])),
     ),
-    _rule(
+    rule(
         "placement.superSlice",
         "is for slices made of cubes of 4x4x4 chips, and this one is smaller; leave it out",
         given("placement.superSlice"),
@@ -316,7 +313,7 @@ _MACHINES = (
 
 _BUCKETS = {scheme: backend for scheme, backend in BACKENDS.items() if backend.has_buckets}
 _CHECKPOINT_DIR = (
-    _rule(
+    rule(
         "",
         "names no bucket; a bucket's name has 3 to 222 characters, lower-case letters, digits, -, _ and ., and starts "
         "and ends with a letter or digit",
@@ -324,7 +321,7 @@ _CHECKPOINT_DIR = (
         differs("", BUCKET_PATTERN),
         shows=True,
     ),
-    _rule(
+    rule(
         "",
         "is neither gs://BUCKET/PATH nor an absolute path; write one of them",
         differs("", f"^({'|'.join(_BUCKETS)})://"),
@@ -332,7 +329,7 @@ _CHECKPOINT_DIR = (
         shows=True,
     ),
     *(
-        _rule(
+        rule(
             "",
             f"is in {backend.name}, which holds data, but TensorStore cannot write arrays there; write "
             "gs://BUCKET/PATH, or mount it as a volume that all hosts share, and write its path",
@@ -342,19 +339,19 @@ _CHECKPOINT_DIR = (
         for scheme, backend in _BUCKETS.items()
         if not backend.holds_checkpoints
     ),
-    _rule(
+    rule(
         "",
         "has spaces; leave them out",
         matches("", BUCKET_PATTERN),
         differs("", CHECKPOINT_DIR_PATTERN),
         shows=True,
     ),
-    _rule("", "contains ..; write the directory that is meant", matches("", PARENT_PATTERN), shows=True),
+    rule("", "contains ..; write the directory that is meant", matches("", PARENT_PATTERN), shows=True),
 )
 
 _WAYS_TO_PAY = ("spot", "computeClass", "reservation", "flexStart", "queuedProvisioning")
 _CAPACITY = (
-    _rule(
+    rule(
         "",
         f"{', '.join(_WAYS_TO_PAY[:-1])} and {_WAYS_TO_PAY[-1]} exclude each other; keep one",
         several(*_WAYS_TO_PAY),
@@ -363,21 +360,21 @@ _CAPACITY = (
 )
 
 _VARIABLE = (
-    _rule(
+    rule(
         "name",
         "belongs to the operator, which sets what is right for each process",
         matches("name", f"^({'|'.join(RESERVED_PREFIXES)})"),
         shows=True,
     ),
-    _rule(
+    rule(
         "name",
         "is set by accelerator cpu:HOSTSxDEVICES; leave it out",
         one_of("name", ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES")),
         matches("/spec.accelerator", "^cpu:"),
         shows=True,
     ),
-    _rule("", "give value or valueFrom, not both", there("value"), given("valueFrom")),
-    _rule(
+    rule("", "give value or valueFrom, not both", there("value"), given("valueFrom")),
+    rule(
         "name",
         "has a value that does not belong in a manifest; use valueFrom.secretKeyRef",
         matches("name", CONFIDENTIAL_PATTERN),
@@ -387,18 +384,18 @@ _VARIABLE = (
 )
 _SOURCE = "give one of secretKeyRef and configMapKeyRef"
 _VALUE_FROM = (
-    _rule("", _SOURCE, several("secretKeyRef", "configMapKeyRef")),
-    _rule("", _SOURCE, absent("secretKeyRef", "configMapKeyRef")),
+    rule("", _SOURCE, several("secretKeyRef", "configMapKeyRef")),
+    rule("", _SOURCE, absent("secretKeyRef", "configMapKeyRef")),
 )
 
 _KINDS = ("persistentVolumeClaim", "gcs", "secret", "configMap", "emptyDir")
 _ONE_KIND = f"give one of {', '.join(_KINDS[:-1])} and {_KINDS[-1]}"
 _VOLUME = (
-    _rule("", _ONE_KIND, several(*_KINDS)),
-    _rule("", _ONE_KIND, absent(*_KINDS)),
-    _rule("name", "is the operator's own; take another", one_of("name", OWN_NAMES), shows=True),
-    _rule("mountPath", "is the operator's own; take another", one_of("mountPath", OWN_MOUNTS), shows=True),
-    _rule(
+    rule("", _ONE_KIND, several(*_KINDS)),
+    rule("", _ONE_KIND, absent(*_KINDS)),
+    rule("name", "is the operator's own; take another", one_of("name", OWN_NAMES), shows=True),
+    rule("mountPath", "is the operator's own; take another", one_of("mountPath", OWN_MOUNTS), shows=True),
+    rule(
         "mountPath",
         "contains ..; write the directory that is meant",
         matches("mountPath", PARENT_PATTERN),
@@ -407,22 +404,22 @@ _VOLUME = (
 )
 
 _OWNED_KEY = (
-    _rule("", "belongs to Kubernetes, JobSet, Kueue or the operator; leave it out", matches("", OWNED_KEY_PATTERN)),
+    rule("", "belongs to Kubernetes, JobSet, Kueue or the operator; leave it out", matches("", OWNED_KEY_PATTERN)),
 )
 
 _SELECTOR = tuple(
-    _rule("", f"is set by {field}; leave it out", one_of("", (key,))) for key, field in OWNED_SELECTORS.items()
+    rule("", f"is set by {field}; leave it out", one_of("", (key,))) for key, field in OWNED_SELECTORS.items()
 )
 
 _TOLERATION = (
-    _rule("key", "announces the end of a machine; never tolerate it", one_of("key", (TERMINATION_TAINT,)), shows=True),
-    _rule(
+    rule("key", "announces the end of a machine; never tolerate it", one_of("key", (TERMINATION_TAINT,)), shows=True),
+    rule(
         "tolerationSeconds",
         "goes with effect NoExecute alone; leave it out",
         there("tolerationSeconds"),
         none_of("effect", ("NoExecute",), ""),
     ),
-    _rule(
+    rule(
         "value",
         "goes with operator Equal; with Exists leave it out",
         there("value"),
@@ -441,7 +438,7 @@ ROWS: Mapping[str, tuple[Rule, ...]] = {
         *_of_code("code.repository", "https://HOST/PATH"),
         *_MACHINES,
         *_SLICE_COUNT,
-        _rule(
+        rule(
             _COUNT,
             "is not a number of chips that a machine has: 1, 4 or 8",
             none_of(_COUNT, ("1", "4", "8")),
@@ -453,7 +450,7 @@ ROWS: Mapping[str, tuple[Rule, ...]] = {
     "spec.packages": PACKAGES,
     "spec.capacity": _CAPACITY,
     "spec.priorityClassName": (
-        _rule(
+        rule(
             "", "is for Kubernetes' own pods; use a class of your cluster's jobs", matches("", "^system-"), shows=True
         ),
     ),
@@ -465,7 +462,7 @@ ROWS: Mapping[str, tuple[Rule, ...]] = {
     "spec.nodeSelector{}": _SELECTOR,
     "spec.tolerations[]": _TOLERATION,
     "spec.resources": tuple(
-        _rule(
+        rule(
             f"requests.{name}",
             f"is more than limits.{name}; lower it, or raise the limit",
             larger_amount(f"requests.{name}", f"limits.{name}"),

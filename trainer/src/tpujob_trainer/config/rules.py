@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from tpujob_contract.field_rules import (
     TASK,
-    Condition,
     Rule,
     absent,
     at_least,
@@ -19,6 +18,7 @@ from tpujob_contract.field_rules import (
     none_of,
     of_tasks,
     one_of,
+    rule,
     several,
     there,
 )
@@ -36,12 +36,8 @@ _TRAINS = of_tasks(TASK)
 _READS_ONCE = of_tasks(*CORPUS_TASKS)
 
 
-def _rule(field: str, message: str, *when: tuple[Condition, ...], at: str = "", shows: bool = False) -> Rule:
-    return Rule(field, message, tuple(condition for part in when for condition in part), at, shows)
-
-
 def _of_training(field: str) -> Rule:
-    return _rule(
+    return rule(
         field,
         "is for training, and this task reads the data once; leave it out, or leave task out",
         given(field),
@@ -51,19 +47,19 @@ def _of_training(field: str) -> Rule:
 
 def _of_task(task: str) -> Rule:
     others = of_tasks(*(other for other in TASKS if other != task))
-    return _rule(task, f"goes with task: {task}; change one of them", given(task), others)
+    return rule(task, f"goes with task: {task}; change one of them", given(task), others)
 
 
 def _sources() -> Iterator[Rule]:
     """Which rows are read, and which of their columns."""
     for at in ("data", "evaluation.data"):
-        yield _rule(
+        yield rule(
             "",
             "path, dataset and mixture exclude each other; keep one source, or list them in mixture",
             several("path", "dataset", "mixture"),
             at=at,
         )
-        yield _rule(
+        yield rule(
             "epochs",
             "not for a mixture, whose sources have epochs of their own; use steps or tokens",
             given("epochs", "mixture"),
@@ -73,14 +69,14 @@ def _sources() -> Iterator[Rule]:
         for one, other in itertools.combinations(
             ("messagesColumn", "tokensColumn", "template", "messages", "custom"), 2
         ):
-            yield _rule(other, f"excludes {one}; keep one of the two", given(one, other), at=at)
-        yield _rule(
+            yield rule(other, f"excludes {one}; keep one of the two", given(one, other), at=at)
+        yield rule(
             "specialTokens",
             "goes with texts, and tokensColumn has none",
             given("specialTokens", "tokensColumn"),
             at=at,
         )
-        yield _rule(
+        yield rule(
             "returns",
             "is about custom, which is missing; name a function there, or leave it out",
             given("returns"),
@@ -88,11 +84,11 @@ def _sources() -> Iterator[Rule]:
             at=at,
         )
         for key in ("lossOn", "specialTokens"):
-            yield _rule(
+            yield rule(
                 key, "goes with texts, and custom returns tokens; leave it out", given(key, "returns", "custom"), at=at
             )
         for one, other in (("columns", "custom"), ("custom", "columns")):
-            yield _rule(
+            yield rule(
                 one,
                 f"required with {other}, and missing; custom gets the columns that are named",
                 given(other),
@@ -100,8 +96,8 @@ def _sources() -> Iterator[Rule]:
                 at=at,
             )
         for key in ("datasetConfig", "revision"):
-            yield _rule(key, "goes with dataset, and there is none", given(key), absent("dataset"), at=at)
-        yield _rule(
+            yield rule(key, "goes with dataset, and there is none", given(key), absent("dataset"), at=at)
+        yield rule(
             "lossOn",
             "assistant goes with conversations, or a template with a generation block",
             one_of("lossOn", ("assistant",)),
@@ -114,14 +110,14 @@ def _heads() -> Iterator[Rule]:
     """Heads against key-value heads and width; a preset says what the block leaves out."""
     kv_message = "does not divide heads; change one of them"
     width_message = "does not divide embedDim; change one, or give headDim"
-    yield _rule("model.kvHeads", kv_message, indivisible("model.heads", "model.kvHeads"), shows=True)
-    yield _rule(
+    yield rule("model.kvHeads", kv_message, indivisible("model.heads", "model.kvHeads"), shows=True)
+    yield rule(
         "model.heads", width_message, indivisible("model.embedDim", "model.heads"), absent("model.headDim"), shows=True
     )
     for heads in sorted({preset.heads for preset in PRESETS.values()}):
         of_preset = one_of("model.preset", [name for name, preset in PRESETS.items() if preset.heads == heads])
         divisors = [n for n in range(1, heads + 1) if heads % n == 0]
-        yield _rule(
+        yield rule(
             "model.kvHeads",
             kv_message,
             of_preset,
@@ -129,7 +125,7 @@ def _heads() -> Iterator[Rule]:
             none_of("model.kvHeads", divisors),
             shows=True,
         )
-        yield _rule(
+        yield rule(
             "model.heads",
             width_message,
             of_preset,
@@ -139,7 +135,7 @@ def _heads() -> Iterator[Rule]:
     for width in sorted({preset.embed_dim for preset in PRESETS.values()}):
         of_preset = one_of("model.preset", [name for name, preset in PRESETS.items() if preset.embed_dim == width])
         divisors = [n for n in range(1, width + 1) if width % n == 0]
-        yield _rule(
+        yield rule(
             "model.heads",
             width_message,
             of_preset,
@@ -160,46 +156,46 @@ def _model() -> Iterator[Rule]:
             # `custom` beside `from` is refused once.
             if name not in beside and (whole, key) != ("custom", "from"):
                 unless = absent("from") if whole == "custom" else ()
-                yield _rule(key, f"excludes {whole}, {why}; leave it out", given(whole), there(key), unless, at="model")
+                yield rule(key, f"excludes {whole}, {why}; leave it out", given(whole), there(key), unless, at="model")
     for key in ("layers", "embedDim", "heads"):
-        yield _rule(
+        yield rule(
             key,
             "required where there is no preset; name one, or give layers, embedDim and heads",
             absent(key, "preset", "from", "custom"),
             at="model",
         )
-    yield _rule(
+    yield rule(
         "arguments",
         "are those of custom, which is missing; name a module there, or leave them out",
         given("arguments"),
         absent("custom", "from"),
         at="model",
     )
-    yield _rule(
+    yield rule(
         "ignoreConfigKeys",
         "are those of the config.json of from, which is missing; leave it out",
         given("ignoreConfigKeys"),
         absent("from", "custom"),
         at="model",
     )
-    yield _rule(
+    yield rule(
         "headDim",
         "is odd; rotary positions turn pairs, so it must be even",
         indivisible("headDim", 2),
         at="model",
         shows=True,
     )
-    yield _rule(
+    yield rule(
         "expertsPerToken", "is more than experts; lower it", less("experts", "expertsPerToken"), at="model", shows=True
     )
-    yield _rule(
+    yield rule(
         "quantization",
         "is for single blocks, and most products of a model with experts are in these; leave it out",
         given("quantization", "experts"),
         at="model",
     )
     for key in ("rematSave", "rematOffload"):
-        yield _rule(
+        yield rule(
             key,
             f"stands beside remat: full only, and remat is another; set it, or leave {key} out",
             given(key),
@@ -210,33 +206,33 @@ def _model() -> Iterator[Rule]:
 
 RULES = (
     *(_of_task(task) for task in CORPUS_TASKS),
-    _rule(
+    rule(
         "tokens",
         "excludes steps, as each gives the length of the run; keep one of them",
         given("tokens", "steps"),
         _TRAINS,
     ),
-    _rule("steps", "is missing; give steps or tokens, the length of the run", absent("tokens", "steps"), _TRAINS),
-    _rule(
+    rule("steps", "is missing; give steps or tokens, the length of the run", absent("tokens", "steps"), _TRAINS),
+    rule(
         "zLoss",
         "excludes loss, which can have such a term itself; leave one of them out",
         given("zLoss", "loss"),
         _TRAINS,
     ),
-    _rule(
+    rule(
         "export.merged",
         "adds adapters to the weights, and the job has none; set lora, or leave it out",
         given("export.merged"),
         absent("lora"),
         _TRAINS,
     ),
-    _rule(
+    rule(
         "lora",
         "excludes optimizer.emaDecay, which averages all weights; leave one of them out",
         given("lora", "optimizer.emaDecay"),
         _TRAINS,
     ),
-    _rule(
+    rule(
         "lora",
         "requires model.from, whose weights stay as they are; name its folder",
         given("lora"),
@@ -244,7 +240,7 @@ RULES = (
         _TRAINS,
     ),
     *(
-        _rule(
+        rule(
             f"{key}.average",
             "requires optimizer.emaDecay, which keeps the average; set it, 0.999 say",
             given(f"{key}.average"),
@@ -253,20 +249,20 @@ RULES = (
         )
         for key in ("evaluation", "export")
     ),
-    _rule(
+    rule(
         "optimizer.warmupSteps",
         "leaves nothing of the run's steps; it must be less, a tenth of them for instance",
         at_least("optimizer.warmupSteps", "steps"),
         _TRAINS,
         shows=True,
     ),
-    _rule(
+    rule(
         "data.tokenizer",
         "required with model.from, whose weights know the ids of one tokenizer; name its folder",
         given("model.from"),
         absent("data.tokenizer"),
     ),
-    _rule(
+    rule(
         "data.tokenizer",
         "required with this model.preset, whose vocabulary is fixed; name its tokenizer.json or its folder, or write "
         "bytes to train on bytes",
@@ -274,7 +270,7 @@ RULES = (
         absent("model.from", "data.tokenizer"),
     ),
     *(
-        _rule(field, NOT_ONE, differs(field, PATTERN), at=at, shows=True)
+        rule(field, NOT_ONE, differs(field, PATTERN), at=at, shows=True)
         for at, field in (
             ("", "model.custom"),
             ("", "optimizer.custom"),
@@ -286,20 +282,20 @@ RULES = (
             ("evaluation.metrics[]", "name"),
         )
     ),
-    _rule(
+    rule(
         "checkpoint.bestMetric",
         "is not evaluated; write evaluation_loss, or name its function in evaluation.metrics",
         none_of("checkpoint.bestMetric", [EVALUATION_LOSS]),
         absent("evaluation.metrics"),
         shows=True,
     ),
-    _rule(
+    rule(
         "model.custom",
         "this task knows the layers of presets and of model.from; take one of these",
         given("model.custom"),
         _READS_ONCE,
     ),
-    _rule(
+    rule(
         "extract",
         "required for task: extract, and missing; name the layers to keep below it",
         absent("extract"),
@@ -309,28 +305,28 @@ RULES = (
         _of_training(key)
         for key in ("tokens", "steps", "evaluation", "sample", "callbacks", "lora", "loss", "export", "profile")
     ),
-    _rule(
+    rule(
         "model.weights",
         "are those of custom, which is missing; write from for a Hugging Face model",
         there("model.weights"),
         absent("model.custom", "model.from"),
     ),
-    _rule(
+    rule(
         "optimizer.arguments",
         "are those of custom, which is missing; name a function there, or leave them out",
         given("optimizer.arguments"),
         absent("optimizer.custom"),
     ),
-    _rule(
+    rule(
         "sample.prompt", "required, and missing; or prompts", given("sample"), absent("sample.prompt", "sample.prompts")
     ),
-    _rule("sample.prompts", "excludes prompt; keep one of them", given("sample.prompt", "sample.prompts")),
-    _rule(
+    rule("sample.prompts", "excludes prompt; keep one of them", given("sample.prompt", "sample.prompts")),
+    rule(
         "generate.format",
         "safetensors holds no text; write parquet or arrow",
         one_of("generate.format", ("safetensors",)),
     ),
-    _rule(
+    rule(
         "checkpoint.local.dir",
         "is not an absolute path; write one that begins with /, on a volume that outlives the pods",
         differs("checkpoint.local.dir", "^/"),

@@ -90,6 +90,8 @@ class Checkpointing:
 
     def record_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Keeps the finite numbers with the checkpoint of the step, once it is committed."""
+        if self.checkpoints is None:
+            return
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         self._evaluated[step] = {**self._evaluated.get(step, {}), **finite}
 

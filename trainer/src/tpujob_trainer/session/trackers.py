@@ -89,7 +89,7 @@ def make_trackers(
     Args:
         config: Which ones; None: the files alone.
         session: Of this process; all call it alike.
-        first_step: Steps done before this attempt; what an earlier one told of later steps is left out.
+        first_step: Steps done before this attempt; what an earlier one recorded of later steps is left out.
         summary: The run's configuration, for a list of runs; devices and hosts are added.
         keeps_samples: Whether there will be texts.
         field: Where `config` was written, for messages.
