@@ -170,6 +170,13 @@ def test_a_job_with_code_gets_no_other(folder: Path) -> None:
         attach(job, folder, "gs://bucket")
 
 
+def run_here(folder: Path, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """`tpujob run` of the job in a folder."""
+    command = [sys.executable, "-m", "tpujob", "run", "job.yaml", *options]
+    given = {**os.environ, **environ}
+    return subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True, timeout=600)
+
+
 @pytest.mark.processes
 def test_an_edited_line_runs_here(folder: Path, tmp_path: Path) -> None:
     job = container_manifest("mine", accelerator="v5e-8", image="python:3", command=["python3", "train.py"])
@@ -177,13 +184,7 @@ def test_an_edited_line_runs_here(folder: Path, tmp_path: Path) -> None:
     printed = []
     for size in (1, 7):
         (folder / "model.py").write_text(f"SIZE = {size}\n")
-        done = subprocess.run(
-            [sys.executable, "-m", "tpujob", "run", "job.yaml", "--code", str(folder)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        done = run_here(tmp_path, "--code", str(folder))
         assert done.returncode == 0, done.stdout + done.stderr
         printed.append(json.loads(next(line for line in done.stdout.splitlines() if line.startswith("["))))
     assert [size for size, _, _ in printed] == [1, 7]
@@ -200,14 +201,7 @@ def test_packages_of_the_code_are_installed_here(folder: Path, tmp_path: Path) -
     job = container_manifest("mine", accelerator="cpu:1x1", image="python:3", command=command, packages=packages)
     YAML().dump(job, tmp_path / "job.yaml")
     (tmp_path / "tmp").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "tpujob", "run", "job.yaml", "--code", str(folder)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
-    )
+    done = run_here(tmp_path, "--code", str(folder), TMPDIR=str(tmp_path / "tmp"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "gadget 5" in done.stdout
     (log,) = tmp_path.glob(".tpujob/default/mine/logs/*/process-0.log")
@@ -227,13 +221,7 @@ def test_patch_of_a_package_of_the_commands_own_python_runs_here(folder: Path, t
     command = [str(tmp_path / "theirs" / "bin" / "python"), "-c", "import only_theirs; print('size', only_theirs.SIZE)"]
     job = container_manifest("mine", accelerator="cpu:1x1", image="python:3", command=command)
     YAML().dump(job, tmp_path / "job.yaml")
-    done = subprocess.run(
-        [sys.executable, "-m", "tpujob", "run", "job.yaml", "--code", str(folder)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = run_here(tmp_path, "--code", str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "size 9" in done.stdout
 
@@ -242,13 +230,7 @@ def test_name_that_the_code_does_not_have_is_refused_before_the_start(folder: Pa
     (tmp_path / "text.txt").write_text("tick tock\n" * 50)
     block = {"model": {"preset": "tiny"}, "data": {"path": "text.txt"}, "steps": 1, "loss": "model:los"}
     YAML().dump(manifest(accelerator="cpu:1x1", trainer=block), tmp_path / "job.yaml")
-    done = subprocess.run(
-        [sys.executable, "-m", "tpujob", "run", "job.yaml", "--code", str(folder)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = run_here(tmp_path, "--code", str(folder))
     assert done.returncode == ExitCode.CONFIGURATION
     assert "spec.trainer.loss: model has no 'los'; it has SIZE" in done.stderr
     assert not list(tmp_path.glob(".tpujob/**/*.log"))
@@ -264,9 +246,7 @@ def test_commit_of_a_repository_runs_here(folder: Path, tmp_path: Path) -> None:
         "mine", accelerator="cpu:1x1", image="python:3", command=["python3", "train.py"], code=code
     )
     YAML().dump(job, tmp_path / "job.yaml")
-    done = subprocess.run(
-        [sys.executable, "-m", "tpujob", "run", "job.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=600
-    )
+    done = run_here(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     size, place, digest = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[")))
     assert (size, digest) == (1, commit)

@@ -172,16 +172,19 @@ def test_hosts_of_one_slice_need_a_directory_of_all(slice_hosts: Machines) -> No
     assert "spec.checkpointDir: is missing; 2 machines save one checkpoint together" in done.stderr
 
 
+EXTRACTION: dict[str, Any] = {
+    "task": "extract",
+    "model": {"layers": 2, "embedDim": 16, "heads": 2},
+    "sequenceLength": 32,
+    "batchSize": 4,
+    "extract": {"layers": ["0-1"], "keep": ["residual"], "unitRows": 1, "leaseSeconds": 10},
+}
+"""A trainer block without data, in which each row is a unit."""
+
+
 @pytest.fixture
 def workers(tmp_path: Path, data: Path) -> Iterator[Machines]:
-    trainer = {
-        "task": "extract",
-        "model": {"layers": 2, "embedDim": 16, "heads": 2},
-        "data": {"path": str(data)},
-        "sequenceLength": 32,
-        "batchSize": 4,
-        "extract": {"layers": ["0-1"], "keep": ["residual"], "unitRows": 1, "leaseSeconds": 10},
-    }
+    trainer = {**EXTRACTION, "data": {"path": str(data)}}
     machines = Machines(tmp_path, 3, {"accelerator": "cpu:1x1", "workers": 3, "trainer": trainer})
     yield machines
     machines.close()

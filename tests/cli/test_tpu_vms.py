@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.cli.test_hosts import LIMIT_SECONDS, data
+from tests.cli.test_hosts import EXTRACTION, LIMIT_SECONDS, data
 from tests.cli.test_run import TRAINER
 from tests.harness import tpu_vms
 from tests.harness.processes import COMPILED_ONCE
@@ -141,14 +141,7 @@ def many_rows(tmp_path: Path) -> Path:
 @pytest.fixture
 def workers(tmp_path: Path, many_rows: Path) -> Iterator[Slice]:
     machines = TpuVms(WORKERS, "v4-8")
-    trainer = {
-        "task": "extract",
-        "model": {"layers": 2, "embedDim": 16, "heads": 2},
-        "data": {"path": str(many_rows)},
-        "sequenceLength": 32,
-        "batchSize": 4,
-        "extract": {"layers": ["0-1"], "keep": ["residual"], "unitRows": 1, "leaseSeconds": 10},
-    }
+    trainer = {**EXTRACTION, "data": {"path": str(many_rows)}}
     yield Slice(machines, tmp_path, WORKERS, {"accelerator": "cpu:1x1", "workers": WORKERS, "trainer": trainer})
     machines.close()
 

@@ -263,10 +263,10 @@ def test_dropout_is_for_training_alone_and_other_in_each_step_and_part(name: str
 
 def test_dropouts_of_one_model_draw_apart() -> None:
     model, batch = own_model("Twice", MeshShape()), make_batch()
-    given = (model.init(0), batch.inputs, batch.positions, batch.segment_ids)
-    differences, _ = model.hidden_in_training(*given, jax.random.key(1))
+    weights, inputs = model.init(0), (batch.inputs, batch.positions, batch.segment_ids)
+    differences, _ = model.hidden_in_training(weights, inputs, jax.random.key(1))
     assert 0.4 < float(jnp.mean(differences != 0)) < 0.6
-    assert not jnp.any(model.hidden(*given)[0])
+    assert not jnp.any(model.hidden(weights, *inputs)[0])
 
 
 def test_linen_and_functions_compute_what_the_nnx_module_does() -> None:

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.custom.load import load_module
-from tpujob_trainer.model.custom.module import FIELD, Path
+from tpujob_trainer.model.custom.module import FIELD, Inputs, Path
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.lora import LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
@@ -88,17 +88,13 @@ class CustomModel(Model):
         self, weights: Weights, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array
     ) -> tuple[jax.Array, jax.Array | None]:
         """What the module gives: hidden states and the output matrix, or logits and None."""
-        return self.hidden_in_training(weights, tokens, positions, segment_ids, None)
+        return self.hidden_in_training(weights, (tokens, positions, segment_ids), None)
 
     def hidden_in_training(
-        self,
-        weights: Weights,
-        tokens: jax.Array,
-        positions: jax.Array,
-        segment_ids: jax.Array,
-        dropout_key: jax.Array | None,
+        self, weights: Weights, inputs: Inputs, dropout_key: jax.Array | None
     ) -> tuple[jax.Array, jax.Array | None]:
-        given = self._apply(weights, tokens, positions, segment_ids, dropout_key)
+        tokens = inputs[0]
+        given = self._apply(weights, inputs, dropout_key)
         first, output = given if isinstance(given, tuple) else (given, None)
         expected = (*tokens.shape, self.shape.vocab_size if output is None else output.shape[0])
         if first.shape != expected:
@@ -130,15 +126,15 @@ class CustomModel(Model):
 
     def _logits_at(self, weights: Weights, tokens: jax.Array, at: jax.Array) -> jax.Array:
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
-        given = self._apply(weights, tokens, positions, jnp.zeros_like(tokens), None)
+        given = self._apply(weights, (tokens, positions, jnp.zeros_like(tokens)), None)
         seen, output = given if isinstance(given, tuple) else (given, None)
         last = jax.lax.dynamic_index_in_dim(seen, at, axis=1, keepdims=False)
         if output is None:
             return last.astype(jnp.float32)
         return jnp.matmul(last, output.astype(last.dtype), preferred_element_type=jnp.float32)
 
-    def _apply(self, weights: Weights, *given: Any) -> Any:
-        return self._module.apply(nnx.traversals.flatten_mapping(self._cast(weights)), *given)
+    def _apply(self, weights: Weights, inputs: Inputs, dropout_key: jax.Array | None) -> Any:
+        return self._module.apply(nnx.traversals.flatten_mapping(self._cast(weights)), inputs, dropout_key)
 
 
 def _nested(flat: dict[Path, Any]) -> Weights:

@@ -132,15 +132,10 @@ class Model:
         return hidden, output
 
     def hidden_in_training(
-        self,
-        weights: Weights,
-        tokens: jax.Array,
-        positions: jax.Array,
-        segment_ids: jax.Array,
-        dropout_key: jax.Array | None,
+        self, weights: Weights, inputs: tuple[jax.Array, jax.Array, jax.Array], dropout_key: jax.Array | None
     ) -> tuple[jax.Array, jax.Array | None]:
         """As `hidden`, with what only training does; the key is None where nothing is to be dropped."""
-        return self.hidden(weights, tokens, positions, segment_ids)
+        return self.hidden(weights, *inputs)
 
     def hidden_and_router(
         self, weights: Weights, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array

@@ -61,8 +61,8 @@ class TokenLoss:
         The losses of routers are in its gradient and not in its value. `dropout_key` is for models with dropout.
         """
         if self._router is None:
-            return self._total(*self.model.hidden_in_training(*_given(weights, batch), dropout_key), batch)
-        hidden, output, losses = self.model.hidden_and_router(*_given(weights, batch))
+            return self._total(*self.model.hidden_in_training(weights, _inputs(batch), dropout_key), batch)
+        hidden, output, losses = self.model.hidden_and_router(weights, *_inputs(batch))
         pulled = self._router.balance * losses.balance + self._router.z * losses.z
         pulled *= jnp.sum(batch.loss_mask)
         return self._total(hidden, output, batch) + (pulled - jax.lax.stop_gradient(pulled))
@@ -80,7 +80,7 @@ class TokenLoss:
 
         They are 0 where a position does not count. Not to be differentiated.
         """
-        hidden, output = self.model.hidden(*_given(weights, batch))
+        hidden, output = self.model.hidden(weights, *_inputs(batch))
         if self._own is None and output is not None:
             softcap = self.model.shape.logit_softcap
             losses = token_losses(hidden, output, batch.targets, batch.loss_mask, self.model.mesh, softcap)
@@ -123,8 +123,8 @@ class TokenLoss:
         return found
 
 
-def _given(weights: Weights, batch: Any) -> tuple[Weights, jax.Array, jax.Array, jax.Array]:
-    return weights, batch.inputs, batch.positions, batch.segment_ids
+def _inputs(batch: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    return batch.inputs, batch.positions, batch.segment_ids
 
 
 def _cross_entropy(z_loss: float = 0.0) -> TokenFunction:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.custom.module import FIELD, Parameter, Path, parameter
+from tpujob_trainer.model.custom.module import FIELD, Inputs, Parameter, Path, parameter
 
 
 class Functions:
@@ -40,18 +40,11 @@ class Functions:
         """Fresh weights."""
         return dict(zip(self._paths, jax.tree.leaves(self._init(jax.random.key(seed))), strict=True))
 
-    def apply(
-        self,
-        weights: Mapping[Path, jax.Array],
-        tokens: jax.Array,
-        positions: jax.Array,
-        segment_ids: jax.Array,
-        dropout_key: jax.Array | None,
-    ) -> Any:
+    def apply(self, weights: Mapping[Path, jax.Array], inputs: Inputs, dropout_key: jax.Array | None) -> Any:
         """Calls it with the tree of weights."""
         tree = jax.tree.unflatten(self._structure, [weights[path] for path in self._paths])
         keywords = {"dropout_key": dropout_key} if self.has_dropout else {}
-        return self._apply(tree, tokens, positions, segment_ids, **keywords)
+        return self._apply(tree, *inputs, **keywords)
 
     def _names(self, axes: Any, reference: str) -> list[Any]:
         if axes is None:

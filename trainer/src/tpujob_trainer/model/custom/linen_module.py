@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import linen, traverse_util
 
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.custom.module import FIELD, Parameter, Path, parameter
+from tpujob_trainer.model.custom.module import FIELD, Inputs, Parameter, Path, parameter
 
 _INPUT = (1, 8)
 """Rows and positions with which its weights are made; they depend on neither."""
@@ -44,20 +44,12 @@ class LinenModule:
         """Fresh weights."""
         return {path: _value(leaf) for path, leaf in _flat(self._variables(seed)["params"]).items()}
 
-    def apply(
-        self,
-        weights: Mapping[Path, jax.Array],
-        tokens: jax.Array,
-        positions: jax.Array,
-        segment_ids: jax.Array,
-        dropout_key: jax.Array | None,
-    ) -> Any:
+    def apply(self, weights: Mapping[Path, jax.Array], inputs: Inputs, dropout_key: jax.Array | None) -> Any:
         """Calls it with `dropout` as the only stream of random numbers, in training."""
         rngs = None if dropout_key is None else {"dropout": dropout_key}
         variables = {"params": traverse_util.unflatten_dict(dict(weights))}
-        return self._module.apply(
-            variables, tokens, positions, segment_ids, **self._keywords(is_training=rngs is not None), rngs=rngs
-        )
+        keywords = self._keywords(is_training=rngs is not None)
+        return self._module.apply(variables, *inputs, **keywords, rngs=rngs)
 
     def _variables(self, seed: int) -> Any:
         zeros = jnp.zeros(_INPUT, jnp.int32)

@@ -15,6 +15,10 @@ Path = tuple[str, ...]
 """Of a weight: names of modules or keys; numbers of a list as text, as checkpoints spell them."""
 
 
+Inputs = tuple[jax.Array, jax.Array, jax.Array]
+"""Tokens, their positions and the numbers of their texts in the row, each int32 `[B, S]`; segment 0 is padding."""
+
+
 class Parameter(NamedTuple):
     """A weight before it is made."""
 
@@ -37,21 +41,12 @@ class Module(Protocol):
     def init(self, seed: int) -> dict[Path, jax.Array]:
         """Fresh weights; to be traced."""
 
-    def apply(
-        self,
-        weights: Mapping[Path, jax.Array],
-        tokens: jax.Array,
-        positions: jax.Array,
-        segment_ids: jax.Array,
-        dropout_key: jax.Array | None,
-    ) -> Any:
-        """What it gives for int32 `[B, S]`: logits, or hidden states and the output matrix.
+    def apply(self, weights: Mapping[Path, jax.Array], inputs: Inputs, dropout_key: jax.Array | None) -> Any:
+        """What it gives for a batch: logits, or hidden states and the output matrix.
 
         Args:
             weights: of all parameters.
-            tokens: ids.
-            positions: of each in its text.
-            segment_ids: number of its text in the row.
+            inputs: of all rows.
             dropout_key: of this step; None: not in training, nothing is dropped.
         """
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.custom.module import FIELD, Parameter, Path, parameter
+from tpujob_trainer.model.custom.module import FIELD, Inputs, Parameter, Path, parameter
 
 
 class NnxModule:
@@ -47,14 +47,7 @@ class NnxModule:
         variables = nnx.to_flat_state(nnx.state(self._make(seed)))
         return {_spelled(path): each[...] for path, each in variables if isinstance(each, nnx.Param)}
 
-    def apply(
-        self,
-        weights: Mapping[Path, jax.Array],
-        tokens: jax.Array,
-        positions: jax.Array,
-        segment_ids: jax.Array,
-        dropout_key: jax.Array | None,
-    ) -> Any:
+    def apply(self, weights: Mapping[Path, jax.Array], inputs: Inputs, dropout_key: jax.Array | None) -> Any:
         """Calls it, in training as after `module.train()`, else as after `module.eval()`."""
         key = jax.random.key(0) if dropout_key is None else dropout_key
         filled = {}
@@ -67,7 +60,7 @@ class NnxModule:
                 value = jnp.zeros(variable.shape, variable.dtype)
             filled[path] = variable.replace(value)
         structure = self._plain if dropout_key is None else self._training
-        return nnx.merge(structure, nnx.from_flat_state(filled))(tokens, positions, segment_ids)
+        return nnx.merge(structure, nnx.from_flat_state(filled))(*inputs)
 
 
 def _structure(abstract: nnx.Module, *, is_training: bool) -> Any:
