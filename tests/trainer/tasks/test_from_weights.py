@@ -141,9 +141,10 @@ def test_wrong_use_is_refused_by_name(folder, more, message):
         run(folder, None, **changes(folder, **more))
 
 
-def test_experts_have_no_adapter(folder, tmp_path):
-    with pytest.raises(ConfigurationError, match=r"lora\.targets: gate, up, down: a mixture of experts"):
-        run(folder, None, **changes(folder, "mixtral", lora={}))
+@pytest.mark.parametrize("name", ["gpt-oss", "qwen2-moe"])
+def test_experts_whose_adapters_nobody_reads_have_none(folder, name):
+    with pytest.raises(ConfigurationError, match=rf"lora\.targets: gate, up, down: the experts of {name} have no"):
+        run(folder, None, **changes(folder, name, lora={}))
 
 
 def test_another_tokenizer_is_refused(folder, tmp_path):

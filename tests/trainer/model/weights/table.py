@@ -30,8 +30,13 @@ IN_PEFT, FROM_PEFT = "adapter in PEFT", "adapter from PEFT"
 COLUMNS = ("model", "import: logits", "one step of SGD", "export: logits", "generate", IN_PEFT, FROM_PEFT)
 
 
-def lora_model(name: str) -> tuple[Any, str]:
-    """A small model with adapters on all matrices that may have one, and the folder of its weights."""
+def lora_model(name: str, times: float = 1) -> tuple[Any, str]:
+    """A small model with adapters on all matrices that may have one, and the folder of its weights.
+
+    Args:
+        name: of the model.
+        times: how much wider the adapters are than usual.
+    """
     import jax
 
     from tests.trainer.model.weights.make_reference import FOLDER
@@ -43,8 +48,10 @@ def lora_model(name: str) -> tuple[Any, str]:
     source = str(FOLDER / name)
     shape = read_shape(source, remat="none", compute_dtype="float32")
     of_attention: tuple[Target, ...] = ("query", "key", "value", "out")
-    targets: tuple[Target, ...] = of_attention if shape.experts else (*of_attention, "gate", "up", "down")
-    config = LoraConfig(rank=RANK, alpha=ALPHA, targets=targets)
+    targets: tuple[Target, ...] = (
+        of_attention if shape.swiglu_alpha or shape.shared_mlp_dim else (*of_attention, "gate", "up", "down")
+    )
+    config = LoraConfig(rank=round(RANK * times), alpha=ALPHA * times, targets=targets)
     return LoraModel(shape, build_mesh(slices=1, devices=jax.devices()[:1]), config), source
 
 
@@ -102,7 +109,9 @@ def from_peft(name: str, folder: Path, logits_there: list[list[float]]) -> float
     from tpujob_trainer.model.weights.load import load_weights
     from tpujob_trainer.model.weights.read_adapter import read_adapter
 
-    model, source = lora_model(name)
+    # PEFT makes one adapter of gate and up of experts beside transformers 5, of twice the rank.
+    ranks = json.loads((folder / "from-peft" / "adapter_config.json").read_text())["rank_pattern"] or {}
+    model, source = lora_model(name, max([RANK, *ranks.values()]) / RANK)
     weights = load_weights(source, model.shape, model.abstract_weights, model.shardings)
     weights[LORA] = read_adapter(str(folder / "from-peft"), model, read_config(source))
     return float(np.abs(np.asarray(logits(model, weights, PROMPT)) - np.array(logits_there)).max())

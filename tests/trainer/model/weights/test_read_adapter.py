@@ -16,7 +16,7 @@ from tests.trainer.model.weights.make_reference import ADAPTER, FOLDER, PROMPT
 from tests.trainer.model.weights.running import logits
 from tests.trainer.model.weights.table import lora_model
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
-from tpujob_trainer.model.lora import LORA
+from tpujob_trainer.model.lora import LORA, product
 from tpujob_trainer.model.weights.adapter import export_adapter
 from tpujob_trainer.model.weights.companions import read_config
 from tpujob_trainer.model.weights.load import load_weights
@@ -35,7 +35,7 @@ def test_logits_with_a_stored_adapter_are_those_of_peft():
     np.testing.assert_allclose(logits(model, weights, PROMPT), expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["llama", "phi3", "gemma3-images", "qwen3-moe", "gpt-oss"])
+@pytest.mark.parametrize("name", ["llama", "phi3", "gemma3-images", "qwen3-moe", "mixtral", "gpt-oss"])
 def test_what_is_exported_is_read_again(tmp_path, name):
     model, source = lora_model(name)
     dice = np.random.default_rng(1)
@@ -48,9 +48,83 @@ def test_what_is_exported_is_read_again(tmp_path, name):
     jax.tree.map(np.testing.assert_array_equal, found, drawn)
 
 
+def fused(tensors: dict[str, np.ndarray], layers: int, experts: int, *, is_shared: bool) -> dict[str, np.ndarray]:
+    """Experts' adapters as PEFT keeps them beside transformers 5, from those of single experts.
+
+    Args:
+        tensors: of Mixtral's names.
+        layers: of the model.
+        experts: of each layer.
+        is_shared: gate and up have one A, as an adapter that was made there has; that of gate is taken.
+    """
+    made = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
+    for layer in range(layers):
+        there = f"base_model.model.model.layers.{layer}.mlp.experts"
+
+        def of(matrix: str, each: str, layer: int = layer) -> np.ndarray:
+            block = f"base_model.model.model.layers.{layer}.block_sparse_moe.experts"
+            return np.stack([tensors[f"{block}.{at}.{matrix}.lora_{each}.weight"] for at in range(experts)])
+
+        gate, up, down = ((of(matrix, "A"), of(matrix, "B")) for matrix in ("w1", "w3", "w2"))
+        if is_shared:
+            wide = (gate[0], np.concatenate([gate[1], up[1]], axis=1))
+        else:
+            nothing = np.zeros_like(gate[1])
+            blocks = np.block([[gate[1], nothing], [nothing, up[1]]])
+            wide = (np.concatenate([gate[0], up[0]], axis=1), blocks)
+        for module, (a, b) in ((f"{there}.base_layer", wide), (there, down)):
+            made[f"{module}.lora_A.weight"] = np.ascontiguousarray(a.reshape(-1, a.shape[2]))
+            made[f"{module}.lora_B.weight"] = np.ascontiguousarray(b.transpose(1, 2, 0).reshape(b.shape[1], -1))
+    return made
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["of four", "of five"])
+def test_experts_of_transformers_5_are_those_of_4(tmp_path, is_shared):
+    """PEFT itself writes this form for `make reference-models`."""
+    model, source = lora_model("mixtral")
+    dice = np.random.default_rng(1)
+    drawn = jax.tree.map(lambda leaf: dice.normal(size=leaf.shape).astype(np.float32), model.abstract_weights[LORA])
+    if is_shared:
+        drawn["up"]["a"] = drawn["gate"]["a"]
+    config = read_config(source)
+    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, source=config)
+    written = fused(load_file(tmp_path / "adapter_model.safetensors"), model.shape.layers, 4, is_shared=is_shared)
+    save_file(written, tmp_path / "adapter_model.safetensors")
+
+    found = read_adapter(str(tmp_path), model, config)
+
+    jax.tree.map(np.testing.assert_array_equal, found, drawn)
+
+
+def test_adapters_of_several_ranks_are_filled_up(tmp_path):
+    """What gate and up share has twice the rank of the rest, as PEFT makes it beside transformers 5."""
+    model, source = lora_model("mixtral")
+    dice = np.random.default_rng(1)
+    drawn = jax.tree.map(lambda leaf: dice.normal(size=leaf.shape).astype(np.float32), model.abstract_weights[LORA])
+    config = read_config(source)
+    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, source=config)
+    written = fused(load_file(tmp_path / "adapter_model.safetensors"), model.shape.layers, 4, is_shared=False)
+    save_file(written, tmp_path / "adapter_model.safetensors")
+    settings = json.loads((tmp_path / "adapter_config.json").read_text())
+    patterns = {"rank_pattern": {r".*\.gate_up_proj": 6}, "alpha_pattern": {r".*\.gate_up_proj": 12.0}}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings | patterns))
+    wide, _ = lora_model("mixtral", 2)
+
+    found = read_adapter(str(tmp_path), wide, config)
+
+    for name, place in model.places.items():
+        for layers in (found[name], drawn[name]):
+            layers["all"] = np.asarray(
+                product(layers, place, model.abstract_weights["layers"][place.module][name].shape)
+            )
+        np.testing.assert_allclose(found[name]["all"], drawn[name]["all"], atol=1e-5)
+        assert found[name]["a"].shape[-1] == 6
+
+
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "DoRA": ({"use_dora": True}, "has use_dora: true, which is not computed here; only false is"),
     "trained biases": ({"bias": "all"}, 'has bias: "all", which is not computed here; only "none" is'),
+    "another parameter": ({"target_parameters": ["norm.weight"]}, "only those of experts, gate_up_proj and down_proj"),
     "IA3": ({"peft_type": "IA3"}, 'has peft_type: "IA3", which is not computed here; only "LORA" is'),
     "whole modules": ({"modules_to_save": ["lm_head"]}, "has modules_to_save:"),
     "another rank": ({"r": 4}, r"lora.rank: the adapter in .* has 4, the job says 3; write rank: 4"),

@@ -28,7 +28,7 @@ from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import Chip
-from tpujob_trainer.model.lora_config import PLACES, LoraConfig
+from tpujob_trainer.model.lora_config import OF_MLP, LoraConfig
 from tpujob_trainer.model.mesh.choice import choose_mesh
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.presets import PRESETS
@@ -147,10 +147,12 @@ def resolve(
 def _resolve_lora(config: TrainerConfig, model: ModelShape) -> LoraConfig | None:
     if config.lora is None:
         return None
-    of_mlp = [name for name in config.lora.targets if PLACES[name][0] == "mlp"]
-    if model.experts and of_mlp:
+    of_mlp = [name for name in config.lora.targets if name in OF_MLP]
+    if of_mlp and (model.swiglu_alpha is not None or model.shared_mlp_dim is not None):
+        # gpt-oss has gate and up in one matrix; for Qwen 2's mixture, PEFT 0.21 reads adapters of experts beside
+        # transformers 4 alone, and leaves them out beside 5 without a word.
         raise ConfigurationError(
-            f"{BLOCK}.lora.targets: {', '.join(of_mlp)}: a mixture of experts has no adapter there; name some of "
+            f"{BLOCK}.lora.targets: {', '.join(of_mlp)}: the experts of {model.family} have no adapters; name some of "
             "query, key, value and out"
         )
     return config.lora

@@ -35,3 +35,15 @@ def adapter_product(equation: str, x: jax.Array, adapter: Adapter) -> jax.Array:
     a, b = (matrix.astype(x.dtype) for matrix in adapter)
     narrow = jnp.einsum(f"{left},{inputs}{_RANK}->{kept}{_RANK}", x, a)
     return jnp.einsum(f"{kept}{_RANK},{_RANK}{outputs}->{out}", narrow, b)
+
+
+def of_experts(x: jax.Array, adapter: Adapter, counts: jax.Array) -> jax.Array:
+    """Rows that are sorted by expert, each times A times B of its own expert.
+
+    Args:
+        x: `[T, inputs]`.
+        adapter: `[E, inputs, rank]` and `[E, rank, outputs]`.
+        counts: int32 `[E]`, rows of each expert.
+    """
+    a, b = (matrix.astype(x.dtype) for matrix in adapter)
+    return jax.lax.ragged_dot(jax.lax.ragged_dot(x, a, counts), b, counts)

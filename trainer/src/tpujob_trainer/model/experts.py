@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
+from tpujob_trainer.model import adapter_product
+from tpujob_trainer.model.adapter_product import Adapters, of_experts
 from tpujob_trainer.model.partitioning import CONTEXT, EXPERT, ROW_AXES, TENSOR
 
 
@@ -27,6 +29,8 @@ class Blocks(NamedTuple):
     """`[E, F, D]`."""
     biases: tuple[jax.Array, jax.Array, jax.Array] | None = None
     """Of the three: `[E, F]`, `[E, F]` and `[E, D]`."""
+    adapters: Adapters = adapter_product.NONE
+    """By the names of the three; those that there are."""
 
 
 class Routing(NamedTuple):
@@ -117,12 +121,18 @@ def mix(
     counts = jnp.bincount(jnp.where(is_here, local, here), length=here + 1)[:here].astype(jnp.int32)
     of_token = order // chosen
     sent = x[of_token]
-    gate, up = jax.lax.ragged_dot(sent, blocks.gate, counts), jax.lax.ragged_dot(sent, blocks.up, counts)
+
+    def product(rows: jax.Array, name: str, matrix: jax.Array) -> jax.Array:
+        found = jax.lax.ragged_dot(rows, matrix, counts)
+        adapter = blocks.adapters.get(name)
+        return found if adapter is None else found + of_experts(rows, adapter, counts)
+
+    gate, up = product(sent, "gate", blocks.gate), product(sent, "up", blocks.up)
     if blocks.biases is not None:
         expert = jnp.clip(local[order], 0, here - 1)
         gate += blocks.biases[0][expert].astype(gate.dtype)
         up += blocks.biases[1][expert].astype(up.dtype)
-    out = jax.lax.ragged_dot(combine(gate, up), blocks.down, counts)
+    out = product(combine(gate, up), "down", blocks.down)
     if blocks.biases is not None:
         out += blocks.biases[2][expert].astype(out.dtype)
     scales = jnp.where(is_here, weights.ravel(), 0.0)[order].astype(x.dtype)
@@ -139,7 +149,8 @@ def mix_over(mesh: Mesh) -> Callable[..., jax.Array]:
     """
     tokens = PartitionSpec((*ROW_AXES, CONTEXT))
     wide, narrow = PartitionSpec(EXPERT, None, TENSOR), PartitionSpec(EXPERT, TENSOR)
-    of_biases = (narrow, narrow, PartitionSpec(EXPERT))
+    of_biases, whole = (narrow, narrow, PartitionSpec(EXPERT)), PartitionSpec(EXPERT)
+    of_adapters = {"gate": (whole, wide), "up": (whole, wide), "down": (narrow, whole)}
 
     def over_mesh(
         x: jax.Array,
@@ -162,10 +173,17 @@ def mix_over(mesh: Mesh) -> Callable[..., jax.Array]:
                 found = jax.lax.psum(found, TENSOR)
             return jax.lax.psum_scatter(found, EXPERT, tiled=True) if shards > 1 else found
 
+        of_blocks = Blocks(
+            wide,
+            wide,
+            narrow,
+            of_biases if blocks.biases else None,
+            {name: of_adapters[name] for name in blocks.adapters},
+        )
         mapped = jax.shard_map(
             of_device,
             mesh=mesh,
-            in_specs=(tokens, tokens, tokens, Blocks(wide, wide, narrow, of_biases if blocks.biases else None)),
+            in_specs=(tokens, tokens, tokens, of_blocks),
             out_specs=tokens,
             check_vma=False,
         )

@@ -19,6 +19,7 @@ from tpujob_trainer.model import adapter_product
 from tpujob_trainer.model.adapter_product import Adapters
 from tpujob_trainer.model.blocked_attention import softmax
 from tpujob_trainer.model.experts import Blocks, Routing, mix, route
+from tpujob_trainer.model.lora_config import OF_MLP
 from tpujob_trainer.model.quantized import product
 from tpujob_trainer.model.remat import named
 from tpujob_trainer.model.rotary import Angles, rotate
@@ -200,7 +201,12 @@ class Experts(nnx.Module):
         self.has_shared, self.has_gate = shape.shared_mlp_dim is not None, shape.shared_gate
         self.chosen, self.norm_topk = shape.experts_per_token, shape.norm_topk
 
-    def __call__(self, x: jax.Array, dispatch: Callable[..., jax.Array] = mix) -> tuple[jax.Array, Routing]:
+    def __call__(
+        self,
+        x: jax.Array,
+        dispatch: Callable[..., jax.Array] = mix,
+        adapters: Adapters = adapter_product.NONE,
+    ) -> tuple[jax.Array, Routing]:
         """What is added to the residual stream `x` `[B, S, D]`, and where its tokens went.
 
         `dispatch` has the signature of `experts.mix`.
@@ -208,12 +214,13 @@ class Experts(nnx.Module):
         tokens = x.reshape(-1, x.shape[-1])
         bias = self.router_bias[...] if self.has_bias else None
         routing = route(tokens, self.router[...], self.chosen, norm_topk=self.norm_topk, bias=bias)
-        added = dispatch(tokens, routing.weights, routing.indices, self._blocks(), self.combine)
+        added = dispatch(tokens, routing.weights, routing.indices, self._blocks(adapters), self.combine)
         return added.reshape(x.shape) + self._shared(x) if self.has_shared else added.reshape(x.shape), routing
 
-    def _blocks(self) -> Blocks:
+    def _blocks(self, adapters: Adapters) -> Blocks:
         if not self.has_pairs:
-            return Blocks(self.gate[...], self.up[...], self.down[...])
+            mine = {name: adapters[name] for name in OF_MLP if name in adapters}
+            return Blocks(self.gate[...], self.up[...], self.down[...], adapters=mine)
         pairs = self.gate_up[...]
         biases = (self.gate_up_bias[..., 0], self.gate_up_bias[..., 1], self.down_bias[...]) if self.has_bias else None
         return Blocks(pairs[..., 0], pairs[..., 1], self.down[...], biases)
@@ -310,7 +317,10 @@ class Layer(nnx.Module):
         self, x: jax.Array, dispatch: Callable[..., jax.Array], adapters: Adapters = adapter_product.NONE
     ) -> tuple[jax.Array, Routing | None]:
         normed = self.mlp_norm(x) if self.has_pre_norms else x
-        added, routing = self.experts(normed, dispatch) if self.has_experts else (self.mlp(normed, adapters), None)
+        if self.has_experts:
+            added, routing = self.experts(normed, dispatch, adapters)
+        else:
+            added, routing = self.mlp(normed, adapters), None
         return self.post_mlp_norm(added) if self.has_post_norms else added, routing
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.adapter_product import Adapters
 from tpujob_trainer.model.decoder import LAYERS, Model, Weights
-from tpujob_trainer.model.lora_config import PLACES, LoraConfig
-from tpujob_trainer.model.partitioning import REPLICATED
+from tpujob_trainer.model.lora_config import EXPERTS, LoraConfig, Place, place_of
+from tpujob_trainer.model.partitioning import EXPERT, REPLICATED
 from tpujob_trainer.model.shape import ModelShape
 
 LORA = "lora"
@@ -31,12 +31,15 @@ class LoraModel(Model):
         self.config = config
         self._base = Model(shape, mesh)
         layers = self.abstract_weights[LAYERS]
+        self.places: dict[str, Place] = {
+            name: place_of(name, has_experts=bool(shape.experts)) for name in config.targets
+        }
         adapters = {
-            name: _adapter(layers[PLACES[name][0]][name].shape, PLACES[name][1], config.rank) for name in config.targets
+            name: _adapter(layers[place.module][name].shape, place, config.rank) for name, place in self.places.items()
         }
         self.abstract_weights = {**self.abstract_weights, LORA: adapters}
-        everywhere = jax.tree.map(lambda _: REPLICATED, adapters)
-        self.specs = {**self.specs, LORA: everywhere}
+        specs = {name: dict.fromkeys("ab", _spec(place)) for name, place in self.places.items()}
+        self.specs = {**self.specs, LORA: specs}
         self.shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), self.specs)
 
     @property
@@ -54,7 +57,7 @@ class LoraModel(Model):
         for number, (name, parts) in enumerate(sorted(self.abstract_weights[LORA].items())):
             shape = parts["a"].shape
             key = jax.random.fold_in(jax.random.key(seed), number)
-            std = 1 / math.sqrt(math.prod(shape[1:-1]))
+            std = 1 / math.sqrt(math.prod(shape[self.places[name].stack : -1]))
             made[name] = {"a": std * jax.random.normal(key, shape), "b": jnp.zeros(parts["b"].shape)}
         return made
 
@@ -68,12 +71,12 @@ class LoraModel(Model):
         base = jax.lax.stop_gradient({name: leaf for name, leaf in weights.items() if name != LORA})
         layers = {name: dict(module) for name, module in base[LAYERS].items()}
         for name, parts in weights[LORA].items():
-            module, reduced = PLACES[name]
-            matrix = layers[module][name]
+            place = self.places[name]
+            matrix = layers[place.module][name]
             added = jax.lax.with_sharding_constraint(
-                product(parts, reduced, matrix.shape), self._base.shardings[LAYERS][module][name]
+                product(parts, place, matrix.shape), self._base.shardings[LAYERS][place.module][name]
             )
-            layers[module][name] = matrix + (self.config.alpha / self.config.rank) * added
+            layers[place.module][name] = matrix + (self.config.alpha / self.config.rank) * added
         return {**base, LAYERS: layers}
 
     def hidden(self, weights: Weights, *inputs: Any) -> Any:
@@ -109,11 +112,16 @@ def _frozen(weights: Weights) -> Weights:
     return {name: leaf if name == LORA else jax.lax.stop_gradient(leaf) for name, leaf in weights.items()}
 
 
-def product(parts: Weights, reduced: int, shape: tuple[int, ...]) -> jax.Array:
-    """A · B of all layers, in the shape of the weight."""
+def product(parts: Weights, place: Place, shape: tuple[int, ...]) -> jax.Array:
+    """A · B of all layers, and of all experts where there are, in the shape of the weight."""
     a, b = parts["a"], parts["b"]
-    flat_a = a.reshape(a.shape[0], math.prod(shape[1 : 1 + reduced]), -1)
-    return jnp.einsum("lir,lro->lio", flat_a, b.reshape(*b.shape[:2], -1)).reshape(shape)
+    stack, rank = shape[: place.stack], a.shape[-1]
+    return jnp.matmul(a.reshape(*stack, -1, rank), b.reshape(*stack, rank, -1)).reshape(shape)
+
+
+def _spec(place: Place) -> PartitionSpec:
+    """Experts' adapters lie where the experts do; those of attention are small, and whole everywhere."""
+    return PartitionSpec(None, EXPERT) if place.module == EXPERTS else REPLICATED
 
 
 def is_adapter(path: tuple[Any, ...]) -> bool:
@@ -121,9 +129,10 @@ def is_adapter(path: tuple[Any, ...]) -> bool:
     return getattr(path[0], "key", None) == LORA
 
 
-def _adapter(shape: tuple[int, ...], reduced: int, rank: int) -> Weights:
-    layers, inputs, outputs = shape[0], shape[1 : 1 + reduced], shape[1 + reduced :]
+def _adapter(shape: tuple[int, ...], place: Place, rank: int) -> Weights:
+    split = place.stack + place.reduced
+    stack, inputs, outputs = shape[: place.stack], shape[place.stack : split], shape[split:]
     return {
-        "a": jax.ShapeDtypeStruct((layers, *inputs, rank), jnp.float32),
-        "b": jax.ShapeDtypeStruct((layers, rank, *outputs), jnp.float32),
+        "a": jax.ShapeDtypeStruct((*stack, *inputs, rank), jnp.float32),
+        "b": jax.ShapeDtypeStruct((*stack, rank, *outputs), jnp.float32),
     }

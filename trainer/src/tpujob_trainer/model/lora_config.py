@@ -8,16 +8,30 @@ from typing import Annotated, Literal
 from tpujob_trainer.parsing.from_mapping import Range
 
 Target = Literal["query", "key", "value", "out", "gate", "up", "down"]
-PLACES: dict[str, tuple[str, int]] = {
-    "query": ("attention", 1),
-    "key": ("attention", 1),
-    "value": ("attention", 1),
-    "out": ("attention", 2),
-    "gate": ("mlp", 1),
-    "up": ("mlp", 1),
-    "down": ("mlp", 1),
-}
-"""Of each matrix: its module, and how many of its dimensions behind the layers are summed over."""
+OF_MLP = ("gate", "up", "down")
+MLP, EXPERTS = "mlp", "experts"
+"""Modules of a layer that have them."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a matrix with adapters is."""
+
+    module: str
+    reduced: int
+    """Its dimensions that are summed over, behind those of the stack."""
+
+    @property
+    def stack(self) -> int:
+        """Dimensions before these: layers, and experts, each of which has an adapter of its own."""
+        return 2 if self.module == EXPERTS else 1
+
+
+def place_of(target: Target, *, has_experts: bool) -> Place:
+    """Where a matrix is in the layers' weights."""
+    if target in OF_MLP:
+        return Place(EXPERTS if has_experts else MLP, 1)
+    return Place("attention", 2 if target == "out" else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,4 +47,4 @@ class LoraConfig:
     """The adapters' product counts alpha / rank times."""
     targets: tuple[Target, ...] = ("query", "key", "value", "out", "gate", "up", "down")
     """The matrices of each layer that have one: query, key, value, out of attention; gate, up, down of the feed-forward
-    block, which mixtures of experts have no adapter for. Default: all."""
+    block, in a mixture of each expert. Default: all."""

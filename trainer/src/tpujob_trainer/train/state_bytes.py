@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import OptimizerConfig
-from tpujob_trainer.model.lora_config import LoraConfig
+from tpujob_trainer.model.lora_config import OF_MLP, LoraConfig
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
 
@@ -22,7 +22,7 @@ def state_bytes_per_device(run: ResolvedConfig) -> float:
     vocabulary = run.model.vocabulary_parameters / _vocabulary_parts(run.mesh)
     others = (run.model.num_parameters - run.model.vocabulary_parameters) / _parts(run.mesh)
     if run.lora is not None:
-        adapters = adapter_parameters(run.model, run.lora) * (1 + _moments(run.optimizer))
+        adapters = adapter_parameters(run.model, run.lora, expert=run.mesh.expert) * (1 + _moments(run.optimizer))
         return FLOAT_BYTES * (vocabulary + others + adapters)
     copies = 1 + _moments(run.optimizer) + (run.optimizer.ema_decay is not None)
     # Muon leaves the embedding and the output matrix to AdamW.
@@ -30,11 +30,18 @@ def state_bytes_per_device(run: ResolvedConfig) -> float:
     return FLOAT_BYTES * (copies * others + (copies + is_muon) * vocabulary)
 
 
-def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
-    """Numbers in all adapters, which every device has whole."""
+def adapter_parameters(shape: ModelShape, lora: LoraConfig, *, expert: int = 1) -> int:
+    """Numbers in the adapters that a device has: all, but of the experts those that are there.
+
+    Args:
+        shape: of the model.
+        lora: which of its matrices have adapters.
+        expert: devices over which experts are divided.
+    """
     heads, key_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     widths = {"query": heads, "key": key_heads, "value": key_heads, "out": heads}
-    sides = [shape.embed_dim + widths.get(target, shape.mlp_dim) for target in lora.targets]
+    each = dict.fromkeys(OF_MLP, shape.experts // expert if shape.experts else 1)
+    sides = [each.get(target, 1) * (shape.embed_dim + widths.get(target, shape.mlp_dim)) for target in lora.targets]
     return shape.layers * lora.rank * sum(sides)
 
 

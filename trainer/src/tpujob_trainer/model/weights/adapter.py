@@ -6,10 +6,11 @@ src/peft/utils/save_and_load.py.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.lora import LORA, LoraModel
+from tpujob_trainer.model.lora_config import EXPERTS, MLP
 from tpujob_trainer.model.weights.adapter_config import ADAPTER_CONFIG
 from tpujob_trainer.model.weights.names import tensors
 from tpujob_trainer.model.weights.safetensors import header_of
@@ -27,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 _ON_HUB = re.compile(r"hf://(?:models/)?(?P<name>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?/?")
 WEIGHTS = "adapter_model.safetensors"
+MODULES = ("attention", MLP, EXPERTS)
+"""Of a layer, whose matrices may have adapters."""
 PREFIX = "base_model.model."
 """Of a module's name."""
 OF_TEXT, OF_IMAGES = "model.", "model.language_model."
@@ -96,10 +100,10 @@ def decoder_prefix(source: Mapping[str, Any]) -> str:
 
 
 def stored_in(model: LoraModel, prefix: str) -> dict[str, list[Tensor]]:
-    """By a module's name there, with `{layer}`: our matrices with adapters that are stored in it, in their order."""
+    """By a module's name there, with `{layer}` and `{expert}`: our matrices with adapters in it, in their order."""
     found: dict[str, list[Tensor]] = {}
     for tensor in tensors(model.shape, prefix=prefix):
-        is_matrix = tensor.path[0] == "layers" and tensor.path[1] in ("attention", "mlp")
+        is_matrix = tensor.path[0] == "layers" and len(tensor.path) == 3 and tensor.path[1] in MODULES
         if is_matrix and tensor.path[-1] in model.config.targets:
             found.setdefault(tensor.name.removesuffix(".weight"), []).append(tensor)
     return found
@@ -111,16 +115,28 @@ def _tensors(model: LoraModel, adapters: Any, modules: Mapping[str, list[Tensor]
     rank = model.config.rank
     for module, parts in modules.items():
         pairs = [[np.asarray(adapters[part.path[-1]][each], dtype=np.float32) for each in "ab"] for part in parts]
-        for layer in range(model.shape.layers):
-            flat = [(a[layer].reshape(-1, rank).T, b[layer].reshape(rank, -1).T) for a, b in pairs]
+        for index in places_in_stack(model, parts[0]):
+            flat = [(a[index].reshape(-1, rank).T, b[index].reshape(rank, -1).T) for a, b in pairs]
             rows = parts[0].rows or flat[0][1].shape[0]
             spread = np.zeros((rows, rank * len(parts)), np.float32)
             for at, (part, (_, b)) in enumerate(zip(parts, flat, strict=True)):
                 spread[part.first : part.first + b.shape[0], at * rank : (at + 1) * rank] = b
-            name = PREFIX + module.format(layer=layer)
+            name = PREFIX + module_at(module, index)
             made[f"{name}.lora_A.weight"] = np.ascontiguousarray(np.concatenate([a for a, _ in flat]))
             made[f"{name}.lora_B.weight"] = spread
     return made
+
+
+def places_in_stack(model: LoraModel, tensor: Tensor) -> Iterator[tuple[int, ...]]:
+    """Layer, and expert where each has an adapter of its own."""
+    experts = (range(model.shape.experts or 0),) if tensor.has_experts else ()
+    return itertools.product(range(model.shape.layers), *experts)
+
+
+def module_at(module: str, index: tuple[int, ...]) -> str:
+    """The name of a module of a layer, and of an expert."""
+    layer, expert = (*index, 0)[:2]
+    return module.format(layer=layer, expert=expert)
 
 
 def _of_fused(model: LoraModel, modules: Mapping[str, list[Tensor]]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "lora_bias": (False,),
     "fan_in_fan_out": (False,),
     "modules_to_save": ([],),
-    "target_parameters": ([],),
     "trainable_token_indices": ([],),
     "layer_replication": ([],),
     "alora_invocation_tokens": ([],),
@@ -33,12 +32,16 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Settings with which A · B is all that is added, besides None; huggingface/peft:src/peft/tuners/lora/config.py."""
 
 
+PARAMETERS = ("gate_up_proj", "down_proj")
+"""Of the experts of transformers 5, which may have adapters."""
 MOST_ALPHA = 1e9
 """More is no scale of an adapter, and a number that cannot be computed with."""
 
 
-def check_adapter(path: str, config: LoraConfig) -> None:
-    """Compares adapter_config.json with the fields beside `from`; the weights are not read.
+def check_adapter(path: str, config: LoraConfig) -> frozenset[int]:
+    """The ranks that adapter_config.json names, compared with the fields beside `from`; the weights are not read.
+
+    A job may have the rank of most modules, or a larger one that some have: smaller adapters are filled up with zeros.
 
     Args:
         path: the folder; local, or a URL (gs://, hf://).
@@ -69,8 +72,12 @@ def check_adapter(path: str, config: LoraConfig) -> None:
                 f"{FIELD}: {ADAPTER_CONFIG} has {key}: {json.dumps(value)}, which is not computed here; only "
                 f"{json.dumps(allowed[0])} is"
             )
+    _check_parameters(given.get("target_parameters") or [])
     has_root = bool(given.get("use_rslora"))
     _check_patterns(patterns, alpha / rank, has_root=has_root)
+    larger = {each: of_it for each, of_it in patterns.values() if each > rank}
+    if config.rank in larger:
+        rank, alpha = config.rank, larger[config.rank]
     scaled = alpha * math.sqrt(rank) if has_root else alpha
     for key, found, wanted in (("rank", rank, config.rank), ("alpha", scaled, config.alpha)):
         if not math.isclose(found, wanted, rel_tol=1e-6):
@@ -78,6 +85,17 @@ def check_adapter(path: str, config: LoraConfig) -> None:
             raise ConfigurationError(
                 f"spec.trainer.lora.{key}: the adapter in {path} ({ADAPTER_CONFIG}) has {found:.9g}{because}, "
                 f"the job says {wanted:.9g}; write {key}: {found:.9g}"
+            )
+    return frozenset({given["r"], *(each for each, _ in patterns.values())})
+
+
+def _check_parameters(names: Any) -> None:
+    """Refuses adapters of single parameters, but for those of experts."""
+    for name in names if isinstance(names, list) else [names]:
+        if str(name).rpartition(".")[2] not in PARAMETERS:
+            raise ConfigurationError(
+                f"{FIELD}: {ADAPTER_CONFIG} has target_parameters: {json.dumps(names)[:200]}; only those of experts, "
+                f"{' and '.join(PARAMETERS)}, are computed here"
             )
 
 

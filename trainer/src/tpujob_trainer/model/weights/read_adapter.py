@@ -17,8 +17,16 @@ from tpujob_trainer.data.sources.files import DataRoot, open_root
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.families.base import Tensor
 from tpujob_trainer.model.lora import LORA, LoraModel
-from tpujob_trainer.model.weights.adapter import PREFIX, WEIGHTS, decoder_prefix, stored_in
+from tpujob_trainer.model.weights.adapter import (
+    PREFIX,
+    WEIGHTS,
+    decoder_prefix,
+    module_at,
+    places_in_stack,
+    stored_in,
+)
 from tpujob_trainer.model.weights.adapter_config import FIELD, check_adapter
+from tpujob_trainer.model.weights.fused_experts import container_of, filled_up, pairs_of_experts
 from tpujob_trainer.model.weights.safetensors import SafetensorsFolder
 
 
@@ -34,13 +42,15 @@ def read_adapter(path: str, model: LoraModel, source: Mapping[str, Any]) -> Any:
         NotFoundError: the files are not there, or may not be read.
         ConfigurationError: they are damaged, or not of this model.
     """
-    check_adapter(path, model.config)
+    ranks = check_adapter(path, model.config)
     root = open_root(path)
-    stored = _Stored(root, model.config.rank)
+    stored = _Stored(root, model.config.rank, ranks)
     adapters: Any = {name: {"a": [], "b": []} for name in model.abstract_weights[LORA]}
     for module, parts in stored_in(model, decoder_prefix(source)).items():
-        for layer in range(model.shape.layers):
-            for part, (a, b) in zip(parts, stored.pairs(PREFIX + module.format(layer=layer), parts), strict=True):
+        if parts[0].has_experts and _read_fused(stored, model, container_of(PREFIX + module), adapters):
+            continue
+        for index in places_in_stack(model, parts[0]):
+            for part, (a, b) in zip(parts, stored.pairs(PREFIX + module_at(module, index), parts), strict=True):
                 adapters[part.path[-1]]["a"].append(a)
                 adapters[part.path[-1]]["b"].append(b)
     stored.refuse_others()
@@ -59,12 +69,33 @@ def read_adapter(path: str, model: LoraModel, source: Mapping[str, Any]) -> Any:
     }
 
 
+def _read_fused(stored: _Stored, model: LoraModel, container: str, adapters: Any) -> bool:
+    """Whether the experts' adapters are in the form of transformers 5; then all of them are read, if not before."""
+    shape = model.shape
+    if not stored.has(f"{container.format(layer=0)}.lora_A.weight"):
+        return any(stored.was_read(f"{container.format(layer=0)}.lora_{each}.weight") for each in "AB")
+    for layer in range(shape.layers):
+        pairs = pairs_of_experts(
+            stored.optional,
+            container.format(layer=layer),
+            targets=model.config.targets,
+            experts=shape.experts or 0,
+            widths=(shape.embed_dim, shape.mlp_dim),
+            rank=model.config.rank,
+            ranks=stored.ranks,
+        )
+        for name, pair in pairs.items():
+            for each, array in zip("ab", pair, strict=True):
+                adapters[name][each].append(array)
+    return True
+
+
 class _Stored:
     """The tensors of a file, each of which is read once."""
 
-    def __init__(self, root: DataRoot, rank: int) -> None:
+    def __init__(self, root: DataRoot, rank: int, ranks: frozenset[int]) -> None:
         self._folder = SafetensorsFolder(root, FIELD, single=WEIGHTS)
-        self._rank = rank
+        self._rank, self.ranks = rank, ranks
         self._left = {*self._folder.tensors, *self._folder.unread}
 
     def pairs(self, module: str, parts: list[Tensor]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -82,12 +113,14 @@ class _Stored:
             ends = [*(part.first for part in parts[1:]), parts[0].rows]
             rows = [slice(part.first, end) for part, end in zip(parts, ends, strict=True)]
             columns = self._columns(b, rows)
-        if b[rows[0], columns[0]].shape[1] != self._rank:
+        narrow = b[rows[0], columns[0]].shape[1]
+        if narrow != self._rank and not (narrow < self._rank and narrow in self.ranks):
             raise ConfigurationError(
                 f"{FIELD}: the adapter of {module} has rank {a.shape[0]}, which does not divide into adapters of rank "
                 f"{self._rank} for {', '.join(part.path[-1] for part in parts)}; write rank: {a.shape[0]}"
             )
-        return [(a[column].T, b[row, column].T) for row, column in zip(rows, columns, strict=True)]
+        pairs = ((a[column].T, b[row, column].T) for row, column in zip(rows, columns, strict=True))
+        return [filled_up(each, self._rank) for each in pairs]
 
     def _columns(self, b: np.ndarray, rows: list[slice]) -> list[slice]:
         """Which columns of B each of several matrices has: all, or, as an export has it, as many as the rank."""
@@ -98,6 +131,18 @@ class _Stored:
         for row, column in zip(rows, apart, strict=True):
             outside[row, column] = 0
         return [slice(None)] * len(rows) if outside.any() else apart
+
+    def has(self, name: str) -> bool:
+        """Whether a tensor is there that was not read."""
+        return name in self._left
+
+    def was_read(self, name: str) -> bool:
+        """Whether a tensor is there that was read."""
+        return name in self._folder.tensors and name not in self._left
+
+    def optional(self, name: str) -> np.ndarray | None:
+        """A tensor; None where there is none of this name."""
+        return self._read(name) if self.has(name) else None
 
     def _read(self, name: str) -> np.ndarray:
         if name not in self._left or name in self._folder.unread:
