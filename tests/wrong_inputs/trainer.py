@@ -74,6 +74,22 @@ ROWS: dict[str, Wrong] = {
         ),
         "spec.trainer.data.lossOn: goes with texts, and custom returns tokens; leave it out",
     ),
+    "tools without conversations": Wrong(
+        _trainer(data={"path": "data/*.parquet", "toolsColumn": "tools"}),
+        "spec.trainer.data.toolsColumn: goes with messagesColumn, which is missing; name the conversations there",
+    ),
+    "a day of a template for plain text": Wrong(
+        _trainer(data={"path": "data/*.parquet", "chatTemplateDate": "2026-01-31"}),
+        "spec.trainer.data.chatTemplateDate: goes with conversations, and there are none; leave it out",
+    ),
+    "arguments of a template for plain text": Wrong(
+        _trainer(data={"path": "data/*.parquet", "chatTemplateArguments": {"enable_thinking": False}}),
+        "spec.trainer.data.chatTemplateArguments: goes with conversations, and there are none; leave it out",
+    ),
+    "a system message that no template writes": Wrong(
+        _trainer(sample={"prompt": "Hi", "chat": False, "system": "Be brief."}),
+        "spec.trainer.sample.system: goes with chat, which is false; leave one of them out",
+    ),
     "columns without a function": Wrong(
         _trainer(data={"path": "data/*.parquet", "columns": ["a"]}),
         "spec.trainer.data.custom: required with columns, and missing; custom gets the columns that are named",

@@ -95,6 +95,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_trainer.data.stream.position": STREAM,
     "tpujob_trainer.data.stream.rows": STREAM,
     "tpujob_trainer.data.text.chat": (
+        "tests/trainer/data/text/test_chat.py",
         "tests/trainer/data/text/test_row_template.py",
         "tests/trainer/data/text/test_columns.py",
     ),
@@ -225,9 +226,9 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ): "the sampled 1 is that of -1: numpy takes any negative size for the one that is missing",
     (
         "tpujob_trainer.data.text.chat",
-        "through = text if at + 1 == len(messages) else self._render(messages[: at + 1]).text",
-        "text if at + 1 == len(messages) else self._render(messages[:at + 1]).text",
-        "self._render(messages[:at + 1]).text",
+        "through = text if at + 1 == len(messages) else self._render(messages[: at + 1], tools).text",
+        "text if at + 1 == len(messages) else self._render(messages[:at + 1], tools).text",
+        "self._render(messages[:at + 1], tools).text",
     ): "a shortcut: there all messages are rendered, which is the text",
     (
         "tpujob_operator.decide.running",

@@ -39,7 +39,7 @@ def corpus(tmp_path):
 
 def _mean(config, manifest):
     tokenizer = data.load_tokenizer(config.data)
-    return mean_length(manifest, config=config, tokenizer=tokenizer, vocab_size=512, longest=LONGEST)
+    return mean_length(manifest, config=config, tokenizer=tokenizer, vocab_size=512, longest=LONGEST, is_prompt=False)
 
 
 def test_length_of_rows_is_read(corpus):

@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import numpy as np
 import optax
@@ -6,10 +9,13 @@ import pytest
 from tests.trainer.model import plain_decoder
 from tests.trainer.train.test_step import SHAPE
 from tpujob_trainer.config.schema import SampleConfig
+from tpujob_trainer.data import DataConfig
+from tpujob_trainer.data.text.chat import ChatTemplate
+from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.train import generate
-from tpujob_trainer.train.generate import make_sampler, padded, until_end
+from tpujob_trainer.train.generate import make_sampler, padded, prompts_of, until_end
 from tpujob_trainer.train.optimizer import is_decayed
 from tpujob_trainer.train.step import init_state
 
@@ -54,4 +60,62 @@ def test_prompts_of_any_length_share_a_program() -> None:
 
 @pytest.mark.parametrize(("tokens", "kept"), [([5, 6, 9, 7], [5, 6]), ([5, 6], [5, 6]), ([9], []), ([], [])])
 def test_a_text_ends_with_its_document(tokens: list[int], kept: list[int]) -> None:
-    assert until_end(tokens, eos=9) == kept
+    assert until_end(tokens, (4, 9)) == kept
+
+
+CHATS = DataConfig(path="a.jsonl", messages_column="chat")
+TEXTS = DataConfig(path="a.jsonl")
+CHATML = (
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+class Characters:
+    """A tokenizer whose tokens are characters."""
+
+    bos, eos = 1, 2
+
+    def __init__(self, template: str | None = CHATML) -> None:
+        self.chat_template = template and ChatTemplate.compiled(template, {"bos_token": "\x01"}, "characters")
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[ord(character) for character in text] for text in texts]
+
+
+def prompts(data: DataConfig, tokenizer: Characters, **sample: Any) -> list[str]:
+    config = SampleConfig(prompts=("Hi", "Why?"), tokens=4, **sample)
+    found = prompts_of(config, tokenizer, data, sequence_length=64)  # type: ignore[arg-type]
+    assert all("".join(map(chr, each.tokens)).endswith(each.text) for each in found)
+    return ["".join(map(chr, each.tokens)) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("data", "sample", "wanted"),
+    [
+        (TEXTS, {}, ["\x01Hi", "\x01Why?"]),
+        (CHATS, {}, ["\x01<user>Hi<assistant>", "\x01<user>Why?<assistant>"]),
+        (CHATS, {"chat": False}, ["\x01Hi", "\x01Why?"]),
+        (
+            TEXTS,
+            {"chat": True, "system": "S"},
+            ["\x01<system>S<user>Hi<assistant>", "\x01<system>S<user>Why?<assistant>"],
+        ),
+    ],
+    ids=["texts", "conversations", "conversations, but not asked", "texts, but asked"],
+)
+def test_prompts_are_written_as_the_data_are(data: DataConfig, sample: dict[str, Any], wanted: list[str]) -> None:
+    assert prompts(data, Characters(), **sample) == wanted
+
+
+@pytest.mark.parametrize(
+    ("template", "sample", "refusal"),
+    [
+        (None, {}, r"sample.chat: the tokenizer has no chat template; .* write chat: false"),
+        ("{{ raise_exception('No system') if messages[0].role == 'system' }}", {"system": "S"}, r"sample: .*No system"),
+        (CHATML + "x" * 60, {}, r"sample.tokens: 4 and the prompts\[0\]'s \d+ are more than sequenceLength \(64\)"),
+    ],
+)
+def test_prompts_that_cannot_be_written_are_refused(template: str | None, sample: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(ConfigurationError, match=refusal):
+        prompts(CHATS, Characters(template), **sample)

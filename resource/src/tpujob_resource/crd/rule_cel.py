@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -154,7 +155,7 @@ def _is_number(value: Value) -> bool:
 
 def _one_of(place: _Place, each: Condition) -> str:
     value = place.at(each.path)
-    values = texts(each.values) if isinstance(each.values[0], str) else str(list(each.values))
+    values = texts(each.values) if isinstance(each.values[0], str) else json.dumps(list(each.values))
     if each.default is not None:
         return f"{value.otherwise(each.default)} in {values}"
     return value.when(f"{value.expression} in {values}")

@@ -115,9 +115,9 @@ def test_vectors_equal_transformers(qwen, positions, normalize):
         np.testing.assert_allclose(found[row], wanted, rtol=1e-4, atol=2e-5)
 
 
-def _continued(name_or_loaded, tokens, lengths, *, count, eos=NEVER, temperature=0.0, samples=None):
+def _continued(name_or_loaded, tokens, lengths, *, count, ends=(NEVER,), temperature=0.0, samples=None):
     model, weights = _loaded(name_or_loaded) if isinstance(name_or_loaded, str) else name_or_loaded
-    program = completions_program(model, weights, tokens=count, temperature=temperature, seed=7, eos=eos)
+    program = completions_program(model, weights, tokens=count, temperature=temperature, seed=7, ends=ends)
     return _values(program(one_to_a_sequence(tokens, lengths, samples)))
 
 
@@ -140,11 +140,10 @@ def test_continuation_does_not_depend_on_its_neighbours(qwen):
 
 def test_continuation_ends_with_its_text(qwen):
     free = _continued(qwen, _rows(), LENGTHS, count=8)[TOKENS][0].tolist()
-    eos = free[3]
-    found = _continued(qwen, _rows(), LENGTHS, count=8, eos=eos)
-    until = free.index(eos)
+    found = _continued(qwen, _rows(), LENGTHS, count=8, ends=(NEVER, free[3]))
+    until = free.index(free[3])
     assert found[LENGTH][0] == until
-    assert found[TOKENS][0].tolist() == free[:until] + [eos] * (8 - until)
+    assert found[TOKENS][0].tolist() == free[: until + 1] + [NEVER] * (7 - until)
     columns = readable(found, lambda ids: "-".join(map(str, ids)))
     assert columns[TOKENS].to_pylist()[0] == free[:until]
     assert columns[TEXT].to_pylist()[0] == "-".join(map(str, free[:until]))

@@ -1,7 +1,6 @@
 """Rows of every kind of column as tokens, beside the documents that training makes of them."""
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,6 @@ from tpujob_trainer.data import DataConfig, load_tokenizer, make_manifest
 from tpujob_trainer.data.config import MessageConfig, MixturePart
 from tpujob_trainer.data.text.documents import documents_of, kind_of
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.tasks.batch import generate
 
 TEXTS = ["the quick fox", "dog"]
 TALK = tuple(MessageConfig(role=role, content=text) for role, text in (("user", "{{ text }}"), ("assistant", "yes")))
@@ -31,7 +29,8 @@ def _config(tmp_path, **more):
 
 
 def _tokens(config, tokenizer, **more):
-    options: dict[str, Any] = {"vocab_size": 400, "longest": 100, "is_cut": True, "retry_seconds": 1, **more}
+    options: dict[str, Any] = {"vocab_size": 400, "longest": 100, "is_cut": True, "is_prompt": False}
+    options |= {"retry_seconds": 1, **more}
     rows = tokens_of(make_manifest(config), tokenizer, **options)(0)
     return np.split(rows.tokens, np.cumsum(rows.lengths)[:-1])
 
@@ -74,7 +73,7 @@ def test_each_source_of_a_mixture_is_read_as_its_columns_are(tmp_path, tokenizer
         {"path": alone.path, "messages_column": "talk"},
     ]
     manifest = make_manifest(DataConfig(mixture=tuple(MixturePart(weight=1, **source) for source in sources)))
-    read = tokens_of(manifest, tokenizer, vocab_size=400, longest=100, is_cut=True, retry_seconds=1)
+    read = tokens_of(manifest, tokenizer, vocab_size=400, longest=100, is_cut=True, is_prompt=False, retry_seconds=1)
     found = [np.split(rows.tokens, np.cumsum(rows.lengths)[:-1]) for rows in map(read, range(manifest.num_units))]
     wanted = [_tokens(DataConfig(**source), tokenizer) for source in sources]
     assert [[ids.tolist() for ids in rows] for rows in found] == [[ids.tolist() for ids in rows] for rows in wanted]
@@ -91,10 +90,12 @@ def test_tokenizer_of_another_model_is_refused(tmp_path, tokenizer):
         _tokens(_config(tmp_path), tokenizer, vocab_size=5)
 
 
-@pytest.mark.parametrize(
-    ("source", "key"), [({"messages_column": "talk"}, "messagesColumn"), ({"messages": TALK}, "messages")]
-)
-def test_conversations_are_not_continued(tmp_path, tokenizer, source, key):
-    config = cast("Any", SimpleNamespace(generate=None, seed=0, data=_config(tmp_path, **source)))
-    with pytest.raises(ConfigurationError, match=rf"^spec\.trainer\.data\.{key}: task: generate .* data.template"):
-        generate.task_of(config, cast("Any", None), tokenizer, 16)
+@pytest.mark.parametrize("source", [{"messages_column": "talk"}, {"messages": TALK}], ids=["column", "of columns"])
+def test_prompts_of_conversations_end_where_the_answer_begins(tmp_path, tokenizer, source):
+    """A conversation whose last turn is an answer is asked again, without it; one that asks nothing is left out."""
+    config = _config(tmp_path, **source)
+    chat = tokenizer.chat_template
+    asked = [TALKS[0][:1]] if "messages_column" in source else [[{"role": "user", "content": text}] for text in TEXTS]
+    found = _tokens(config, tokenizer, is_prompt=True)
+    assert [ids.tolist() for ids in found] == tokenizer.encode([chat.prompt(each) for each in asked])
+    assert found[0].tolist() == _tokens(config, tokenizer)[0].tolist()[: len(found[0])]

@@ -431,7 +431,7 @@ def test_each_row_is_text_or_skipped_for_one_cause(value, made, text, cause, mar
 
 
 def test_message_that_is_no_mapping_is_nobody_s_turn():
-    chat = ChatTemplate("{% for message in messages %}{{ message }}{% endfor %}", {}, "a template")
+    chat = ChatTemplate.compiled("{% for message in messages %}{{ message }}{% endfor %}", {}, "a template")
 
     assert chat.rendered(["one", "two"], "assistant") == Rendered("onetwo", ())
 
@@ -440,4 +440,4 @@ def test_chat_template_of_brackets_without_end_is_refused_in_one_line():
     with pytest.raises(
         ConfigurationError, match=r"^spec\.trainer\.data\.tokenizer: the chat template of 'a': .*too deeply"
     ):
-        ChatTemplate("{{" + "(" * 20_000, {}, "a")
+        ChatTemplate.compiled("{{" + "(" * 20_000, {}, "a")

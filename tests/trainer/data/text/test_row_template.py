@@ -13,7 +13,7 @@ import tokenizers
 
 from tests.trainer.data.data_files import example, write_array_records, write_tfrecords
 from tpujob_trainer.data import BatchLoader, DataConfig, batches_digest, load_tokenizer, make_manifest, plan_lanes
-from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.text.columns import ConversationError
 from tpujob_trainer.data.text.row_template import row_renderer
 from tpujob_trainer.errors import ConfigurationError

@@ -95,6 +95,21 @@ def _sources() -> Iterator[Rule]:
                 absent(one),
                 at=at,
             )
+        yield rule(
+            "toolsColumn",
+            "goes with messagesColumn, which is missing; name the conversations there",
+            given("toolsColumn"),
+            absent("messagesColumn"),
+            at=at,
+        )
+        for key in ("chatTemplateArguments", "chatTemplateDate"):
+            yield rule(
+                key,
+                "goes with conversations, and there are none; leave it out",
+                given(key),
+                absent("messagesColumn", "messages", "custom"),
+                at=at,
+            )
         for key in ("datasetConfig", "revision"):
             yield rule(key, "goes with dataset, and there is none", given(key), absent("dataset"), at=at)
         yield rule(
@@ -321,6 +336,12 @@ RULES = (
         "sample.prompt", "required, and missing; or prompts", given("sample"), absent("sample.prompt", "sample.prompts")
     ),
     rule("sample.prompts", "excludes prompt; keep one of them", given("sample.prompt", "sample.prompts")),
+    rule(
+        "sample.system",
+        "goes with chat, which is false; leave one of them out",
+        given("sample.system"),
+        one_of("sample.chat", (False,)),
+    ),
     rule(
         "generate.format",
         "safetensors holds no text; write parquet or arrow",

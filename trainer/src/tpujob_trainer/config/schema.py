@@ -175,7 +175,13 @@ class SampleConfig:
     tokens: Annotated[int, Range(1, 4096)] = 64
     """Tokens to generate; the prompt and they must fit into sequenceLength."""
     stop: tuple[str, ...] = ()
-    """A text ends before the first of these, or at the end of the document."""
+    """A text ends before the first of these, or with a token that ends it: the tokenizer's, and those that
+    generation_config.json of model.from names."""
+    chat: bool | None = None
+    """Prompts are turns of a user, which the chat template writes, and the model answers. Default: whether the data are
+    conversations."""
+    system: str | None = None
+    """With chat: the system's message before each prompt."""
     temperature: Annotated[float, Range(0, 10)] = 0.8
     """0 takes the likeliest token each time; larger is more varied."""
 
@@ -184,6 +190,8 @@ class SampleConfig:
             raise ValueError(
                 "prompt: required, and missing; or prompts" if self.prompt is None else "prompts: excludes prompt"
             )
+        if self.system is not None and self.chat is False:
+            raise ValueError("system: goes with chat, which is false; leave one of them out")
 
     @property
     def all_prompts(self) -> tuple[str, ...]:

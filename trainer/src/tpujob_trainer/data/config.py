@@ -3,86 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import datetime
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from jinja2 import TemplateError
 
 from tpujob_contract import storage_address
+from tpujob_trainer.data.column import MEBIBYTE, ChatCall, Column, LossOn, SpecialTokens
 from tpujob_trainer.data.template import Template
 from tpujob_trainer.parsing.from_mapping import Range
-from tpujob_trainer.parsing.references import require_reference, source_digest
-
-MEBIBYTE = 1 << 20
+from tpujob_trainer.parsing.references import require_reference
 
 FIELD = "spec.trainer.data"
 
 FormatName = Literal["parquet", "arrayrecord", "tfrecord", "webdataset", "jsonl", "text"]
-LossOn = Literal["assistant", "all"]
-SpecialTokens = Literal["refuse", "text", "allow"]
 
 SPECIAL_NAMES = frozenset({"bos_token", "eos_token", "unk_token", "pad_token"})
 """What templates get from the tokenizer; all other names are columns."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """What of a source is trained on: a column, or the columns that a template asks for."""
-
-    kind: Literal["text", "messages", "tokens", "row"]
-    name: str
-    """Of the column; of several, all with commas between them."""
-    field: str
-    """Where it was written, for messages."""
-    loss_on: LossOn = "all"
-    """What of it is learned."""
-    special_tokens: SpecialTokens = "refuse"
-    """What becomes of special tokens in texts."""
-    template: str | None = None
-    """Makes a text of a row."""
-    messages: tuple[tuple[str, str], ...] = ()
-    """Role and template of each message, which make a conversation of a row."""
-    custom: str | None = None
-    """The user's function that makes a text of a row, or what the next two say."""
-    makes_messages: bool = False
-    """A conversation, whose text the tokenizer's chat template writes."""
-    makes_tokens: bool = False
-    """Token ids."""
-    max_rows: int | None = None
-    """The first rows, beyond which nothing is read; None: all."""
-    max_unpacked_bytes: int = 4096 * MEBIBYTE
-    """That a compressed file may become."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns that are read."""
-        return tuple(self.name.split(", ")) if self.kind == "row" else (self.name,)
-
-    @property
-    def writes_text(self) -> bool:
-        """Whether a template or a function writes the text of a row, without a chat template."""
-        return self.kind == "row" and not self.makes_messages
-
-    @property
-    def rules(self) -> dict[str, str]:
-        """What else the rows, their tokens and their loss depend on, by key; only what is not `plain_rule`."""
-        written = json.dumps([self.template, self.messages])
-        rules = {
-            "lossOn": self.loss_on,
-            "specialTokens": self.special_tokens,
-            "template": hashlib.blake2b(written.encode(), digest_size=8).hexdigest() if self.kind == "row" else "",
-            "maxRows": str(self.max_rows or ""),
-            "returns": "tokens" if self.makes_tokens else "",
-            "custom": f"{self.custom} {source_digest(self.custom, self.field)}" if self.custom else "",
-        }
-        return {key: rule for key, rule in rules.items() if rule != plain_rule(key, self.kind)}
-
-
-def plain_rule(key: str, kind: str) -> str:
-    """What holds where `Column.rules` says nothing."""
-    return {"lossOn": "all", "specialTokens": "allow" if kind == "messages" else "refuse"}.get(key, "")
+OF_CHAT = SPECIAL_NAMES | {"messages", "tools", "documents", "add_generation_prompt"}
+"""What the trainer gives to chat templates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +67,14 @@ class SourceConfig:
     """The column that holds token ids, made by the tokenizer named; each row is a whole document. Instead of
     textColumn."""
 
+    tools_column: str | None = None
+    """The column that holds the tools a conversation of messagesColumn may call, a list of JSON schemas (or the same as
+    JSON); the chat template writes them as it does for who serves the model."""
+    chat_template_arguments: Mapping[str, Any] | None = None
+    """What the chat template is called with beside the messages, as enable_thinking: false."""
+    chat_template_date: str | None = None
+    """The day that the chat template writes where it asks for today, as 2026-01-31. Default: a template that asks
+    refuses the conversation, since a text must not depend on the day of the run."""
     template: str | None = None
     """Makes the text of a row from any of its columns, a Jinja template in which they are names, as in
     Question: {{ query }}. What stands in a generation block is learned; without one, all is. Instead of textColumn."""
@@ -165,7 +115,18 @@ class SourceConfig:
 
     def column(self, field: str = FIELD) -> Column:
         """What is read; `field` is where this source stands in the configuration."""
-        return dataclasses.replace(self._column(field), max_unpacked_bytes=self.max_unpacked_bytes)
+        arguments = json.dumps(dict(self.chat_template_arguments or {}), sort_keys=True)
+        return dataclasses.replace(
+            self._column(field),
+            max_unpacked_bytes=self.max_unpacked_bytes,
+            chat=ChatCall(arguments, self.chat_template_date or ""),
+        )
+
+    @property
+    def makes_conversations(self) -> bool:
+        """Whether the chat template writes its rows."""
+        is_made = self.messages is not None or (self.custom is not None and self.loss_on is not None)
+        return is_made or self.messages_column is not None
 
     def _column(self, field: str) -> Column:
         special, limit = self.special_tokens, self.max_rows
@@ -199,6 +160,18 @@ class SourceConfig:
             )
         if self.messages_column is not None:
             where, loss_on = f"{field}.messagesColumn", self.loss_on or "assistant"
+            if self.tools_column is not None:
+                both = (self.messages_column, self.tools_column)
+                return Column(
+                    "row",
+                    ", ".join(both),
+                    where,
+                    loss_on,
+                    special or "allow",
+                    makes_messages=True,
+                    conversation=both,
+                    max_rows=limit,
+                )
             return Column("messages", self.messages_column, where, loss_on, special or "allow", max_rows=limit)
         if self.tokens_column is not None:
             return Column("tokens", self.tokens_column, f"{field}.tokensColumn", max_rows=limit)
@@ -242,9 +215,32 @@ class SourceConfig:
         is_marked = is_chat or (self.template is not None and Template(self.template).marks_learned)
         if self.loss_on == "assistant" and not is_marked:
             raise ValueError("lossOn: assistant goes with conversations, or a template with a generation block")
+        self._require_chat()
         for key, value in (("datasetConfig", self.dataset_config), ("revision", self.revision)):
             if value is not None and self.dataset is None:
                 raise ValueError(f"{key}: goes with dataset, and there is none")
+
+    def _require_chat(self) -> None:
+        if self.tools_column is not None and self.messages_column is None:
+            raise ValueError("toolsColumn: goes with messagesColumn, which is missing; name the conversations there")
+        for name in (self.messages_column, self.tools_column) if self.tools_column is not None else ():
+            if ", " in (name or ""):
+                raise ValueError(f"toolsColumn: {name!r} is no name of a column")
+        for key, value in (
+            ("chatTemplateArguments", self.chat_template_arguments),
+            ("chatTemplateDate", self.chat_template_date),
+        ):
+            if value is not None and not self.makes_conversations:
+                raise ValueError(f"{key}: goes with conversations, and there are none; leave it out")
+        if taken := sorted({*(self.chat_template_arguments or {})} & OF_CHAT):
+            raise ValueError(f"chatTemplateArguments: {taken[0]} is given by the trainer; leave it out")
+        if self.chat_template_date is not None:
+            try:
+                datetime.date.fromisoformat(self.chat_template_date)
+            except ValueError:
+                raise ValueError(
+                    f"chatTemplateDate: {self.chat_template_date!r} is no day; write it as 2026-01-31"
+                ) from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,9 +125,20 @@ def without_nothing(value: Any) -> Any:
     return value
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """As the filter of transformers: without the escapes that Jinja's own writes for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class RefusedByTemplate(jinja2.TemplateError):
+    """The template itself says why: it called `raise_exception`."""
 
 
 def _refuse(message: str) -> None:
-    raise jinja2.TemplateError(message)
+    raise RefusedByTemplate(message)

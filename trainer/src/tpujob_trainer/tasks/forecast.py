@@ -91,6 +91,7 @@ def extraction(config: TrainerConfig, extract: ExtractConfig, *, workers: int) -
         tokenizer,
         vocab_size=shape.vocab_size,
         longest=length,
+        is_prompt=False,
         retry_seconds=config.data.retry_seconds,
     )
     rows = extract.rows if manifest.num_rows is None else min(manifest.num_rows, extract.rows or manifest.num_rows)

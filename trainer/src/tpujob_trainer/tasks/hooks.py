@@ -12,6 +12,7 @@ from tpujob_trainer.config.resolve import ResolvedConfig
 from tpujob_trainer.config.schema import BLOCK, EvaluationConfig, ProfileConfig, SampleConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Weights
+from tpujob_trainer.model.weights.text_ends import text_ends
 from tpujob_trainer.session.dataset import EVALUATION, Dataset, shared_manifest
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.tasks.exporting import Exporter, ExportHook, averaged, current
@@ -81,7 +82,7 @@ def _evaluation(config: EvaluationConfig, parts: Parts, assembler: Assembler, pr
 
 def _samples(config: SampleConfig, parts: Parts, progress: Progress) -> Samples:
     def sampler() -> Sampler:
-        longest = max(map(len, parts.prompts))
+        longest = max(len(prompt.tokens) for prompt in parts.prompts)
         jitted = make_sampler(parts.model, longest=longest, config=config, seed=parts.run.seed)
         compiled: Sampler = parts.compiler.compile("sample", jitted, _abstract_weights(parts), *padded([], longest))
         return compiled
@@ -90,7 +91,8 @@ def _samples(config: SampleConfig, parts: Parts, progress: Progress) -> Samples:
         sampler,
         parts.dataset.tokenizer,
         progress,
-        prompts=list(zip(config.all_prompts, parts.prompts, strict=True)),
+        prompts=parts.prompts,
+        ends=text_ends(parts.dataset.tokenizer.eos, parts.run.weights_from),
         stop=config.stop,
         every_steps=config.every_steps,
     )

@@ -23,7 +23,7 @@ from tpujob_trainer.tasks.compiler import Compiler, refuse_too_large_a_state
 from tpujob_trainer.tasks.exporting import folder_of
 from tpujob_trainer.tasks.rollback_log import Rollbacks
 from tpujob_trainer.train.flops import training_flops_per_token
-from tpujob_trainer.train.generate import prompt_tokens
+from tpujob_trainer.train.generate import Prompt, prompts_of
 from tpujob_trainer.train.optimizer import make_optimizer, make_schedule
 from tpujob_trainer.train.step import abstract_state
 
@@ -36,8 +36,8 @@ class Parts:
 
     session: Session
     run: ResolvedConfig
-    prompts: list[list[int]]
-    """The texts of `sample`, as tokens."""
+    prompts: list[Prompt]
+    """Of `sample`."""
     model: Model
     schedule: optax.Schedule
     optimizer: optax.GradientTransformation
@@ -64,7 +64,9 @@ def assemble(session: Session, config: TrainerConfig) -> Parts:
         chip=BY_KIND.get(jax.devices()[0].device_kind),
     )
     mesh = build_mesh(slices=session.slices, shape=run.mesh)
-    prompts = prompt_tokens(run.sample, tokenizer, sequence_length=run.sequence_length) if run.sample else []
+    prompts = []
+    if run.sample:
+        prompts = prompts_of(run.sample, tokenizer, run.data, sequence_length=run.sequence_length)
     model = make_model(run.model, mesh, run.lora)
     _log_run(session, run, model)
     if run.export:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from tpujob_trainer.config.schema import BLOCK, SampleConfig
-from tpujob_trainer.data import Tokenizer
+from tpujob_trainer.data import DataConfig, Tokenizer
+from tpujob_trainer.data.stream.rows import with_remedy
+from tpujob_trainer.data.text.columns import ConversationError
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.decoder import Model, Weights
 from tpujob_trainer.model.layers import Past
@@ -21,15 +24,28 @@ GATHERED_ONCE_BYTES = 2**28
 activations that travel."""
 
 
-def prompt_tokens(config: SampleConfig, tokenizer: Tokenizer, *, sequence_length: int) -> list[list[int]]:
-    """Each prompt as tokens, started as a document is.
+class Prompt(NamedTuple):
+    """What a sample begins with."""
+
+    text: str
+    tokens: list[int]
+
+
+def prompts_of(config: SampleConfig, tokenizer: Tokenizer, data: DataConfig, *, sequence_length: int) -> list[Prompt]:
+    """Each prompt as the model gets it: a document's beginning, or a user's turn as the chat template writes it.
 
     Raises:
-        ConfigurationError: prompt and text together are longer than what the model is trained on.
+        ConfigurationError: prompt and text together are longer than what the model is trained on, or there is no chat
+            template for a conversation.
     """
-    before = [] if tokenizer.bos is None else [tokenizer.bos]
-    prompts = [[*before, *tokens] for tokens in tokenizer.encode(config.all_prompts)]
-    for number, tokens in enumerate(prompts):
+    if _is_chat(config, data):
+        texts = _conversations(config, tokenizer, data)
+        prompts = [Prompt(*each) for each in zip(texts, tokenizer.encode(texts), strict=True)]
+    else:
+        before = [] if tokenizer.bos is None else [tokenizer.bos]
+        given = config.all_prompts
+        prompts = [Prompt(text, [*before, *ids]) for text, ids in zip(given, tokenizer.encode(given), strict=True)]
+    for number, (_, tokens) in enumerate(prompts):
         which = "prompt" if config.prompts is None else f"prompts[{number}]"
         if not tokens:
             raise ConfigurationError(f"{BLOCK}.sample.{which}: makes no token; write a text")
@@ -39,6 +55,29 @@ def prompt_tokens(config: SampleConfig, tokenizer: Tokenizer, *, sequence_length
                 f"({sequence_length}); {max(sequence_length - len(tokens), 0)} would fit"
             )
     return prompts
+
+
+def _is_chat(config: SampleConfig, data: DataConfig) -> bool:
+    if config.chat is None:
+        return all(source.makes_conversations for _, source in data.sources())
+    return config.chat
+
+
+def _conversations(config: SampleConfig, tokenizer: Tokenizer, data: DataConfig) -> list[str]:
+    chat = tokenizer.chat_template
+    if chat is None:
+        raise ConfigurationError(
+            f"{BLOCK}.sample.chat: the tokenizer has no chat template; name one that has as {BLOCK}.data.tokenizer, or "
+            "write chat: false"
+        )
+    source = next((source for _, source in data.sources() if source.makes_conversations), None)
+    if source is not None:
+        chat = chat.called(source.column().chat)
+    system = [] if config.system is None else [{"role": "system", "content": config.system}]
+    try:
+        return [chat.prompt([*system, {"role": "user", "content": prompt}]) for prompt in config.all_prompts]
+    except ConversationError as error:
+        raise ConfigurationError(f"{BLOCK}.sample: {with_remedy(error.cause or str(error))}") from error
 
 
 Sampler = Callable[[Weights, np.ndarray, np.ndarray], jax.Array]
@@ -84,6 +123,6 @@ def make_sampler(model: Model, *, longest: int, config: SampleConfig, seed: int)
     return jax.jit(write, in_shardings=(model.shardings, everywhere, everywhere), out_shardings=everywhere)
 
 
-def until_end(tokens: list[int], eos: int) -> list[int]:
-    """The tokens before the end of the document; all of them where it does not end."""
-    return tokens[: tokens.index(eos)] if eos in tokens else tokens
+def until_end(tokens: list[int], ends: Sequence[int]) -> list[int]:
+    """The tokens before the first that ends the text; all of them where it does not end."""
+    return tokens[: next((at for at, token in enumerate(tokens) if token in ends), len(tokens))]

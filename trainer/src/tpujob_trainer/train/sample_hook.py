@@ -8,7 +8,7 @@ import numpy as np
 
 from tpujob_trainer.data import Tokenizer
 from tpujob_trainer.data.text.stop_strings import before_any
-from tpujob_trainer.train.generate import Sampler, padded, until_end
+from tpujob_trainer.train.generate import Prompt, Sampler, padded, until_end
 from tpujob_trainer.train.step import TrainState
 from tpujob_trainer.train.step_flags import StepFlags
 from tpujob_trainer.train.step_logger import Progress
@@ -23,11 +23,12 @@ class Samples:
         tokenizer: Tokenizer,
         progress: Progress,
         *,
-        prompts: Sequence[tuple[str, Sequence[int]]],
+        prompts: Sequence[Prompt],
+        ends: Sequence[int],
         stop: Sequence[str],
         every_steps: int | None,
     ) -> None:
-        """`compiled` makes the sampler, here and now if it is needed before the end; `prompts` are texts and tokens."""
+        """`compiled` makes the sampler, here and now if it is needed before the end; `ends` are tokens."""
         self.every_steps = every_steps
         self._compiled = compiled
         self._sampler = compiled() if every_steps else None
@@ -35,7 +36,7 @@ class Samples:
         self._progress = progress
         self._prompts = prompts
         self._longest = max(len(tokens) for _, tokens in prompts)
-        self._stop = stop
+        self._stop, self._ends = stop, ends
 
     def run(self, step: int, state: TrainState, get_flags: Callable[[], StepFlags]) -> None:
         """Writes a text for each prompt and tells it."""
@@ -44,5 +45,5 @@ class Samples:
         with self._progress.pause("sampling"):
             for prompt, tokens in self._prompts:
                 written = np.asarray(self._sampler(state.weights, *padded(tokens, self._longest))).tolist()
-                text = self._tokenizer.decode(until_end(written, self._tokenizer.eos), with_special=True)
+                text = self._tokenizer.decode(until_end(written, self._ends), with_special=True)
                 self._progress.sampled(step, prompt=prompt, text=prompt + before_any(self._stop, text))

@@ -25,11 +25,12 @@ TOKENS, LENGTH, TEXT, FINISHED = "completion_tokens", "completion_length", "comp
 
 
 def completions_program(
-    model: Model, weights: Weights, *, tokens: int, temperature: float, seed: int, eos: int
+    model: Model, weights: Weights, *, tokens: int, temperature: float, seed: int, ends: Sequence[int]
 ) -> Program:
     """The program that writes up to `tokens` tokens behind each row.
 
-    Columns: `completion_tokens`, int32 `[tokens]`, `eos` behind the end; `completion_length`, int32, without `eos`.
+    Columns: `completion_tokens`, int32 `[tokens]`, the first of `ends` behind the end; `completion_length`, int32,
+    without it.
 
     Args:
         model: the architecture, on its mesh.
@@ -37,7 +38,7 @@ def completions_program(
         tokens: most of a continuation.
         temperature: 0 takes the likeliest token each time.
         seed: of the choice.
-        eos: ends a text.
+        ends: each of these tokens ends a text.
     """
     next_of_rows = jax.vmap(_next_of_row(model), in_axes=(None, 0, 0, 1), out_axes=(0, 1))
 
@@ -51,12 +52,15 @@ def completions_program(
 
         return jax.vmap(of_row)(logits, samples)
 
+    def is_end(tokens: jax.Array) -> jax.Array:
+        return jnp.isin(tokens, jnp.array(ends, jnp.int32))
+
     def outputs(weights: Weights, sequences: Sequences) -> Outputs:
         prompts, lengths, samples = sequences.tokens, sequences.lengths[:, 0], sequences.samples[:, 0]
         rows, longest = prompts.shape
         _, past = model.prefill(weights, prompts, longest + tokens)
-        ends = jnp.maximum(lengths - 1, 0)
-        last = jnp.take_along_axis(prompts, ends[:, None], axis=1)[:, 0]
+        places = jnp.maximum(lengths - 1, 0)
+        last = jnp.take_along_axis(prompts, places[:, None], axis=1)[:, 0]
 
         def goes_on(carry: tuple[jax.Array, jax.Array, Past, jax.Array, jax.Array]) -> jax.Array:
             at, _, _, _, has_ended = carry
@@ -65,15 +69,15 @@ def completions_program(
         def one_more(carry: tuple[jax.Array, jax.Array, Past, jax.Array, jax.Array]) -> tuple[Any, ...]:
             at, token, past, written, has_ended = carry
             # The first time this is the prompt's last token again, which leaves the same past and the logits behind it.
-            logits, past = next_of_rows(weights, token, ends + at, past)
-            following = jnp.where(has_ended, eos, chosen(logits, samples, at))
+            logits, past = next_of_rows(weights, token, places + at, past)
+            following = jnp.where(has_ended, ends[0], chosen(logits, samples, at))
             written = jax.lax.dynamic_update_index_in_dim(written, following, at, axis=1)
-            return at + 1, following, past, written, has_ended | (following == eos)
+            return at + 1, following, past, written, has_ended | is_end(following)
 
-        nothing = jnp.full((rows, tokens), eos, jnp.int32)
+        nothing = jnp.full((rows, tokens), ends[0], jnp.int32)
         start = (jnp.int32(0), last, past, nothing, lengths == 0)
         written = jax.lax.while_loop(goes_on, one_more, start)[3]
-        counts = jnp.sum(jnp.cumsum(written == eos, axis=1) == 0, axis=1, dtype=jnp.int32)
+        counts = jnp.sum(jnp.cumsum(is_end(written), axis=1) == 0, axis=1, dtype=jnp.int32)
         return {TOKENS: {"values": written[:, None]}, LENGTH: {"values": counts[:, None]}}
 
     return Program(model, weights, outputs, is_packed=False)

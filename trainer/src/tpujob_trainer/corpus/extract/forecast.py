@@ -69,7 +69,15 @@ class Output:
     """Of the files."""
 
 
-def sample(manifest: Manifest, tokenizer: Tokenizer, *, vocab_size: int, longest: int, retry_seconds: float) -> Sampled:
+def sample(
+    manifest: Manifest,
+    tokenizer: Tokenizer,
+    *,
+    vocab_size: int,
+    longest: int,
+    is_prompt: bool,
+    retry_seconds: float,
+) -> Sampled:
     """Some rows from places all over the corpus, tokenised and cut as workers do.
 
     Args:
@@ -77,11 +85,18 @@ def sample(manifest: Manifest, tokenizer: Tokenizer, *, vocab_size: int, longest
         tokenizer: makes ids of texts.
         vocab_size: of the model.
         longest: tokens of a row.
+        is_prompt: whether a conversation is written up to where its last answer begins.
         retry_seconds: how long a file that cannot be read is tried again.
     """
     small = units.cut(manifest, ROWS_AT_ONCE, None, field="spec.trainer.extract")
     tokens = tokens_of(
-        small, tokenizer, vocab_size=vocab_size, longest=longest, is_cut=True, retry_seconds=retry_seconds
+        small,
+        tokenizer,
+        vocab_size=vocab_size,
+        longest=longest,
+        is_cut=True,
+        is_prompt=is_prompt,
+        retry_seconds=retry_seconds,
     )
     order = Permutation(small.num_units, "forecast")
     lengths: list[np.ndarray] = []

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.manifest.manifest import Manifest
 from tpujob_trainer.data.manifest.reader import UnitReader
 from tpujob_trainer.data.manifest.retrying_reader import RetryingReader
@@ -125,6 +125,7 @@ def tokens_of(
     vocab_size: int,
     longest: int,
     is_cut: bool,
+    is_prompt: bool,
     retry_seconds: float,
 ) -> ReadsRows:
     """The rows of a corpus as tokens that a model has embeddings for, each source's as its column is.
@@ -135,15 +136,20 @@ def tokens_of(
         vocab_size: of the model.
         longest: tokens of a row.
         is_cut: whether a longer row is cut off there; else it is left out.
+        is_prompt: whether a conversation is written up to where its last answer begins.
         retry_seconds: how long a file that cannot be read is tried again.
 
     Raises:
         ConfigurationError: the tokenizer has more ids than the model, or has no template for conversations.
     """
     reader = RetryingReader(UnitReader(manifest), retry_seconds)
+    # What of a text is learned says nothing here.
+    columns_read = [
+        dataclasses.replace(source.column, loss_on="all", is_prompt=is_prompt) for source in manifest.sources
+    ]
     by_source = [
-        _tokens_of_column(source.column, reader, tokenizer, vocab_size=vocab_size, longest=longest, is_cut=is_cut)
-        for source in manifest.sources
+        _tokens_of_column(column, reader, tokenizer, vocab_size=vocab_size, longest=longest, is_cut=is_cut)
+        for column in columns_read
     ]
     source_of = manifest.file_source[manifest.unit_file]
     return lambda unit: by_source[int(source_of[unit])](unit)
@@ -157,8 +163,6 @@ def _tokens_of_column(
             f"spec.trainer.data.tokenizer: has {tokenizer.vocab_size} ids, and the model has embeddings for "
             f"{vocab_size}; name the model's own tokenizer"
         )
-    # What of a text is learned says nothing here.
-    column = dataclasses.replace(column, loss_on="all")
     ids_of_model = functools.partial(columns.tokens, vocab_size=vocab_size)
     return Tokens(
         reader,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tpujob_contract.file_endings import FILE_ENDINGS
-from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.content import read_range
 from tpujob_trainer.data.formats.examples import fields, value_of_record, varint
 from tpujob_trainer.data.formats.format import FileScan, RawRows

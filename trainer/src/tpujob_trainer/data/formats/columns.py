@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.column import Column
 from tpujob_trainer.errors import ConfigurationError
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.values import BROKEN, value_of_json
 
 _WORD = (1 << 64) - 1

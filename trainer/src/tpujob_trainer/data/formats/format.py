@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.sources.files import DataFile, DataRoot
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from tpujob_contract.file_endings import FILE_ENDINGS
-from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows
 from tpujob_trainer.data.formats.unpacking import require_row, unpack

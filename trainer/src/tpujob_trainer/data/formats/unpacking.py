@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tpujob_trainer.data.config import MEBIBYTE, Column
+from tpujob_trainer.data.column import MEBIBYTE, Column
 from tpujob_trainer.data.sources.changes import PATH
 from tpujob_trainer.errors import ConfigurationError
 

@@ -18,7 +18,7 @@ from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.stream.lane import LanePosition
 from tpujob_trainer.data.stream.loader import BatchLoader, LocalBatch
 from tpujob_trainer.data.stream.position import batches_digest
-from tpujob_trainer.data.stream.rows import REMEDIES
+from tpujob_trainer.data.stream.rows import with_remedy
 from tpujob_trainer.data.stream.share import describe_share
 from tpujob_trainer.data.text.tokenizer import Tokenizer
 from tpujob_trainer.data.text.tokenizer_files import load_tokenizer
@@ -165,7 +165,7 @@ def warnings_about(manifest: Manifest, plan: LanePlan, sample: Sample) -> Iterat
     of_no_use = sum(sample.skipped.values())
     if of_no_use:
         causes = "; ".join(
-            f"{count} ({count / sample.rows:.1%}) {cause}{f' ({REMEDIES[cause]})' if cause in REMEDIES else ''}"
+            f"{count} ({count / sample.rows:.1%}) {with_remedy(cause)}"
             for cause, count in sorted(sample.skipped.items())
         )
         yield f"{of_no_use} of {sample.rows} sampled rows cannot be used: {causes}"

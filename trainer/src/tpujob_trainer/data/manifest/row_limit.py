@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats import FileScan
 from tpujob_trainer.data.manifest.listing import Listing
 from tpujob_trainer.data.sources.files import explained

@@ -8,7 +8,8 @@ import time
 
 import numpy as np
 
-from tpujob_trainer.data.config import Column, DataConfig
+from tpujob_trainer.data.column import Column
+from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.data.formats import FileScan
 from tpujob_trainer.data.manifest.cutting import cut_units
 from tpujob_trainer.data.manifest.listing import Listing, list_source

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tpujob_trainer.data.config import FIELD, Column, DataConfig
+from tpujob_trainer.data.column import Column
+from tpujob_trainer.data.config import FIELD, DataConfig
 from tpujob_trainer.data.manifest.manifest import Manifest, Source
 from tpujob_trainer.data.manifest.scan import make_manifest
 from tpujob_trainer.data.manifest.verification import require_sources, verify_unchanged

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tpujob_trainer.data.config import FIELD, Column, DataConfig, plain_rule
+from tpujob_trainer.data.column import Column, plain_rule
+from tpujob_trainer.data.config import FIELD, DataConfig
 from tpujob_trainer.data.manifest.listing import Listing, is_pinned, list_source, root_now
 from tpujob_trainer.data.manifest.manifest import Manifest, Source
 from tpujob_trainer.data.manifest.row_limit import up_to

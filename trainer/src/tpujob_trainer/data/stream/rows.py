@@ -34,6 +34,14 @@ REMEDIES = {
 """What to do about rows that are left out, by cause; keys are those of `spec.trainer.data`."""
 
 
+def with_remedy(cause: str) -> str:
+    """A cause, and what to do about it where something can be done."""
+    if "strftime_now" in cause:
+        return f"{cause} (it asks for today's date: write one as chatTemplateDate)"
+    remedy = REMEDIES.get(cause) or REMEDIES.get(cause.partition(": ")[0])
+    return f"{cause} ({remedy})" if remedy else cause
+
+
 @dataclass(frozen=True)
 class UnitRows:
     """Usable rows of a unit, in the order in which they are trained on."""
@@ -134,8 +142,8 @@ class SkippedRows:
     def summary(self) -> str:
         """How many rows were skipped, by cause, and which came first."""
         told = [
-            f"{count} {cause}: {', '.join(self._named[cause])}{', …' if count > len(self._named[cause]) else ''}"
-            f"{f' ({REMEDIES[cause]})' if cause in REMEDIES else ''}"
+            f"{count} {with_remedy(cause)}: {', '.join(self._named[cause])}"
+            f"{', …' if count > len(self._named[cause]) else ''}"
             for cause, count in sorted(self.by_cause.items())
         ]
         return "; ".join(told) or "no rows"

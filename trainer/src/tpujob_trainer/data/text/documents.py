@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.template import Rendered
 from tpujob_trainer.data.text import columns
 from tpujob_trainer.data.text.columns import ConversationError, Kind, Render
@@ -166,7 +166,7 @@ def kind_of(column: Column, tokenizer: Tokenizer) -> Kind:
         return columns.texts
     if column.makes_tokens:
         return functools.partial(columns.row_tokens, encode=row_encoder(column), vocab_size=tokenizer.vocab_size)
-    chat = tokenizer.chat_template
+    chat = tokenizer.chat_template and tokenizer.chat_template.called(column.chat)
     if chat is None and not column.writes_text:
         raise ConfigurationError(
             f"{column.field}: {column.name!r} makes conversations, and the tokenizer has no chat template; name one "
@@ -178,7 +178,7 @@ def kind_of(column: Column, tokenizer: Tokenizer) -> Kind:
         kind = columns.rows
     else:
         assert chat is not None
-        render = functools.partial(chat.rendered, loss_on=column.loss_on)
+        render = functools.partial(chat.written, loss_on=column.loss_on, is_prompt=column.is_prompt)
         kind = columns.messages
     if column.special_tokens == "refuse":
         render = functools.partial(_without_special, render, re.compile(_any_of(tokenizer.special_texts.values())))

@@ -61,7 +61,7 @@ class HuggingFaceTokenizer:
         self.eos: int = eos
         self.chat_template: ChatTemplate | None = None
         if chat_template is not None:
-            self.chat_template = ChatTemplate(chat_template, special, name)
+            self.chat_template = ChatTemplate.compiled(chat_template, special, name)
         self.fingerprint = fingerprint(definition, self.bos, self.eos, chat_template)
         added = self._tokenizer.get_added_tokens_decoder()
         self._special = np.array(sorted(number for number, token in added.items() if token.special), dtype=np.int32)

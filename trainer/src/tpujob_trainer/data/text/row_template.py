@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from tpujob_trainer.data.config import Column
+from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.template import RENDER_ERRORS, Rendered, Template, without_nothing
 from tpujob_trainer.data.text.chat import ChatTemplate
 from tpujob_trainer.data.text.columns import LEFT_OUT, ConversationError, Render
@@ -38,13 +39,34 @@ def row_renderer(column: Column, special: Mapping[str, str], chat: ChatTemplate 
 
         return write
     assert chat is not None
+    if column.conversation is not None:
+        return functools.partial(_with_tools, column, column.conversation, chat)
     parts = [(role, Template(content, strict=True)) for role, content in column.messages]
 
     def converse(row: Mapping[str, Any]) -> Rendered:
         conversation = [{"role": role, "content": _call(part, row, special).text} for role, part in parts]
-        return chat.rendered(conversation, column.loss_on)
+        return chat.written(conversation, loss_on=column.loss_on, is_prompt=column.is_prompt)
 
     return converse
+
+
+def _with_tools(column: Column, names: tuple[str, str], chat: ChatTemplate, row: Mapping[str, Any]) -> Rendered:
+    conversation, tools = (_listed(row.get(name), name) for name in names)
+    if conversation is None:
+        raise ConversationError("no conversation", cause="null")
+    return chat.written(conversation, loss_on=column.loss_on, is_prompt=column.is_prompt, tools=tools)
+
+
+def _listed(value: Any, name: str) -> list[Any] | None:
+    """A list, or one that is written as JSON."""
+    if isinstance(value, bytes | str):
+        try:
+            value = json.loads(value) if value else None
+        except ValueError:
+            raise ConversationError(f"{name} is not JSON") from None
+    if value is not None and not isinstance(value, list):
+        raise ConversationError(f"{name} is no list")
+    return value
 
 
 def row_encoder(column: Column) -> Callable[[Mapping[str, Any]], list[int]]:
@@ -75,7 +97,7 @@ def _by_function(
     if not column.makes_messages:
         return Rendered.whole(made)
     assert chat is not None
-    return chat.rendered(made, column.loss_on)
+    return chat.written(made, loss_on=column.loss_on, is_prompt=column.is_prompt)
 
 
 def _called(function: Callable[[dict[str, Any]], Any], column: Column, row: Mapping[str, Any]) -> Any:

@@ -53,7 +53,7 @@ class SentencePieceTokenizer:
         self.eos: int = eos
         self.chat_template: ChatTemplate | None = None
         if chat_template is not None:
-            self.chat_template = ChatTemplate(chat_template, special, name)
+            self.chat_template = ChatTemplate.compiled(chat_template, special, name)
         self.fingerprint = fingerprint(definition, self.bos, self.eos, chat_template)
         marks = [re.escape(piece) for piece in sorted(self._by_name, key=len, reverse=True)]
         self._marks = re.compile(f"({'|'.join(marks)})") if marks and not special_as_text else None

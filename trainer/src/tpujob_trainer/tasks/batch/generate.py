@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 
 from tpujob_trainer import data
-from tpujob_trainer.config.schema import BLOCK, TrainerConfig
+from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.extract.completions import completions_program, readable
 from tpujob_trainer.corpus.extract.config import GenerateConfig
-from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.weights.text_ends import text_ends
 from tpujob_trainer.tasks.batch.task import BatchTask
 
 
@@ -17,10 +17,10 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
     """What the block `generate` asks for.
 
     Raises:
-        ConfigurationError: rows are conversations.
+        NotFoundError: the model's files are not there, or may not be read.
+        ConfigurationError: one of them is damaged.
     """
     block = config.generate or GenerateConfig()
-    _require_prompts(config.data)
     return BatchTask(
         name="generate",
         units=block,
@@ -38,7 +38,7 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
             tokens=block.tokens,
             temperature=block.temperature,
             seed=config.seed,
-            eos=tokenizer.eos,
+            ends=text_ends(tokenizer.eos, config.model.from_),
         ),
         arrange=functools.partial(
             readable,
@@ -47,17 +47,5 @@ def task_of(config: TrainerConfig, shape: ModelShape, tokenizer: data.Tokenizer,
             spell=functools.partial(tokenizer.decode, with_special=True),
         ),
         is_cut=False,
+        is_prompt=True,
     )
-
-
-def _require_prompts(config: data.DataConfig) -> None:
-    """The text of a conversation ends with its last turn: a model would go on behind that, and not answer."""
-    for field, source in config.sources():
-        given = {"messagesColumn": source.messages_column, "messages": source.messages}
-        if source.custom is not None:
-            given["lossOn"] = source.loss_on
-        if key := next((key for key, value in given.items() if value is not None), None):
-            raise ConfigurationError(
-                f"{field}.{key}: task: generate continues texts, and a conversation ends with its last turn; write "
-                f"the prompt with {field.removeprefix(f'{BLOCK}.')}.template, up to where the answer begins"
-            )

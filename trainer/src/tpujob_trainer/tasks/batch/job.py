@@ -91,6 +91,7 @@ def _batched(parts: BatchParts, program: Program) -> BatchedWork:
         vocab_size=parts.shape.vocab_size,
         longest=parts.length,
         is_cut=task.is_cut,
+        is_prompt=task.is_prompt,
         retry_seconds=config.data.retry_seconds,
     )
     return BatchedWork(

@@ -57,9 +57,14 @@ def assemble_batch(worker: Worker, process: Process, config: TrainerConfig) -> B
     source = with_staged_weights(config, worker, process)
     shape = read_model_shape(source, tokenizer.vocab_size)
     length = config.sequence_length or DEFAULT_SEQUENCE_LENGTH
-    task = TASKS[config.task](config, shape, tokenizer, length)
+    task = TASKS[config.task](source, shape, tokenizer, length)
     mean = functools.partial(
-        mean_length, config=config, tokenizer=tokenizer, vocab_size=shape.vocab_size, longest=length
+        mean_length,
+        config=config,
+        tokenizer=tokenizer,
+        vocab_size=shape.vocab_size,
+        longest=length,
+        is_prompt=task.is_prompt,
     )
     return BatchParts(
         worker=worker,
@@ -74,7 +79,13 @@ def assemble_batch(worker: Worker, process: Process, config: TrainerConfig) -> B
 
 
 def mean_length(
-    corpus: data.Manifest, *, config: TrainerConfig, tokenizer: data.Tokenizer, vocab_size: int, longest: int
+    corpus: data.Manifest,
+    *,
+    config: TrainerConfig,
+    tokenizer: data.Tokenizer,
+    vocab_size: int,
+    longest: int,
+    is_prompt: bool,
 ) -> float | None:
     """Tokens of a row, from some that are read; None if there are none to read.
 
@@ -84,10 +95,17 @@ def mean_length(
         tokenizer: makes ids of texts.
         vocab_size: of the model.
         longest: tokens of a row.
+        is_prompt: whether a conversation is written up to where its last answer begins.
     """
-    retry_seconds = config.data.retry_seconds
     try:
-        found = forecast.sample(corpus, tokenizer, vocab_size=vocab_size, longest=longest, retry_seconds=retry_seconds)
+        found = forecast.sample(
+            corpus,
+            tokenizer,
+            vocab_size=vocab_size,
+            longest=longest,
+            is_prompt=is_prompt,
+            retry_seconds=config.data.retry_seconds,
+        )
     except TrainerError as error:  # whoever computes the unit says it, by name
         logger.info("The rows of the corpus are taken to be full: %s", error)
         return None

@@ -35,6 +35,8 @@ class BatchTask:
     """Whether several rows are computed in one sequence."""
     is_cut: bool = True
     """Whether rows that are too long are cut off, and not left out."""
+    is_prompt: bool = False
+    """Whether the rows are prompts: a conversation is written up to where its last answer begins."""
 
     @property
     def field(self) -> str:
