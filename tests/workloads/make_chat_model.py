@@ -18,8 +18,8 @@ CHATML = (
 
 def main() -> None:
     import tokenizers
-    import torch  # type: ignore[import-not-found]
-    import transformers  # type: ignore[import-not-found]
+    import torch
+    import transformers
 
     out, chats = sys.argv[1:]
     texts = [part["content"] for line in Path(chats).read_text().splitlines() for part in json.loads(line)["messages"]]

@@ -1,14 +1,20 @@
 """The losses of routers, beside what transformers says of the same logits; and that they balance a router."""
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.experts import Routing, route, router_losses
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.model.shape import ModelConfig
 
 REFERENCE = json.loads((Path(__file__).parent / "router_reference.json").read_text())
 
@@ -60,3 +66,43 @@ def test_descent_balances_a_router() -> None:
     # 512 places over 4 experts: 128 where all get the same, 256 where all go to one.
     assert before > 200
     assert most(router) < 150
+
+
+@pytest.mark.usefixtures("compiled_once")
+@pytest.mark.parametrize("axes", [{"tensor": 2}, {"expert": 2, "tensor": 2}, {"fsdp": 2, "expert": 4}], ids=str)
+def test_biases_of_experts_count_once_on_every_mesh(axes: dict[str, int]) -> None:
+    """gpt-oss: what comes out, and each gradient, with experts and their width divided as on one device."""
+    shape = dataclasses.replace(
+        ModelConfig(preset="gpt-oss-20b").resolve(vocabulary=2, platform="cpu"),
+        layers=2,
+        embed_dim=32,
+        heads=4,
+        kv_heads=2,
+        head_dim=8,
+        mlp_dim=16,
+        vocab_size=64,
+        experts=4,
+        experts_per_token=2,
+    )
+    dice = np.random.default_rng(0)
+    ids = jnp.asarray(dice.integers(0, 64, (8, 16)))
+    positions = jnp.broadcast_to(jnp.arange(16), ids.shape)
+
+    def computed(devices: int, **axes: int) -> Any:
+        mesh = build_mesh(slices=1, devices=jax.devices()[:devices], shape=MeshShape(**axes, reason=""))
+        model = Model(shape, mesh)
+        dice = np.random.default_rng(1)
+        drawn = jax.tree.map(lambda leaf: dice.normal(0, 0.2, leaf.shape).astype(np.float32), model.abstract_weights)
+        weights = jax.device_put(drawn, model.shardings)
+
+        def total(weights: Any) -> jax.Array:
+            hidden, output = model.hidden(weights, ids, positions, jnp.ones_like(ids))
+            return jnp.mean(jax.nn.log_softmax(hidden @ output)[..., 3])
+
+        return jax.tree.map(np.asarray, jax.jit(jax.value_and_grad(total))(weights))
+
+    loss, gradients = computed(1)
+    found, divided = computed(int(np.prod([*axes.values()])), **axes)
+    assert found == pytest.approx(loss, rel=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), divided, gradients)
+    assert np.any(gradients["layers"]["experts"]["down_bias"])

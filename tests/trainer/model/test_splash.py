@@ -18,7 +18,9 @@ LENGTH = 256
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"window": 100}, {"attention_softcap": 5.0}], ids=["plain", "window", "soft cap"]
+    "changes",
+    [{}, {"window": 100}, {"attention_softcap": 5.0}, {"sinks": True}, {"sinks": True, "window": 100}],
+    ids=["plain", "window", "soft cap", "sinks", "sinks and window"],
 )
 def test_kernel_equals_blocks(changes: dict) -> None:
     shape = dataclasses.replace(SHAPE, **changes)
@@ -26,12 +28,18 @@ def test_kernel_equals_blocks(changes: dict) -> None:
     rng = np.random.default_rng(0)
     query, key, value = (rng.normal(size=(1, LENGTH, heads, 128)).astype(np.float32) for heads in (4, 2, 2))
     segments = jnp.asarray(np.arange(LENGTH) >= 90, jnp.int32)[None]
+    sinks = rng.normal(size=4).astype(np.float32)
 
     def of(interpreted: bool):
         attend = make_attend(shape, mesh, segments, is_interpreted=interpreted)
-        return jax.jit(jax.value_and_grad(lambda q, k, v: jnp.sum(jnp.sin(attend(q, k, v, False))), argnums=(0, 1, 2)))
 
-    found, told = of(True)(query, key, value), of(False)(query, key, value)
+        def total(q, k, v, sinks):
+            return jnp.sum(jnp.sin(attend(q, k, v, False, sinks if shape.sinks else None)))
+
+        return jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2, 3)))
+
+    found, told = of(True)(query, key, value, sinks), of(False)(query, key, value, sinks)
+    assert np.any(told[1][3]) == shape.sinks
     # Sums of 1e5 terms are compared relatively.
     np.testing.assert_allclose(found[0], told[0], rtol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found[1], told[1])

@@ -97,8 +97,8 @@ TOOLS = [
         },
     }
 ]
-ASKED = [{"role": "user", "content": "Wie ist das Wetter in Köln?"}]
-CALLED = [
+ASKED: list[dict[str, Any]] = [{"role": "user", "content": "Wie ist das Wetter in Köln?"}]
+CALLED: list[dict[str, Any]] = [
     *ASKED,
     {
         "role": "assistant",
@@ -145,7 +145,7 @@ def written(case: dict[str, Any]) -> dict[str, Any]:
     """The case, with the text, the prompt for its last answer, and the texts that are marked as learned."""
     import datetime
 
-    from transformers.utils import chat_template_utils  # type: ignore[import-not-found]
+    from transformers.utils import chat_template_utils
 
     class Day(datetime.datetime):
         @classmethod
@@ -154,7 +154,12 @@ def written(case: dict[str, Any]) -> dict[str, Any]:
 
     chat_template_utils.datetime = Day
     special = {"bos_token": "<s>", "eos_token": "</s>"}
-    beside = {"chat_template": case["template"], "tools": case.get("tools"), **special, **case.get("arguments", {})}
+    beside: dict[str, Any] = {
+        "chat_template": case["template"],
+        "tools": case.get("tools"),
+        **special,
+        **case.get("arguments", {}),
+    }
     messages = case["messages"]
     asked = messages[:-1] if messages[-1]["role"] == "assistant" else messages
     texts, spans = chat_template_utils.render_jinja_template(

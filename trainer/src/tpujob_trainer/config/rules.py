@@ -34,6 +34,8 @@ CORPUS_TASKS = ("extract", "score", "embed", "generate")
 TASKS = (TASK, "probe", *CORPUS_TASKS)
 _TRAINS = of_tasks(TASK)
 _READS_ONCE = of_tasks(*CORPUS_TASKS)
+SOURCES = ("data", "evaluation.data", "data.mixture[]")
+"""Blocks that say where rows come from."""
 
 
 def _of_training(field: str) -> Rule:
@@ -65,7 +67,7 @@ def _sources() -> Iterator[Rule]:
             given("epochs", "mixture"),
             at=at,
         )
-    for at in ("data", "evaluation.data", "data.mixture[]"):
+    for at in SOURCES:
         for one, other in itertools.combinations(
             ("messagesColumn", "tokensColumn", "template", "messages", "custom"), 2
         ):
@@ -95,6 +97,20 @@ def _sources() -> Iterator[Rule]:
                 absent(one),
                 at=at,
             )
+        for key in ("datasetConfig", "revision"):
+            yield rule(key, "goes with dataset, and there is none", given(key), absent("dataset"), at=at)
+        yield rule(
+            "lossOn",
+            "assistant goes with conversations, or a template with a generation block",
+            one_of("lossOn", ("assistant",)),
+            absent("messagesColumn", "messages", "template", "custom"),
+            at=at,
+        )
+
+
+def _conversations() -> Iterator[Rule]:
+    """What goes with conversations alone."""
+    for at in SOURCES:
         yield rule(
             "toolsColumn",
             "goes with messagesColumn, which is missing; name the conversations there",
@@ -110,15 +126,6 @@ def _sources() -> Iterator[Rule]:
                 absent("messagesColumn", "messages", "custom"),
                 at=at,
             )
-        for key in ("datasetConfig", "revision"):
-            yield rule(key, "goes with dataset, and there is none", given(key), absent("dataset"), at=at)
-        yield rule(
-            "lossOn",
-            "assistant goes with conversations, or a template with a generation block",
-            one_of("lossOn", ("assistant",)),
-            absent("messagesColumn", "messages", "template", "custom"),
-            at=at,
-        )
 
 
 def _heads() -> Iterator[Rule]:
@@ -355,6 +362,7 @@ RULES = (
     ),
     *_model(),
     *_sources(),
+    *_conversations(),
     *_heads(),
 )
 """Of those that a block breaks, the trainer names the first."""
