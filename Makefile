@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-restart fuzz generate reference-models single-changes tpu-compiler
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-restart fuzz generate preset-memory reference-models single-changes tpu-compiler
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -160,6 +160,9 @@ tpu-compiler: .venv/dev .cache/libtpu/libtpu ## compile for TPUs here, without o
 
 bench-maxtext: .venv/dev .cache/maxtext/installed .cache/libtpu/libtpu ## our step and MaxText's, compiled for TPUs side by side; CASES=llama2-7b chooses
 	$(BIN)/python -m benchmarks.maxtext_compare $(CASES)
+
+preset-memory: .venv/dev .cache/libtpu/libtpu ## memory of each preset's step, compiled for a slice that fits it, into docs/weights.md; an hour
+	$(BIN)/python -m benchmarks.preset_memory --write
 
 bench-cpu: .venv/dev .cache/maxtext/installed ## training on this machine's CPU beside MaxText's, in turns, and beside its matrix products
 	$(BIN)/python -m benchmarks.step_on_cpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -151,3 +152,24 @@ def test_another_tokenizer_is_refused(folder, tmp_path):
     data = {"path": str(folder / "ids.parquet"), "tokensColumn": "ids", "tokenizer": "bytes"}
     with pytest.raises(ConfigurationError, match=r"model\.from: the model has 96 ids, the tokenizer 259"):
         run(folder, None, **changes(folder, data=data))
+
+
+def test_a_sample_ends_where_the_model_says_so(folder, tmp_path):
+    """By the eos_token_id of generation_config.json, which the tokenizer does not know."""
+    source = tmp_path / "model"
+    shutil.copytree(FOLDER / "llama", source)
+    written = json.loads((source / "expected.json").read_text())["generated"]
+    (source / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, written[2]]}))
+    words = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    words.save(str(tmp_path / "tokenizer.json"))
+    asked = " ".join(f"w{number}" for number in PROMPT)
+    sample = {"prompt": asked, "tokens": 4, "temperature": 0}
+    given = changes(folder, sample=sample, optimizer={"learningRate": 1e-9}, sequenceLength=len(PROMPT) + 8)
+    given |= {"model": {"from": str(source)}, "data": given["data"] | {"tokenizer": str(tmp_path)}}
+
+    code, left = run(folder, tmp_path / "checkpoints", **given)
+
+    assert code == 0
+    assert left is not None
+    assert left["sample"] == asked + " ".join(f"w{number}" for number in written[:2])
