@@ -206,6 +206,7 @@ bench-extract: .venv/dev .cache/reference/installed ## activations beside the ba
 
 reference-models: .cache/reference/installed .cache/reference4/installed ## compare models with transformers itself, and write the table of docs/weights.md; installs PyTorch (5 GB) into .cache/reference
 	.cache/reference/bin/python -m tests.trainer.model.weights.make_reference --check
+	.cache/reference/bin/python -m tests.trainer.data.text.make_chat_reference --check
 	$(BIN)/python -m tests.trainer.model.weights.table --write --python .cache/reference/bin/python --python .cache/reference4/bin/python
 
 single-changes: .cache/reference/installed ## change each key of each family's config.json: equal to transformers, or refused; half an hour

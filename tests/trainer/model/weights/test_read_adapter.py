@@ -96,6 +96,53 @@ def test_experts_of_transformers_5_are_those_of_4(tmp_path, is_shared):
     jax.tree.map(np.testing.assert_array_equal, found, drawn)
 
 
+def _half_missing(tensors: dict[str, np.ndarray]) -> None:
+    del tensors["base_model.model.model.layers.0.mlp.experts.base_layer.lora_B.weight"]
+
+
+def _layer_missing(tensors: dict[str, np.ndarray]) -> None:
+    for name in [name for name in tensors if ".layers.1.mlp.experts." in name]:
+        del tensors[name]
+
+
+def _wide(tensors: dict[str, np.ndarray]) -> None:
+    name = "base_model.model.model.layers.2.mlp.experts.lora_A.weight"
+    tensors[name] = np.concatenate([tensors[name], tensors[name]], axis=1)
+
+
+def _mixed(tensors: dict[str, np.ndarray]) -> None:
+    name = "base_model.model.model.layers.0.mlp.experts.base_layer.lora_B.weight"
+    tensors[name] = tensors[name] + 1
+
+
+def _ungated(tensors: dict[str, np.ndarray]) -> None:
+    for name in [name for name in tensors if ".layers.0.mlp.experts.base_layer" in name]:
+        del tensors[name]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_half_missing, r"layers\.0\.mlp\.experts\.base_layer has lora_A or lora_B alone"),
+        (_layer_missing, r"has no adapters of base_model\.model\.model\.layers\.1\.mlp\.experts"),
+        (_wide, r"layers\.2\.mlp\.experts is \(12, 96\) and \(32, 12\); this model's are of rank 3 between 32 and 48"),
+        (_mixed, r"has rank 6, which does not divide into one of rank 3 for gate and one for up; write rank: 6"),
+        (_ungated, r"layers\.0\.mlp\.experts has adapters of down; name these, and no others"),
+    ],
+)
+def test_damaged_adapters_of_experts_are_named(tmp_path, damage, message):
+    model, source = lora_model("mixtral")
+    drawn = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), model.abstract_weights[LORA])
+    config = read_config(source)
+    export_adapter(str(tmp_path), model, {LORA: drawn}, base=source, source=config)
+    tensors = fused(load_file(tmp_path / "adapter_model.safetensors"), model.shape.layers, 4, is_shared=False)
+    damage(tensors)
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+
+    with pytest.raises(ConfigurationError, match=message):
+        read_adapter(str(tmp_path), model, config)
+
+
 def test_adapters_of_several_ranks_are_filled_up(tmp_path):
     """What gate and up share has twice the rank of the rest, as PEFT makes it beside transformers 5."""
     model, source = lora_model("mixtral")

@@ -54,8 +54,10 @@ def pairs_of_experts(
     found: dict[str, Pair] = {}
     for module in (f"{container}.{WRAPPED}", container):
         a, b = (read(f"{module}.lora_{each}.weight") for each in "AB")
-        if a is None or b is None:
+        if a is None and b is None:
             continue
+        if a is None or b is None:
+            raise ConfigurationError(f"{FIELD}: the adapter of {module} has lora_A or lora_B alone; copy it anew")
         if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1] or a.shape[0] % experts:
             raise ConfigurationError(f"{FIELD}: the adapter of {module} is {a.shape} and {b.shape}, which do not fit")
         wide = a.shape[0] // experts

@@ -84,6 +84,8 @@ def _read_fused(stored: _Stored, model: LoraModel, container: str, adapters: Any
             rank=model.config.rank,
             ranks=stored.ranks,
         )
+        if not pairs:
+            raise ConfigurationError(f"{FIELD}: {WEIGHTS} has no adapters of {container.format(layer=layer)}")
         for name, pair in pairs.items():
             for each, array in zip("ab", pair, strict=True):
                 adapters[name][each].append(array)
