@@ -2,7 +2,7 @@
 
     python -m benchmarks.preset_memory [--write] [PRESET …]
 
-`make preset-memory` installs libtpu into .cache/libtpu first. Each step is compiled as `tpujob check --compile` does it:
+`make preset-memory` installs libtpu into .cache/libtpu first. Each step is compiled as by `tpujob check --compile`:
 AdamW in float32, full rematerialisation, one row for each chip. `--write` puts the table into docs/weights.md.
 """
 

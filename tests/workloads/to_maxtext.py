@@ -8,14 +8,14 @@ Its table of dimensions is that of published models; those of config.json in the
 import runpy
 import sys
 
-MODEL = "llama3.1-8b"
-
 
 def main() -> None:
     from maxtext.checkpoint_conversion.utils import hf_model_configs  # type: ignore[import-not-found]
     from transformers import AutoConfig
 
-    hf_model_configs.HF_MODEL_CONFIGS[MODEL] = AutoConfig.from_pretrained(sys.argv.pop(1))
+    folder = sys.argv.pop(1)
+    model = next(each.partition("=")[2] for each in sys.argv if each.startswith("model_name="))
+    hf_model_configs.HF_MODEL_CONFIGS[model] = AutoConfig.from_pretrained(folder)
     runpy.run_module("maxtext.checkpoint_conversion.to_maxtext", run_name="__main__", alter_sys=True)
 
 
