@@ -64,9 +64,10 @@ def test_a_text_ends_with_its_document(tokens: list[int], kept: list[int]) -> No
 
 
 CHATS = DataConfig(path="a.jsonl", messages_column="chat")
+WITH_EFFORT = DataConfig(path="a.jsonl", messages_column="chat", chat_template_arguments={"effort": "high"})
 TEXTS = DataConfig(path="a.jsonl")
 CHATML = (
-    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    "{{ bos_token }}{{ effort }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 
@@ -96,13 +97,14 @@ def prompts(data: DataConfig, tokenizer: Characters, **sample: Any) -> list[str]
         (TEXTS, {}, ["\x01Hi", "\x01Why?"]),
         (CHATS, {}, ["\x01<user>Hi<assistant>", "\x01<user>Why?<assistant>"]),
         (CHATS, {"chat": False}, ["\x01Hi", "\x01Why?"]),
+        (WITH_EFFORT, {}, ["\x01high<user>Hi<assistant>", "\x01high<user>Why?<assistant>"]),
         (
             TEXTS,
             {"chat": True, "system": "S"},
             ["\x01<system>S<user>Hi<assistant>", "\x01<system>S<user>Why?<assistant>"],
         ),
     ],
-    ids=["texts", "conversations", "conversations, but not asked", "texts, but asked"],
+    ids=["texts", "conversations", "conversations, but not asked", "conversations with arguments", "texts, but asked"],
 )
 def test_prompts_are_written_as_the_data_are(data: DataConfig, sample: dict[str, Any], wanted: list[str]) -> None:
     assert prompts(data, Characters(), **sample) == wanted

@@ -35,8 +35,8 @@ CHANGES: dict[str, dict[str, Any]] = {
 ADAPTERS: dict[str, tuple[LoraConfig, dict[str, Any]]] = {
     "of all matrices": (LoraConfig(rank=8), {}),
     "of experts": (
-        LoraConfig(rank=8),
-        {"mesh": {"expert": 4}, "model": BLOCK["model"] | {"experts": 4, "family": "mixtral"}},
+        LoraConfig(rank=256),
+        {"mesh": {"expert": 4}, "model": BLOCK["model"] | {"experts": 8, "family": "mixtral"}},
     ),
     "of attention by lion": (LoraConfig(rank=64, targets=("query", "out")), {"optimizer": {"name": "lion"}}),
 }

@@ -70,7 +70,7 @@ def test_refused_conversations_are_counted_by_what_the_template_says():
     chat = ChatTemplate.compiled(
         f"{{% for m in messages %}}{{% if m.role == 'tool' %}}{{{{ raise_exception('{alternating}') }}}}{{% endif %}}"
         "{% if m.role == 'odd' %}{{ raise_exception('Unknown role ' + m.content) }}{% endif %}"
-        "{{ m.content + '' }}{{ strftime_now('%d') if m.role == 'dated' }}{% endfor %}",
+        "{{ m[m.name] + '' if m.name }}{{ m.content + '' }}{{ strftime_now('%d') if m.role == 'dated' }}{% endfor %}",
         {},
         "a tokenizer",
     )
@@ -80,15 +80,16 @@ def test_refused_conversations_are_counted_by_what_the_template_says():
         [{"role": "user"}],
         [{"role": "dated", "content": "x"}],
         [{"role": "user", "content": "fine"}],
+        [{"role": "user", "content": "x", "name": "of this row alone, too"}],
     ]
     rows = pa.Table.from_pylist([{"chat": json.dumps(each)} for each in said])
     made = made_of_rows(rows, chat, loss_on="all")
-    causes = {cause: mask.tolist().index(True) for cause, mask in made.skipped.items() if mask.any()}
+    causes = {cause: np.flatnonzero(mask).tolist() for cause, mask in made.skipped.items() if mask.any()}
     assert causes == {
-        f"refused by the chat template: {alternating}": 0,
-        "refused by the chat template": 1,
-        "refused by the chat template: 'dict object' has no attribute 'content'": 2,
-        "refused by the chat template: 'strftime_now' is undefined": 3,
+        f"refused by the chat template: {alternating}": [0],
+        "refused by the chat template": [1, 5],
+        "refused by the chat template: 'dict object' has no attribute 'content'": [2],
+        "refused by the chat template: 'strftime_now' is undefined": [3],
     }
     assert "chatTemplateDate" in with_remedy("refused by the chat template: 'strftime_now' is undefined")
     assert "mend these conversations" in with_remedy(f"refused by the chat template: {alternating}")

@@ -210,6 +210,12 @@ def _beside(name: str, tensors: dict[str, np.ndarray]) -> None:
     tensors["base_model.model.lm_head.lora_A.weight"] = tensors[name]
 
 
+def _of_less_rank(name: str, tensors: dict[str, np.ndarray]) -> None:
+    tensors[name] = tensors[name][:2].copy()
+    other = name.replace("lora_A", "lora_B")
+    tensors[other] = tensors[other][:, :2].copy()
+
+
 def _narrow(name: str, tensors: dict[str, np.ndarray]) -> None:
     tensors[name] = tensors[name][:, :5].copy()
 
@@ -220,8 +226,9 @@ def _narrow(name: str, tensors: dict[str, np.ndarray]) -> None:
         (_without, "adapter_model.safetensors has no tensor '.*q_proj.lora_A.weight' that is read; lora.targets names"),
         (_beside, "has 'base_model.model.lm_head.lora_A.weight', which nothing of spec.trainer.lora.targets takes"),
         (_narrow, r"an adapter is \(3, 5, 3\), the model makes it \(3, 32, 3\)"),
+        (_of_less_rank, "has rank 2, which does not divide into adapters of rank 3 for query"),
     ],
-    ids=["missing", "too many", "narrow"],
+    ids=["missing", "too many", "narrow", "of less rank than its configuration says"],
 )
 def test_tensors_of_another_model_are_refused(tmp_path, damage, message):
     shutil.copytree(ADAPTER, tmp_path, dirs_exist_ok=True)
