@@ -21,29 +21,31 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "weights.md"
 BEGIN, END = "<!-- table: make preset-memory -->", "<!-- end of presets -->"
 GIB = 1 << 30
-CASES: dict[str, tuple[str, int, int]] = {
-    "olmo2-1b": ("v5e-8", 8, 4096),
-    "gemma-2b": ("v5e-16", 16, 4096),
-    "smollm3-3b": ("v5e-16", 16, 4096),
-    "phi3-mini-4k": ("v5e-16", 16, 4096),
-    "olmo2-7b": ("v5e-32", 32, 4096),
-    "gemma-7b": ("v5e-32", 32, 4096),
-    "phi-4": ("v5e-64", 64, 4096),
-    "qwen1.5-moe-a2.7b": ("v5e-32", 32, 4096),
-    "gpt-oss-20b": ("v6e-32", 32, 4096),
-    "gpt-oss-120b": ("v5p-256", 128, 4096),
+CASES: dict[str, tuple[str, int]] = {
+    "olmo2-1b": ("v5e-8", 8),
+    "gemma-2b": ("v5e-16", 16),
+    "smollm3-3b": ("v5e-16", 16),
+    "phi3-mini-4k": ("v5e-16", 16),
+    "olmo2-7b": ("v5e-32", 32),
+    "gemma-7b": ("v5e-32", 32),
+    "phi-4": ("v5e-64", 64),
+    "qwen1.5-moe-a2.7b": ("v5e-32", 32),
+    "gpt-oss-20b": ("v6e-32", 32),
+    "gpt-oss-120b": ("v5p-256", 128),
 }
-"""By preset: the slice, its chips, and the positions of a row."""
+"""By preset: the slice, and its chips."""
+LENGTH = 4096
+"""Positions of a row."""
 
 
 def compiled(preset: str) -> dict[str, Any]:
     """What `tpujob check --compile` says of a job with this preset."""
-    accelerator, rows, length = CASES[preset]
+    accelerator, rows = CASES[preset]
     trainer = {
         "model": {"preset": preset},
         "data": {"path": "gs://my-bucket/*.parquet", "tokenizer": "bytes"},
         "batchSize": rows,
-        "sequenceLength": length,
+        "sequenceLength": LENGTH,
         "steps": 100,
     }
     spec = {"accelerator": accelerator, "checkpointDir": "gs://my-bucket/run", "trainer": trainer}

@@ -17,6 +17,7 @@ from tpujob_trainer.model.weights.text_ends import text_ends
         (None, {"eos_token_id": [9, 3]}, (3, 9)),
         (None, {"text_config": {"eos_token_id": 8}}, (3, 8)),
         (None, {"eos_token_id": None}, (3,)),
+        (None, {"text_config": "damaged"}, (3,)),
     ],
 )
 def test_ends_of_a_model(tmp_path, generation, config, ends):

@@ -30,7 +30,7 @@ def state_bytes_per_device(run: ResolvedConfig) -> float:
     return FLOAT_BYTES * (copies * others + (copies + is_muon) * vocabulary)
 
 
-def adapter_parameters(shape: ModelShape, lora: LoraConfig, *, expert: int = 1) -> int:
+def adapter_parameters(shape: ModelShape, lora: LoraConfig, *, expert: int) -> int:
     """Numbers in the adapters that a device has: all, but of the experts those that are there.
 
     Args:

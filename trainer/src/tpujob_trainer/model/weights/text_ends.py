@@ -35,7 +35,8 @@ def text_ends(eos: int, weights_from: str | None) -> tuple[int, ...]:
     if content is not None:
         return _with(eos, kept_object(content, where, "copy it anew").get(_KEY), where)
     config = read_config(weights_from)
-    given = config.get(_KEY, (config.get("text_config") or {}).get(_KEY))
+    inner = config.get("text_config")
+    given = config.get(_KEY, inner.get(_KEY) if isinstance(inner, dict) else None)
     return _with(eos, given, f"{FROM}: {weights_from}/config.json")
 
 
