@@ -13,9 +13,9 @@ import jax
 import pytest
 
 from tests.trainer.train.test_step import make_batch
+from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.custom_model import CustomModel, custom_shape
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.shape import ModelConfig
 from tpujob_trainer.telemetry import attempts
 from tpujob_trainer.train.token_loss import TokenLoss
 

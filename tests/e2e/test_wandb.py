@@ -9,7 +9,7 @@ from tests.e2e.jobs import Jobs
 from tests.e2e.surroundings import Surroundings
 from tests.trainer.telemetry import wandb_files
 from tools.localcluster import background, one_machine
-from tpujob_trainer.model.shape import ModelConfig
+from tpujob_trainer.model.config import ModelConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 

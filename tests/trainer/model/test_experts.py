@@ -10,12 +10,29 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.experts import Routing, route, router_losses
+from tpujob_trainer.model.experts import Routing, route, route_by_sigmoid, router_losses
+from tpujob_trainer.model.families.base import Latent, SigmoidRouter
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.shape import MeshShape
-from tpujob_trainer.model.shape import ModelConfig
 
+CHANGES: dict[str, dict[str, Any]] = {
+    "gpt-oss-20b": {"layers": 2, "kv_heads": 2, "head_dim": 8, "experts": 4, "experts_per_token": 2},
+    "deepseek-v3": {
+        "layers": 3,
+        "kv_heads": 4,
+        "head_dim": 12,
+        "rotary_dim": 4,
+        "latent": Latent(query_rank=24, rank=16, value_dim=8),
+        "experts": 8,
+        "experts_per_token": 3,
+        "sigmoid_router": SigmoidRouter(groups=4, groups_per_token=2, scale=2.5),
+        "shared_mlp_dim": 24,
+        "dense_layers": 1,
+        "dense_mlp_dim": 40,
+    },
+}
 REFERENCE = json.loads((Path(__file__).parent / "router_reference.json").read_text())
 
 
@@ -40,6 +57,29 @@ def test_z_is_the_mean_squared_log_of_the_sum() -> None:
     plain = np.mean(np.log(np.sum(np.exp(logits[counts]), axis=1)) ** 2)
     found = router_losses(routing(jnp.asarray(logits, jnp.float32), 2), jnp.asarray(counts)).z
     assert float(found) == pytest.approx(plain, rel=1e-5)
+
+
+def test_balance_of_sigmoids_counts_their_parts_of_the_sum() -> None:
+    scores = np.array([[2.0, 0.0, -1.0, 1.0], [0.0, 3.0, 1.0, -2.0]])
+    way = SigmoidRouter(scale=2.5)
+    made = route_by_sigmoid(jnp.asarray(scores, jnp.float32), jnp.eye(4), 2, jnp.zeros(4), way, norm_topk=True)
+    sigmoids = 1 / (1 + np.exp(-scores))
+    means = np.mean(sigmoids / sigmoids.sum(axis=1, keepdims=True), axis=0)
+    assert made.indices.tolist() == [[0, 3], [1, 2]]
+    np.testing.assert_allclose(made.weights.sum(axis=1), 2.5, rtol=1e-6)
+    # Each expert gets half of the tokens.
+    found = router_losses(made, jnp.ones(2, bool)).balance
+    assert float(found) == pytest.approx(4 * np.sum(0.5 * means), rel=1e-6)
+
+
+def test_experts_are_of_the_best_groups_and_the_bias_only_chooses() -> None:
+    # The best expert is in a group whose two best are not best together.
+    scores = jnp.array([[4.0, -4.0, 1.0, 1.0, 0.5, 0.8]])
+    way = SigmoidRouter(groups=3, groups_per_token=2)
+    bias = jnp.array([0.0, 0.0, 0.0, 0.1, 0.0, 0.0])
+    made = route_by_sigmoid(scores, jnp.eye(6), 3, bias, way, norm_topk=False)
+    assert made.indices.tolist() == [[3, 2, 5]]
+    np.testing.assert_allclose(made.weights[0], jax.nn.sigmoid(jnp.array([1.0, 1.0, 0.8])), rtol=1e-6)
 
 
 def test_nothing_counts_means_zero() -> None:
@@ -70,19 +110,16 @@ def test_descent_balances_a_router() -> None:
 
 @pytest.mark.usefixtures("compiled_once")
 @pytest.mark.parametrize("axes", [{"tensor": 2}, {"expert": 2, "tensor": 2}, {"fsdp": 2, "expert": 4}], ids=str)
-def test_biases_of_experts_count_once_on_every_mesh(axes: dict[str, int]) -> None:
-    """gpt-oss: what comes out, and each gradient, with experts and their width divided as on one device."""
+@pytest.mark.parametrize("preset", CHANGES)
+def test_a_divided_mixture_has_the_gradients_of_one_device(preset: str, axes: dict[str, int]) -> None:
+    """What comes out, and each gradient: biases count once, the layers without experts are divided as the others."""
     shape = dataclasses.replace(
-        ModelConfig(preset="gpt-oss-20b").resolve(vocabulary=2, platform="cpu"),
-        layers=2,
+        ModelConfig(preset=preset).resolve(vocabulary=2, platform="cpu"),
         embed_dim=32,
         heads=4,
-        kv_heads=2,
-        head_dim=8,
         mlp_dim=16,
         vocab_size=64,
-        experts=4,
-        experts_per_token=2,
+        **CHANGES[preset],
     )
     dice = np.random.default_rng(0)
     ids = jnp.asarray(dice.integers(0, 64, (8, 16)))
@@ -105,4 +142,10 @@ def test_biases_of_experts_count_once_on_every_mesh(axes: dict[str, int]) -> Non
     found, divided = computed(int(np.prod([*axes.values()])), **axes)
     assert found == pytest.approx(loss, rel=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), divided, gradients)
-    assert np.any(gradients["layers"]["experts"]["down_bias"])
+    of_experts = gradients["layers"]["experts"]
+    if preset == "gpt-oss-20b":
+        assert np.any(of_experts["down_bias"])
+    else:
+        assert np.any(gradients["dense_layers"]["mlp"]["down"])
+        assert np.any(of_experts["shared"]["down"])
+        assert not np.any(of_experts["router_bias"])

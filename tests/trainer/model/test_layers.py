@@ -6,7 +6,8 @@ from flax import nnx
 
 from tests.trainer.model import plain_decoder
 from tpujob_trainer.model.blocked_attention import blocked_attention
-from tpujob_trainer.model.layers import Attention, RMSNorm
+from tpujob_trainer.model.layers import Attention
+from tpujob_trainer.model.norm import RMSNorm
 from tpujob_trainer.model.rotary import rotary_angles, rotate
 from tpujob_trainer.model.shape import ModelShape
 

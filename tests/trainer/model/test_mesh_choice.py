@@ -10,13 +10,14 @@ import pytest
 
 from tpujob_resource.topology.tables import GENERATIONS
 from tpujob_trainer.model.chips import CHIPS
+from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.choice import MeshConfig, choose_mesh
 from tpujob_trainer.model.mesh.cost import mesh_cost
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.partitioning import AXES
 from tpujob_trainer.model.presets import PRESETS
-from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.model.shape import ModelShape
 
 DEVICES = sorted(
     {
@@ -56,7 +57,7 @@ def test_state_is_divided_on_every_topology(preset: str) -> None:
         if shape.experts and shape.experts_bias:
             vectors += shape.layers * shape.experts * (2 * shape.mlp_dim + shape.embed_dim)
         assert of_device(model, mesh) <= 1.1 * shape.num_parameters / mesh.fsdp + vectors, devices
-        assert mesh.fsdp == math.gcd(devices, shape.embed_dim)
+        assert mesh.fsdp == math.gcd(devices, *shape.divided_dims)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ import pytest
 from tests.trainer.train.test_parity import SHAPE, TOLERANCE, losses
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import BY_KIND
+from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.quantized import product, require_faster
-from tpujob_trainer.model.shape import ModelConfig, Quantization
+from tpujob_trainer.model.shape import Quantization
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

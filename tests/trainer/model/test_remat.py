@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.model.shape import ModelShape
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

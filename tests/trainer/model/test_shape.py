@@ -3,9 +3,10 @@ from collections.abc import Mapping
 import pytest
 
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.families import FAMILIES
 from tpujob_trainer.model.presets import PRESETS
-from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.parsing.from_mapping import parse
 
 
@@ -13,7 +14,7 @@ def shape(**fields: object) -> ModelShape:
     return ModelConfig(**fields).resolve(vocabulary=259, platform="cpu")  # type: ignore[arg-type]
 
 
-DIMENSIONS = {"layers": 1, "embedDim": 64, "heads": 4, "mlpDim": 64}
+DIMENSIONS = {"layers": 4, "embedDim": 64, "heads": 4, "headDim": 96, "mlpDim": 64}
 
 
 @pytest.mark.parametrize(("key", "names"), [("preset", PRESETS), ("family", FAMILIES)], ids=["preset", "family"])
@@ -33,6 +34,9 @@ def test_names_are_those_that_there_are(key: str, names: Mapping[str, object]) -
         ("llama3-8b", 8_030_261_248),
         ("llama3-70b", 70_553_706_496),
         ("mistral-7b", 7_248_023_552),
+        # As transformers counts its parameters and the routers' buffers of a model on the device `meta`.
+        ("deepseek-v3", 671_026_404_352 + 14_848),
+        ("moonlight-16b-a3b", 15_960_108_544 + 1_664),
     ],
 )
 def test_a_preset_has_the_published_number_of_parameters(preset: str, parameters: int) -> None:

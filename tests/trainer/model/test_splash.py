@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tpujob_trainer.model.attention import make_attend
+from tpujob_trainer.model.families.base import Latent
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
@@ -19,14 +20,22 @@ LENGTH = 256
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"window": 100}, {"attention_softcap": 5.0}, {"sinks": True}, {"sinks": True, "window": 100}],
-    ids=["plain", "window", "soft cap", "sinks", "sinks and window"],
+    [
+        {},
+        {"window": 100},
+        {"attention_softcap": 5.0},
+        {"sinks": True},
+        {"sinks": True, "window": 100},
+        {"kv_heads": 4, "head_dim": 192, "rotary_dim": 64, "latent": Latent(query_rank=None, rank=8, value_dim=128)},
+    ],
+    ids=["plain", "window", "soft cap", "sinks", "sinks and window", "narrower values"],
 )
 def test_kernel_equals_blocks(changes: dict) -> None:
     shape = dataclasses.replace(SHAPE, **changes)
     mesh = build_mesh(slices=1, devices=jax.devices()[:2], shape=MeshShape(tensor=2))
     rng = np.random.default_rng(0)
-    query, key, value = (rng.normal(size=(1, LENGTH, heads, 128)).astype(np.float32) for heads in (4, 2, 2))
+    sizes = ((4, shape.head_dim), (shape.kv_heads, shape.head_dim), (shape.kv_heads, shape.value_dim))
+    query, key, value = (rng.normal(size=(1, LENGTH, *size)).astype(np.float32) for size in sizes)
     segments = jnp.asarray(np.arange(LENGTH) >= 90, jnp.int32)[None]
     sinks = rng.normal(size=4).astype(np.float32)
 

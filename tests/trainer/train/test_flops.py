@@ -6,9 +6,10 @@ import pytest
 from flax import nnx
 
 from tpujob_trainer.model.blocked_attention import blocked_attention
+from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Decoder
 from tpujob_trainer.model.rotary import rotary_angles
-from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.train.flops import forward_flops_per_token, training_flops_per_token, utilisation
 
 SHAPE = ModelShape(layers=1, embed_dim=128, heads=4, kv_heads=2, head_dim=32, mlp_dim=384, vocab_size=512)

@@ -45,6 +45,19 @@ SMALL: dict[str, Any] = {
     "query_pre_attn_scalar": 16,
     "pad_token_id": 0,
 }
+OF_FAMILY: dict[str, dict[str, Any]] = {
+    "deepseek_v3": {
+        "num_key_value_heads": 4,
+        "n_group": 2,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+        "q_lora_rank": 24,
+        "kv_lora_rank": 16,
+        "qk_nope_head_dim": 6,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 10,
+    },
+}
 _THETA = {"rope_theta": 5000.0}
 _ROPES = [
     {"rope_type": "default", **_THETA},
@@ -98,7 +111,8 @@ _BESIDES = (
 def cases(model_type: str, names: list[str], everything: set[str], seed: int) -> list[tuple[str, Any, dict[str, Any]]]:
     """Key, value and content of each changed file."""
     drawn = random.Random(f"{seed} {model_type}")  # noqa: S311 - values to try
-    base = {"model_type": model_type} | {key: value for key, value in SMALL.items() if key in names}
+    small = SMALL | OF_FAMILY.get(model_type, {})
+    base = {"model_type": model_type} | {key: value for key, value in small.items() if key in names}
     made: list[tuple[str, Any, dict[str, Any]]] = [("(none)", None, base)]
     for key in sorted(everything | set(_BESIDES)):
         default = base.get(key, DEFAULTS[model_type].get(key))
@@ -157,6 +171,9 @@ def _make(folder: Path, model_types: list[str], others: list[str], seed: int) ->
                     for parameter in model.parameters():
                         size = 0.2 if parameter.ndim > 1 else 0.1
                         parameter.add_(size * torch.randn_like(parameter))
+                    for name, buffer in model.named_buffers():
+                        if name.endswith("e_score_correction_bias"):
+                            buffer.add_(0.1 * torch.rand_like(buffer))
                     case["logits"] = model(torch.tensor([PROMPT]), use_cache=False).logits[0].tolist()
                 model.save_pretrained(at)
                 case["rounding"] = _rounding(model, case["logits"])

@@ -9,7 +9,8 @@ import pytest
 
 from tests.trainer.model.weights.running import is_close
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.model.config import ModelConfig
+from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.config_json import config_json, shape_of
 from tpujob_trainer.model.weights.known_keys import CONFIGS as FAMILY_CONFIGS
 
@@ -35,6 +36,60 @@ GEMMA3_4B: dict[str, Any] = {
     "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model", "num_hidden_layers": 27},
 }
 """google/gemma-3-4b-it config.json."""
+DEEPSEEK_V3 = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "attention_bias": False,
+    "aux_loss_alpha": 0.001,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "ep_size": 1,
+    "first_k_dense_replace": 3,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "kv_lora_rank": 512,
+    "max_position_embeddings": 163840,
+    "model_type": "deepseek_v3",
+    "moe_intermediate_size": 2048,
+    "moe_layer_freq": 1,
+    "n_group": 8,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_key_value_heads": 128,
+    "num_nextn_predict_layers": 1,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "quantization_config": {
+        "activation_scheme": "dynamic",
+        "fmt": "e4m3",
+        "quant_method": "fp8",
+        "weight_block_size": [128, 128],
+    },
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": {
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "factor": 40,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096,
+        "type": "yarn",
+    },
+    "rope_theta": 10000,
+    "routed_scaling_factor": 2.5,
+    "scoring_func": "sigmoid",
+    "seq_aux": True,
+    "topk_group": 4,
+    "topk_method": "noaux_tc",
+    "torch_dtype": "bfloat16",
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+"""deepseek-ai/DeepSeek-V3 config.json."""
 GEMMA3_12B = {
     "hidden_size": 3840,
     "intermediate_size": 15360,
@@ -60,6 +115,8 @@ def shape(given: dict[str, Any], ignored: tuple[str, ...] = ()) -> ModelShape:
 
 def small(model_type: str, **more: Any) -> dict[str, Any]:
     sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+    if model_type == "deepseek_v3":
+        sizes["num_key_value_heads"] = 4
     return {"model_type": model_type, **sizes, **more}
 
 
@@ -82,6 +139,14 @@ def test_text_config_of_gemma_3_has_what_it_leaves_out_from_its_class(changed, p
 def test_published_gemma_3_4b_is_the_preset():
     preset = ModelConfig(preset="gemma3-4b").resolve(vocabulary=2, platform="cpu")
     assert is_close(shape(GEMMA3_4B), preset)
+
+
+def test_published_deepseek_v3_is_the_preset():
+    preset = ModelConfig(preset="deepseek-v3").resolve(vocabulary=2, platform="cpu")
+    assert is_close(shape(DEEPSEEK_V3), preset)
+    again = config_json(preset, dtype="bfloat16", max_positions=4096)
+    assert is_close(shape(again), preset)
+    assert again["rope_scaling"]["mscale_all_dim"] == 1
 
 
 @pytest.mark.parametrize("model_type", FAMILY_CONFIGS)
@@ -166,10 +231,28 @@ def test_keys_have_the_effect_that_they_have_in_transformers(given, expected):
         (small("gemma3_text", rope_parameters={"rope_theta": 1.0}), r"rope_parameters\.rope_theta: gemma3_text has"),
         (small("gemma3_text", rope_scaling={"type": "linear", "factor": 2.0}), r"rope_scaling has no rope_type"),
         (small("gemma2", final_logit_softcapping=0), r"final_logit_softcapping is 0, not a number above 0"),
+        (small("deepseek_v3", num_key_value_heads=2), r"kvHeads: 2; the family deepseek-v3 has as many as heads \(4\)"),
+        (small("deepseek_v3", head_dim=192), r"head_dim is 192, and qk_rope_head_dim 64; make them the same"),
+        (small("deepseek_v3", qk_rope_head_dim=7, qk_nope_head_dim=9), r"headDim: positions turn 7 of its 16 numbers"),
+        (small("deepseek_v3", scoring_func="softmax"), r"scoring_func is 'softmax'; .*only 'sigmoid' is supported"),
+        (small("deepseek_v3", topk_method="greedy"), r"topk_method is 'greedy'; .*only 'noaux_tc' is supported"),
+        (small("deepseek_v3", n_group=7), r"experts: 256 do not divide into 7 groups of two or more"),
+        (small("deepseek_v3", n_group=256), r"experts: 256 do not divide into 256 groups of two or more"),
+        (small("deepseek_v3", topk_group=9), r"expertsPerToken: 8 are chosen from 9 of 8 groups"),
+        (
+            small("deepseek_v3", n_group=128, topk_group=3),
+            r"8 are chosen from 3 of 128 groups of 2 experts, which have",
+        ),
+        (small("deepseek_v3", first_k_dense_replace=4), r"layers: 4, and the first 4 have no experts; give more"),
+        (small("deepseek_v3", first_k_dense_replace=None), r"first_k_dense_replace is None, not a whole number from 0"),
+        (
+            small("deepseek_v3", rope_scaling={"rope_type": "linear", "factor": 2.0, "mscale_all_dim": 1.0}),
+            r"mscale_all_dim is 1\.0, which is supported beside rope_type yarn, not 'linear'",
+        ),
         ({**GEMMA3_4B, "tie_word_embeddings": False}, r"tie_word_embeddings is False, and True in text_config"),
         (
             {**GEMMA3_4B, "model_type": "llava"},
-            r"model_type 'llava' is none of gemma, gemma2, gemma3, gemma3_text, gpt_oss",
+            r"model_type 'llava' is none of deepseek_v3, gemma, gemma2, gemma3, gemma3_text, gpt_oss",
         ),
     ],
 )

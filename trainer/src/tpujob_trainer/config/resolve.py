@@ -28,11 +28,12 @@ from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.errors import ConfigurationError
 from tpujob_trainer.model.chips import Chip
+from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.lora_config import OF_MLP, LoraConfig
 from tpujob_trainer.model.mesh.choice import choose_mesh
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.presets import PRESETS
-from tpujob_trainer.model.shape import ModelConfig, ModelShape
+from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.parsing.from_mapping import camel_case
 
 DEFAULT_LEARNING_RATE = 3e-4
@@ -147,6 +148,9 @@ def resolve(
 def _resolve_lora(config: TrainerConfig, model: ModelShape) -> LoraConfig | None:
     if config.lora is None:
         return None
+    if model.latent is not None:
+        # Its queries, keys and values are products of two matrices each, which no target names.
+        raise ConfigurationError(f"{BLOCK}.lora: the family {model.family} has no adapters; leave it out")
     of_mlp = [name for name in config.lora.targets if name in OF_MLP]
     if of_mlp and (model.swiglu_alpha is not None or model.shared_mlp_dim is not None):
         # gpt-oss has gate and up in one matrix; for Qwen 2's mixture, PEFT 0.21 reads adapters of experts beside

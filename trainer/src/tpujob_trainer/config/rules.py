@@ -22,8 +22,8 @@ from tpujob_contract.field_rules import (
     several,
     there,
 )
+from tpujob_trainer.model.config import FIELDS_BESIDE_CUSTOM, FIELDS_BESIDE_FROM, ModelConfig
 from tpujob_trainer.model.presets import PRESETS
-from tpujob_trainer.model.shape import FIELDS_BESIDE_CUSTOM, FIELDS_BESIDE_FROM, ModelConfig
 from tpujob_trainer.parsing.from_mapping import camel_case
 from tpujob_trainer.parsing.references import NOT_ONE, PATTERN
 

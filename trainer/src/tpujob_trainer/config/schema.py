@@ -17,9 +17,9 @@ from tpujob_trainer.corpus.extract.config import EmbedConfig, ExtractConfig, Gen
 from tpujob_trainer.data.config import DataConfig
 from tpujob_trainer.distributed.exit.watchdog import WatchdogConfig
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh.choice import MeshConfig
-from tpujob_trainer.model.shape import ModelConfig
 from tpujob_trainer.parsing.from_mapping import Range, parse
 from tpujob_trainer.parsing.references import require_reference
 

@@ -3,7 +3,8 @@
 Queries are computed a block at a time, and each block again in the backward pass. Early blocks see a short prefix of
 the keys: they are cut to it, so that the work is near half of the full square.
 
-Arrays: B rows, S query positions, T key positions, N query heads, K key heads, G query heads of each, H head width.
+Arrays: B rows, S query positions, T key positions, N query heads, K key heads, G query heads of each, H head width,
+V width of the values.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ def blocked_attention(
     softcap: float | None = None,
     sinks: jax.Array | None = None,
 ) -> jax.Array:
-    """Softmax of the scores times the values, `[B, S, N, H]`.
+    """Softmax of the scores times the values, `[B, S, N, V]`.
 
     Args:
         query: `[B, S, N, H]`.
         key: `[B, T, K, H]`.
-        value: `[B, T, K, H]`.
+        value: `[B, T, K, V]`.
         query_segments: int32 `[B, S]`; a query sees keys of its own segment, up to its own position.
         key_segments: int32 `[B, T]`.
         scale: of the scores.
@@ -92,7 +93,7 @@ def _in_blocks(
         return _block(queries, key, value, segments, key_segments, first + number * size, scale, window, softcap, sinks)
 
     found = jax.lax.map(one, (cut(query), cut(query_segments), jnp.arange(blocks)))
-    return jnp.moveaxis(found, 0, 1).reshape(rows, blocks * size, *query.shape[2:])[:, :length]
+    return jnp.moveaxis(found, 0, 1).reshape(rows, blocks * size, *found.shape[3:])[:, :length]
 
 
 def _block(
@@ -121,8 +122,8 @@ def _block(
     scores = jnp.where(sees[:, None, None], scores, -1e30)
     of_heads = None if sinks is None else sinks.reshape(1, key_heads, -1, 1, 1)
     probabilities = softmax(scores, of_heads).astype(value.dtype)
-    seen = jnp.einsum("BKGST,BTKH->BSKGH", probabilities, value)
-    return seen.reshape(rows, length, heads, width)
+    seen = jnp.einsum("BKGST,BTKV->BSKGV", probabilities, value)
+    return seen.reshape(rows, length, heads, -1)
 
 
 def softmax(scores: jax.Array, sinks: jax.Array | None) -> jax.Array:

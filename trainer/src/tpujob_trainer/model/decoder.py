@@ -2,6 +2,7 @@
 
 - Outside of the modules the model is a nested dictionary of arrays: what is trained, saved and divided over devices.
 - The layers' weights are stacked, and one layer is gone through by `lax.scan`: compile time does not grow with depth.
+  Where the first layers of a mixture have no experts, these are a stack of their own (`ModelShape.stacks`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from tpujob_trainer.model.attention import make_attend
 from tpujob_trainer.model.blocked_attention import blocked_attention
 from tpujob_trainer.model.embedding import look_up
 from tpujob_trainer.model.experts import RouterLosses, mix_over, router_losses
-from tpujob_trainer.model.layers import INIT_STD, Attend, Layer, Past, RMSNorm, bound, weight
+from tpujob_trainer.model.initial import INIT_STD, weight
+from tpujob_trainer.model.layers import Attend, Layer, Past, bound
+from tpujob_trainer.model.norm import RMSNorm
 from tpujob_trainer.model.partitioning import (
     POSITIONS,
     REPLICATED,
@@ -32,12 +35,12 @@ from tpujob_trainer.model.partitioning import (
 )
 from tpujob_trainer.model.remat import policy
 from tpujob_trainer.model.rotary import Angles, rotary_angles
-from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.model.shape import LAYERS, STACKS, ModelShape, Stack
 
 Weights = dict[str, Any]
 """Nested, by the names of modules; arrays at the leaves."""
-
-LAYERS = "layers"
+Pasts = tuple[Past, ...]
+"""What there is to see, of the layers of each stack."""
 
 GATHERED_AT_ONCE_BYTES = 2**28
 """Off TPU, an exchange costs its latency whatever its size: weights that take no more are gathered for all layers at
@@ -48,16 +51,22 @@ class Decoder(nnx.Module):
     """All modules, with the layers' weights stacked along a first dimension."""
 
     def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
-        @nnx.split_rngs(splits=shape.layers)
-        @nnx.vmap(in_axes=0, out_axes=0)
-        def stacked(rngs: nnx.Rngs) -> Layer:
-            return Layer(shape, rngs=rngs)
-
         self.embedding = weight(rngs, INIT_STD, vocab=shape.vocab_size, embed=shape.embed_dim)
-        self.layers = stacked(rngs)
+        for stack in shape.stacks:
+            setattr(self, stack.name, _stacked(stack, rngs))
         self.norm = RMSNorm(shape)
         if not shape.tie_embeddings:
             self.output = weight(rngs, INIT_STD, embed=shape.embed_dim, vocab=shape.vocab_size)
+
+
+def _stacked(stack: Stack, rngs: nnx.Rngs) -> Layer:
+    @nnx.split_rngs(splits=stack.end - stack.first)
+    @nnx.vmap(in_axes=0, out_axes=0)
+    def of_layer(rngs: nnx.Rngs) -> Layer:
+        return Layer(stack.shape, rngs=rngs)
+
+    made: Layer = of_layer(rngs)
+    return made
 
 
 class LayerKind(NamedTuple):
@@ -94,7 +103,8 @@ class Model:
         self.shape = shape
         self.mesh = mesh
         decoder = nnx.eval_shape(lambda: Decoder(shape, rngs=nnx.Rngs(0)))
-        self._layer, self._norm = nnx.split(decoder.layers), nnx.split(decoder.norm)
+        self._layers = {stack.name: nnx.split(getattr(decoder, stack.name)) for stack in shape.stacks}
+        self._norm = nnx.split(decoder.norm)
         parameters = nnx.state(decoder)
         self.abstract_weights: Weights = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), nnx.to_pure_dict(parameters)
@@ -156,20 +166,27 @@ class Model:
     ) -> tuple[jax.Array, jax.Array, RouterLosses | None]:
         angles, attend = self._angles(positions), make_attend(self.shape, self.mesh, segment_ids)
         dispatch = mix_over(self.mesh)
-        layers, gather_layer = self._layer_gathering(weights[LAYERS])
         counts = segment_ids.ravel() > 0
 
-        def layer(x: jax.Array, each: tuple[Weights, LayerKind, Adapters]) -> tuple[jax.Array, RouterLosses | None]:
-            parts, kind, adapters = each
-            module = bound(self._layer, gather_layer(parts))
-            x, _, routing = module(x, angles(kind), attend, kind.is_global, dispatch, adapters)
-            return self._constrained(x), router_losses(routing, counts) if with_router else None
+        def through(stack: Stack, gather_layer: Callable[[Weights], Weights]) -> Callable[..., Any]:
+            def layer(x: jax.Array, each: tuple[Weights, LayerKind, Adapters]) -> tuple[jax.Array, RouterLosses | None]:
+                parts, kind, adapters = each
+                module = bound(self._layers[stack.name], gather_layer(parts))
+                x, _, routing = module(x, angles(kind), attend, kind.is_global, dispatch, adapters)
+                is_told = with_router and routing is not None
+                return self._constrained(x), router_losses(routing, counts) if is_told else None
 
-        if self.shape.remat != "none" or not self._gathers_at_once:
+            if self.shape.remat == "none" and self._gathers_at_once:
+                return layer
             # Inside of a scan XLA cannot merge the two computations anyway.
-            layer = jax.checkpoint(layer, policy=policy(self.shape), prevent_cse=False)
-        x = self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype))
-        x, losses = jax.lax.scan(layer, self._constrained(x), (layers, self._kinds, self._adapters(weights)))
+            return jax.checkpoint(layer, policy=policy(stack.shape), prevent_cse=False)
+
+        x = self._constrained(self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype)))
+        losses = None
+        for stack in self.shape.stacks:
+            layers, gather_layer = self._layer_gathering(weights, stack)
+            each = (layers, self._kinds_of(stack), self._adapters(weights))
+            x, losses = jax.lax.scan(through(stack, gather_layer), x, each)
         return bound(self._norm, weights["norm"])(x), self._output(weights), jax.tree.map(jnp.mean, losses)
 
     def trace(
@@ -191,12 +208,15 @@ class Model:
                 Layers behind the last stretch are not computed.
         """
         angles, attend = self._angles(positions), make_attend(self.shape, self.mesh, segment_ids)
-        layers, gather_layer = self._layer_gathering(weights[LAYERS])
+        gathering = {stack.name: self._layer_gathering(weights, stack) for stack in self.shape.stacks}
 
-        def through(kept: Sequence[str]) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
+        def through(stack: Stack, kept: Sequence[str]) -> Callable[..., tuple[jax.Array, dict[str, jax.Array]]]:
+            _, gather_layer = gathering[stack.name]
+
             def layer(x: jax.Array, each: tuple[Weights, LayerKind]) -> tuple[jax.Array, dict[str, jax.Array]]:
                 parts, kind = each
-                left = bound(self._layer, gather_layer(parts)).outputs(x, angles(kind), attend, kind.is_global)
+                module = bound(self._layers[stack.name], gather_layer(parts))
+                left = module.outputs(x, angles(kind), attend, kind.is_global)
                 return self._constrained(left["residual"]), {name: left[name] for name in kept}
 
             return layer
@@ -204,13 +224,19 @@ class Model:
         x = embedded = self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype))
         outputs = []
         for first, end, kept in stretches:
-            part = jax.tree.map(lambda leaf, a=first, b=end: leaf[a:b], (layers, self._kinds))
-            x, left = jax.lax.scan(through(kept), x, part)
-            outputs.append(left)
+            found = []
+            for stack in self.shape.stacks:
+                a, b = max(first, stack.first) - stack.first, min(end, stack.end) - stack.first
+                if a < b:
+                    whole = (gathering[stack.name][0], self._kinds_of(stack))
+                    part = jax.tree.map(lambda leaf, a=a, b=b: leaf[a:b], whole)
+                    x, left = jax.lax.scan(through(stack, kept), x, part)
+                    found.append(left)
+            outputs.append(found[0] if len(found) == 1 else jax.tree.map(lambda *each: jnp.concatenate(each), *found))
         return Trace(embedded, outputs, bound(self._norm, weights["norm"])(x))
 
-    def prefill(self, weights: Weights, tokens: jax.Array, length: int) -> tuple[jax.Array, Past]:
-        """The logits `[B, V]` after the tokens, float32, and what later positions see of them, of all layers.
+    def prefill(self, weights: Weights, tokens: jax.Array, length: int) -> tuple[jax.Array, Pasts]:
+        """The logits `[B, V]` after the tokens, float32, and what later positions see of them.
 
         Args:
             weights: of the model.
@@ -220,35 +246,46 @@ class Model:
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         angles, attend = self._angles(positions), self._attend_alone(jnp.zeros_like(tokens))
 
-        def layer(x: jax.Array, each: tuple[Weights, LayerKind]) -> tuple[jax.Array, Past]:
-            parts, kind = each
-            x, past, _ = bound(self._layer, parts)(x, angles(kind), attend, kind.is_global)
-            return x, past
+        def through(stack: Stack) -> Callable[..., tuple[jax.Array, Past]]:
+            def layer(x: jax.Array, each: tuple[Weights, LayerKind]) -> tuple[jax.Array, Past]:
+                parts, kind = each
+                x, past, _ = bound(self._layers[stack.name], parts)(x, angles(kind), attend, kind.is_global)
+                return x, past
 
-        x, past = jax.lax.scan(layer, self._embedded(weights, tokens), (self._cast(weights)[LAYERS], self._kinds))
+            return layer
+
+        x, cast, pasts = self._embedded(weights, tokens), self._cast(weights), []
+        for stack in self.shape.stacks:
+            x, past = jax.lax.scan(through(stack), x, (cast[stack.name], self._kinds_of(stack)))
+            pasts.append(past)
         room = ((0, 0), (0, 0), (0, length - tokens.shape[1]), (0, 0), (0, 0))
-        return self._logits(weights, x[:, -1:]), jax.tree.map(lambda seen: jnp.pad(seen, room), past)
+        return self._logits(weights, x[:, -1:]), jax.tree.map(lambda seen: jnp.pad(seen, room), tuple(pasts))
 
-    def next(self, weights: Weights, tokens: jax.Array, at: jax.Array, past: Past) -> tuple[jax.Array, Past]:
+    def next(self, weights: Weights, tokens: jax.Array, at: jax.Array, past: Pasts) -> tuple[jax.Array, Pasts]:
         """The logits `[B, V]` after one more token, float32, and the past with it.
 
         Args:
             weights: of the model.
             tokens: int32 `[B]`, one for each row.
             at: int32, how many came before.
-            past: what there is to see of these, of all layers.
+            past: what there is to see of these.
         """
         angles = self._angles(jnp.broadcast_to(at, (tokens.shape[0], 1)))
 
-        def layer(x: jax.Array, each: tuple[Weights, Past, LayerKind]) -> tuple[jax.Array, Past]:
-            parts, before, kind = each
-            module = bound(self._layer, parts)
-            after: tuple[jax.Array, Past] = module.next(x, angles(kind), before, at, kind.is_global)
-            return after
+        def through(stack: Stack) -> Callable[..., tuple[jax.Array, Past]]:
+            def layer(x: jax.Array, each: tuple[Weights, Past, LayerKind]) -> tuple[jax.Array, Past]:
+                parts, before, kind = each
+                module = bound(self._layers[stack.name], parts)
+                after: tuple[jax.Array, Past] = module.next(x, angles(kind), before, at, kind.is_global)
+                return after
 
-        x = self._embedded(weights, tokens[:, None])
-        x, past = jax.lax.scan(layer, x, (self._cast(weights)[LAYERS], past, self._kinds))
-        return self._logits(weights, x), past
+            return layer
+
+        x, cast, pasts = self._embedded(weights, tokens[:, None]), self._cast(weights), []
+        for stack, before in zip(self.shape.stacks, past, strict=True):
+            x, after = jax.lax.scan(through(stack), x, (cast[stack.name], before, self._kinds_of(stack)))
+            pasts.append(after)
+        return self._logits(weights, x), tuple(pasts)
 
     def whole(self, weights: Weights) -> Weights:
         """All of them on every device, in the type of computation."""
@@ -267,14 +304,14 @@ class Model:
     def _of_axes(self, make: Callable[[tuple[str, ...]], PartitionSpec]) -> Weights:
         return jax.tree.map(make, self.axes, is_leaf=lambda node: isinstance(node, tuple))
 
-    def _layer_gathering(self, layers: Weights) -> tuple[Weights, Callable[[Weights], Weights]]:
+    def _layer_gathering(self, weights: Weights, stack: Stack) -> tuple[Weights, Callable[[Weights], Weights]]:
         """The stacked weights as the scan gets them, and what makes of a layer's part the weights it computes with.
 
         The compiler would convert all layers before the loop anyway. Converted here, their gradients leave the loop in
         the type in which they were exchanged, in half the memory.
         """
-        kept, seen = self.specs[LAYERS], self.gathered_specs[LAYERS]
-        layers = self._cast_as(layers, kept)
+        kept, seen = self.specs[stack.name], self.gathered_specs[stack.name]
+        layers = self._cast_as(weights[stack.name], kept)
         if self._gathers_at_once:
             return self._gathered(layers, kept, seen), lambda parts: parts
         of_one = [jax.tree.map(lambda spec: PartitionSpec(*spec[1:]), specs) for specs in (kept, seen)]
@@ -365,9 +402,9 @@ class Model:
         logits = jnp.matmul(normed, self._output(weights).astype(self._dtype), preferred_element_type=jnp.float32)
         return soft_capped(logits, self.shape.logit_softcap)
 
-    @property
-    def _kinds(self) -> LayerKind:
-        return LayerKind(jnp.array(self.shape.global_layers), jnp.array(self.shape.layers_turned))
+    def _kinds_of(self, stack: Stack) -> LayerKind:
+        whole = (self.shape.global_layers, self.shape.layers_turned)
+        return LayerKind(*(jnp.array(values[stack.first : stack.end]) for values in whole))
 
     @property
     def _dtype(self) -> np.dtype[Any]:
@@ -385,4 +422,4 @@ def soft_capped(logits: jax.Array, cap: float | None) -> jax.Array:
 
 def _axes(path: tuple[Any, ...], parameter: nnx.Param) -> tuple[str, ...]:
     axes: tuple[str, ...] = parameter.get_metadata()["axes"]
-    return (LAYERS, *axes) if path[0] == LAYERS else axes
+    return (LAYERS, *axes) if path[0] in STACKS else axes

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_trainer.model import adapter_product
 from tpujob_trainer.model.adapter_product import Adapters, of_experts
+from tpujob_trainer.model.families.base import SigmoidRouter
 from tpujob_trainer.model.partitioning import CONTEXT, EXPERT, ROW_AXES, TENSOR
 
 
@@ -39,9 +40,11 @@ class Routing(NamedTuple):
     scores: jax.Array
     """float32 `[T, E]`, the router's logits."""
     weights: jax.Array
-    """float32 `[T, X]`, of a softmax."""
+    """float32 `[T, X]`."""
     indices: jax.Array
     """int32 `[T, X]`, the experts of each token."""
+    has_sigmoids: bool = False
+    """An expert's probability is its part of the sum of all sigmoids; else of a softmax."""
 
 
 class RouterLosses(NamedTuple):
@@ -75,6 +78,37 @@ def route(
     return Routing(scores, jnp.exp(best - jax.nn.logsumexp(scores, axis=-1, keepdims=True)), indices)
 
 
+def route_by_sigmoid(
+    x: jax.Array, router: jax.Array, chosen: int, bias: jax.Array, way: SigmoidRouter, *, norm_topk: bool
+) -> Routing:
+    """The experts of each token by sigmoids of their scores, from the groups whose two best are best.
+
+    DeepSeek-AI 2024, DeepSeek-V3, equations 14 to 16. No gradient reaches the bias.
+
+    Args:
+        x: `[T, D]`.
+        router: `[D, E]`.
+        chosen: X.
+        bias: `[E]`, added to the sigmoids where experts are chosen, and not where they are weighed.
+        way: groups of experts, and what weights are multiplied by.
+        norm_topk: weights are parts of the sum over the chosen experts.
+    """
+    scores = jnp.einsum("TD,DE->TE", x, router, preferred_element_type=jnp.float32)
+    sigmoids = jax.nn.sigmoid(scores)
+    preferred = jax.lax.stop_gradient(sigmoids + bias)
+    grouped = preferred.reshape(len(x), way.groups, -1)
+    if way.groups > 1:
+        best = jnp.sum(jax.lax.top_k(grouped, 2)[0], axis=-1)
+        _, open_groups = jax.lax.top_k(best, way.groups_per_token)
+        is_open = jnp.any(jax.nn.one_hot(open_groups, way.groups, dtype=bool), axis=1)
+        grouped = jnp.where(is_open[:, :, None], grouped, -jnp.inf)
+    _, indices = jax.lax.top_k(grouped.reshape(scores.shape), chosen)
+    weights = jnp.take_along_axis(sigmoids, indices, axis=-1)
+    if norm_topk:
+        weights /= jnp.sum(weights, axis=-1, keepdims=True) + 1e-20
+    return Routing(scores, weights * way.scale, indices, has_sigmoids=True)
+
+
 def router_losses(routing: Routing, counts: jax.Array) -> RouterLosses:
     """Of one layer, over the tokens that count.
 
@@ -85,7 +119,12 @@ def router_losses(routing: Routing, counts: jax.Array) -> RouterLosses:
     experts = routing.scores.shape[1]
     tokens = jnp.maximum(jnp.sum(counts), 1).astype(jnp.float32)
     log_z = jax.nn.logsumexp(routing.scores, axis=-1)
-    probabilities = jnp.where(counts[:, None], jnp.exp(routing.scores - log_z[:, None]), 0.0)
+    if routing.has_sigmoids:
+        sigmoids = jax.nn.sigmoid(routing.scores)
+        probabilities = sigmoids / jnp.sum(sigmoids, axis=-1, keepdims=True)
+    else:
+        probabilities = jnp.exp(routing.scores - log_z[:, None])
+    probabilities = jnp.where(counts[:, None], probabilities, 0.0)
     went = jax.nn.one_hot(routing.indices, experts) * counts[:, None, None]
     shares, means = jnp.sum(went, axis=(0, 1)) / tokens, jnp.sum(probabilities, axis=0) / tokens
     return RouterLosses(

@@ -1,4 +1,7 @@
-"""The parts of a decoder layer. Arrays: B rows, S positions, D embed, N query heads, K key heads, H head width, F mlp.
+"""The parts of a decoder layer.
+
+Arrays: B rows, S positions, D embed, N query heads, K key heads, H head width, V width of the values (H, but for
+attention by latents), F mlp.
 
 The modules get their matrices in the type of computation. They have no exchanges between devices: what a layer needs
 of others (attention over the whole length, experts elsewhere) it is given as functions.
@@ -18,16 +21,15 @@ from flax import nnx
 from tpujob_trainer.model import adapter_product
 from tpujob_trainer.model.adapter_product import Adapters
 from tpujob_trainer.model.blocked_attention import softmax
-from tpujob_trainer.model.experts import Blocks, Routing, mix, route
+from tpujob_trainer.model.experts import Blocks, Routing, mix, route, route_by_sigmoid
+from tpujob_trainer.model.initial import INIT_STD, residual_std, weight, zeros
+from tpujob_trainer.model.latent_attention import LatentAttention
 from tpujob_trainer.model.lora_config import OF_MLP
+from tpujob_trainer.model.norm import RMSNorm
 from tpujob_trainer.model.quantized import product
 from tpujob_trainer.model.remat import named
 from tpujob_trainer.model.rotary import Angles, rotate
 from tpujob_trainer.model.shape import ModelShape
-
-INIT_STD = 0.02
-"""Standard deviation of fresh weights, as in GPT-2 and Llama; what adds to the residual stream has it divided by
-sqrt(2 · layers), so that the stream's variance does not grow with depth (GPT-2, section 2.3)."""
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
@@ -46,7 +48,7 @@ class Attend(Protocol):
         is_global: jax.Array | bool,
         sinks: jax.Array | None = None,
     ) -> jax.Array:
-        """`[B, S, N, H]`, from queries of this form, keys and values `[B, S, K, H]` and, if any, sinks `[N]`."""
+        """`[B, S, N, V]`, of queries `[B, S, N, H]`, keys `[B, S, K, H]`, values `[B, S, K, V]` and sinks `[N]`."""
 
 
 @jax.tree_util.register_dataclass
@@ -57,37 +59,7 @@ class Past:
     key: jax.Array
     """`[B, T, K, H]`, turned by its position."""
     value: jax.Array
-    """`[B, T, K, H]`"""
-
-
-def weight(rngs: nnx.Rngs, std: float, **axes: int) -> nnx.Param:
-    """A normally distributed weight; its dimensions are given by name, in order."""
-    value = std * jax.random.normal(rngs.params(), tuple(axes.values()), jnp.float32)
-    return nnx.Param(value, axes=tuple(axes))
-
-
-def zeros(**axes: int) -> nnx.Param:
-    """A weight that starts from zero."""
-    return nnx.Param(jnp.zeros(tuple(axes.values()), jnp.float32), axes=tuple(axes))
-
-
-class RMSNorm(nnx.Module):
-    """x / rms(x) · scale, computed in float32 (Zhang and Sennrich 2019)."""
-
-    def __init__(self, shape: ModelShape, **axes: int) -> None:
-        """Over the last dimensions, `embed` unless others are named."""
-        axes = axes or {"embed": shape.embed_dim}
-        fill = jnp.zeros if shape.zero_centered_norms else jnp.ones
-        self.scale = nnx.Param(fill(tuple(axes.values()), jnp.float32), axes=tuple(axes))
-        self.eps = shape.norm_eps
-        self.offset = 1.0 if shape.zero_centered_norms else 0.0
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """The normalised input, of the same shape and type."""
-        wide = x.astype(jnp.float32)
-        over = tuple(range(-self.scale.ndim, 0))
-        normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=over, keepdims=True) + self.eps)
-        return (normed * (self.scale[...] + self.offset)).astype(x.dtype)
+    """`[B, T, K, V]`"""
 
 
 class Attention(nnx.Module):
@@ -98,7 +70,7 @@ class Attention(nnx.Module):
         self.query = weight(rngs, INIT_STD, embed=embed, heads=shape.heads, head_dim=width)
         self.key = weight(rngs, INIT_STD, embed=embed, kv_heads=shape.kv_heads, head_dim=width)
         self.value = weight(rngs, INIT_STD, embed=embed, kv_heads=shape.kv_heads, head_dim=width)
-        self.out = weight(rngs, _residual_std(shape), heads=shape.heads, head_dim=width, embed=embed)
+        self.out = weight(rngs, residual_std(shape), heads=shape.heads, head_dim=width, embed=embed)
         self.has_bias, self.has_norms, self.quantization = shape.qkv_bias, shape.qk_norm, shape.quantization
         if shape.qkv_bias:
             self.query_bias = zeros(heads=shape.heads, head_dim=width)
@@ -162,7 +134,7 @@ class MLP(nnx.Module):
     def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
         self.gate = weight(rngs, INIT_STD, embed=shape.embed_dim, mlp=shape.mlp_dim)
         self.up = weight(rngs, INIT_STD, embed=shape.embed_dim, mlp=shape.mlp_dim)
-        self.down = weight(rngs, _residual_std(shape), mlp=shape.mlp_dim, embed=shape.embed_dim)
+        self.down = weight(rngs, residual_std(shape), mlp=shape.mlp_dim, embed=shape.embed_dim)
         self.activation, self.quantization = shape.activation, shape.quantization
 
     def __call__(self, x: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
@@ -188,12 +160,14 @@ class Experts(nnx.Module):
             self.gate = weight(rngs, INIT_STD, **wide)
             self.up = weight(rngs, INIT_STD, **wide)
         self.has_bias = shape.experts_bias
-        if shape.experts_bias:
+        self.sigmoid_router = shape.sigmoid_router
+        if shape.experts_bias or shape.sigmoid_router:
             self.router_bias = zeros(experts=shape.experts)
+        if shape.experts_bias:
             self.gate_up_bias = zeros(experts=shape.experts, mlp=shape.mlp_dim, pair=2)
             self.down_bias = zeros(experts=shape.experts, embed=shape.embed_dim)
         down = {"experts": shape.experts, "mlp": shape.mlp_dim, "embed": shape.embed_dim}
-        self.down = weight(rngs, _residual_std(shape), **down)
+        self.down = weight(rngs, residual_std(shape), **down)
         if shape.shared_mlp_dim is not None:
             self.shared = MLP(dataclasses.replace(shape, mlp_dim=shape.shared_mlp_dim), rngs=rngs)
         if shape.shared_gate:
@@ -212,10 +186,17 @@ class Experts(nnx.Module):
         `dispatch` has the signature of `experts.mix`.
         """
         tokens = x.reshape(-1, x.shape[-1])
-        bias = self.router_bias[...] if self.has_bias else None
-        routing = route(tokens, self.router[...], self.chosen, norm_topk=self.norm_topk, bias=bias)
+        routing = self._routing(tokens)
         added = dispatch(tokens, routing.weights, routing.indices, self._blocks(adapters), self.combine)
         return added.reshape(x.shape) + self._shared(x) if self.has_shared else added.reshape(x.shape), routing
+
+    def _routing(self, tokens: jax.Array) -> Routing:
+        router, norm_topk = self.router[...], self.norm_topk
+        if self.sigmoid_router is not None:
+            bias = self.router_bias[...]
+            return route_by_sigmoid(tokens, router, self.chosen, bias, self.sigmoid_router, norm_topk=norm_topk)
+        bias = self.router_bias[...] if self.has_bias else None
+        return route(tokens, router, self.chosen, norm_topk=norm_topk, bias=bias)
 
     def _blocks(self, adapters: Adapters) -> Blocks:
         if not self.has_pairs:
@@ -240,7 +221,7 @@ class Layer(nnx.Module):
         if shape.pre_norms:
             self.attention_norm = RMSNorm(shape)
             self.mlp_norm = RMSNorm(shape)
-        self.attention = Attention(shape, rngs=rngs)
+        self.attention = (LatentAttention if shape.latent else Attention)(shape, rngs=rngs)
         if shape.experts:
             self.experts = Experts(shape, rngs=rngs)
         else:
@@ -290,7 +271,7 @@ class Layer(nnx.Module):
         sinks = self.attention.scores_of_nothing
         of_heads = None if sinks is None else sinks.reshape(1, key_heads, -1, 1)
         probabilities = softmax(jnp.where(sees, scores, -1e30), of_heads).astype(past.value.dtype)
-        return jnp.einsum("BKGT,BTKH->BKGH", probabilities, past.value).reshape(query.shape)
+        return jnp.einsum("BKGT,BTKV->BKGV", probabilities, past.value).reshape(rows, 1, heads, -1)
 
     def outputs(
         self, x: jax.Array, angles: Angles, attend: Attend, is_global: jax.Array | bool = True
@@ -322,10 +303,6 @@ class Layer(nnx.Module):
         else:
             added, routing = self.mlp(normed, adapters), None
         return self.post_mlp_norm(added) if self.has_post_norms else added, routing
-
-
-def _residual_std(shape: ModelShape) -> float:
-    return float(INIT_STD / (2 * shape.layers) ** 0.5)
 
 
 def bound(parts: tuple[nnx.GraphDef, nnx.State], weights: dict[str, Any]) -> Any:

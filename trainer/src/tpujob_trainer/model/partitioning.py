@@ -6,7 +6,8 @@
 - A layer's matrices are gathered when the layer is computed, in the type of computation; their gradients are
   scattered at the same place (Zhao and others 2023, PyTorch FSDP).
 
-Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, experts, one, pair.
+Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, experts, one, pair, rank. A matrix without
+`embed` has `rank` divided in its place.
 """
 
 from __future__ import annotations
@@ -53,12 +54,13 @@ def gathered_spec(axes: tuple[str, ...]) -> PartitionSpec:
 
 
 def _spec(axes: tuple[str, ...], *, is_gathered: bool) -> PartitionSpec:
-    if "embed" not in axes or len([axis for axis in axes if axis != "layers"]) == 1:
+    divided = "embed" if "embed" in axes else "rank"
+    if divided not in axes or len([axis for axis in axes if axis != "layers"]) == 1:
         return REPLICATED
     own = [_OWN_AXES.get(axis) for axis in axes]
     rest = tuple(axis for axis in WEIGHT_AXES if axis not in own)
     return PartitionSpec(
-        *(rest if axis == "embed" and not is_gathered else mine for axis, mine in zip(axes, own, strict=True))
+        *(rest if axis == divided and not is_gathered else mine for axis, mine in zip(axes, own, strict=True))
     )
 
 

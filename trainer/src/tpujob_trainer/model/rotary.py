@@ -86,6 +86,11 @@ def _yarn(frequencies: jax.Array, theta: float, scaling: RopeScaling) -> jax.Arr
     return frequencies * (1 - ramp) + frequencies / scaling.factor * ramp
 
 
+def pairs_apart(x: jax.Array) -> jax.Array:
+    """`[..., H]` with its numbers 0, 2, 4, ... before 1, 3, 5, ...: adjacent pairs become those that `rotate` turns."""
+    return jnp.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
+
+
 def rotate(x: jax.Array, angles: Angles) -> jax.Array:
     """`x` `[B, S, heads, H]` with its first R numbers turned by their positions.
 

@@ -1,33 +1,18 @@
-"""What the `model` block says, and the numbers that follow from it."""
+"""The dimensions of a decoder, and the numbers that follow from them."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from tpujob_trainer.model.families import FAMILIES
-from tpujob_trainer.model.families.base import Preset, RopeScaling
-from tpujob_trainer.model.presets import PRESETS
-from tpujob_trainer.parsing.from_mapping import Range, camel_case
-from tpujob_trainer.parsing.references import require_reference
+from tpujob_trainer.model.families.base import Latent, RopeScaling, SigmoidRouter
+from tpujob_trainer.parsing.from_mapping import camel_case
 
-if TYPE_CHECKING:
-    PresetName = str
-    FamilyName = str
-else:
-    # The entries are the allowed values: a checker of types cannot read it, the rules of the configuration can.
-    PresetName = Literal[tuple(PRESETS)]
-    FamilyName = Literal[tuple(FAMILIES)]
 Remat = Literal["none", "dots", "full"]
 Quantization = Literal["int8", "fp8"]
 RematName = Literal["input", "qkv", "attention", "mlp"]
 """Values of a layer that `remat: full` can keep."""
-
-TRAIT_FIELDS = ("rope_scaling", "window", "global_every", "experts", "experts_per_token", "tie_embeddings")
-"""Fields of both ModelConfig and ModelShape that a family or a preset may fix."""
 
 TRAINING_ONLY = ("remat_save", "remat_offload", "quantization")
 """Fields of a shape that no other task depends on; what describes results and stored models leaves them out."""
@@ -35,176 +20,25 @@ TRAINING_ONLY = ("remat_save", "remat_offload", "quantization")
 _LATER_FIELDS = (
     *("wide_qk_norm", "rotary_dim", "unturned_every", "turned_layers", "pre_norms"),
     *("norm_topk", "shared_mlp_dim", "shared_gate", "out_bias", "sinks", "experts_bias"),
-    *("swiglu_alpha", "swiglu_limit"),
+    *("swiglu_alpha", "swiglu_limit", "sigmoid_router", "dense_layers", "dense_mlp_dim", "latent"),
 )
 """Fields that `described` leaves out where they have their defaults, as descriptions of earlier releases lack them."""
 _FIRST_ROPE_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_length", "linear")
 
-FIELDS_BESIDE_FROM = ("from_", "ignore_config_keys", "remat", *TRAINING_ONLY, "compute_dtype")
-FIELDS_BESIDE_CUSTOM = ("custom", "arguments", "weights", "vocab_size", "compute_dtype")
-"""Fields of a model that may be given beside `from`, and beside `custom`."""
-
-VOCABULARY_MULTIPLE = 128
-"""A derived vocabulary is rounded up to this: the lanes of a TPU register, and a size that divides over devices."""
+LAYERS, DENSE_LAYERS = "layers", "dense_layers"
+"""Names of the layers' weights: of all, or of those with experts; and of those before them that have none."""
+STACKS = (DENSE_LAYERS, LAYERS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """A preset, the dimensions one by one, or a preset with some of them replaced."""
+class Stack(NamedTuple):
+    """Layers with weights of the same shapes, which are stacked along a first dimension."""
 
-    preset: PresetName | None = None
-    """A model by name. Fields beside it replace the preset's."""
-    from_: str | None = None
-    """Folder of a Hugging Face model (config.json and safetensors): local, gs:// or hf://. Training starts from its
-    weights; its dimensions are those of config.json, and only computeDtype, quantization,
-    ignoreConfigKeys and what begins with remat stand beside it."""
-    ignore_config_keys: tuple[str, ...] | None = None
-    """Keys of from's config.json that the trainer does not know, and goes on without. Numbers may differ from those of
-    transformers, which knows them. Default: a key that is not known is refused."""
-    custom: str | None = None
-    """A model of your own, as module:name: an NNX or linen module, or a function that gives the functions init and
-    apply, whose weights name their dimensions. arguments, weights, vocabSize and computeDtype may stand beside it."""
-    arguments: Mapping[str, Any] | None = None
-    """What the module of custom is made with, beside vocab_size and rngs."""
-    weights: str | None = None
-    """Folder of safetensors that training of custom starts from, as export writes it: local, gs:// or hf://. Its
-    tensors are called as the parameters. Default: fresh weights."""
-    family: FamilyName | None = None
-    """What kind of decoder the dimensions describe. Without a preset: llama."""
-    layers: Annotated[int, Range(1, 1000)] | None = None
-    """Number of decoder layers."""
-    embed_dim: Annotated[int, Range(8, 65536)] | None = None
-    """Width of the residual stream."""
-    heads: Annotated[int, Range(1, 1024)] | None = None
-    """Query heads."""
-    kv_heads: Annotated[int, Range(1, 1024)] | None = None
-    """Key and value heads; divides heads. Without a preset: as many as heads."""
-    head_dim: Annotated[int, Range(2, 1024)] | None = None
-    """Width of a head, even. Default: embedDim / heads."""
-    mlp_dim: Annotated[int, Range(8, 524288)] | None = None
-    """Width inside the feed-forward block. Without a preset: 8/3 of embedDim, rounded up to a multiple of 128."""
-    vocab_size: Annotated[int, Range(2, 4194304)] | None = None
-    """Rows of the embedding. Default: the tokenizer's size, rounded up to a multiple of 128."""
-    rope_theta: Annotated[float, Range(1, 1e12)] | None = None
-    """Base of the rotary frequencies. Without a preset: 10000."""
-    rope_scaling: RopeScaling | None = None
-    """Rotary frequencies stretched to a longer context. Default: the preset's, else none."""
-    window: Annotated[int, Range(1, 1048576)] | None = None
-    """Positions that a windowed layer sees, itself included. Default: the preset's, else the family's."""
-    global_every: Annotated[int, Range(1, 1000)] | None = None
-    """Every so many layers, one sees all positions before it; the others see the window. Default: the family's."""
-    experts: Annotated[int, Range(2, 4096)] | None = None
-    """Feed-forward blocks of a mixture, each mlpDim wide; mixtral and qwen3-moe only. Default: the family's."""
-    experts_per_token: Annotated[int, Range(1, 64)] | None = None
-    """How many of them each token goes through. Default: the family's."""
-    norm_eps: Annotated[float, Range(1e-12, 1e-2)] | None = None
-    """Added to the mean square in RMSNorm. Without a preset: 1e-5."""
-    tie_embeddings: bool | None = None
-    """Whether the output projection is the embedding. Without a preset: false."""
-    remat: Remat | None = None
-    """What the backward pass recomputes: none (fastest, most memory), dots (all but matrix products), full (a layer's
-    inside). Without a preset: full."""
-    remat_save: tuple[Literal["qkv", "attention", "mlp"], ...] | None = None
-    """With remat: full, what is kept in device memory for the backward pass: qkv (queries, keys and values),
-    attention (what the heads saw), mlp (the two wide products of the feed-forward block)."""
-    remat_offload: tuple[RematName, ...] | None = None
-    """With remat: full, what is kept in the host's memory: input (what enters the layer, else in device memory), or
-    what rematSave can name. On a machine without accelerators it stays where it is."""
-    quantization: Quantization | None = None
-    """Narrow type of the layers' matrix products, with scales made at each step: int8 (v5e, v5p, v6e) or fp8 (tpu7x).
-    The gradients of weights, attention, the output matrix and the weights themselves keep their types."""
-    compute_dtype: Literal["float32", "bfloat16"] | None = None
-    """Type of activations and of weights in use; the weights themselves stay float32. Default: bfloat16 on TPU and
-    GPU, float32 on CPU."""
-
-    def __post_init__(self) -> None:
-        if self.from_ is not None:
-            self._refuse_beside("from", "whose config.json says it", FIELDS_BESIDE_FROM)
-            return
-        if self.ignore_config_keys is not None:
-            raise ValueError("ignoreConfigKeys: are those of the config.json of from, which is missing; leave it out")
-        if self.custom is not None:
-            require_reference(self.custom, "custom")
-            self._refuse_beside("custom", "whose module says it by its arguments", FIELDS_BESIDE_CUSTOM)
-            return
-        if self.arguments is not None:
-            raise ValueError("arguments: are those of custom, which is missing; name a module there, or leave them out")
-        if self.weights is not None:
-            raise ValueError("weights: are those of custom, which is missing; write from for a Hugging Face model")
-        if self.preset is None:
-            for key in ("layers", "embed_dim", "heads"):
-                if getattr(self, key) is None:
-                    camel = {"embed_dim": "embedDim"}.get(key, key)
-                    raise ValueError(f"{camel}: required where there is no preset ({', '.join(PRESETS)})")
-        self.resolve(vocabulary=2, platform="cpu")
-
-    def _refuse_beside(self, key: str, why: str, allowed: tuple[str, ...]) -> None:
-        for field in dataclasses.fields(ModelConfig):
-            if getattr(self, field.name) is not None and field.name not in allowed:
-                raise ValueError(f"{camel_case(field.name)}: excludes {key}, {why}; leave it out")
-
-    def resolve(self, *, vocabulary: int, platform: str) -> ModelShape:
-        """The model's dimensions.
-
-        Args:
-            vocabulary: number of ids that the tokenizer produces.
-            platform: jax's word for the devices: cpu, gpu, tpu.
-
-        Raises:
-            ValueError: two dimensions do not fit each other; the message begins with the key at fault.
-        """
-        if self.from_ is not None:
-            raise ValueError(f"from: config.json of {self.from_!r} has not been read")
-        base = PRESETS[self.preset] if self.preset else self._preset_of_dimensions()
-        embed_dim, heads = self.embed_dim or base.embed_dim, self.heads or base.heads
-        keeps_heads = self.embed_dim is None and self.heads is None
-        head_dim = self.head_dim or (base.head_dim if keeps_heads else None)
-        if head_dim is None and embed_dim % heads:
-            raise ValueError(f"heads: {heads} does not divide embedDim ({embed_dim}); change one, or give headDim")
-        vocab_size = rounded_vocabulary(self.vocab_size, base.vocab_size, vocabulary)
-        return ModelShape(
-            **self._traits(base)
-            | {
-                "layers": self.layers or base.layers,
-                "embed_dim": embed_dim,
-                "heads": heads,
-                "kv_heads": self.kv_heads or (base.kv_heads if self.heads is None else heads),
-                "head_dim": head_dim or embed_dim // heads,
-                "mlp_dim": self.mlp_dim or (base.mlp_dim if self.embed_dim is None else _mlp_dim(embed_dim)),
-                "vocab_size": vocab_size,
-                "rope_theta": self.rope_theta or base.rope_theta,
-                "norm_eps": base.norm_eps if self.norm_eps is None else self.norm_eps,
-                "remat": self.remat or base.remat,
-                "remat_save": self.remat_save or (),
-                "remat_offload": self.remat_offload or (),
-                "quantization": self.quantization,
-                "compute_dtype": self.compute_dtype or ("float32" if platform == "cpu" else "bfloat16"),
-            }
-        )
-
-    def _traits(self, base: Preset) -> dict[str, Any]:
-        """The fields that family and preset set, overridden by those of the configuration."""
-        name = self.family or base.family
-        family = FAMILIES[name]
-        said = {key: value for key in TRAIT_FIELDS if (value := getattr(self, key)) is not None}
-        if "experts" not in family.traits and (wrong := {"experts", "experts_per_token"} & said.keys()):
-            key = camel_case(sorted(wrong)[0])
-            raise ValueError(f"{key}: the family {name} has no experts; leave it out, or choose mixtral or qwen3-moe")
-        tied = {"tie_embeddings": base.tie_embeddings} if self.preset or base.tie_embeddings else {}
-        return {"family": name, **tied, **family.traits, **base.traits, **said}
-
-    def _preset_of_dimensions(self) -> Preset:
-        assert self.layers is not None
-        assert self.embed_dim is not None
-        assert self.heads is not None
-        return Preset(
-            layers=self.layers,
-            embed_dim=self.embed_dim,
-            heads=self.heads,
-            kv_heads=self.heads,
-            mlp_dim=_mlp_dim(self.embed_dim),
-            family=self.family or "llama",
-        )
+    name: str
+    """Of its weights."""
+    first: int
+    end: int
+    shape: ModelShape
+    """Of these layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +104,14 @@ class ModelShape:
     """The shared block counts by a sigmoid."""
     experts_bias: bool = False
     """The router and the experts' matrices have biases."""
+    sigmoid_router: SigmoidRouter | None = None
+    """How experts are chosen, where not by a softmax."""
+    dense_layers: int = 0
+    """First layers of a mixture with a single block in place of the experts."""
+    dense_mlp_dim: int | None = None
+    """Width inside these."""
+    latent: Latent | None = None
+    """Attention by narrow vectors, of which positions turn `rotary_dim` numbers of each head; None: the usual one."""
     swiglu_alpha: float | None = None
     """Gain of the experts' gated sigmoid: (up + 1) · gate · sigmoid(alpha · gate); None: activation(gate) · up."""
     swiglu_limit: float | None = None
@@ -292,8 +134,9 @@ class ModelShape:
         for key in ("short_factors", "long_factors") if scaling is not None and scaling.way == "longrope" else ():
             if (found := len(getattr(scaling, key))) != turned:
                 raise ValueError(f"ropeScaling.{camel_case(key)}: {found} numbers; give {turned}, one for each pair")
-        if self.experts and self.experts_per_token > self.experts:
-            raise ValueError(f"expertsPerToken: {self.experts_per_token} is more than experts ({self.experts})")
+        self._check_experts()
+        if self.latent is not None:
+            self._check_latent(self.latent)
         if self.quantization and self.experts:
             raise ValueError(
                 f"quantization: {self.quantization} is for single blocks, and this model has {self.experts} experts, "
@@ -303,6 +146,28 @@ class ModelShape:
             self._check_names(key, names)
         if both := sorted({*self.remat_save} & {*self.remat_offload}):
             raise ValueError(f"rematOffload: {both[0]} is in rematSave, too; leave it out of one")
+
+    def _check_experts(self) -> None:
+        experts, chosen, router = self.experts or 0, self.experts_per_token, self.sigmoid_router
+        if self.experts and chosen > experts:
+            raise ValueError(f"expertsPerToken: {chosen} is more than experts ({experts})")
+        if self.dense_layers >= self.layers:
+            raise ValueError(f"layers: {self.layers}, and the first {self.dense_layers} have no experts; give more")
+        if router is None or router.groups == 1:
+            return
+        if experts % router.groups or experts < 2 * router.groups:
+            raise ValueError(f"experts: {experts} do not divide into {router.groups} groups of two or more")
+        if router.groups_per_token > router.groups or chosen > router.groups_per_token * experts // router.groups:
+            raise ValueError(
+                f"expertsPerToken: {chosen} are chosen from {router.groups_per_token} of {router.groups} groups of "
+                f"{experts // router.groups} experts, which have too few"
+            )
+
+    def _check_latent(self, latent: Latent) -> None:
+        if self.kv_heads != self.heads:
+            raise ValueError(f"kvHeads: {self.kv_heads}; the family {self.family} has as many as heads ({self.heads})")
+        if self.rotary_dim is None or not 0 < self.rotary_dim < self.head_dim or self.rotary_dim % 2:
+            raise ValueError(f"headDim: positions turn {self.rotary_dim} of its {self.head_dim} numbers; give more")
 
     def _check_names(self, key: str, names: tuple[RematName, ...]) -> None:
         if names and self.remat != "full":
@@ -331,7 +196,35 @@ class ModelShape:
     @property
     def score_scale(self) -> float:
         """What the product of a query and a key is multiplied by."""
-        return self.head_dim**-0.5 if self.query_scale is None else self.query_scale
+        usual = self.head_dim**-0.5 if self.query_scale is None else self.query_scale
+        return usual if self.latent is None else usual * self.latent.score_factor
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a head's values."""
+        return self.head_dim if self.latent is None else self.latent.value_dim
+
+    @property
+    def divided_dims(self) -> tuple[int, ...]:
+        """The dimensions of matrices that are divided over `fsdp`."""
+        ranks = () if self.latent is None else (self.latent.rank, self.latent.query_rank)
+        return (self.embed_dim, *(rank for rank in ranks if rank is not None))
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The layers, by which weights they have."""
+        if not self.dense_layers:
+            return (Stack(LAYERS, 0, self.layers, self),)
+        first = self.dense_layers
+        dense = dataclasses.replace(
+            self,
+            experts=None,
+            sigmoid_router=None,
+            shared_mlp_dim=None,
+            dense_layers=0,
+            mlp_dim=self.dense_mlp_dim or self.mlp_dim,
+        )
+        return Stack(DENSE_LAYERS, 0, first, dense), Stack(LAYERS, first, self.layers, self)
 
     @property
     def num_parameters(self) -> int:
@@ -349,23 +242,42 @@ class ModelShape:
         return self.vocab_size * self.embed_dim * (1 if self.tie_embeddings else 2)
 
     def _parameters(self, experts: int) -> int:
-        attention = 2 * self.embed_dim * self.head_dim * (self.heads + self.kv_heads)
-        if self.qkv_bias:
-            attention += self.head_dim * (self.heads + 2 * self.kv_heads)
-        if self.qk_norm:
-            attention += self.head_dim * (self.heads + self.kv_heads if self.wide_qk_norm else 2)
-        if self.out_bias:
-            attention += self.embed_dim
-        if self.sinks:
-            attention += self.heads
-        norms = 2 * (self.pre_norms + self.post_norms) * self.embed_dim
-        beside = self.embed_dim * (self.experts or 0)
+        blocks = experts * 3 * self.embed_dim * self.mlp_dim + self.embed_dim * (self.experts or 0)
         if self.experts_bias:
-            beside += (self.experts or 0) + experts * (2 * self.mlp_dim + self.embed_dim)
+            blocks += experts * (2 * self.mlp_dim + self.embed_dim)
+        if self.experts_bias or self.sigmoid_router:
+            blocks += self.experts or 0
         if self.shared_mlp_dim is not None:
-            beside += 3 * self.embed_dim * self.shared_mlp_dim + self.embed_dim * self.shared_gate
-        layer = attention + experts * 3 * self.embed_dim * self.mlp_dim + beside + norms
-        return self.layers * layer + self.vocabulary_parameters + self.embed_dim
+            blocks += 3 * self.embed_dim * self.shared_mlp_dim + self.embed_dim * self.shared_gate
+        dense = 3 * self.embed_dim * (self.dense_mlp_dim or 0)
+        norms = 2 * (self.pre_norms + self.post_norms) * self.embed_dim
+        everywhere = self.layers * (self._attention_parameters() + norms)
+        feed_forward = (self.layers - self.dense_layers) * blocks + self.dense_layers * dense
+        return everywhere + feed_forward + self.vocabulary_parameters + self.embed_dim
+
+    def _attention_parameters(self) -> int:
+        found = self.projection_parameters
+        if self.latent is not None:
+            return found + self.latent.rank + (self.latent.query_rank or 0)
+        if self.qkv_bias:
+            found += self.head_dim * (self.heads + 2 * self.kv_heads)
+        if self.qk_norm:
+            found += self.head_dim * (self.heads + self.kv_heads if self.wide_qk_norm else 2)
+        if self.out_bias:
+            found += self.embed_dim
+        return found + self.heads if self.sinks else found
+
+    @property
+    def projection_parameters(self) -> int:
+        """Weights of the matrices of a layer's attention."""
+        if self.latent is None:
+            return 2 * self.embed_dim * self.head_dim * (self.heads + self.kv_heads)
+        embed, rank, of_query = self.embed_dim, self.latent.rank, self.latent.query_rank
+        turned = self.rotary_dim or 0
+        queries = self.heads * self.head_dim
+        query = embed * queries if of_query is None else of_query * (embed + queries)
+        keys_and_values = embed * (rank + turned) + rank * self.heads * (self.head_dim - turned + self.value_dim)
+        return query + keys_and_values + self.heads * self.value_dim * embed
 
 
 def described(shape: ModelShape) -> dict[str, Any]:
@@ -404,23 +316,3 @@ class CustomShape(ModelShape):
     @property
     def active_parameters(self) -> int:
         return self.weights
-
-
-def rounded_vocabulary(given: int | None, of_preset: int | None, vocabulary: int) -> int:
-    """Rows of the embedding: as given, as the preset has it, or enough for the tokenizer's ids.
-
-    Raises:
-        ValueError: that is less than the ids.
-    """
-    size = given or of_preset or _round_up(vocabulary, VOCABULARY_MULTIPLE)
-    if size < vocabulary:
-        raise ValueError(f"vocabSize: {size} is less than the tokenizer's {vocabulary} ids; leave it out")
-    return size
-
-
-def _mlp_dim(embed_dim: int) -> int:
-    return _round_up(math.ceil(embed_dim * 8 / 3), 128)
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple

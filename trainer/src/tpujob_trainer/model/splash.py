@@ -70,7 +70,7 @@ def make_kernel(
 ) -> tuple[Any, Any]:
     """The causal kernel of one row, and its `shard_map` specification.
 
-    It takes queries `[N, S, H]`, already scaled, keys and values `[K, T, H]`, and `segment_ids`.
+    It takes queries `[N, S, H]`, already scaled, keys `[K, T, H]`, values `[K, T, V]`, and `segment_ids`.
 
     Args:
         heads: N, of all devices.
@@ -110,9 +110,9 @@ def apply(
     scale: float,
     sinks: jax.Array | None = None,
 ) -> jax.Array:
-    """`[B, S, N, H]`, from queries of this form, keys and values `[B, T, K, H]` and segments `[B, S]`, `[B, T]`.
+    """`[B, S, N, V]`, of queries `[B, S, N, H]`, keys `[B, T, K, H]` and values `[B, T, K, V]`.
 
-    A sink, `[N]`, is one more score of its head, of which nothing is seen.
+    Segments are `[B, S]` and `[B, T]`. A sink, `[N]`, is one more score of its head, of which nothing is seen.
     """
 
     def of_row(q: jax.Array, k: jax.Array, v: jax.Array, q_ids: jax.Array, kv_ids: jax.Array) -> jax.Array:

@@ -24,7 +24,7 @@ from tpujob_trainer.train.flops import training_flops_per_token
 from tpujob_trainer.train.state_bytes import state_bytes_per_device
 
 if TYPE_CHECKING:
-    from tpujob_trainer.model.shape import ModelConfig
+    from tpujob_trainer.model.config import ModelConfig
     from tpujob_trainer.model.weights.load import ReadModel
 
 BYTES_OF_TOKENIZER = 259

@@ -28,14 +28,15 @@ def forward_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causa
     """
     if isinstance(shape, CustomShape):
         return 2 * shape.num_parameters
-    projections = 2 * shape.embed_dim * shape.head_dim * (shape.heads + shape.kv_heads)
     mlp = 3 * shape.embed_dim * shape.mlp_dim
     if shape.experts:
         mlp = mlp * shape.experts_per_token + shape.embed_dim * shape.experts
     if shape.shared_mlp_dim is not None:
         mlp += 3 * shape.embed_dim * shape.shared_mlp_dim + shape.embed_dim * shape.shared_gate
     attention = attention_flops_per_token(shape, sequence_length, is_causal=is_causal)
-    return shape.layers * 2 * (projections + mlp) + attention + 2 * shape.embed_dim * shape.vocab_size
+    dense = shape.dense_layers * 3 * shape.embed_dim * (shape.dense_mlp_dim or 0)
+    products = shape.layers * shape.projection_parameters + (shape.layers - shape.dense_layers) * mlp + dense
+    return 2 * products + attention + 2 * shape.embed_dim * shape.vocab_size
 
 
 def attention_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causal: bool = False) -> int:
@@ -43,7 +44,7 @@ def attention_flops_per_token(shape: ModelShape, sequence_length: int, *, is_cau
     if isinstance(shape, CustomShape):
         return 0
     seen = sum(_pairs(shape, sequence_length, is_global, is_causal) for is_global in shape.global_layers)
-    return int(4 * shape.heads * shape.head_dim * seen)
+    return int(2 * shape.heads * (shape.head_dim + shape.value_dim) * seen)
 
 
 def training_flops_per_token(shape: ModelShape, sequence_length: int, *, is_causal: bool = False) -> int:

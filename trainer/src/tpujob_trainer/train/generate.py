@@ -15,8 +15,7 @@ from tpujob_trainer.data import DataConfig, Tokenizer
 from tpujob_trainer.data.stream.rows import with_remedy
 from tpujob_trainer.data.text.columns import ConversationError
 from tpujob_trainer.errors import ConfigurationError
-from tpujob_trainer.model.decoder import Model, Weights
-from tpujob_trainer.model.layers import Past
+from tpujob_trainer.model.decoder import Model, Pasts, Weights
 from tpujob_trainer.model.partitioning import REPLICATED
 
 GATHERED_ONCE_BYTES = 2**28
@@ -108,7 +107,7 @@ def make_sampler(model: Model, *, longest: int, config: SampleConfig, seed: int)
             weights = model.whole(weights)
         _, past = model.prefill(weights, prompt[None], longest + config.tokens)
 
-        def one(carry: tuple[jax.Array, Past], at: jax.Array) -> tuple[tuple[jax.Array, Past], jax.Array]:
+        def one(carry: tuple[jax.Array, Pasts], at: jax.Array) -> tuple[tuple[jax.Array, Pasts], jax.Array]:
             token, past = carry
             logits, past = model.next(weights, token, at, past)
             following = chosen(logits, at + 1)

@@ -11,13 +11,16 @@ import optax
 from tpujob_trainer.config.schema import BLOCK, OptimizerConfig
 from tpujob_trainer.errors import ConfigurationError, brief
 from tpujob_trainer.model.lora import is_adapter
+from tpujob_trainer.model.shape import STACKS
 from tpujob_trainer.parsing.references import load_reference
 
 MUON_RMS = 0.2
 """Root mean square of a Muon update before the learning rate, about that of AdamW's, so that one learning rate and one
 decay fit both (Liu and others 2025, Muon is Scalable for LLM Training, section 2.2)."""
 
-_REDUCED = {"query": 1, "key": 1, "value": 1, "out": 2, "gate": 1, "up": 1, "down": 1}
+_REDUCED = {"query": 1, "key": 1, "value": 1, "out": 2, "gate": 1, "up": 1, "down": 1} | dict.fromkeys(
+    ("query_down", "query_up", "turned"), 1
+)
 """How many dimensions of a layer's matrix, behind its stack, are summed over; those after them are its output."""
 
 
@@ -123,7 +126,7 @@ def _partition(weights: Any) -> Any:
 def _matrix_of(path: tuple[Any, ...], leaf: Any) -> Any:
     """Which dimensions of a layer's weight are the rows and columns of its matrix; None for what is none."""
     names = [part.key for part in path if isinstance(part, jax.tree_util.DictKey)]
-    if not names or names[0] != "layers" or names[-1] not in _REDUCED or not hasattr(leaf, "ndim"):
+    if not names or names[0] not in STACKS or names[-1] not in _REDUCED or not hasattr(leaf, "ndim"):
         return None
     stack = 2 if "experts" in names else 1
     split = stack + _REDUCED[names[-1]]

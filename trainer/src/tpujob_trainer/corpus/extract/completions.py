@@ -18,8 +18,7 @@ import pyarrow as pa
 from tpujob_trainer.corpus.extract.program import Outputs, Program
 from tpujob_trainer.corpus.extract.sequences import Sequences
 from tpujob_trainer.data.text.stop_strings import before_any, tokens_until_stop
-from tpujob_trainer.model.decoder import Model, Weights
-from tpujob_trainer.model.layers import Past
+from tpujob_trainer.model.decoder import Model, Pasts, Weights
 
 TOKENS, LENGTH, TEXT, FINISHED = "completion_tokens", "completion_length", "completion", "finished"
 
@@ -62,11 +61,11 @@ def completions_program(
         places = jnp.maximum(lengths - 1, 0)
         last = jnp.take_along_axis(prompts, places[:, None], axis=1)[:, 0]
 
-        def goes_on(carry: tuple[jax.Array, jax.Array, Past, jax.Array, jax.Array]) -> jax.Array:
+        def goes_on(carry: tuple[jax.Array, jax.Array, Pasts, jax.Array, jax.Array]) -> jax.Array:
             at, _, _, _, has_ended = carry
             return (at < tokens) & ~jnp.all(has_ended)
 
-        def one_more(carry: tuple[jax.Array, jax.Array, Past, jax.Array, jax.Array]) -> tuple[Any, ...]:
+        def one_more(carry: tuple[jax.Array, jax.Array, Pasts, jax.Array, jax.Array]) -> tuple[Any, ...]:
             at, token, past, written, has_ended = carry
             # The first time this is the prompt's last token again, which leaves the same past and the logits behind it.
             logits, past = next_of_rows(weights, token, places + at, past)
@@ -112,10 +111,10 @@ def readable(
     }
 
 
-def _next_of_row(model: Model) -> Callable[[Weights, jax.Array, jax.Array, Past], tuple[jax.Array, Past]]:
+def _next_of_row(model: Model) -> Callable[[Weights, jax.Array, jax.Array, Pasts], tuple[jax.Array, Pasts]]:
     """`Model.next` of a single row, at a position of its own."""
 
-    def next_of_row(weights: Weights, token: jax.Array, at: jax.Array, past: Past) -> tuple[jax.Array, Past]:
+    def next_of_row(weights: Weights, token: jax.Array, at: jax.Array, past: Pasts) -> tuple[jax.Array, Pasts]:
         with_rows = jax.tree.map(lambda seen: jnp.expand_dims(seen, 1), past)
         logits, after = model.next(weights, token[None], at, with_rows)
         return logits[0], jax.tree.map(lambda seen: seen[:, 0], after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpujob_trainer.model.families import gemma, gpt_oss, llama, mistral, mixtral, olmo, phi, qwen, smollm
+from tpujob_trainer.model.families import deepseek, gemma, gpt_oss, llama, mistral, mixtral, olmo, phi, qwen, smollm
 from tpujob_trainer.model.families.base import Family, Preset
 
 FAMILIES: dict[str, Family] = {
@@ -22,6 +22,7 @@ FAMILIES: dict[str, Family] = {
         olmo.OLMO2,
         smollm.SMOLLM3,
         gpt_oss.GPT_OSS,
+        deepseek.DEEPSEEK_V3,
     )
 }
 """By the name that `model.family` gives."""

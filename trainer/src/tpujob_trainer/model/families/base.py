@@ -70,6 +70,32 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Latent:
+    """Attention whose queries, keys and values are made of narrow vectors."""
+
+    query_rank: int | None
+    """Width of that of the queries; None: they are made of the residual stream."""
+    rank: int
+    """Width of that of keys and values."""
+    value_dim: int
+    """Width of a head's values."""
+    adjacent_pairs: bool = True
+    """Positions turn the pairs (0, 1), (2, 3), ...; else number i and the one half the width behind it."""
+    score_factor: float = 1.0
+    """Factor of the scores beside 1 / sqrt(head_dim)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SigmoidRouter:
+    """Experts are chosen by sigmoids of their scores, from a few of several groups."""
+
+    groups: int = 1
+    groups_per_token: int = 1
+    scale: float = 1.0
+    """What the experts' weights are multiplied by."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Preset:
     """A model and the way it is usually trained; every value can be overridden in the `trainer` block."""
 
@@ -111,6 +137,14 @@ class Tensor:
     """Where a stored tensor is several of ours, one below the other: our first row."""
     rows: int | None = None
     """All rows of such a tensor."""
+    layers: range | None = None
+    """Those that have it; None: all."""
+    is_wide: bool = False
+    """It is stored as float32, whatever the others are."""
+
+    def places(self, layers: int) -> range:
+        """The layers that have it, of so many."""
+        return range(layers) if self.layers is None else self.layers
 
     @property
     def is_stacked(self) -> bool:
@@ -138,6 +172,8 @@ class ConfigJson:
     """All keys that the class reads, but those of rotary positions."""
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Values of keys whose others mean something that is not computed here."""
+    without_effect: tuple[str, ...] = ()
+    """Keys that files of the family have and that the class does not read."""
     theta: float = 10_000.0
     """Base of the rotary frequencies where none is given."""
     ropes: tuple[str, ...] = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")

@@ -113,7 +113,7 @@ def possible_meshes(model: ModelShape, *, per_slice: int, slices: int) -> Iterat
             continue
         rest = per_slice // (tensor * expert)
         for fsdp in _divisors(rest):
-            if model.embed_dim % (fsdp * expert) == 0:
+            if math.gcd(*model.divided_dims) % (fsdp * expert) == 0:
                 yield MeshShape(slice=slices, data=rest // fsdp, fsdp=fsdp, expert=expert, tensor=tensor)
 
 
@@ -153,15 +153,13 @@ def _plain_mesh(
         positions=sequence_length,
     )
     others = context * expert
-    if model.embed_dim % others:
-        raise ValueError(f"context: context x expert is {others}, which does not divide embedDim ({model.embed_dim})")
-    fsdp = config.fsdp or math.gcd(rest, model.embed_dim // others)
-    if model.embed_dim % (fsdp * others):
-        divides = math.gcd(rest, model.embed_dim // others)
-        raise ValueError(
-            f"fsdp: {fsdp * others} devices do not divide embedDim ({model.embed_dim}); {divides} is the largest "
-            "that does"
-        )
+    divided, words = math.gcd(*model.divided_dims), _divided_words(model)
+    if divided % others:
+        raise ValueError(f"context: context x expert is {others}, which does not divide {words}")
+    divides = math.gcd(rest, divided // others)
+    fsdp = config.fsdp or divides
+    if divided % (fsdp * others):
+        raise ValueError(f"fsdp: {fsdp * others} devices do not divide {words}; {divides} is the largest that does")
     return MeshShape(
         slice=slices,
         data=rest // fsdp,
@@ -182,7 +180,15 @@ def _check_model(config: MeshConfig, model: ModelShape) -> None:
 
 
 def _divided_by_tensor(model: ModelShape) -> tuple[tuple[str, int], ...]:
-    return ("heads", model.heads), ("kvHeads", model.kv_heads), ("mlpDim", model.mlp_dim)
+    inside = {"mlpDim": model.mlp_dim, "sharedMlpDim": model.shared_mlp_dim, "denseMlpDim": model.dense_mlp_dim}
+    of_blocks = [(name, size) for name, size in inside.items() if size is not None]
+    return ("heads", model.heads), ("kvHeads", model.kv_heads), *of_blocks
+
+
+def _divided_words(model: ModelShape) -> str:
+    embed_dim, *ranks = model.divided_dims
+    widths = f" and the latents' widths ({', '.join(map(str, ranks))})" if ranks else ""
+    return f"embedDim ({embed_dim}){widths}"
 
 
 def _divisors(number: int) -> list[int]:
@@ -195,7 +201,7 @@ def _reason(config: MeshConfig, model: ModelShape, rest: int, fsdp: int, context
     elif fsdp == rest:
         told = f"fsdp {fsdp}: all devices that no other axis takes"
     else:
-        told = f"fsdp {fsdp}: the largest divisor of {rest} devices that divides embedDim ({model.embed_dim})"
+        told = f"fsdp {fsdp}: the largest divisor of {rest} devices that divides {_divided_words(model)}"
     if context > 1 and not config.context:
         told += f"; context {context}: a batch has fewer rows than there are devices"
     return told

@@ -50,7 +50,8 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
         rows: of a batch, on all devices, that pass through the mesh at once.
         length: positions of a row.
     """
-    of_experts = model.layers * 3 * model.embed_dim * model.mlp_dim * model.experts if model.experts else 0
+    with_experts = model.layers - model.dense_layers
+    of_experts = with_experts * 3 * model.embed_dim * model.mlp_dim * model.experts if model.experts else 0
     dense = model.num_parameters - of_experts - model.vocabulary_parameters
     tokens = rows * length // mesh.rows
     stream = 2 * tokens * model.embed_dim

@@ -79,20 +79,17 @@ def _shape(given: Mapping[str, Any], model_type: str, remat: str, compute_dtype:
     if config.experts_key is not None:
         traits["experts"] = _experts(given, config.experts_key)
         traits["experts_per_token"] = whole(given, "num_experts_per_tok")
-    return ModelShape(
-        **traits,
-        family=family,
-        layers=whole(given, "num_hidden_layers"),
-        embed_dim=embed_dim,
-        heads=heads,
-        kv_heads=heads if kv_heads is None else whole(given, "num_key_value_heads"),
-        head_dim=head_dim,
-        mlp_dim=whole(given, config.mlp_key),
-        vocab_size=whole(given, "vocab_size"),
-        norm_eps=positive(given, "rms_norm_eps"),
-        remat=remat,
-        compute_dtype=compute_dtype,
-    )
+    dimensions = {
+        "layers": whole(given, "num_hidden_layers"),
+        "embed_dim": embed_dim,
+        "heads": heads,
+        "kv_heads": heads if kv_heads is None else whole(given, "num_key_value_heads"),
+        "head_dim": head_dim,
+        "mlp_dim": whole(given, config.mlp_key),
+        "vocab_size": whole(given, "vocab_size"),
+        "norm_eps": positive(given, "rms_norm_eps"),
+    }
+    return ModelShape(family=family, remat=remat, compute_dtype=compute_dtype, **dimensions | traits)
 
 
 def _activation(given: Mapping[str, Any], config: ConfigJson) -> str:

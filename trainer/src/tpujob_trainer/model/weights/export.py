@@ -36,7 +36,7 @@ class _Piece(StoredTensor):
     parts: tuple[Tensor, ...] = ()
     """Of our weights, one below the other; none: it is copied from the source."""
     index: tuple[int, ...] = ()
-    """Layer and expert, as far as there are."""
+    """Place in the stack, and expert, as far as there are."""
 
 
 def export_weights(
@@ -89,24 +89,31 @@ def _copied(others: OtherTensors | None) -> Iterator[_Piece]:
 
 def _pieces(shape: ModelShape, weights: Any, dtype: str, others: OtherTensors | None) -> Iterator[_Piece]:
     """All tensors of the decoder, layer after layer."""
-    by_name: dict[str, list[Tensor]] = {}
+    by_name: dict[tuple[str, range | None], list[Tensor]] = {}
     for tensor in tensors(shape) if others is None else tensors(shape, prefix=others.prefix, output=others.output):
-        by_name.setdefault(tensor.name, []).append(tensor)
+        by_name.setdefault((tensor.name, tensor.layers), []).append(tensor)
     named = [tuple(parts) for parts in by_name.values()]
     yield from (_piece(parts, (), weights, dtype) for parts in named if not parts[0].is_stacked)
     for layer in range(shape.layers):
         for parts in named:
+            places = parts[0].places(shape.layers)
+            if not parts[0].is_stacked or layer not in places:
+                continue
+            at = places.index(layer)
             if parts[0].has_experts:
-                yield from (_piece(parts, (layer, expert), weights, dtype) for expert in range(shape.experts or 0))
-            elif parts[0].is_stacked:
-                yield _piece(parts, (layer,), weights, dtype)
+                yield from (_piece(parts, (at, expert), weights, dtype) for expert in range(shape.experts or 0))
+            else:
+                yield _piece(parts, (at,), weights, dtype)
 
 
 def _piece(parts: tuple[Tensor, ...], index: tuple[int, ...], weights: Any, dtype: str) -> _Piece:
+    """`index`: place in the stack, and expert, as far as there are."""
     first = parts[0]
+    dtype = "F32" if first.is_wide else dtype
     sizes = dict(zip(first.ours, _leaf(weights, first).shape[len(index) :], strict=True))
     stored = [int(np.prod([sizes[axis] for axis in group])) for group in first.theirs.split()]
-    layer, expert = (*index, 0, 0)[:2]
+    place, expert = (*index, 0, 0)[:2]
+    layer = place if first.layers is None else first.layers[place]
     shape = (first.rows or stored[0], *stored[1:])
     return _Piece(first.name.format(layer=layer, expert=expert), shape, dtype, parts, index)
 

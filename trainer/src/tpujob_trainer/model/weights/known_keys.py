@@ -68,6 +68,7 @@ def problem_with_keys(given: Mapping[str, Any], model_type: str, ignored: tuple[
     """
     config = CONFIGS[model_type]
     known = _WITHOUT_EFFECT | ROPE_KEYS | _OF_OTHERS | {"hidden_act", "hidden_activation", "rope_local_base_freq"}
+    known = known.union(config.without_effect)
     if model_type == "gemma3_text":
         known = known | {"_sliding_window_pattern"}
     for key, value in given.items():

@@ -23,8 +23,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.data.sources.files import open_root
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.config import FIELDS_BESIDE_FROM, ModelConfig
 from tpujob_trainer.model.families.base import Tensor
-from tpujob_trainer.model.shape import FIELDS_BESIDE_FROM, ModelConfig, ModelShape
+from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.model.weights.companions import FROM as FIELD
 from tpujob_trainer.model.weights.companions import read_config
 from tpujob_trainer.model.weights.config_json import shape_of
@@ -215,7 +216,7 @@ def _arranger(
 
 def _names(tensor: Tensor, shape: ModelShape) -> list[str]:
     """The tensors of all layers and experts, in the order of the stack."""
-    layers = range(shape.layers) if tensor.is_stacked else (0,)
+    layers = tensor.places(shape.layers) if tensor.is_stacked else (0,)
     experts = range(shape.experts or 0) if tensor.has_experts else (0,)
     return [tensor.name.format(layer=layer, expert=expert) for layer in layers for expert in experts]
 

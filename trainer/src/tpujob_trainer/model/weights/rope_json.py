@@ -143,6 +143,10 @@ def _numbers(values: Mapping[str, Any], key: str) -> tuple[float, ...]:
 def written_rope(shape: ModelShape, config: ConfigJson) -> dict[str, Any]:
     """`rope_parameters`, which transformers 5 reads, and what 4 reads."""
     scaling = None if shape.rope_scaling is None else _written(shape.rope_scaling)
+    if scaling and shape.latent is not None and shape.latent.score_factor != 1:
+        # The only key that changes the scores: their factor is (0.1 · mscale_all_dim · log(factor) + 1)².
+        weight = (math.sqrt(shape.latent.score_factor) - 1) / (0.1 * math.log(scaling["factor"]))
+        scaling["mscale_all_dim"] = round(weight, 12)
     everywhere = {"rope_theta": shape.rope_theta, **(scaling or {"rope_type": "default"})}
     made: dict[str, Any] = {"rope_theta": shape.rope_theta, "rope_scaling": scaling, "rope_parameters": everywhere}
     if shape.local_rope_theta is not None:

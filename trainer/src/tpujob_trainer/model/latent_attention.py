@@ -1,0 +1,73 @@
+"""Attention by latents: queries, keys and values are made of narrow vectors (DeepSeek-AI 2024, V2, section 2.1).
+
+Positions turn a part of each head; the turned part of the keys is the same for all heads. Arrays: B rows, S positions,
+D embed, N heads, H head width, V width of the values, R ranks of the latents, T the turned part of H.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from tpujob_trainer.model import adapter_product
+from tpujob_trainer.model.adapter_product import Adapters
+from tpujob_trainer.model.initial import INIT_STD, residual_std, weight
+from tpujob_trainer.model.norm import RMSNorm
+from tpujob_trainer.model.rotary import Angles, pairs_apart, rotate
+from tpujob_trainer.model.shape import ModelShape
+
+LATENT_EPS = 1e-6
+"""Of the latents' norms, whatever `rms_norm_eps` says;
+huggingface/transformers:src/transformers/models/deepseek_v3/modeling_deepseek_v3.py, `DeepseekV3RMSNorm`."""
+
+
+class LatentAttention(nnx.Module):
+    """Causal self-attention with as many key heads as query heads; it is used as `layers.Attention` is."""
+
+    scores_of_nothing: jax.Array | None = None
+    """There are none."""
+
+    def __init__(self, shape: ModelShape, *, rngs: nnx.Rngs) -> None:
+        latent = shape.latent
+        assert latent is not None
+        assert shape.rotary_dim is not None
+        embed, heads, width = shape.embed_dim, shape.heads, shape.head_dim
+        self.plain_dim = width - shape.rotary_dim
+        self.are_adjacent, self.has_query_rank = latent.adjacent_pairs, latent.query_rank is not None
+        if latent.query_rank is None:
+            self.query = weight(rngs, INIT_STD, embed=embed, heads=heads, head_dim=width)
+        else:
+            self.query_down = weight(rngs, INIT_STD, embed=embed, rank=latent.query_rank)
+            self.query_norm = RMSNorm(shape, eps=LATENT_EPS, rank=latent.query_rank)
+            self.query_up = weight(rngs, INIT_STD, rank=latent.query_rank, heads=heads, head_dim=width)
+        self.down = weight(rngs, INIT_STD, embed=embed, rank=latent.rank)
+        self.turned = weight(rngs, INIT_STD, embed=embed, head_dim=shape.rotary_dim)
+        self.norm = RMSNorm(shape, eps=LATENT_EPS, rank=latent.rank)
+        self.up = weight(rngs, INIT_STD, rank=latent.rank, heads=heads, head_dim=self.plain_dim + latent.value_dim)
+        self.out = weight(rngs, residual_std(shape), heads=heads, head_dim=latent.value_dim, embed=embed)
+
+    def projected(
+        self, x: jax.Array, angles: Angles, adapters: Adapters = adapter_product.NONE
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries and keys `[B, S, N, H]` and values `[B, S, N, V]` of the residual stream `x` `[B, S, D]`."""
+        if self.has_query_rank:
+            narrow = self.query_norm(jnp.einsum("BSD,DR->BSR", x, self.query_down[...]))
+            query = jnp.einsum("BSR,RNH->BSNH", narrow, self.query_up[...])
+        else:
+            query = jnp.einsum("BSD,DNH->BSNH", x, self.query[...])
+        plain, turned = jnp.split(query, [self.plain_dim], axis=-1)
+        query = jnp.concatenate([plain, self._rotated(turned, angles)], axis=-1)
+        latent = self.norm(jnp.einsum("BSD,DR->BSR", x, self.down[...]))
+        plain, value = jnp.split(jnp.einsum("BSR,RNH->BSNH", latent, self.up[...]), [self.plain_dim], axis=-1)
+        turned = self._rotated(jnp.einsum("BSD,DT->BST", x, self.turned[...])[:, :, None], angles)
+        everywhere = jnp.broadcast_to(turned, (*plain.shape[:3], turned.shape[-1]))
+        return query, jnp.concatenate([plain, everywhere], axis=-1), value
+
+    def joined(self, seen: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
+        """What is added to the residual stream, from what the heads saw `[B, S, N, V]`."""
+        return jnp.einsum("BSNV,NVD->BSD", seen, self.out[...])
+
+    def _rotated(self, x: jax.Array, angles: Angles) -> jax.Array:
+        # Queries and keys are rearranged alike, which leaves their products as they are.
+        return rotate(pairs_apart(x) if self.are_adjacent else x, angles)

@@ -1,0 +1,28 @@
+"""Normalisation by the root of the mean square."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from tpujob_trainer.model.shape import ModelShape
+
+
+class RMSNorm(nnx.Module):
+    """x / rms(x) · scale, computed in float32 (Zhang and Sennrich 2019)."""
+
+    def __init__(self, shape: ModelShape, *, eps: float | None = None, **axes: int) -> None:
+        """Over the last dimensions, `embed` unless others are named; `eps` is the shape's unless given."""
+        axes = axes or {"embed": shape.embed_dim}
+        fill = jnp.zeros if shape.zero_centered_norms else jnp.ones
+        self.scale = nnx.Param(fill(tuple(axes.values()), jnp.float32), axes=tuple(axes))
+        self.eps = shape.norm_eps if eps is None else eps
+        self.offset = 1.0 if shape.zero_centered_norms else 0.0
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """The normalised input, of the same shape and type."""
+        wide = x.astype(jnp.float32)
+        over = tuple(range(-self.scale.ndim, 0))
+        normed = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=over, keepdims=True) + self.eps)
+        return (normed * (self.scale[...] + self.offset)).astype(x.dtype)
