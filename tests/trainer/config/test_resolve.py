@@ -1,12 +1,15 @@
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 
 from tests.trainer.config.test_schema import block
+from tests.trainer.model.weights.make_reference import FOLDER
 from tpujob_trainer.config.resolve import ResolvedConfig, resolve
 from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.errors import ConfigurationError
+from tpujob_trainer.model.weights.load import with_shape_read
 
 
 def resolved(num_devices: int = 8, vocabulary: int = 259, platform: str = "cpu", **changes: Any) -> ResolvedConfig:
@@ -70,6 +73,23 @@ def test_what_does_not_fit_is_refused(num_devices: int, changes: dict[str, Any],
     with pytest.raises(ConfigurationError) as error:
         resolved(num_devices, **changes)
     assert str(error.value).startswith(f"spec.trainer.{message}")
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "message"),
+    [
+        ("deepseek-v3", ["query"], "lora: the family deepseek-v3 has no adapters; leave it out"),
+        ("gpt-oss", ["query", "gate", "up"], "lora.targets: gate, up: the experts of gpt-oss have no adapters; name"),
+        ("qwen2-moe", ["down"], "lora.targets: down: the experts of qwen2-moe have no adapters; name"),
+    ],
+)
+def test_adapters_that_a_family_has_not_are_refused(name: str, targets: list[str], message: str) -> None:
+    source = str(FOLDER / name)
+    changes = {"model": {"from": source}, "data": {"path": "x", "tokenizer": source}, "lora": {"targets": targets}}
+    given = parse_config(block(**changes))
+    read = dataclasses.replace(given, model=with_shape_read(given.model))
+    with pytest.raises(ConfigurationError, match=message):
+        resolve(read, num_devices=1, vocabulary=96, platform="cpu")
 
 
 def test_the_vocabulary_is_rounded_up() -> None:

@@ -5,10 +5,10 @@ import pytest
 from flax import nnx
 
 from tests.trainer.model import plain_decoder
-from tpujob_trainer.model.blocked_attention import blocked_attention
+from tpujob_trainer.model.attention.blocked import blocked_attention
+from tpujob_trainer.model.attention.rotary import rotary_angles, rotate
 from tpujob_trainer.model.layers import Attention
 from tpujob_trainer.model.norm import RMSNorm
-from tpujob_trainer.model.rotary import rotary_angles, rotate
 from tpujob_trainer.model.shape import ModelShape
 
 SHAPE = ModelShape(layers=1, embed_dim=16, heads=4, kv_heads=2, head_dim=6, mlp_dim=24, vocab_size=11)

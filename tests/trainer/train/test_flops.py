@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
-from tpujob_trainer.model.blocked_attention import blocked_attention
+from tpujob_trainer.model.attention.blocked import blocked_attention
+from tpujob_trainer.model.attention.rotary import rotary_angles
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Decoder
-from tpujob_trainer.model.rotary import rotary_angles
 from tpujob_trainer.model.shape import ModelShape
 from tpujob_trainer.train.flops import forward_flops_per_token, training_flops_per_token, utilisation
 

@@ -147,6 +147,10 @@ def test_published_deepseek_v3_is_the_preset():
     again = config_json(preset, dtype="bfloat16", max_positions=4096)
     assert is_close(shape(again), preset)
     assert again["rope_scaling"]["mscale_all_dim"] == 1
+    of_source = config_json(preset, dtype="bfloat16", max_positions=4096, source=DEEPSEEK_V3)
+    assert is_close(shape(of_source), preset)
+    # The layer that predicts a second token is not read, so it is not there.
+    assert of_source["num_nextn_predict_layers"] == 0
 
 
 @pytest.mark.parametrize("model_type", FAMILY_CONFIGS)

@@ -19,12 +19,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.model import adapter_product
 from tpujob_trainer.model.adapter_product import Adapters
-from tpujob_trainer.model.attention import make_attend
-from tpujob_trainer.model.blocked_attention import blocked_attention
+from tpujob_trainer.model.attention.attend import Attend, make_attend
+from tpujob_trainer.model.attention.blocked import blocked_attention
+from tpujob_trainer.model.attention.rotary import Angles, rotary_angles
 from tpujob_trainer.model.embedding import look_up
 from tpujob_trainer.model.experts import RouterLosses, mix_over, router_losses
 from tpujob_trainer.model.initial import INIT_STD, weight
-from tpujob_trainer.model.layers import Attend, Layer, Past, bound
+from tpujob_trainer.model.layers import Layer, Past, bound
 from tpujob_trainer.model.norm import RMSNorm
 from tpujob_trainer.model.partitioning import (
     POSITIONS,
@@ -34,7 +35,6 @@ from tpujob_trainer.model.partitioning import (
     weight_spec,
 )
 from tpujob_trainer.model.remat import policy
-from tpujob_trainer.model.rotary import Angles, rotary_angles
 from tpujob_trainer.model.shape import LAYERS, STACKS, ModelShape, Stack
 
 Weights = dict[str, Any]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,35 +20,22 @@ from flax import nnx
 
 from tpujob_trainer.model import adapter_product
 from tpujob_trainer.model.adapter_product import Adapters
-from tpujob_trainer.model.blocked_attention import softmax
+from tpujob_trainer.model.attention.attend import Attend
+from tpujob_trainer.model.attention.blocked import softmax
+from tpujob_trainer.model.attention.latent import LatentAttention
+from tpujob_trainer.model.attention.rotary import Angles, rotate
 from tpujob_trainer.model.experts import Blocks, Routing, mix, route, route_by_sigmoid
 from tpujob_trainer.model.initial import INIT_STD, residual_std, weight, zeros
-from tpujob_trainer.model.latent_attention import LatentAttention
 from tpujob_trainer.model.lora_config import OF_MLP
 from tpujob_trainer.model.norm import RMSNorm
 from tpujob_trainer.model.quantized import product
 from tpujob_trainer.model.remat import named
-from tpujob_trainer.model.rotary import Angles, rotate
 from tpujob_trainer.model.shape import ModelShape
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
     "gelu": functools.partial(jax.nn.gelu, approximate=True),
 }
-
-
-class Attend(Protocol):
-    """Attention over the whole length."""
-
-    def __call__(
-        self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        is_global: jax.Array | bool,
-        sinks: jax.Array | None = None,
-    ) -> jax.Array:
-        """`[B, S, N, V]`, of queries `[B, S, N, H]`, keys `[B, S, K, H]`, values `[B, S, K, V]` and sinks `[N]`."""
 
 
 @jax.tree_util.register_dataclass

@@ -174,6 +174,8 @@ class ConfigJson:
     """Values of keys whose others mean something that is not computed here."""
     without_effect: tuple[str, ...] = ()
     """Keys that files of the family have and that the class does not read."""
+    written: Mapping[str, Any] = field(default_factory=dict)
+    """Keys that an export has, whatever its source says."""
     theta: float = 10_000.0
     """Base of the rotary frequencies where none is given."""
     ropes: tuple[str, ...] = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")

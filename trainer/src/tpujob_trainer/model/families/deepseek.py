@@ -222,6 +222,7 @@ DEEPSEEK_V3 = Family(
         },
         # The published code reads the last three, and transformers does not.
         only=NO_BIAS | {"scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",), "moe_layer_freq": (1,)},
+        written={"num_nextn_predict_layers": 0},
         without_effect=("num_mtp_layers", "qk_head_dim", "ep_size", "aux_loss_alpha", "seq_aux"),
         read=_read,
         write=_write,

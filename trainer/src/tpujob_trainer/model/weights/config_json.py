@@ -165,7 +165,7 @@ def config_json(
         given.pop("quantization_config", None)
         return {**given, **types}
     fresh = {"max_position_embeddings": max_positions, **(ids or {})} if source is None else {}
-    made = {**config.defaults, **fresh, **_dimensions(shape), **given}
+    made = {**config.defaults, **fresh, **_dimensions(shape), **given, **config.written}
     made |= {"model_type": config.model_type, "architectures": [config.architecture]}
     made |= {**types, **written_rope(shape, config)}
     made["vocab_size"] = shape.vocab_size

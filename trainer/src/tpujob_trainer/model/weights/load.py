@@ -126,7 +126,7 @@ def load_weights(path: str, shape: ModelShape, abstract: Any, shardings: Any, *,
             num_bytes += placed.nbytes
             _put(weights, tensor.path, placed.astype(dtype))
             used.update(_names(tensor, shape))
-    _warn_of_others(folder, used, shape)
+    _warn_of_others(folder, used)
     logger.info("Weights from %s: bytes=%d seconds=%.1f", path, num_bytes, time.monotonic() - began)
     return weights
 
@@ -221,8 +221,8 @@ def _names(tensor: Tensor, shape: ModelShape) -> list[str]:
     return [tensor.name.format(layer=layer, expert=expert) for layer in layers for expert in experts]
 
 
-def _warn_of_others(folder: SafetensorsFolder, used: set[str], shape: ModelShape) -> None:
-    """Of tensors in the decoder's layers that it has no use for: transformers leaves them out, too."""
+def _warn_of_others(folder: SafetensorsFolder, used: set[str]) -> None:
+    """Of tensors in layers that the decoder has no use for: transformers leaves them out, too."""
     prefix = f"{folder.prefix(EMBEDDING)}layers."
     others = [
         name
@@ -230,7 +230,6 @@ def _warn_of_others(folder: SafetensorsFolder, used: set[str], shape: ModelShape
         if name.startswith(prefix)
         and name not in used
         and not name.endswith(("inv_freq", "_scale_inv", "_blocks", "_scales"))
-        and int(name.removeprefix(prefix).partition(".")[0]) < shape.layers
     ]
     if others:
         logger.warning("Tensors that the model has no use for: count=%d, the first is %s", len(others), others[0])

@@ -7,14 +7,13 @@ elsewhere in blocks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tpujob_trainer.model import splash
-from tpujob_trainer.model.blocked_attention import blocked_attention
-from tpujob_trainer.model.layers import Attend
+from tpujob_trainer.model.attention import splash
+from tpujob_trainer.model.attention.blocked import blocked_attention
 from tpujob_trainer.model.partitioning import CONTEXT, POSITIONS, ROW_AXES, TENSOR
 from tpujob_trainer.model.remat import named
 from tpujob_trainer.model.shape import ModelShape, RematName
@@ -23,6 +22,20 @@ ATTENTION: RematName = "attention"
 """What the backward pass needs of attention, as `remat.policy` knows it."""
 HEADS = PartitionSpec(ROW_AXES, CONTEXT, TENSOR)
 """`[B, S, heads, H]`"""
+
+
+class Attend(Protocol):
+    """Attention over the whole length."""
+
+    def __call__(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        is_global: jax.Array | bool,
+        sinks: jax.Array | None = None,
+    ) -> jax.Array:
+        """`[B, S, N, V]`, of queries `[B, S, N, H]`, keys `[B, S, K, H]`, values `[B, S, K, V]` and sinks `[N]`."""
 
 
 def make_attend(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, *, is_interpreted: bool = False) -> Attend:

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tpujob_trainer.model import blocked_attention as module
-from tpujob_trainer.model.blocked_attention import blocked_attention
+from tpujob_trainer.model.attention import blocked as module
+from tpujob_trainer.model.attention.blocked import blocked_attention
 
 LENGTH, HEADS, KEY_HEADS, WIDTH = 41, 4, 2, 6
 

@@ -12,9 +12,9 @@ from flax import nnx
 
 from tpujob_trainer.model import adapter_product
 from tpujob_trainer.model.adapter_product import Adapters
+from tpujob_trainer.model.attention.rotary import Angles, pairs_apart, rotate
 from tpujob_trainer.model.initial import INIT_STD, residual_std, weight
 from tpujob_trainer.model.norm import RMSNorm
-from tpujob_trainer.model.rotary import Angles, pairs_apart, rotate
 from tpujob_trainer.model.shape import ModelShape
 
 LATENT_EPS = 1e-6
