@@ -15,8 +15,7 @@ import pytest
 from tests.harness import processes
 from tests.multiprocess.attempts import ENDLESS, committed, trained
 from tests.multiprocess.poisoned_trainer import EVERY, HELD_AFTER, evaluations, held_step
-from tests.trainer.telemetry import wandb_files
-from tests.trainer.telemetry.event_files import scalars
+from tests.trainer.telemetry import event_files, wandb_files
 from tools.localcluster.waiting import wait_for
 from tpujob_trainer.telemetry import goodput, metrics_file
 
@@ -88,6 +87,7 @@ class Scenario:
             return (
                 json.loads(self.bucket.read(f"{PREFIX}{goodput.FILE}"))["last"]["step"] == step
                 and self.last_sampled_step() == step - HELD_AFTER
+                and self.last_step_of_tensorboard() >= step - HELD_AFTER
                 and len(self.runs_of_wandb()) == 1
             )
 
@@ -101,6 +101,11 @@ class Scenario:
     def last_sampled_step(self):
         file = f"{PREFIX}samples.jsonl"
         return json.loads(self.bucket.read(file).splitlines()[-1])["step"] if self.bucket.objects(file) else None
+
+    def last_step_of_tensorboard(self):
+        """On the bucket, where the file is copied with each sample; each tracker has a thread of its own."""
+        files = sorted(self.bucket.objects(f"{PREFIX}tensorboard/"))
+        return event_files.parse(self.bucket.read(files[-1]))[-1].step if files else 0
 
     def runs_of_wandb(self):
         return list((self.folder / "tmp").glob("wandb-*/wandb/offline-run-*"))
@@ -119,7 +124,7 @@ class Scenario:
                 path.write_bytes(self.bucket.read(name))
 
     def scalars(self, name):
-        return scalars(self.checkpoints / "tensorboard", name)
+        return event_files.scalars(self.checkpoints / "tensorboard", name)
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,18 @@ from tensorboardX.proto.event_pb2 import Event
 
 def events(folder: Path) -> list[Event]:
     """All events of a folder, file by file in order of their names."""
+    files = sorted(folder.glob("events.out.tfevents.*"))
+    return [event for file in files for event in parse(file.read_bytes())]
+
+
+def parse(data: bytes) -> list[Event]:
+    """All events of a file."""
     found = []
-    for file in sorted(folder.glob("events.out.tfevents.*")):
-        data = file.read_bytes()
-        at = 0
-        while at < len(data):
-            (length,) = struct.unpack_from("<Q", data, at)
-            found.append(Event.FromString(data[at + 12 : at + 12 + length]))
-            at += 12 + length + 4
+    at = 0
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        found.append(Event.FromString(data[at + 12 : at + 12 + length]))
+        at += 12 + length + 4
     return found
 
 
