@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_refused(num_devices: int, changes: dict[str, Any],
 @pytest.mark.parametrize(
     ("name", "targets", "message"),
     [
-        ("deepseek-v3", ["query"], "lora: the family deepseek-v3 has no adapters; leave it out"),
+        ("deepseek-v3", ["query", "key", "up"], "lora.targets: key, up: the family deepseek-v3 has adapters of query"),
         ("gpt-oss", ["query", "gate", "up"], "lora.targets: gate, up: the experts of gpt-oss have no adapters; name"),
         ("qwen2-moe", ["down"], "lora.targets: down: the experts of qwen2-moe have no adapters; name"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -10,15 +11,35 @@ import numpy as np
 import pytest
 
 from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.families.base import Latent, SigmoidRouter
 from tpujob_trainer.model.lora import LORA, LoraModel
 from tpujob_trainer.model.lora_config import LoraConfig
 from tpujob_trainer.model.mesh.build import build_mesh
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
+from tpujob_trainer.train.state_bytes import adapter_parameters
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 SMALL = ModelShape(layers=2, embed_dim=32, heads=4, kv_heads=2, head_dim=8, mlp_dim=64, vocab_size=64)
+KINDS: dict[str, dict[str, Any]] = {
+    "dense": {},
+    "experts": {"family": "mixtral", "experts": 4, "experts_per_token": 2},
+    "latent": {
+        "family": "deepseek-v3",
+        "layers": 3,
+        "kv_heads": 4,
+        "head_dim": 12,
+        "rotary_dim": 4,
+        "latent": Latent(query_rank=24, rank=16, value_dim=10),
+        "experts": 4,
+        "experts_per_token": 2,
+        "sigmoid_router": SigmoidRouter(),
+        "shared_mlp_dim": 16,
+        "dense_layers": 1,
+        "dense_mlp_dim": 48,
+    },
+}
 WIDE: dict[str, Any] = {
     "layers": 2,
     "embed_dim": 1024,
@@ -37,23 +58,25 @@ def loss(model: Model, weights: Any, ids: jax.Array) -> jax.Array:
 
 
 @pytest.mark.parametrize(
-    ("axes", "experts"),
+    ("axes", "kind"),
     [
-        ({"fsdp": 8}, False),
-        ({"data": 2, "fsdp": 2, "tensor": 2}, False),
-        ({"slice": 2, "fsdp": 2, "context": 2}, False),
-        ({"fsdp": 2, "expert": 2, "tensor": 2}, True),
-        ({"fsdp": 8}, True),
+        ({"fsdp": 8}, "dense"),
+        ({"data": 2, "fsdp": 2, "tensor": 2}, "dense"),
+        ({"slice": 2, "fsdp": 2, "context": 2}, "dense"),
+        ({"fsdp": 2, "expert": 2, "tensor": 2}, "experts"),
+        ({"fsdp": 8}, "experts"),
+        ({"fsdp": 2, "expert": 2, "tensor": 2}, "latent"),
     ],
     ids=str,
 )
-def test_gradients_are_those_of_the_sum(axes: dict[str, int], experts: bool) -> None:
-    shape = SMALL
-    if experts:
-        shape = ModelShape(**{**vars(SMALL), "family": "mixtral", "experts": 4, "experts_per_token": 2})
+def test_gradients_are_those_of_the_sum(axes: dict[str, int], kind: str) -> None:
+    shape = dataclasses.replace(SMALL, **KINDS[kind])
     sizes = {"slice": 1, "data": 1, "fsdp": 1, "expert": 1, "context": 1, "tensor": 1} | axes
     mesh = build_mesh(slices=sizes["slice"], shape=MeshShape(**sizes, reason=""))
-    model = LoraModel(shape, mesh, LoraConfig(rank=3, alpha=6.0))
+    config = LoraConfig(rank=3, alpha=6.0)
+    if kind == "latent":
+        config = dataclasses.replace(config, targets=("query", "out"))
+    model = LoraModel(shape, mesh, config)
     weights = model.init(0)
     dice = np.random.default_rng(2)
     weights[LORA] = jax.tree.map(lambda leaf: dice.normal(0, 0.1, leaf.shape).astype(np.float32), weights[LORA])
@@ -71,6 +94,14 @@ def test_gradients_are_those_of_the_sum(axes: dict[str, int], experts: bool) -> 
 
     assert float(found) == pytest.approx(float(wanted), rel=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), gradients, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_of_adapters_are_those_that_check_tells(kind: str) -> None:
+    shape = dataclasses.replace(SMALL, **KINDS[kind])
+    config = LoraConfig(rank=3, targets=("query", "out")) if kind == "latent" else LoraConfig(rank=3)
+    made = LoraModel(shape, build_mesh(slices=1, devices=jax.devices()[:1]), config).abstract_weights[LORA]
+    assert adapter_parameters(shape, config, expert=1) == sum(leaf.size for leaf in jax.tree.leaves(made))
 
 
 @pytest.mark.parametrize(("remat", "most"), [("none", 0.72), ("full", 0.80)])

@@ -26,7 +26,6 @@ RATE = 0.05
 TOKENS = 16
 RANK, ALPHA = 3, 6.0
 NOT_READ = "not tried: its rope_parameters"
-NO_ADAPTERS = "not tried: no adapters"
 IN_PEFT, FROM_PEFT = "adapter in PEFT", "adapter from PEFT"
 COLUMNS = ("model", "import: logits", "one step of SGD", "export: logits", "generate", IN_PEFT, FROM_PEFT)
 
@@ -51,7 +50,7 @@ def lora_model(name: str, times: float = 1) -> tuple[Any, str]:
     of_attention: tuple[Target, ...] = ("query", "key", "value", "out")
     targets: tuple[Target, ...] = (*of_attention, "gate", "up", "down")
     if shape.latent is not None:
-        targets = ()  # none has a name for these
+        targets = ("query", "out")
     elif shape.swiglu_alpha or shape.shared_mlp_dim:
         targets = of_attention
     config = LoraConfig(rank=round(RANK * times), alpha=ALPHA * times, targets=targets)
@@ -92,13 +91,12 @@ def ours(name: str, folder: Path) -> dict[str, Any]:
     beside = read_companions(source, DataConfig(path="/"))
     for kind, content in (("export", weights), ("stepped", stepped)):
         export_weights(str(folder / kind), shape, content, max_positions=128, companions=beside, dtype="F32")
-    if model.config.targets:
-        export_adapter(str(folder / "adapter"), model, adapted, base=source, source=beside.config)
+    export_adapter(str(folder / "adapter"), model, adapted, base=source, source=beside.config)
     return {
         "source": source,
         "logits": logits(plain, weights, PROMPT).tolist(),
         "generated": greedy(plain, weights, PROMPT, TOKENS),
-        "adapted": logits(model, adapted, PROMPT).tolist() if model.config.targets else None,
+        "adapted": logits(model, adapted, PROMPT).tolist(),
     }
 
 
@@ -154,8 +152,6 @@ def theirs(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
             for name, weight in source.named_parameters()
             if weight.grad is not None
         )
-    if found["adapted"] is None:
-        return told | dict.fromkeys((IN_PEFT, FROM_PEFT), NO_ADAPTERS)
     try:
         import peft as peft_library
     except ImportError as error:

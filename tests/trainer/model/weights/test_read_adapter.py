@@ -35,7 +35,7 @@ def test_logits_with_a_stored_adapter_are_those_of_peft():
     np.testing.assert_allclose(logits(model, weights, PROMPT), expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["llama", "phi3", "gemma3-images", "qwen3-moe", "mixtral", "gpt-oss"])
+@pytest.mark.parametrize("name", ["llama", "phi3", "gemma3-images", "qwen3-moe", "mixtral", "gpt-oss", "deepseek-v3"])
 def test_what_is_exported_is_read_again(tmp_path, name):
     model, source = lora_model(name)
     dice = np.random.default_rng(1)

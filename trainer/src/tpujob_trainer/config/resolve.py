@@ -148,9 +148,13 @@ def resolve(
 def _resolve_lora(config: TrainerConfig, model: ModelShape) -> LoraConfig | None:
     if config.lora is None:
         return None
-    if model.latent is not None:
-        # Its queries, keys and values are products of two matrices each, which no target names.
-        raise ConfigurationError(f"{BLOCK}.lora: the family {model.family} has no adapters; leave it out")
+    others = [name for name in config.lora.targets if name not in ("query", "out")]
+    if others and model.latent is not None:
+        # Keys and values are one matrix, and experts are not in all layers.
+        raise ConfigurationError(
+            f"{BLOCK}.lora.targets: {', '.join(others)}: the family {model.family} has adapters of query and out only; "
+            "name one of these, or both"
+        )
     of_mlp = [name for name in config.lora.targets if name in OF_MLP]
     if of_mlp and (model.swiglu_alpha is not None or model.shared_mlp_dim is not None):
         # gpt-oss has gate and up in one matrix; for Qwen 2's mixture, PEFT 0.21 reads adapters of experts beside

@@ -185,7 +185,8 @@ class Model:
         losses = None
         for stack in self.shape.stacks:
             layers, gather_layer = self._layer_gathering(weights, stack)
-            each = (layers, self._kinds_of(stack), self._adapters(weights))
+            adapters = jax.tree.map(lambda leaf, at=stack: leaf[at.first : at.end], self._adapters(weights))
+            each = (layers, self._kinds_of(stack), adapters)
             x, losses = jax.lax.scan(through(stack, gather_layer), x, each)
         return bound(self._norm, weights["norm"])(x), self._output(weights), jax.tree.map(jnp.mean, losses)
 

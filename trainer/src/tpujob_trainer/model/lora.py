@@ -35,7 +35,9 @@ class LoraModel(Model):
             name: place_of(name, has_experts=bool(shape.experts)) for name in config.targets
         }
         adapters = {
-            name: _adapter(layers[place.module][name].shape, place, config.rank) for name, place in self.places.items()
+            # Where the layers are of two stacks, these are all alike in attention.
+            name: _adapter((shape.layers, *layers[place.module][name].shape[1:]), place, config.rank)
+            for name, place in self.places.items()
         }
         self.abstract_weights = {**self.abstract_weights, LORA: adapters}
         specs = {name: dict.fromkeys("ab", _spec(place)) for name, place in self.places.items()}
@@ -69,15 +71,19 @@ class LoraModel(Model):
     def merged(self, weights: Weights) -> Weights:
         """The weights of the decoder with the adapters added; gradients reach the adapters alone."""
         base = jax.lax.stop_gradient({name: leaf for name, leaf in weights.items() if name != LORA})
-        layers = {name: dict(module) for name, module in base[LAYERS].items()}
-        for name, parts in weights[LORA].items():
-            place = self.places[name]
-            matrix = layers[place.module][name]
-            added = jax.lax.with_sharding_constraint(
-                product(parts, place, matrix.shape), self._base.shardings[LAYERS][place.module][name]
-            )
-            layers[place.module][name] = matrix + (self.config.alpha / self.config.rank) * added
-        return {**base, LAYERS: layers}
+        made = dict(base)
+        for stack in self.shape.stacks:
+            layers = {name: dict(module) for name, module in base[stack.name].items()}
+            for name, parts in weights[LORA].items():
+                place = self.places[name]
+                matrix = layers[place.module][name]
+                mine = jax.tree.map(lambda leaf, at=stack: leaf[at.first : at.end], parts)
+                added = jax.lax.with_sharding_constraint(
+                    product(mine, place, matrix.shape), self._base.shardings[stack.name][place.module][name]
+                )
+                layers[place.module][name] = matrix + (self.config.alpha / self.config.rank) * added
+            made[stack.name] = layers
+        return made
 
     def hidden(self, weights: Weights, *inputs: Any) -> Any:
         """As `Model.hidden`, with the adapters beside their matrices."""

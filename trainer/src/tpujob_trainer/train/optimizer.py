@@ -19,7 +19,7 @@ MUON_RMS = 0.2
 decay fit both (Liu and others 2025, Muon is Scalable for LLM Training, section 2.2)."""
 
 _REDUCED = {"query": 1, "key": 1, "value": 1, "out": 2, "gate": 1, "up": 1, "down": 1} | dict.fromkeys(
-    ("query_down", "query_up", "turned"), 1
+    ("query_down", "key_value_down", "key_value_up", "turned"), 1
 )
 """How many dimensions of a layer's matrix, behind its stack, are summed over; those after them are its output."""
 

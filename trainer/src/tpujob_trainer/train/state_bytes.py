@@ -39,9 +39,13 @@ def adapter_parameters(shape: ModelShape, lora: LoraConfig, *, expert: int) -> i
         expert: devices over which experts are divided.
     """
     heads, key_heads = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    widths = {"query": heads, "key": key_heads, "value": key_heads, "out": heads}
+    widths = {"query": heads, "key": key_heads, "value": key_heads, "out": shape.heads * shape.value_dim}
+    narrow = {"query": shape.latent.query_rank} if shape.latent and shape.latent.query_rank else {}
     each = dict.fromkeys(OF_MLP, shape.experts // expert if shape.experts else 1)
-    sides = [each.get(target, 1) * (shape.embed_dim + widths.get(target, shape.mlp_dim)) for target in lora.targets]
+    sides = [
+        each.get(target, 1) * (narrow.get(target, shape.embed_dim) + widths.get(target, shape.mlp_dim))
+        for target in lora.targets
+    ]
     return shape.layers * lora.rank * sum(sides)
 
 

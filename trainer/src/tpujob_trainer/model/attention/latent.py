@@ -15,6 +15,7 @@ from tpujob_trainer.model.adapter_product import Adapters
 from tpujob_trainer.model.attention.rotary import Angles, pairs_apart, rotate
 from tpujob_trainer.model.initial import INIT_STD, residual_std, weight
 from tpujob_trainer.model.norm import RMSNorm
+from tpujob_trainer.model.quantized import product
 from tpujob_trainer.model.shape import ModelShape
 
 LATENT_EPS = 1e-6
@@ -40,33 +41,36 @@ class LatentAttention(nnx.Module):
         else:
             self.query_down = weight(rngs, INIT_STD, embed=embed, rank=latent.query_rank)
             self.query_norm = RMSNorm(shape, eps=LATENT_EPS, rank=latent.query_rank)
-            self.query_up = weight(rngs, INIT_STD, rank=latent.query_rank, heads=heads, head_dim=width)
-        self.down = weight(rngs, INIT_STD, embed=embed, rank=latent.rank)
+            self.query = weight(rngs, INIT_STD, rank=latent.query_rank, heads=heads, head_dim=width)
+        self.key_value_down = weight(rngs, INIT_STD, embed=embed, rank=latent.rank)
         self.turned = weight(rngs, INIT_STD, embed=embed, head_dim=shape.rotary_dim)
-        self.norm = RMSNorm(shape, eps=LATENT_EPS, rank=latent.rank)
-        self.up = weight(rngs, INIT_STD, rank=latent.rank, heads=heads, head_dim=self.plain_dim + latent.value_dim)
+        self.key_value_norm = RMSNorm(shape, eps=LATENT_EPS, rank=latent.rank)
+        wide = self.plain_dim + latent.value_dim
+        self.key_value_up = weight(rngs, INIT_STD, rank=latent.rank, heads=heads, head_dim=wide)
         self.out = weight(rngs, residual_std(shape), heads=heads, head_dim=latent.value_dim, embed=embed)
 
     def projected(
         self, x: jax.Array, angles: Angles, adapters: Adapters = adapter_product.NONE
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries and keys `[B, S, N, H]` and values `[B, S, N, V]` of the residual stream `x` `[B, S, D]`."""
+        adapter = adapters.get("query")
         if self.has_query_rank:
             narrow = self.query_norm(jnp.einsum("BSD,DR->BSR", x, self.query_down[...]))
-            query = jnp.einsum("BSR,RNH->BSNH", narrow, self.query_up[...])
+            query = product("BSR,RNH->BSNH", narrow, self.query[...], None, adapter)
         else:
-            query = jnp.einsum("BSD,DNH->BSNH", x, self.query[...])
+            query = product("BSD,DNH->BSNH", x, self.query[...], None, adapter)
         plain, turned = jnp.split(query, [self.plain_dim], axis=-1)
         query = jnp.concatenate([plain, self._rotated(turned, angles)], axis=-1)
-        latent = self.norm(jnp.einsum("BSD,DR->BSR", x, self.down[...]))
-        plain, value = jnp.split(jnp.einsum("BSR,RNH->BSNH", latent, self.up[...]), [self.plain_dim], axis=-1)
+        latent = self.key_value_norm(jnp.einsum("BSD,DR->BSR", x, self.key_value_down[...]))
+        both = jnp.einsum("BSR,RNH->BSNH", latent, self.key_value_up[...])
+        plain, value = jnp.split(both, [self.plain_dim], axis=-1)
         turned = self._rotated(jnp.einsum("BSD,DT->BST", x, self.turned[...])[:, :, None], angles)
         everywhere = jnp.broadcast_to(turned, (*plain.shape[:3], turned.shape[-1]))
         return query, jnp.concatenate([plain, everywhere], axis=-1), value
 
     def joined(self, seen: jax.Array, adapters: Adapters = adapter_product.NONE) -> jax.Array:
         """What is added to the residual stream, from what the heads saw `[B, S, N, V]`."""
-        return jnp.einsum("BSNV,NVD->BSD", seen, self.out[...])
+        return product("BSNV,NVD->BSD", seen, self.out[...], None, adapters.get("out"))
 
     def _rotated(self, x: jax.Array, angles: Angles) -> jax.Array:
         # Queries and keys are rearranged alike, which leaves their products as they are.

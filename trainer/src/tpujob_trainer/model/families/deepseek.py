@@ -23,13 +23,16 @@ from tpujob_trainer.model.families.base import (
 from tpujob_trainer.model.families.keys import COMMON, NO_BIAS, flag, positive, whole
 
 _ATTENTION = {
-    "query": ("q_proj.weight", "DNH", "NH D"),
-    "query_down": ("q_a_proj.weight", "DR", "R D"),
-    "query_up": ("q_b_proj.weight", "RNH", "NH R"),
-    "up": ("kv_b_proj.weight", "RNH", "NH R"),
+    "key_value_up": ("kv_b_proj.weight", "RNH", "NH R"),
     "out": ("o_proj.weight", "NVD", "D NV"),
 }
-_NORMS = {"query_norm": "q_a_layernorm", "norm": "kv_a_layernorm"}
+_QUERY = {"query": ("q_proj.weight", "DNH", "NH D")}
+_QUERY_BY_LATENT = {
+    "query_down": ("q_a_proj.weight", "DR", "R D"),
+    "query": ("q_b_proj.weight", "RNH", "NH R"),
+}
+_NORMS = {"key_value_norm": "kv_a_layernorm"}
+_QUERY_NORM = {"query_norm": "q_a_layernorm"}
 
 
 def _tensors(shape: Any, layer: str) -> Iterator[Tensor]:
@@ -62,16 +65,13 @@ def _of_stack(shape: Any, stack: str, layer: str) -> Iterator[Tensor]:
 
 def _attention(shape: Any, path: tuple[str, ...], block: str) -> Iterator[Tensor]:
     has_rank = shape.latent.query_rank is not None
-    left_out = ("query",) if has_rank else ("query_down", "query_up", "query_norm")
-    for ours, (name, our_axes, their_axes) in _ATTENTION.items():
-        if ours not in left_out:
-            yield Tensor((*path, ours), f"{block}{name}", our_axes, their_axes)
-    for ours, name in _NORMS.items():
-        if ours not in left_out:
-            yield Tensor((*path, ours, "scale"), f"{block}{name}.weight", "R", "R")
+    for ours, (name, our_axes, their_axes) in (_ATTENTION | (_QUERY_BY_LATENT if has_rank else _QUERY)).items():
+        yield Tensor((*path, ours), f"{block}{name}", our_axes, their_axes)
+    for ours, name in (_NORMS | (_QUERY_NORM if has_rank else {})).items():
+        yield Tensor((*path, ours, "scale"), f"{block}{name}.weight", "R", "R")
     rank, name = shape.latent.rank, f"{block}kv_a_proj_with_mqa.weight"
     rows = rank + shape.rotary_dim
-    yield Tensor((*path, "down"), name, "DR", "R D", rows=rows)
+    yield Tensor((*path, "key_value_down"), name, "DR", "R D", rows=rows)
     yield Tensor((*path, "turned"), name, "DT", "T D", first=rank, rows=rows)
 
 
