@@ -58,6 +58,8 @@ CASES = (
     Case("llama3-70b", "v5p", "4x4x8", "v5p-256", 1, 8192),
     Case("mixtral-8x7b", "v5p", "2x4x4", "v5p-64", 1, 8192),
     Case("llama3-8b", "v5e", "8x8", "v5e-64", 1, 8192, slices=2),
+    Case("mixtral-8x22b", "v5p", "4x4x4", "v5p-128", 1, 8192),
+    Case("llama3.1-405b", "v5p", "4x8x8", "v5p-512", 1, 8192),
 )
 
 

@@ -32,6 +32,8 @@ CASES: dict[str, tuple[str, int]] = {
     "qwen1.5-moe-a2.7b": ("v5e-32", 32),
     "gpt-oss-20b": ("v6e-32", 32),
     "gpt-oss-120b": ("v5p-256", 128),
+    "mixtral-8x22b": ("v5p-128", 64),
+    "llama3.1-405b": ("v5p-512", 256),
     "moonlight-16b-a3b": ("v6e-64", 64),
     "deepseek-v3": ("v5p-1024", 512),
 }

@@ -33,6 +33,8 @@ def test_names_are_those_that_there_are(key: str, names: Mapping[str, object]) -
         ("llama2-7b", 6_738_415_616),
         ("llama3-8b", 8_030_261_248),
         ("llama3-70b", 70_553_706_496),
+        ("llama3.1-405b", 405_853_388_800),
+        ("mixtral-8x22b", 140_620_634_112),
         ("mistral-7b", 7_248_023_552),
         # As transformers counts its parameters and the routers' buffers of a model on the device `meta`.
         ("deepseek-v3", 671_026_404_352 + 14_848),

@@ -63,7 +63,20 @@ LLAMA = Family(
             batch_tokens=2**22,
             learning_rate=1.5e-4,
         ),
-        # meta-llama/Llama-3.1-8B and Llama-3.2-1B config.json.
+        # meta-llama/Llama-3.1-405B, Llama-3.1-8B and Llama-3.2-1B config.json; the learning rate is of table 3.
+        "llama3.1-405b": Preset(
+            layers=126,
+            embed_dim=16384,
+            heads=128,
+            kv_heads=8,
+            mlp_dim=53248,
+            vocab_size=128_256,
+            rope_theta=500_000.0,
+            sequence_length=8192,
+            batch_tokens=2**24,
+            learning_rate=8e-5,
+            traits={"rope_scaling": RopeScaling(factor=8.0)},
+        ),
         "llama3.1-8b": Preset(
             layers=32,
             embed_dim=4096,

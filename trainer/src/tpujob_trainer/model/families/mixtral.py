@@ -49,5 +49,18 @@ MIXTRAL = Family(
             sequence_length=8192,
             batch_tokens=2**22,
         ),
+        # mistralai/Mixtral-8x22B-v0.1 config.json.
+        "mixtral-8x22b": Preset(
+            family="mixtral",
+            layers=56,
+            embed_dim=6144,
+            heads=48,
+            kv_heads=8,
+            mlp_dim=16384,
+            vocab_size=32_000,
+            rope_theta=1_000_000.0,
+            sequence_length=8192,
+            batch_tokens=2**22,
+        ),
     },
 )
