@@ -1,6 +1,6 @@
 """Each key of each family's config.json, changed to several values: equal numbers to transformers', or refused.
 
-    python -m tests.trainer.model.weights.single_changes [--python PYTHON] [--seed N] [FAMILY …]
+    python -m tests.trainer.model.weights.single_changes [--python PYTHON] [--seed N] [FAMILY …] [--keys KEY …]
 
 PYTHON has torch and transformers (`make reference-models` makes one). The keys are those of transformers' own
 configuration classes, and those that other releases and other families have. Each changed file is read by transformers,
@@ -138,10 +138,10 @@ def _values(default: Any, drawn: random.Random) -> list[Any]:
 DEFAULTS: dict[str, dict[str, Any]] = {}
 
 
-def _make(folder: Path, model_types: list[str], others: list[str], seed: int) -> None:
+def _make(folder: Path, model_types: list[str], others: list[str], seed: int, keys: list[str]) -> None:
     """With torch: write the changed files, random weights for them, and the logits of transformers.
 
-    Keys of `others`, further families, are tried, too.
+    Keys of `others`, further families, are tried, too. If `keys` are given, these alone are.
     """
     import torch
     import transformers
@@ -158,6 +158,8 @@ def _make(folder: Path, model_types: list[str], others: list[str], seed: int) ->
     written = []
     for model_type in model_types:
         for number, (key, value, content) in enumerate(cases(model_type, fields[model_type], everything, seed)):
+            if keys and key not in keys:
+                continue
             at = folder / model_type / str(number)
             at.mkdir(parents=True)
             (at / "config.json").write_text(json.dumps(content))
@@ -259,18 +261,19 @@ def main() -> int:
     parser.add_argument("families", nargs="*", help="as config.json calls them; all where none is named")
     parser.add_argument("--python", default=str(PYTHON))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keys", action="extend", nargs="*", default=[], help="only these")
     parser.add_argument("--make", help=argparse.SUPPRESS)
     parser.add_argument("--others", action="extend", nargs="*", default=[], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
-        _make(Path(options.make), options.families, options.others, options.seed)
+        _make(Path(options.make), options.families, options.others, options.seed, options.keys)
         return 0
     from tpujob_trainer.model.weights.known_keys import CONFIGS
 
     families = options.families or list(CONFIGS)
     with tempfile.TemporaryDirectory(prefix="single-changes-") as folder:
         command = [options.python, "-m", __spec__.name, "--make", folder, "--seed", str(options.seed), *families]
-        command += ["--others", *CONFIGS]
+        command += ["--others", *CONFIGS, "--keys", *options.keys]
         subprocess.run(command, check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stderr=subprocess.DEVNULL)
         found: dict[str, Counter[str]] = {family: Counter() for family in families}
         different = 0

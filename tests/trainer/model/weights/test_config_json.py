@@ -204,6 +204,8 @@ def test_what_transformers_cannot_say_is_refused(family, more, message):
         (small("smollm3"), {"unturned_every": 4, "rope_theta": 2e6}),
         (small("smollm3", no_rope_layers=[0, 1, 1, 1]), {"turned_layers": (False, True, True, True)}),
         (small("phi3", partial_rotary_factor=0.75), {"rotary_dim": 6}),
+        (small("deepseek_v3", num_local_experts=16), {"experts": 16}),
+        (small("deepseek_v3", num_experts=16), {"experts": 256}),
         (
             small("llama", max_position_embeddings=64, rope_scaling={"rope_type": "yarn", "factor": 2}),
             {"rope_scaling.kind": "yarn", "rope_scaling.original_length": 64, "rope_scaling.beta_fast": 32.0},

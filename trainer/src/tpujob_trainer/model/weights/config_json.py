@@ -104,7 +104,8 @@ def _activation(given: Mapping[str, Any], config: ConfigJson) -> str:
 def _experts(given: Mapping[str, Any], key: str) -> int:
     """Two names say it, of which a file may have the one that the class does not write."""
     names = ("num_experts", "num_local_experts")
-    said = [name for name in names if name in given and name != key]
+    others = [name for name in names if name != key] if key in names else names[1:]
+    said = [name for name in others if name in given]
     return whole(given, said[0] if said else key)
 
 
