@@ -12,7 +12,7 @@ from tpujob_resource.topology.tables import GENERATIONS
 from tpujob_trainer.model.chips import CHIPS
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Model
-from tpujob_trainer.model.mesh.choice import MeshConfig, choose_mesh
+from tpujob_trainer.model.mesh.choice import MeshConfig, choose_mesh, possible_meshes
 from tpujob_trainer.model.mesh.cost import mesh_cost
 from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.partitioning import AXES
@@ -58,6 +58,31 @@ def test_state_is_divided_on_every_topology(preset: str) -> None:
             vectors += shape.layers * shape.experts * (2 * shape.mlp_dim + shape.embed_dim)
         assert of_device(model, mesh) <= 1.1 * shape.num_parameters / mesh.fsdp + vectors, devices
         assert mesh.fsdp == math.gcd(devices, *shape.divided_dims)
+
+
+def test_no_mesh_divides_a_latent_into_parts_of_a_number() -> None:
+    meshes = [*possible_meshes(resolved("deepseek-v3"), per_slice=1024, slices=1)]
+    assert max(mesh.fsdp * mesh.expert for mesh in meshes) == 512
+    assert all(512 % (mesh.fsdp * mesh.expert) == 0 for mesh in meshes)
+    assert (
+        max(mesh.fsdp * mesh.expert for mesh in possible_meshes(resolved("llama3-8b"), per_slice=1024, slices=1))
+        == 1024
+    )
+    with pytest.raises(
+        ValueError, match=r"fsdp: 1024 devices do not divide embedDim \(7168\) and the latents' widths \(512,"
+    ):
+        choose_mesh(MeshConfig(fsdp=1024), resolved("deepseek-v3"), devices=1024, slices=1)
+
+
+def test_layers_without_experts_cost_what_a_dense_model_does() -> None:
+    """All layers but one have none: within a tenth of the model whose last one has none either."""
+    almost = dataclasses.replace(resolved("deepseek-v3"), dense_layers=60)
+    first, _ = almost.stacks
+    dense = dataclasses.replace(first.shape, layers=61)
+    mesh = MeshShape(fsdp=256)
+    with_one, without = (mesh_cost(shape, mesh, CHIPS["v5p"], rows=256, length=4096) for shape in (almost, dense))
+    experts = 3 * 7168 * 2048 * 256
+    assert without.sent < with_one.sent < 1.1 * without.sent + 8 * 2 * experts
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,12 @@ from tpujob_trainer.model.attention.rotary import rotary_angles
 from tpujob_trainer.model.config import ModelConfig
 from tpujob_trainer.model.decoder import Decoder
 from tpujob_trainer.model.shape import ModelShape
-from tpujob_trainer.train.flops import forward_flops_per_token, training_flops_per_token, utilisation
+from tpujob_trainer.train.flops import (
+    attention_flops_per_token,
+    forward_flops_per_token,
+    training_flops_per_token,
+    utilisation,
+)
 
 SHAPE = ModelShape(layers=1, embed_dim=128, heads=4, kv_heads=2, head_dim=32, mlp_dim=384, vocab_size=512)
 
@@ -66,6 +71,15 @@ def test_causal_attention_is_half_of_the_square_and_less_in_a_window() -> None:
     # Positions 0 to 7 see 1 to 8, all others 8.
     windowed = dataclasses.replace(shape, window=8, global_every=2)
     assert attention(windowed) == per_pair * (32.5 + (36 + 56 * 8) / 64)
+
+
+def test_products_of_latents_and_of_dense_layers_are_two_operations_for_each_weight() -> None:
+    shape = ModelConfig(preset="deepseek-v3").resolve(vocabulary=2, platform="cpu")
+    vectors = 61 * (2 * 7168 + 1536 + 512) + 7168 + 58 * 256
+    matrices = shape.active_parameters - vectors - 129_280 * 7168  # the embedding is looked up
+    assert forward_flops_per_token(shape, 0) == 2 * matrices
+    # Scores over 192 numbers of a head, values of 128.
+    assert attention_flops_per_token(shape, 1000) == 2 * 61 * 128 * (192 + 128) * 1000
 
 
 def test_only_the_experts_of_a_token_count() -> None:

@@ -1,12 +1,16 @@
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from tpujob_trainer.config.schema import OptimizerConfig
-from tpujob_trainer.train.optimizer import is_decayed, make_optimizer, make_schedule
+from tpujob_trainer.model.config import ModelConfig
+from tpujob_trainer.model.decoder import Model
+from tpujob_trainer.model.partitioning import AXES
+from tpujob_trainer.train.optimizer import is_decayed, make_optimizer, make_schedule, partition
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,16 @@ def test_norms_do_not_decay() -> None:
     after = optax.apply_updates(weights, updates)
     np.testing.assert_array_equal(after["norm"]["scale"], 1.0)
     np.testing.assert_allclose(after["mlp"]["up"], 0.95, rtol=1e-6)
+
+
+def test_muon_takes_every_matrix_of_every_stack() -> None:
+    shape = ModelConfig(preset="deepseek-v3").resolve(vocabulary=2, platform="cpu")
+    model = Model(shape, jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape((1,) * len(AXES)), AXES))
+    labels = jax.tree.leaves_with_path(partition(model.abstract_weights))
+    others = {jax.tree_util.keystr(path, simple=True, separator=".") for path, label in labels if label == "adamw"}
+    of_layers = {name for name in others if "layers." in name and not name.endswith((".scale", ".router_bias"))}
+    assert of_layers == {"layers.experts.router"}
+    assert {"embedding", "output"} <= others
 
 
 def test_moments_decay_with_their_own_betas() -> None:

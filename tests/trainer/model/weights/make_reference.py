@@ -151,6 +151,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "head_dim": None,
         "num_hidden_layers": 3,
         "num_key_value_heads": 4,
+        "rms_norm_eps": 0.01,  # the latents' norms have another
         "moe_intermediate_size": 16,
         "n_routed_experts": 8,
         "num_experts_per_tok": 3,
@@ -169,7 +170,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "model_type": "deepseek_v3",
         "head_dim": None,
         "num_key_value_heads": 4,
-        "rms_norm_eps": 1e-5,
+        "rms_norm_eps": 0.01,
         "moe_intermediate_size": 16,
         "n_routed_experts": 4,
         "num_experts_per_tok": 2,

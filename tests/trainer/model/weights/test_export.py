@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from tests.trainer.model.weights.make_reference import FAMILIES, FOLDER
@@ -60,6 +61,21 @@ def test_bfloat16_is_half_the_bytes(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
     found = load_weights(str(tmp_path), model.shape, model.abstract_weights, model.shardings)
     np.testing.assert_allclose(found["embedding"], weights["embedding"], rtol=2**-8)
+
+
+def test_bias_that_chooses_experts_stays_wide(tmp_path):
+    model, weights = load(FOLDER / "deepseek-v3")
+
+    export_weights(str(tmp_path), model.shape, weights, max_positions=128)
+
+    with safe_open(tmp_path / "model.safetensors", framework="numpy") as file:
+        types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - not a mapping
+    assert {name for name, kind in types.items() if kind == "F32"} == {
+        f"model.layers.{layer}.mlp.gate.e_score_correction_bias" for layer in (1, 2)
+    }
+    found = load_weights(str(tmp_path), model.shape, model.abstract_weights, model.shardings)
+    bias = found["layers"]["experts"]["router_bias"]
+    np.testing.assert_array_equal(bias, weights["layers"]["experts"]["router_bias"])
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,22 @@ def test_generation_equals_that_of_transformers(name):
     assert greedy(model, weights, PROMPT, len(expected)) == expected
 
 
+def test_layers_behind_the_last_one_are_left_out_with_a_line(tmp_path, caplog):
+    """As DeepSeek-V3's, which predict a second token."""
+    for file in (FOLDER / "moonlight").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tensors = load_file(tmp_path / "model.safetensors")
+    more = {"model.layers.3.eh_proj.weight": np.ones((32, 64), np.float32)}
+    save_file({**tensors, **more}, tmp_path / "model.safetensors")
+
+    _, found = load(tmp_path)
+
+    _, told = load(FOLDER / "moonlight")
+    jax.tree.map(np.testing.assert_array_equal, found, told)
+    (line,) = [record.message for record in caplog.records if "no use for" in record.message]
+    assert line.endswith("count=1, the first is model.layers.3.eh_proj.weight")
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_weights_are_converted_one_by_one(name, monkeypatch):
     model, wide = load(FOLDER / name)

@@ -95,8 +95,7 @@ def route_by_sigmoid(
     """
     scores = jnp.einsum("TD,DE->TE", x, router, preferred_element_type=jnp.float32)
     sigmoids = jax.nn.sigmoid(scores)
-    preferred = jax.lax.stop_gradient(sigmoids + bias)
-    grouped = preferred.reshape(len(x), way.groups, -1)
+    grouped = (sigmoids + bias).reshape(len(x), way.groups, -1)
     if way.groups > 1:
         best = jnp.sum(jax.lax.top_k(grouped, 2)[0], axis=-1)
         _, open_groups = jax.lax.top_k(best, way.groups_per_token)

@@ -85,7 +85,7 @@ def _optimizer(config: OptimizerConfig, schedule: optax.Schedule) -> optax.Gradi
     adam = {"b1": config.beta1, "b2": config.beta2, "eps": config.epsilon}
     if config.name == "muon":
         adamw = optax.adamw(schedule, **adam, weight_decay=config.weight_decay, mask=is_decayed)
-        return optax.partition({"muon": _muon(config, schedule), "adamw": adamw}, _partition)
+        return optax.partition({"muon": _muon(config, schedule), "adamw": adamw}, partition)
     return optax.adamw(schedule, **adam, weight_decay=config.weight_decay, mask=is_decayed)
 
 
@@ -119,7 +119,8 @@ def _muon(config: OptimizerConfig, schedule: optax.Schedule) -> optax.GradientTr
     )
 
 
-def _partition(weights: Any) -> Any:
+def partition(weights: Any) -> Any:
+    """`muon` for each matrix of a layer, `adamw` for what is none."""
     return jax.tree.map_with_path(lambda path, leaf: "muon" if _matrix_of(path, leaf) else "adamw", weights)
 
 
