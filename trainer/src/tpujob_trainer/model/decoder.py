@@ -182,7 +182,7 @@ class Model:
             return jax.checkpoint(layer, policy=policy(stack.shape), prevent_cse=False)
 
         x = self._constrained(self._scaled(look_up(weights["embedding"], tokens, self.mesh, self._dtype)))
-        losses = None
+        losses = None  # of the last stack: what stands before it has no router
         for stack in self.shape.stacks:
             layers, gather_layer = self._layer_gathering(weights, stack)
             adapters = jax.tree.map(lambda leaf, at=stack: leaf[at.first : at.end], self._adapters(weights))

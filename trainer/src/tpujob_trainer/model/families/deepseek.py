@@ -6,6 +6,7 @@ The first layers have a single block. Files may hold layers that predict further
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -38,21 +39,12 @@ _QUERY_NORM = {"query_norm": "q_a_layernorm"}
 def _tensors(shape: Any, layer: str) -> Iterator[Tensor]:
     for stack in shape.stacks:
         for tensor in _of_stack(stack.shape, stack.name, layer):
-            yield Tensor(
-                tensor.path,
-                tensor.name,
-                tensor.ours,
-                tensor.theirs,
-                first=tensor.first,
-                rows=tensor.rows,
-                layers=range(stack.first, stack.end),
-                is_wide=tensor.is_wide,
-            )
+            yield dataclasses.replace(tensor, layers=range(stack.first, stack.end))
 
 
 def _of_stack(shape: Any, stack: str, layer: str) -> Iterator[Tensor]:
     for tensor in tensors.norms(shape, layer):
-        yield Tensor((stack, *tensor.path[1:]), tensor.name, tensor.ours, tensor.theirs)
+        yield dataclasses.replace(tensor, path=(stack, *tensor.path[1:]))
     yield from _attention(shape, (stack, "attention"), f"{layer}self_attn.")
     block = f"{layer}mlp."
     if not shape.experts:
