@@ -1,4 +1,4 @@
-"""Writes docs/licences.md, what is in the images under which licence: `python -m tools.licences`.
+"""Writes docs/reference/licences.md, what is in the images under which licence: `python -m tools.licences`.
 
 The licence is what the package itself says: the SPDX expression of its metadata, else its classifiers, else the text of
 the field `License` where that is short.
@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "licences.md"
+PAGE = ROOT / "docs" / "reference" / "licences.md"
 LOCKS = {"operator": "operator.txt", "trainer": "trainer.txt"}
 """What each image installs; the trainer's also has libtpu, see below."""
 PINNED = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?:\s*;\s*(.*?))?\s*\\?$", re.MULTILINE)

@@ -15,6 +15,8 @@ from tpujob_trainer.model.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
+MADE_ELSEWHERE = {"licences", "metrics", "outages", "refusals"}
+"""Pages of other commands: `tools.licences`, `tools.monitoring`, `make faults` and the table of wrong inputs."""
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -23,7 +25,7 @@ def test_the_page_is_what_the_code_says(name: str) -> None:
 
 
 def test_no_page_is_left_over() -> None:
-    assert {file.stem for file in REFERENCE.glob("*.md")} == set(PAGES)
+    assert {file.stem for file in REFERENCE.glob("*.md")} == set(PAGES) | MADE_ELSEWHERE
 
 
 def test_every_trainer_field_is_described() -> None:

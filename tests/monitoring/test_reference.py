@@ -1,4 +1,4 @@
-"""docs/metrics.md names what is exported, all of it and nothing else."""
+"""docs/reference/metrics.md names what is exported, all of it and nothing else."""
 
 import re
 

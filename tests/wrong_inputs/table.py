@@ -7,7 +7,7 @@
 | `tpujob render`, `tpujob check` | tests/cli/test_wrong_inputs.py |
 | the trainer | tests/trainer/config/test_wrong_inputs.py |
 
-docs/refusals.md is made of the rows (`make generate`).
+docs/reference/refusals.md is made of the rows (`make generate`).
 """
 
 from __future__ import annotations

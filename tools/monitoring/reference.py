@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md: every metric with type, unit, labels, number of series and meaning.
+"""Writes docs/reference/metrics.md: every metric with type, unit, labels, number of series and meaning.
 
 python -m tools.monitoring.reference
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 from tools.monitoring import families
 from tools.monitoring.families import Family
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 HEAD = """\
 # Metrics
@@ -26,14 +26,14 @@ TpuTrainingJobs in the cluster. A value that is not known is absent, never zero.
 For people there is a page at `/` of the same port of each training process; `tpujob run` prints its address. It shows
 numbers and the loss curve of that process, loads nothing from elsewhere and runs no scripts:
 
-![the page of process 0 of a run of two processes](images/page.png)
+![the page of process 0 of a run of two processes](../images/page.png)
 
 The operator has one at `/` of its metrics port: the jobs, their phases and restarts, and whether this operator leads.
 It is for clusters without Prometheus and Grafana, and for people without a kubeconfig who are given a port-forward.
 
-![the page of an operator with four jobs](images/operator-page.png)
+![the page of an operator with four jobs](../images/operator-page.png)
 
-The chart's dashboards (`metrics.dashboards`) show these metrics in Grafana; see [dashboards](dashboards.md).
+The chart's dashboards (`metrics.dashboards`) show these metrics in Grafana; see [dashboards](../dashboards.md).
 """
 TRAINER = """
 ## Training processes

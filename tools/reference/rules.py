@@ -23,7 +23,7 @@ def page() -> str:
     return (
         f"{HEADER}# Rules between fields\n\n"
         "The API server refuses these jobs at admission; `tpujob check`, `render`, `run` and the operator refuse them "
-        "with the same sentence. Of the `trainer` block, the trainer does, too. [Refused jobs](../refusals.md) has an "
+        "with the same sentence. Of the `trainer` block, the trainer does, too. [Refused jobs](refusals.md) has an "
         "example of each.\n\n"
         f"## spec\n\n{_rows(RULES, '')}\n"
         f"No two items of {', '.join(f'`{at.removesuffix("[]")}`' for at in dict(UNIQUE))} have the same name, and no "

@@ -1,4 +1,4 @@
-"""What the operator says of wrong jobs. docs/refusals.md lists it; UPDATE_GOLDEN=1 rewrites the page."""
+"""What the operator says of wrong jobs. docs/reference/refusals.md lists it; UPDATE_GOLDEN=1 rewrites the page."""
 
 import os
 import re
@@ -16,14 +16,14 @@ from tpujob_resource.rules.load import load_job
 from tpujob_resource.rules.table import RULES
 from tpujob_resource.rules.trainer_schema import block_rules
 
-PAGE = Path(__file__).parents[3] / "docs" / "refusals.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "refusals.md"
 LONGEST = 240
 HEAD = """# Refused jobs
 
 Every row is a job that is refused, and what `tpujob check`, `tpujob render`, `tpujob run` and the condition `Valid`
 say of it. `kubectl apply` refuses those of the first table, too: with the same sentence where fields contradict each
 other, in the API server's own words where a field does not exist or has a wrong type. [Rules between
-fields](reference/rules.md) lists the rules. `make generate` writes this page.
+fields](rules.md) lists the rules. `make generate` writes this page.
 """
 
 
