@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-restart fuzz generate preset-memory reference-models single-changes tpu-compiler
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-restart fuzz generate preset-memory reference-models single-changes tpu-compiler
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -116,6 +116,12 @@ e2e-isolated: .venv/dev ## a place without a network: from the bundle, a worksta
 faults: .venv/go ## every fault at every moment, with real processes; some long nights of the operator; an hour and a half
 	$(BIN)/python -m pytest -m faults --timeout=7200 tests/multiprocess tests/control_plane
 
+first-hours: .venv/go ## five people type what the pages say in a clean environment; prints how long each took
+	$(BIN)/python -m pytest -q -s tests/docs/test_five_users.py
+
+run-pictures: .venv/dev ## docs/images/page.png and report.png anew, from a run of two minutes; needs Chromium
+	$(BIN)/python -m tests.multiprocess.pictures
+
 fuzz: .venv/dev ## readers of data, checkpoints, jobs, reports and archives, with contents that are nearly valid; MINUTES=10 SEED=1 NAMES=…
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(NAMES)
 
@@ -161,7 +167,7 @@ tpu-compiler: .venv/dev .cache/libtpu/libtpu ## compile for TPUs here, without o
 bench-maxtext: .venv/dev .cache/maxtext/installed .cache/libtpu/libtpu ## our step and MaxText's, compiled for TPUs side by side; CASES=llama2-7b chooses
 	$(BIN)/python -m benchmarks.maxtext_compare $(CASES)
 
-preset-memory: .venv/dev .cache/libtpu/libtpu ## memory of each preset's step, compiled for a slice that fits it, into docs/weights.md; an hour
+preset-memory: .venv/dev .cache/libtpu/libtpu ## memory of each preset's step, compiled for a slice that fits it, into docs/reference/models.md; an hour
 	$(BIN)/python -m benchmarks.preset_memory --write
 
 bench-cpu: .venv/dev .cache/maxtext/installed ## training on this machine's CPU beside MaxText's, in turns, and beside its matrix products
@@ -204,7 +210,7 @@ bench-extract: .venv/dev .cache/reference/installed ## activations beside the ba
 	@$(UV) pip install --quiet --python .cache/reference4/bin/python -r requirements/reference4.in
 	@touch $@
 
-reference-models: .cache/reference/installed .cache/reference4/installed ## compare models with transformers itself, and write the table of docs/weights.md; installs PyTorch (5 GB) into .cache/reference
+reference-models: .cache/reference/installed .cache/reference4/installed ## compare models with transformers itself, and write the table of docs/reference/models.md; installs PyTorch (5 GB) into .cache/reference
 	.cache/reference/bin/python -m tests.trainer.model.weights.make_reference --check
 	.cache/reference/bin/python -m tests.trainer.data.text.make_chat_reference --check
 	$(BIN)/python -m tests.trainer.model.weights.table --write --python .cache/reference/bin/python --python .cache/reference4/bin/python

@@ -3,7 +3,7 @@
     python -m benchmarks.preset_memory [--write] [PRESET …]
 
 `make preset-memory` installs libtpu into .cache/libtpu first. Each step is compiled as by `tpujob check --compile`:
-AdamW in float32, full rematerialisation, one row for each chip. `--write` puts the table into docs/weights.md.
+AdamW in float32, full rematerialisation, one row for each chip. `--write` puts the table into docs/reference/models.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "weights.md"
+PAGE = ROOT / "docs" / "reference" / "models.md"
 BEGIN, END = "<!-- table: make preset-memory -->", "<!-- end of presets -->"
 GIB = 1 << 30
 CASES: dict[str, tuple[str, int]] = {

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.html_page import in_chromium
+from tpujob.local import curves
+from tpujob.local.closing import Closing
+from tpujob.local.outcome import Outcome
 from tpujob.main import app
 from tpujob_contract import ExitCode
 from tpujob_trainer.tasks.run_report import names_of
@@ -134,3 +138,58 @@ def test_what_cannot_be_drawn_is_named_and_nothing_is_written(
 )
 def test_directories_are_called_by_what_tells_them_apart(directories: list[str], names: list[str]) -> None:
     assert names_of(directories) == names
+
+
+def test_a_run_that_ends_names_its_curves_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = write_run(tmp_path / "job" / "checkpoints", [3.0, 2.5, 2.0])
+    lines = curves.drawn(directory, tmp_path / "job")
+    assert lines == [
+        "loss         3.000 → 2.000 █▅▁",
+        "report       job/report.html, its numbers are in job/checkpoints/metrics.csv",
+    ]
+    assert "Loss by step" in Page((tmp_path / "job" / "report.html").read_text()).headings
+    done = Outcome(phase="Succeeded", exit_code=0, culprit=None)
+    report = {"message": "finished at step 30", "checkpoint": directory}
+    closing = Closing(done, report, again="tpujob run job.yaml", has_trainer=True, curves=lines)
+    assert list(closing.lines())[-2:] == lines
+
+
+def test_a_program_without_numbers_has_no_curves(tmp_path: Path) -> None:
+    assert curves.drawn(str(tmp_path / "checkpoints"), tmp_path) == []
+
+
+def test_curves_that_cannot_be_drawn_do_not_hide_how_the_run_ended(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "checkpoints", [2.0, 1.0])
+    (line,) = curves.drawn(directory, tmp_path / "absent")
+    assert re.fullmatch(r"report       is not written: --out: .*No such file or directory; .*", line)
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_a_browser_shows_every_chart_in_its_window(tmp_path: Path, width: int) -> None:
+    runs = [write_run(tmp_path / name / "checkpoints", [3.0, 2.0, 1.0]) for name in ("low", "high")]
+    report(*runs, "--out", str(tmp_path / "report.html"))
+    shown = report_in_window(tmp_path, width)
+    assert shown["charts"] == 4
+    assert shown["drawn"] == 4, "a chart has no height or is outside"
+    assert shown["beyond"] <= 0, "pixels wider than the window"
+
+
+def report_in_window(folder: Path, width: int) -> dict[str, int]:
+    """What Chromium makes of `report.html` in a frame of so many pixels."""
+    (folder / "frame.html").write_text(FRAME.replace("WIDTH", str(width)))
+    page = in_chromium((folder / "frame.html").as_uri(), folder, "--allow-file-access-from-files")
+    found: dict[str, int] = json.loads(page.words.split("FOUND")[1])
+    return found
+
+
+FRAME = """<!doctype html><iframe src="report.html" width="WIDTH" height="800" style="border: 0"></iframe><p id="p"></p>
+<script>onload = () => {
+  const frame = document.querySelector("iframe"), inside = frame.contentDocument;
+  const charts = [...inside.querySelectorAll("svg")].map(svg => svg.getBoundingClientRect());
+  const drawn = charts.filter(box => box.height > 60 && box.left >= 0 && box.right <= frame.clientWidth);
+  const beyond = inside.documentElement.scrollWidth - frame.clientWidth;
+  const found = {charts: charts.length, drawn: drawn.length, beyond};
+  document.querySelector("p").textContent = "FOUND" + JSON.stringify(found) + "FOUND";
+}</script>
+"""

@@ -30,32 +30,37 @@ def section(page: str, title: str) -> str:
     return found[1]
 
 
-def block(page: str, title: str, language: str) -> str:
-    """The first block of code of a section of the path."""
-    assert (page, title) in {*PATH, *SIDE_PATH}
-    found = re.search(rf"```{language}\n(.*?)```", section(page, title), re.DOTALL)
-    assert found, f"no {language} below {title!r} of {page}"
-    return found[1]
+def block(page: str, title: str, language: str, number: int = 0) -> str:
+    """A block of code of a section, the first one if no other is asked for."""
+    found = re.findall(rf"```{language}\n(.*?)```", section(page, title), re.DOTALL)
+    assert number < len(found), f"no {language} below {title!r} of {page}"
+    return str(found[number])
 
 
-def commands(page: str, title: str) -> list[str]:
-    """The lines of a section that are typed."""
-    return [line for line in block(page, title, "bash").splitlines() if line]
+def commands(page: str, title: str, number: int = 0) -> list[str]:
+    """The lines of a block of a section that are typed."""
+    return [line for line in block(page, title, "bash", number).splitlines() if line]
 
 
 class Newcomer:
     """A person in a folder who types what is written."""
 
-    def __init__(self, folder: Path, kubeconfig: Path | None = None, programs: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kubeconfig: Path | None = None,
+        programs: Path | None = None,
+        scripts: Path = Path(sys.executable).parent,
+    ) -> None:
         """Describes the person.
 
         Args:
             folder: Where they type.
             kubeconfig: Of their cluster; None where they have none.
             programs: A folder with programs that they have installed, such as kubectl.
+            scripts: The folder with `tpujob` and its Python.
         """
         self.folder = folder
-        scripts = Path(sys.executable).parent
         self.environ = {
             **os.environ,
             "PATH": ":".join(str(part) for part in (scripts, programs, os.environ["PATH"]) if part),

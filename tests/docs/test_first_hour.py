@@ -44,7 +44,8 @@ def until_a_step(process: subprocess.Popen[str]) -> str:
 
 
 def test_own_text_is_trained_on_stopped_resumed_and_changed(newcomer: Newcomer) -> None:
-    from_folder, inspect, new, check, run, listed = commands("README.md", "Your own text")
+    from_folder, new, check, run = commands("README.md", "Your own text")
+    inspect, listed = commands("README.md", "Your own text", 1)
     assert "my-data" in newcomer.types(inspect, code=77)
     assert "in 1 parquet file\n" in newcomer.types(from_folder)
     assert "first global batch: 16 rows" in newcomer.types(inspect)
@@ -67,6 +68,8 @@ def test_own_text_is_trained_on_stopped_resumed_and_changed(newcomer: Newcomer) 
     resumed = newcomer.types(stopped[2])
     assert f"resumed from step {stopped[1]}" in resumed
     assert f"finished at step {last}" in resumed
+    assert resumed.splitlines()[-1].startswith("report       .tpujob/default/my-model/report.html")
+    assert "Loss by step" in (newcomer.folder / ".tpujob/default/my-model/report.html").read_text()
     assert re.search(rf"^ +{last} ", newcomer.types(listed), re.MULTILINE)
 
     newcomer.edits("job.yaml", "{preset: tiny}", "{preset: tiny, layers: 2}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.installed import installed, wheels
 from tests.harness.processes import COMPILED_ONCE
 
 ROOT = Path(__file__).parents[2]
@@ -35,9 +36,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheels") / "dist"
-    subprocess.run(["make", "wheels", f"DIST={folder}"], cwd=ROOT, check=True, capture_output=True)
-    return folder
+    return wheels(tmp_path_factory.mktemp("wheels") / "dist")
 
 
 @pytest.fixture(scope="module")
@@ -54,22 +53,6 @@ def with_trainer(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     ]
     subprocess.run([BIN / "uv", "pip", "install", "--quiet", *options], check=True)
     return environment
-
-
-def installed(folder: Path, dist: Path, requirement: str) -> dict[str, str]:
-    """An environment of the test's own, with the locked versions, as what a program in it inherits."""
-    subprocess.run([BIN / "uv", "venv", "--quiet", "--python", sys.executable, folder / "venv"], check=True)
-    # The locked versions: another day's would be another test.
-    options: list[str | Path] = [
-        "--python",
-        folder / "venv",
-        "--find-links",
-        dist,
-        "--constraint",
-        ROOT / "requirements" / "run.txt",
-    ]
-    subprocess.run([BIN / "uv", "pip", "install", "--quiet", *options, requirement], check=True)
-    return {"HOME": str(folder), "PATH": f"{folder / 'venv' / 'bin'}:/usr/bin:/bin"}
 
 
 def call(environment: dict[str, str], folder: Path, *command: str, code: int = 0) -> str:

@@ -26,6 +26,8 @@ PAGES = [
 ]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 NAMES = {"tpujob", "kubectl-tpujob"}
+MOST_WORDS = 28_000
+"""Of all guides, code and tables with them: without the reference and the runbooks, which commands write."""
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -149,6 +151,12 @@ def refusal(part: dict[str, Any]) -> InvalidJob | None:
 
 def test_a_part_that_no_job_may_have_is_refused() -> None:
     assert "spec.trainer.zLos" in str(refusal({"trainer": {"zLos": 1}}))
+
+
+def test_the_guides_are_short() -> None:
+    written = {ROOT / "docs" / "reference", ROOT / "docs" / "runbooks"}
+    guides = [page for page in PAGES if ROOT / "docs" in page.parents and page.parent not in written]
+    assert sum(len(page.read_text().split()) for page in guides) <= MOST_WORDS
 
 
 def test_every_page_is_linked_from_another() -> None:

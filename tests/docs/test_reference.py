@@ -15,8 +15,8 @@ from tpujob_trainer.model.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-MADE_ELSEWHERE = {"licences", "metrics", "outages", "refusals"}
-"""Pages of other commands: `tools.licences`, `tools.monitoring`, `make faults` and the table of wrong inputs."""
+MADE_ELSEWHERE = {"faults", "licences", "metrics", "models", "outages", "refusals"}
+"""Of other commands: `tools.licences`, `tools.monitoring`, `make faults`, `make reference-models`, wrong inputs."""
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -76,21 +76,23 @@ def grant_rights(plane: ControlPlane) -> None:
 class OperatorProcess:
     """An operator that runs within a `with` block, or between `start` and `stop` or `kill`."""
 
-    def __init__(self, plane: ControlPlane, directory: Path, *, url: str | None = None, **settings: str) -> None:
+    def __init__(
+        self, plane: ControlPlane, directory: Path, *, url: str | None = None, account: str = NAME, **settings: str
+    ) -> None:
         """Describes the operator.
 
         Args:
             plane: Whose jobs it serves.
             directory: For its log and kubeconfig.
             url: Of the API server, where it is not to be reached directly.
+            account: The service account that it works as.
             settings: More of its environment.
         """
         self._plane = plane
         self._directory = directory
         self._health_port, self._metrics_port = free_ports(2)
-        token = json.loads(plane.kubeconfig_of_service_account(NAMESPACE, NAME).read_text())["users"][0]["user"][
-            "token"
-        ]
+        given = json.loads(plane.kubeconfig_of_service_account(NAMESPACE, account).read_text())
+        token = given["users"][0]["user"]["token"]
         directory.mkdir(parents=True, exist_ok=True)
         self.kubeconfig = write_kubeconfig(
             directory / "kubeconfig", url=url or plane.url, ca_file=plane.ca_file, token=token

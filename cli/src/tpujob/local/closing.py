@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ class Closing:
     has_trainer: bool
     has_units: bool = False
     """Whether its task works on units of a corpus, and has no step to save."""
+    curves: Sequence[str] = ()
+    """Lines about the file with the curves of the run; none before its first step."""
 
     @property
     def cause(self) -> str:
@@ -41,6 +43,7 @@ class Closing:
                 yield from self._succeeded()
             case "Suspended":
                 yield self._stopped()
+                yield from self.curves
             case _:
                 yield from self._failed()
 
@@ -49,10 +52,8 @@ class Closing:
             yield f"\nsample:\n{self.report['sample']}\n"
         yield self.report.get("message") or ending_line(self.report)
         if self.report.get("checkpoint"):
-            directory = short_path(self.report["checkpoint"])
-            yield f"checkpoint   {directory}"
-            if self.report.get("loss") is not None:
-                yield f"curves       `tpujob report {directory}` draws them into report.html"
+            yield f"checkpoint   {short_path(self.report['checkpoint'])}"
+        yield from self.curves
 
     def _stopped(self) -> str:
         again = f"`{self.again}`"
@@ -77,6 +78,7 @@ class Closing:
         for line in self._words() or tail(culprit.process.log, SHOWN_LINES):
             yield f"  {line}"
         yield f"its log: {short_path(str(culprit.process.log))}"
+        yield from self.curves
         step = self.report.get("committed_step")
         if step is not None and self.outcome.exit_code not in (ExitCode.CONFIGURATION, ExitCode.NOT_FOUND):
             yield f"last committed step: {step}; `{self.again}` goes on from there"

@@ -15,7 +15,7 @@ from tpujob.code.unpacked import importing_code, unpack_code, with_local_code
 from tpujob.errors import CommandError
 from tpujob.jobs import prerequisites
 from tpujob.jobs.prerequisites import Prerequisites
-from tpujob.local import runs
+from tpujob.local import curves, runs
 from tpujob.local.announcements import Announcements, has_units
 from tpujob.local.closing import Closing, short_path
 from tpujob.local.display import make_display
@@ -80,9 +80,16 @@ def run_job(
     warnings += needed.warnings
     runs.keep(lead.log.parent, [process.report_port for process in processes])
     exits, report = _supervise(job, processes, placement, warnings, text_to_stderr=text_to_stderr, verbose=verbose)
-    outcome = _outcome(exits)
+    outcome, checkpoint_dir = _outcome(exits), lead.environ[names.CHECKPOINT_DIR]
     has_trainer = job.spec.trainer is not None
-    closing = Closing(outcome, report, again=again, has_trainer=has_trainer, has_units=has_units(job))
+    closing = Closing(
+        outcome,
+        report,
+        again=again,
+        has_trainer=has_trainer,
+        has_units=has_units(job),
+        curves=[] if report.get("loss") is None or placement.host else curves.drawn(checkpoint_dir, root),
+    )
     for line in closing.lines():
         Console(stderr=text_to_stderr, highlight=False).print(line, markup=False, soft_wrap=True)
     return outcome.exit_code, summary(outcome, report, processes=len(processes), cause=closing.cause, warnings=warnings)

@@ -1,10 +1,10 @@
-"""The table of docs/weights.md: what holds for each family beside transformers, computed by both.
+"""The table of docs/reference/models.md: what holds for each family beside transformers, computed by both.
 
     python -m tests.trainer.model.weights.table [--write] [--python PYTHON …] [MODEL …]
 
 Each PYTHON has torch and transformers, and PEFT where adapters are tried (`make reference-models` makes them). The
 models are the small random ones of `reference/`. A cell is the largest difference of numbers, or says what is not so;
-the exit code is 1 where a number is above its tolerance. `--write` puts the table into docs/weights.md.
+the exit code is 1 where a number is above its tolerance. `--write` puts the table into docs/reference/models.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[4]
-PAGE = ROOT / "docs" / "weights.md"
+PAGE = ROOT / "docs" / "reference" / "models.md"
 BEGIN, END = "<!-- table: make reference-models -->", "<!-- end of table -->"
 TOLERANCE = 1e-4
 RATE = 0.05

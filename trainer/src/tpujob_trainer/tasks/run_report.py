@@ -41,8 +41,8 @@ CURVES = (
     ("train/learning_rate", "Learning rate"),
 )
 """Drawn by step, below the loss."""
-SHORT_SECONDS = 5400
-"""Runs below it are drawn in minutes, others in hours."""
+UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
+"""Of the time across a chart."""
 MOST_SAMPLES = 3
 """Of each run, the newest."""
 
@@ -132,30 +132,36 @@ def render(runs: Sequence[Run], *, now: float) -> str:
 
 
 _STYLE = """
-.runs { overflow-x: auto; } .runs th { width: auto; color: #666; padding-right: 1em; white-space: nowrap; }
+.runs { overflow-x: auto; } .runs th { padding-right: 1em; }
 .runs td { padding-right: 1em; white-space: nowrap; font-variant-numeric: tabular-nums; }
 pre { white-space: pre-wrap; background: #f7f7f7; padding: .6em; }
 """
 
 
 def _table(runs: Sequence[Run]) -> str:
-    head = ("run", "step", "loss", "best evaluation", "tokens", "time", "attempts", "checkpoints")
-    rows = []
-    for number, run in enumerate(runs):
-        found = run.summary()
-        cells = (
-            f'<span style="color:{charts.color_of(number)}">■</span> {html.escape(run.name)}',
-            f"{found['step']:,}",
-            _or_nothing(found["loss"], "{:.4f}"),
-            _or_nothing(found["evaluation_loss_best"], "{:.4f}"),
-            _or_nothing(found["tokens"], "{:,}"),
-            str(datetime.timedelta(seconds=round(found["seconds"]))),
-            f"{found['attempts']:,}",
-            f"{len(found['checkpoints']):,}",
-        )
-        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    names = "".join(f"<th>{name}</th>" for name in head)
-    return f'<div class="runs"><table><tr>{names}</tr>{"".join(rows)}</table></div>'
+    """A column for each run, so that a narrow window shows the facts of one whole."""
+    columns = [_facts(run, charts.color_of(number)) for number, run in enumerate(runs)]
+    rows = [
+        f"<tr><th>{name}</th>{''.join(f'<td>{column[name]}</td>' for column in columns)}</tr>"
+        for name in columns[0]
+        if any(column[name] for column in columns)
+    ]
+    return f'<div class="runs"><table>{"".join(rows)}</table></div>'
+
+
+def _facts(run: Run, color: str) -> dict[str, str]:
+    """Names and values of a run as HTML; empty where it is not known."""
+    found = run.summary()
+    return {
+        "run": f'<span style="color:{color}">■</span> {html.escape(run.name)}',
+        "step": f"{found['step']:,}",
+        "loss, nats per token": _or_nothing(found["loss"], "{:.4f}"),
+        "best evaluation loss": _or_nothing(found["evaluation_loss_best"], "{:.4f}"),
+        "tokens": _or_nothing(found["tokens"], "{:,}"),
+        "time": str(datetime.timedelta(seconds=round(found["seconds"]))),
+        "attempts": f"{found['attempts']:,}",
+        "checkpoints that are kept": f"{len(found['checkpoints']):,}",
+    }
 
 
 def _or_nothing(value: float | None, form: str) -> str:
@@ -170,12 +176,17 @@ def _charts(runs: Sequence[Run]) -> Iterator[str]:
         yield "<p>Grey: checkpoints that are kept. Orange: an attempt went on from there.</p>"
     by_tokens = [charts.Line(run.name, run.points(LOSS, TOKENS), number) for number, run in enumerate(runs)]
     yield _chart("Loss by tokens", by_tokens, "tokens seen")
-    unit, size = ("minutes", 60) if max(run.seconds for run in runs) < SHORT_SECONDS else ("hours", 3600)
+    unit, size = _unit(max(run.seconds for run in runs))
     by_time = [charts.Line(run.name, run.by_time(LOSS, size), number) for number, run in enumerate(runs)]
     yield _chart("Loss by time", by_time, f"{unit} since the first step")
     for column, title in CURVES:
         lines = [charts.Line(run.name, run.points(column, STEP), number) for number, run in enumerate(runs)]
         yield _chart(title, lines, "step")
+
+
+def _unit(seconds: float) -> tuple[str, int]:
+    """The largest unit of which a span has more than one, or seconds."""
+    return next((unit for unit in UNITS if seconds > 1.5 * unit[1]), UNITS[-1])
 
 
 def _chart(title: str, lines: Sequence[charts.Line], across: str, marks: Sequence[charts.Mark] = ()) -> str:

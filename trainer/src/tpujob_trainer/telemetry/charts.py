@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 720, 240
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 34
+LEFT, RIGHT, TOP, BOTTOM = 64, 36, 10, 40
 COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096")
 MOST_POINTS = 1000
 """Of a line: more than the pixels that it has."""
@@ -114,7 +114,7 @@ def _axes(
         yield f'<path d="M{LEFT} {y_of(y):.1f}H{WIDTH - RIGHT}" stroke="#eee"/>'
         yield f'<text x="{LEFT - 6}" y="{y_of(y) + 4:.1f}" text-anchor="end">{_number(y)}</text>'
     for x in xs:
-        yield f'<text x="{x_of(x):.1f}" y="{bottom + 16}" text-anchor="middle">{_number(x)}</text>'
+        yield f'<text x="{x_of(x):.1f}" y="{bottom + 18}" text-anchor="middle">{_number(x)}</text>'
     yield f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" text-anchor="end">{html.escape(across)}</text></g>'
 
 

@@ -25,6 +25,7 @@ td, th { padding: .15em 0; border-bottom: 1px solid #eee; }
 .bar { background: #2b6cb0; height: .8em; display: inline-block; vertical-align: middle; }
 .warn { color: #b00020; }
 svg { width: 100%; height: auto; }
+@media (max-width: 600px) { svg text { font-size: 18px; } th { width: 10em; } }
 """
 
 
