@@ -140,6 +140,7 @@ def test_process_on_chips_gets_no_cpu_devices_and_keeps_the_machines_own_variabl
         directory=tmp_path,
         checkpoint_dir="unused",
         coordinator_port=1,
+        launcher_port=2,
         report_ports=[5],
         placement=place(wanted, HostOptions(), HOST_OF_16),
     )

@@ -34,6 +34,7 @@ def supervision(*ends: ProgramEnd, grace_seconds: float = 30.0, exit_seconds: fl
         grace_seconds,
         cast("ProgramEnds", Said(*ends)),
         exit_seconds,
+        None,
     )
 
 

@@ -125,6 +125,10 @@ ROWS: dict[str, Wrong] = {
         "spec.workers: excludes slices, which train together; workers are independent: keep one of them",
         "spec.workers: a worker is one host, and a slice of this accelerator has several; take one of one host, such as v5e-4, v6e-8 or cpu:1x4",
     ),
+    "restarts in place of workers": Wrong(
+        manifest(accelerator="v5e-4", workers=4, inPlaceRestarts=2),
+        "spec.inPlaceRestarts: is for programs that start together; a worker starts again by itself: leave it out",
+    ),
     "fewest slices of one": Wrong(
         _elastic(slices=None, minSlices=1),
         "spec.minSlices: needs slices, and at least 2; a job of one slice has none to go on without",

@@ -38,6 +38,14 @@ CODE_SHA256 = "TPUJOB_CODE_SHA256"
 REQUIREMENTS = "TPUJOB_REQUIREMENTS"
 WHEELS = "TPUJOB_WHEELS"
 """Packages that the launcher installs (`spec.packages`): a file with pins, a folder of wheels; relative to `CODE`."""
+IN_PLACE = "TPUJOB_IN_PLACE"
+"""How often all programs may start again in their containers (`spec.restarts.inPlace`)."""
+LAUNCHER_PORT = "TPUJOB_LAUNCHER_PORT"
+"""Of launcher 0, on the coordinator's host."""
+IN_PLACE_ATTEMPT = "TPUJOB_IN_PLACE_ATTEMPT"
+"""Which attempt in its container a program is in, from 0; the launcher sets it."""
+IN_PLACE_CAUSE = "TPUJOB_IN_PLACE_CAUSE"
+"""Why the attempt before it ended, in one line; the launcher sets it."""
 WORKER = "TPUJOB_WORKER"
 WORKERS = "TPUJOB_WORKERS"
 
@@ -87,6 +95,10 @@ OPTIONAL = (
     CODE_SHA256,
     CONFIG,
     FRAMEWORK,
+    IN_PLACE,
+    IN_PLACE_ATTEMPT,
+    IN_PLACE_CAUSE,
+    LAUNCHER_PORT,
     LAUNCHER_SOCKET,
     REPORT_PORT,
     REQUIREMENTS,
@@ -119,6 +131,14 @@ class _Process:
     """The `trainer` block as JSON; None for a job with `command`."""
     report_port: int
     """HTTP port of /metrics and /report."""
+    in_place: int
+    """How often all programs may start again in their containers; 0: never."""
+    in_place_attempt: int
+    """Which attempt in its container this is, from 0."""
+    in_place_cause: str
+    """Why the attempt before it ended, in one line; empty in the first."""
+    launcher_port: int
+    """Of launcher 0."""
 
     @property
     def owner(self) -> str:
@@ -180,6 +200,10 @@ def read_environment(environ: Mapping[str, str]) -> Process:
         "checkpoint_dir": environ.get(CHECKPOINT_DIR) or None,
         "config": environ.get(CONFIG) or None,
         "report_port": _integer(environ, REPORT_PORT, 0) if environ.get(REPORT_PORT) else ports.REPORT,
+        "in_place": _integer(environ, IN_PLACE, 0) if environ.get(IN_PLACE) else 0,
+        "in_place_attempt": _integer(environ, IN_PLACE_ATTEMPT, 0) if environ.get(IN_PLACE_ATTEMPT) else 0,
+        "in_place_cause": environ.get(IN_PLACE_CAUSE, ""),
+        "launcher_port": _integer(environ, LAUNCHER_PORT, 1) if environ.get(LAUNCHER_PORT) else ports.LAUNCHER,
     }
     if not present:
         return _local(optional)

@@ -6,3 +6,5 @@ MEGASCALE = 8080
 """Coordinator of the libtpu runtime over several slices (DCN)."""
 REPORT = 9432
 """HTTP /metrics and /report of every trainer process. Not 9431, the default of Orbax's and grain's own exporters."""
+LAUNCHER = 8475
+"""Launcher 0, where the others ask whether programs start again in place. Not served unless the job allows that."""

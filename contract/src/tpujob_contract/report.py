@@ -99,6 +99,10 @@ class Report(TypedDict, total=False):
     """Which processes the others wait for, and where these are, while no step is made."""
     tokens_seen: Optional[int]
     """Positions of the batches of all steps done, padding included."""
+    in_place_restarts: int
+    """How often all programs have started again in their containers."""
+    in_place_cause: Optional[str]
+    """Why the last of these attempts ended."""
 
 
 FIELDS: Tuple[str, ...] = tuple(Report.__annotations__)

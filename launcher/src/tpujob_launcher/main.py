@@ -22,10 +22,11 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from tpujob_contract import environment as names
 from tpujob_contract.environment import (
     ContractError,
     DistributedProcess,
@@ -42,6 +43,8 @@ from tpujob_launcher.child.supervisor import ExitResult, run
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.python_path import code_variables
 from tpujob_launcher.frameworks import known as frameworks
+from tpujob_launcher.peers.meeting import Peers, meet, next_attempt
+from tpujob_launcher.reports.reporting import Reporting
 from tpujob_launcher.reports.termination_message import TerminationMessage
 from tpujob_launcher.tpu import access as tpu_access
 from tpujob_launcher.tpu.holders import TpuFiles, find_holders, wants_whole_tpu
@@ -97,7 +100,8 @@ def launch(
             logger.info("%s, pid %d: %s", _who(process), os.getpid(), command[0])
             access = _look_at_tpu(environ, tpu)
             environ = _with_code(environ, Path(scratch), command)
-            result, report = _run(command, environ, process, signals, Path(scratch), keep_output=message.is_wanted)
+            with _meet(process) as peers:
+                result, report = _run_attempts(command, environ, process, signals, Path(scratch), message, peers, tpu)
         except Refused as refused:
             logger.error("%s", refused)  # noqa: TRY400 - one line, no stack
             message.write(refused.exit_code, [str(refused)])
@@ -109,6 +113,57 @@ def launch(
             diagnostics.append(failure_line(result.failure.at, "its process ended"))
         message.write(exit_code, [*diagnostics, *report], _last_words(result) if exit_code else b"")
         return exit_code
+
+
+@contextmanager
+def _meet(process: Process) -> Iterator[Optional[Peers]]:
+    """The other launchers, where the job allows attempts in place."""
+    peers = meet(process)
+    try:
+        yield peers
+    finally:
+        if peers is not None:
+            peers.close()
+
+
+def _run_attempts(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    process: Process,
+    signals: SignalQueue,
+    scratch: Path,
+    message: TerminationMessage,
+    peers: Optional[Peers],
+    tpu: TpuFiles,
+) -> Tuple[ExitResult, List[str]]:
+    """How the last attempt in this container ended, and the lines that report its progress."""
+    attempt = 0
+    while True:
+        folder = scratch / str(attempt)
+        folder.mkdir()
+        given = environ
+        if attempt and peers is not None:
+            of_attempt = {names.IN_PLACE_ATTEMPT: str(attempt), names.IN_PLACE_CAUSE: peers.standing.cause}
+            given, process = {**environ, **of_attempt}, read_environment({**environ, **of_attempt})
+        result, report = _run(command, given, process, signals, folder, peers, keep_output=message.is_wanted)
+        if peers is None:
+            return result, report
+        code, _ = exit_code_of(result)
+        line = message.first_line or (result.failure.error if result.failure else "")
+        following = next_attempt(
+            peers,
+            signals,
+            code=code,
+            line=line,
+            stopped=result.stop_signal is not None,
+            was_told=result.was_told,
+        )
+        if following is None:
+            return result, report
+        message.clear()
+        _wait_for_tpu(environ, process, tpu, signals)
+        attempt = following
+        peers.standing.begin(attempt)
 
 
 def child_environment(
@@ -212,6 +267,7 @@ def _run(
     process: Process,
     signals: SignalQueue,
     scratch: Path,
+    peers: Optional[Peers],
     *,
     keep_output: bool,
 ) -> Tuple[ExitResult, List[str]]:
@@ -228,9 +284,10 @@ def _run(
                 signals,
                 grace_seconds=process.grace_seconds,
                 keep_output=keep_output,
-                on_start=reporting.start if reporting else None,
+                on_start=lambda: _start_all(reporting, peers),
                 ends=ends,
                 exit_seconds=FAILED_EXIT_SECONDS if _has_peers(process) else None,
+                others=peers,
             )
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time
@@ -238,6 +295,12 @@ def _run(
             reason = f"command {command[0]!r} cannot be started: {error.strerror}"
             raise Refused(ExitCode.CONFIGURATION, f"{reason}; {_way_out(command[0])}") from error
     return result, reporting.finish(exit_code_of(result)[0]) if reporting else []
+
+
+def _start_all(reporting: Optional[Reporting], peers: Optional[Peers]) -> None:
+    for each in (reporting, peers):
+        if each is not None:
+            each.start()
 
 
 def _listen(scratch: Path, stack: ExitStack) -> Optional[ProgramEnds]:

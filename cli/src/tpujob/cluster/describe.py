@@ -9,6 +9,7 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from tpujob.cluster.table import age
+from tpujob.output.words import counted
 from tpujob_contract.exit_codes import describe as describe_code
 from tpujob_resource.models.restart_causes import RESTARTS, Cause
 
@@ -69,6 +70,9 @@ def _progress(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
         if status.get("tokensPerSecond") is not None:
             parts.append(f"{status['tokensPerSecond']:,.0f} tokens/s")
         yield f"  progress: {', '.join(parts)}"
+    if status.get("inPlaceRestarts"):
+        times = counted(status["inPlaceRestarts"], "restart")
+        yield f"  {times} in the same pods; the last after {status.get('inPlaceCause') or 'an unknown cause'}"
     if status.get("stragglerMessage"):
         yield f"  behind the others: {status['stragglerMessage']}"
     if status.get("preflightMessage"):

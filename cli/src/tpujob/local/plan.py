@@ -50,6 +50,7 @@ def plan_processes(
     directory: Path,
     checkpoint_dir: str,
     coordinator_port: int,
+    launcher_port: int,
     report_ports: Sequence[int],
     code: Path | None = None,
     placement: Placement = HERE,
@@ -62,6 +63,7 @@ def plan_processes(
         directory: Folder of this run, for logs and for what would be volumes.
         checkpoint_dir: Given to the trainer where the job names none.
         coordinator_port: Free port of this machine; the JAX coordinator of process 0 takes it.
+        launcher_port: Free port of this machine, for launcher 0 where all processes run here.
         report_ports: A free port for every process of this machine.
         code: Where the job's code was unpacked.
         placement: Which processes run here, and on what.
@@ -85,6 +87,7 @@ def plan_processes(
                     **_from_here(pod, inherited),
                     **({} if placement.on_chips else _rehearsal(pod)),
                     **({names.COORDINATOR: coordinator} if names.COORDINATOR in pod.environ else {}),
+                    **({names.LAUNCHER_PORT: str(launcher_port)} if placement.host is None else {}),
                     **({names.CODE: str(code)} if code is not None else {}),
                     names.CHECKPOINT_DIR: pod.environ.get(names.CHECKPOINT_DIR) or checkpoint_dir,
                     names.REPORT_PORT: str(report_port),

@@ -225,6 +225,7 @@ def _plan(
         directory=run_directory,
         checkpoint_dir=str(root / "checkpoints"),
         coordinator_port=ports[0],
+        launcher_port=ports[1],
         report_ports=ports[2:],
         code=code,
         placement=placement,

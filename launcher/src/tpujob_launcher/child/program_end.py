@@ -34,6 +34,11 @@ class ProgramEnd:
     traceback: str = ""
 
     @property
+    def is_immediate(self) -> bool:
+        """Whether it is of `os._exit`: no exit handler runs, and a program that calls it has said why elsewhere."""
+        return self.error.startswith("os._exit(")
+
+    @property
     def is_failure(self) -> bool:
         """Whether the others cannot go on: not after the end, nor after "saved, start me again"."""
         return self.code not in (ExitCode.FINISHED, ExitCode.STOPPED)

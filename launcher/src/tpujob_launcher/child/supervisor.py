@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 from tpujob_contract.exit_codes import KILLED
 from tpujob_contract.grace import margin_seconds
@@ -32,6 +32,9 @@ LEFTOVER_SECONDS = 5.0
 FROZEN_SECONDS = 60.0
 """How long a program that has peers may be stopped by a signal. Longer than the trainer's heartbeat, by which its peers
 end before."""
+
+TOLD_SECONDS = 2.0
+"""How long a program may take to end once it is told that another host's has failed."""
 
 _NAME_SECONDS = 1.0
 """How long a program may take to end after its last traceback before there is anything to say about that."""
@@ -60,6 +63,28 @@ class ExitResult:
     """The signal that requested the stop, if any."""
     failure: Optional[ProgramEnd] = None
     """With which error the program says that it ended."""
+    was_told: bool = False
+    """Whether it was ended since the program of another host had failed."""
+
+
+class Others(Protocol):
+    """The launchers of the other hosts."""
+
+    @property
+    def has_to_end(self) -> bool:
+        """Whether this program has to end, since another one failed."""
+
+    def fileno(self) -> int:
+        """For `select`."""
+
+    def fail(self, code: int, at: float, line: str) -> None:
+        """The program has failed, and may take its time to end: exit code, Unix time, cause."""
+
+    def step(self) -> None:
+        """Handles what has come, and what is due."""
+
+    def seconds(self) -> Optional[float]:
+        """Until something is due; None: nothing is."""
 
 
 def run(
@@ -72,6 +97,7 @@ def run(
     on_start: Optional[Callable[[], None]] = None,
     ends: Optional[ProgramEnds] = None,
     exit_seconds: Optional[float] = None,
+    others: Optional[Others] = None,
 ) -> ExitResult:
     """Runs a command until neither it nor anything that it started is alive.
 
@@ -85,6 +111,7 @@ def run(
         on_start: Called once the program runs; may start threads.
         ends: Receives what the program says of its end.
         exit_seconds: How long the program may take to end once it has failed; None: as long as it likes.
+        others: The launchers of the other hosts, which may have it ended.
 
     Raises:
         OSError: The command could not be started.
@@ -107,7 +134,7 @@ def run(
             output.start()
     if on_start:
         on_start()
-    result = _Supervision(child, signals, grace_seconds, ends, exit_seconds).run()
+    result = _Supervision(child, signals, grace_seconds, ends, exit_seconds, others).run()
     if output and not output.finish(margin_seconds(grace_seconds) / 2 if result.stop_signal else _DRAIN_SECONDS):
         logger.warning("nobody reads the output: its end is lost")
     return dataclasses.replace(result, output=output.tail.last_lines() if output else b"")
@@ -123,6 +150,7 @@ class _Supervision:
         grace_seconds: float,
         ends: Optional[ProgramEnds],
         exit_seconds: Optional[float],
+        others: Optional[Others],
     ) -> None:
         self._child = child
         self._signals = signals
@@ -138,12 +166,14 @@ class _Supervision:
         self._finished: Optional[ProgramEnd] = None
         self._alarms: Dict[Callable[[], None], float] = {}
         self._is_killed = False
+        self._others = others
+        self._was_told = False
 
     def run(self) -> ExitResult:
         """Returns how it ended; nothing that it started is alive then."""
         child = self._child
         while child.returncode is None:
-            received = self._signals.wait(self._seconds(), *([self._ends] if self._ends else []))
+            received = self._signals.wait(self._seconds(), *[each for each in (self._ends, self._others) if each])
             # Reaped first: a signal that comes after the end was not heard by the program, and must not change what the
             # end means.
             child.returncode = reap().get(child.pid)
@@ -153,6 +183,7 @@ class _Supervision:
             if signal.SIGCHLD in received:
                 self._look_whether_frozen()
             self._pass_on(received)
+            self._hear_others()
             self._look_at_clock()
         ended = ProgramEnd(child.pid, child.returncode, time.time())
         self._diagnostics += _end_leftovers(self._signals, self._leftover_seconds())
@@ -162,7 +193,19 @@ class _Supervision:
         failure = failure if failure is not None and ended.is_failure else None
         # Killed, or aborted in an exit handler: that is not how the program meant to end.
         code = failure.code if failure and child.returncode > 128 else child.returncode
-        return ExitResult(code, tuple(self._diagnostics), stop_signal=self._stop_signal, failure=failure)
+        return ExitResult(
+            code, tuple(self._diagnostics), stop_signal=self._stop_signal, failure=failure, was_told=self._was_told
+        )
+
+    def _hear_others(self) -> None:
+        if self._others is None:
+            return
+        self._others.step()
+        if self._others.has_to_end and not self._was_told:
+            self._was_told = True
+            # It cannot take another step, and what it saves now would be of a run that is over.
+            send(self._child.pid, signal.SIGTERM, group=True)
+            self._alarms[self._kill] = time.monotonic() + TOLD_SECONDS
 
     def _leftover_seconds(self) -> float:
         """What processes that the program left behind still have: no more than the grace period has."""
@@ -174,7 +217,9 @@ class _Supervision:
             return 0.1
         stop = [] if self._stop_deadline is None else [self._stop_deadline]
         nearest = min([*stop, *self._alarms.values()], default=None)
-        return None if nearest is None else max(0.0, nearest - time.monotonic())
+        due = self._others.seconds() if self._others else None
+        own = None if nearest is None else max(0.0, nearest - time.monotonic())
+        return min((each for each in (own, due) if each is not None), default=None)
 
     def _hear_program(self) -> None:
         for end in self._ends.receive() if self._ends else ():
@@ -185,6 +230,8 @@ class _Supervision:
                 continue
             if end.is_failure:
                 self._failure = end
+                if self._others is not None and end.pid == self._child.pid and not end.is_immediate:
+                    self._others.fail(end.code, end.at, end.error)
             if self._exit_seconds is None:
                 continue  # there is no waiter
             if end.is_failure:

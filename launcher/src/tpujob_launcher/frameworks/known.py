@@ -58,7 +58,13 @@ def reporting(
         maxtext.facts,
         steps=maxtext.steps_of(environ, command),
         checkpoints=maxtext.checkpoint_folder(environ, command),
-        about={"process_id": 0, "processes": process.num_processes, "checkpoint": process.checkpoint_dir},
+        about={
+            "process_id": 0,
+            "processes": process.num_processes,
+            "checkpoint": process.checkpoint_dir,
+            "in_place_restarts": process.in_place_attempt,
+            "in_place_cause": process.in_place_cause or None,
+        },
         environ=environ,
     )
     return Reporting(progress, environ, process.report_port)

@@ -29,6 +29,18 @@ class TerminationMessage:
         """Whether anybody reads a message."""
         return self._path is not None
 
+    @property
+    def first_line(self) -> str:
+        """Of what the program has written; empty where it has written nothing."""
+        if self._path is None or not self._path.exists():
+            return ""
+        return self._path.read_text(errors="replace").partition("\n")[0]
+
+    def clear(self) -> None:
+        """Empties the file: another attempt begins."""
+        if self._path is not None:
+            termination_message.write(self._path, "")
+
     def write(self, exit_code: int, diagnostics: Sequence[str] = (), output: bytes = b"") -> None:
         """Writes the message, unless the program has written one itself: it knows better."""
         if self._path is None:

@@ -35,7 +35,7 @@ PROGRESS = ALWAYS_MOVING | {
 }
 """Written at intervals: each write costs the API server and everybody who watches."""
 
-OF_THE_ATTEMPT = ("straggler_message", "preflight_message")
+OF_THE_ATTEMPT = ("straggler_message", "preflight_message", "in_place_restarts", "in_place_cause")
 
 FIGURES = ("loss", "tokens_per_second", "data_wait_fraction")
 """Of the steps that the present attempt makes."""

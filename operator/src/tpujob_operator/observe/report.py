@@ -63,6 +63,10 @@ class Progress:
     """Which processes the others wait for; empty when none stands out."""
     preflight_message: str | None = None
     """Which hosts are slow or odd; empty when none is."""
+    in_place_restarts: int | None = None
+    """How often all programs have started again in the pods that run."""
+    in_place_cause: str | None = None
+    """Why the last of these attempts ended."""
     is_final: bool = False
     """Whether a process left this at its end."""
 
@@ -98,6 +102,8 @@ def progress_from_report(given: Any) -> Progress:
         units=_units(report),
         straggler_message=_text(report, "straggler_message"),
         preflight_message=_text(report, "preflight_message"),
+        in_place_restarts=_count(report.get("in_place_restarts")),
+        in_place_cause=_text(report, "in_place_cause"),
     )
 
 

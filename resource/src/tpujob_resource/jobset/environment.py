@@ -102,6 +102,8 @@ def _member(job: TpuTrainingJob) -> list[Object]:
         _constant(names.SLICES, job.slices),
         _constant(names.COORDINATOR, f"{coordinator_host(job)}:{ports.COORDINATOR}"),
     ]
+    if job.spec.in_place_restarts:
+        variables.append(_constant(names.IN_PLACE, job.spec.in_place_restarts))
     if job.slices > 1:
         # Explicit, and the same on CPU: what the provider stamps on can be stale on a replaced pod.
         # For one slice they must be absent (the libtpu runtime would look for others).

@@ -215,6 +215,8 @@ class Spec(Part):
     """Seconds from the first start, suspension included, after which the job is ended as Failed. Default: none."""
     restarts: Annotated[Restarts, Change.RUNNING] = Restarts()
     """Budget of restarts."""
+    in_place_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
+    """How often all programs may start again in their pods after a crash, before the pods are made anew. Default 0."""
     retry: Annotated[int, Field(ge=0, le=1_000_000), Change.RAISED] = 0
     """A number to raise: a job that has ended then starts anew, from its last checkpoint. Default 0."""
     queue: QueueName | None = None

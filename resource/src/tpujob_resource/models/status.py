@@ -362,6 +362,10 @@ class Status(_Part):
     """Which processes the others wait for, and where these are; absent while steps are made."""
     preflight_message: Annotated[str, Field(max_length=1024)] | None = None
     """Which hosts the trainer found to be slow or odd before the first step of this attempt."""
+    in_place_restarts: Annotated[int, Field(ge=0)] | None = None
+    """How often all programs have started again in the pods that run; see spec.inPlaceRestarts."""
+    in_place_cause: Annotated[str, Field(max_length=1024)] | None = None
+    """Which process ended the last of these attempts, and why."""
     units: Units | None = None
     """Progress of workers that share units, as with task: extract."""
     start_time: Time | None = None

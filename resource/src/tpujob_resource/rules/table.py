@@ -197,6 +197,12 @@ _HOSTS = (
         differs("accelerator", "^cpu:1x"),
     ),
     rule("workers", _OF_SEVERAL_HOSTS, given("workers"), *_HALVES),
+    rule(
+        "inPlaceRestarts",
+        "is for programs that start together; a worker starts again by itself: leave it out",
+        at_least("inPlaceRestarts", 1),
+        given("workers"),
+    ),
     *(
         rule(
             "slices",

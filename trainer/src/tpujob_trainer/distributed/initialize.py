@@ -109,7 +109,7 @@ def _start_together(
     port = int(port_text)
     own = Hello(
         process_id=process.process_id,
-        run=f"{process.owner} incarnation {process.incarnation} attempt {process.attempt}",
+        run=f"{process.owner} incarnation {process.incarnation} attempt {process.attempt}.{process.in_place_attempt}",
         host=host,
         configuration=configuration_hash,
         versions=versions.versions(),

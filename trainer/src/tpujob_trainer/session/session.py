@@ -156,6 +156,9 @@ def _joined(
         stop.joined(peers)
         report.follow(lambda: {"straggler_message": peers.stragglers()})
 
+    if process.in_place_attempt:
+        report.update(in_place_restarts=process.in_place_attempt, in_place_cause=process.in_place_cause)
+
     runtime = initialize.start(
         process,
         heartbeat_seconds=config.heartbeat_seconds,

@@ -1,0 +1,1 @@
+"""Launchers of one job that know each other, and start their programs again in the same containers."""

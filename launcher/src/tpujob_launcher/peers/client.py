@@ -1,0 +1,133 @@
+"""Every launcher but launcher 0: one connection to launcher 0, made again when it is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from typing import List, Optional
+
+from tpujob_contract.environment import DistributedProcess
+from tpujob_launcher.peers import messages
+from tpujob_launcher.peers.messages import ENDED, MAX_LINE_BYTES, Message
+from tpujob_launcher.peers.standing import Standing
+
+logger = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 5.0
+"""For one try: a name that is not known yet, a machine that is gone."""
+RETRY_SECONDS = 1.0
+
+
+class Client:
+    """Launcher 0, seen from another launcher."""
+
+    def __init__(self, process: DistributedProcess, host: str, port: int) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            process: This launcher's.
+            host: Of launcher 0.
+            port: Of launcher 0.
+        """
+        self.standing = Standing()
+        self._hello = messages.to_line(messages.hello(process))
+        self._address = (host, port)
+        self._sock: Optional[socket.socket] = None
+        self._received = b""
+        self._arrived: List[socket.socket] = []
+        self._is_closed = False
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_reader, selectors.EVENT_READ)
+
+    @property
+    def has_to_end(self) -> bool:
+        """Whether this launcher's program has to end, since another one failed."""
+        return self.standing.has_to_end
+
+    def fileno(self) -> int:
+        """For `select`: readable when there is something to do."""
+        return int(self._selector.fileno())
+
+    def start(self) -> None:
+        """Connects in a thread, since names of pods take their time; call it when the program runs."""
+        if self._sock is None:
+            threading.Thread(target=self._connect, name="launcher 0", daemon=True).start()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._is_closed = True
+        for sock in [*self._arrived, *([self._sock] if self._sock else [])]:
+            sock.close()
+        self._selector.close()
+
+    def seconds(self) -> Optional[float]:
+        """Until something is due: nothing is here."""
+        return None
+
+    def fail(self, code: int, at: float, line: str) -> None:
+        """The program has failed, or has ended without success: exit code, Unix time, cause."""
+        self.say((ENDED, {"attempt": self.standing.attempt, "code": code, "at": at, "line": line}))
+
+    def step(self) -> None:
+        """Handles what has come."""
+        for key, _ in self._selector.select(0):
+            if key.fileobj == self._wake_reader:
+                os.read(self._wake_reader, 64)
+                self._sock = self._arrived.pop()
+                self._selector.register(self._sock, selectors.EVENT_READ)
+            else:
+                self._receive()
+
+    def say(self, message: Message) -> None:
+        """Tells launcher 0; what it cannot hear ends the attempts in this container."""
+        try:
+            if self._sock is None:
+                raise ConnectionError("not connected")
+            self._sock.settimeout(CONNECT_SECONDS)
+            self._sock.sendall(messages.to_line(message))
+        except OSError as error:
+            self._lose(f"launcher 0 cannot be reached: {error}")
+
+    def _receive(self) -> None:
+        assert self._sock is not None
+        try:
+            heard = self._sock.recv(MAX_LINE_BYTES)
+        except (BlockingIOError, socket.timeout):  # noqa: UP041 - Python 3.9
+            return
+        except OSError:
+            heard = b""
+        if not heard:
+            self._lose("the connection to launcher 0 is lost")
+            return
+        *whole, self._received = (self._received + heard).split(b"\n")
+        for text in whole:
+            message = messages.parse(text)
+            if message is not None:
+                self.standing.take(message)
+
+    def _lose(self, why: str) -> None:
+        """Without launcher 0 this container has no further attempt: its pod is gone, or its program has ended."""
+        if self._sock is not None:
+            self._selector.unregister(self._sock)
+            self._sock.close()
+            self._sock = None
+        if self.standing.over is None:
+            self.standing.over = why
+
+    def _connect(self) -> None:
+        while not self._is_closed:
+            with contextlib.suppress(OSError):
+                sock = socket.create_connection(self._address, timeout=CONNECT_SECONDS)
+                sock.sendall(self._hello)
+                sock.setblocking(False)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                self._arrived.append(sock)
+                os.write(self._wake_writer, b"c")
+                return
+            time.sleep(RETRY_SECONDS)

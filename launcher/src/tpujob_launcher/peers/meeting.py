@@ -1,0 +1,115 @@
+"""This launcher among the launchers of its job, where the job allows attempts in place."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from typing import Optional, Protocol
+
+from tpujob_contract.environment import DistributedProcess, Process
+from tpujob_contract.exit_codes import ExitCode, describe
+from tpujob_launcher.child.signals import STOP, SignalQueue
+from tpujob_launcher.peers.client import Client
+from tpujob_launcher.peers.decisions import LONGEST_PAUSE_SECONDS, READY_SECONDS
+from tpujob_launcher.peers.messages import FINISHED, READY, STOPPING, Message
+from tpujob_launcher.peers.server import Server
+from tpujob_launcher.peers.standing import Standing
+
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS = READY_SECONDS + LONGEST_PAUSE_SECONDS + 30.0
+"""For launcher 0 to say what follows: it gives up by itself before."""
+
+
+class Peers(Protocol):
+    """The other launchers, as the supervision of the program sees them."""
+
+    standing: Standing
+
+    @property
+    def has_to_end(self) -> bool:
+        """Whether this launcher's program has to end, since another one failed."""
+
+    def fileno(self) -> int:
+        """For `select`."""
+
+    def fail(self, code: int, at: float, line: str) -> None:
+        """The program has failed, or has ended without success: exit code, Unix time, cause."""
+
+    def start(self) -> None:
+        """Called when the program runs."""
+
+    def step(self) -> None:
+        """Handles what has come, and what is due."""
+
+    def seconds(self) -> Optional[float]:
+        """Until something is due; None: nothing is."""
+
+    def say(self, message: Message) -> None:
+        """Tells launcher 0."""
+
+    def close(self) -> None:
+        """Closes all connections."""
+
+
+def meet(process: Process) -> Optional[Peers]:
+    """The other launchers; None where programs do not start again in place: alone, or not asked for."""
+    if not isinstance(process, DistributedProcess) or process.in_place == 0:
+        return None
+    if process.process_id > 0:
+        return Client(process, process.coordinator.rpartition(":")[0], process.launcher_port)
+    try:
+        return Server(process, process.in_place, process.launcher_port)
+    except OSError as error:
+        logger.warning("no attempt in place: port %d cannot be had: %s", process.launcher_port, error)
+        return None
+
+
+def next_attempt(
+    peers: Peers, signals: SignalQueue, *, code: int, line: str, stopped: bool, was_told: bool
+) -> Optional[int]:
+    """The attempt that may start now in this container, once nothing of the last is left anywhere; None: there is none.
+
+    Args:
+        peers: The other launchers.
+        signals: Of this process.
+        code: With which the program ended.
+        line: Why, in one line.
+        stopped: Whether this container was asked to stop.
+        was_told: Whether the program was ended since another one failed.
+    """
+    standing = peers.standing
+    attempt = standing.attempt
+    if stopped:
+        peers.say((STOPPING, {}))
+        return None
+    if code == ExitCode.FINISHED and not was_told:
+        peers.say((FINISHED, {}))
+        return None
+    if not was_told:
+        peers.fail(code, time.time(), line)
+    deadline = time.monotonic() + ANSWER_SECONDS
+    is_ready = False
+    while standing.over is None and time.monotonic() < deadline:
+        if standing.announced > attempt and not is_ready:
+            is_ready = True
+            peers.say((READY, {"attempt": standing.announced}))
+        if standing.allowed > attempt:
+            logger.warning("%s", _again(standing))
+            return standing.allowed
+        seconds = peers.seconds()
+        for number in signals.wait(1.0 if seconds is None else min(1.0, seconds), peers):
+            if number in STOP:
+                logger.warning("told to stop by %s between two attempts", signal.Signals(number).name)
+                peers.say((STOPPING, {}))
+                return None
+        peers.step()
+    logger.warning(
+        "exit code %s; no further attempt in this container: %s", describe(code), standing.over or "no answer"
+    )
+    return None
+
+
+def _again(standing: Standing) -> str:
+    return f"attempt {standing.allowed} in the same containers: {standing.cause}"

@@ -1,0 +1,83 @@
+"""What launchers say to each other: one JSON object with one key on each line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional, Tuple
+
+from tpujob_contract.environment import DistributedProcess
+
+VERSION = 1
+MAX_LINE_BYTES = 8 * 1024
+LINE_CHARACTERS = 500
+"""Of the cause of an end."""
+
+HELLO, ENDED, FINISHED, STOPPING, READY = "hello", "ended", "finished", "stopping", "ready"
+"""To launcher 0: who speaks; the program failed; it ended with 0; asked to stop; nothing of the program is left."""
+RESTART, GO, OVER = "restart", "go", "over"
+"""From launcher 0: end the program; start it again; no more attempts in these containers."""
+
+Message = Tuple[str, Mapping[str, Any]]
+"""A kind and its values."""
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a program that did not finish."""
+
+    process: int
+    code: int
+    """As a shell counts it."""
+    at: float
+    """Unix time on its host."""
+    line: str
+    """The cause in one line."""
+
+    def __str__(self) -> str:
+        cause = f": {self.line}" if self.line else ""
+        return f"process {self.process} ended with exit code {self.code}{cause}"
+
+
+def hello(process: DistributedProcess) -> Message:
+    """Who speaks; another job, incarnation or restart of the JobSet gets no answer."""
+    return HELLO, {
+        "version": VERSION,
+        "job": process.owner,
+        "incarnation": process.incarnation,
+        "attempt": process.attempt,
+        "process": process.process_id,
+        "processes": process.num_processes,
+    }
+
+
+def to_line(message: Message) -> bytes:
+    """The message as one line."""
+    kind, values = message
+    return json.dumps({kind: values}).encode() + b"\n"
+
+
+def parse(line: bytes) -> Optional[Message]:
+    """The message in a line from the network; None where it is something else."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict) or len(said) != 1:
+        return None
+    ((kind, values),) = said.items()
+    return (kind, values) if isinstance(values, dict) else None
+
+
+def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
+    """The end that a launcher reports of its program; None where it is something else."""
+    code, at, line = values.get("code"), values.get("at"), values.get("line")
+    if type(code) is not int or not isinstance(at, (int, float)) or not isinstance(line, str):
+        return None
+    return End(process, code & 0xFF, float(at), line[:LINE_CHARACTERS])
+
+
+def attempt_in(values: Mapping[str, Any]) -> Optional[int]:
+    """The number of an attempt in place; None where there is none."""
+    attempt = values.get("attempt")
+    return attempt if type(attempt) is int and attempt >= 0 else None

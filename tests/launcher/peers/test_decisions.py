@@ -1,0 +1,147 @@
+"""Whether all programs of a job start again in place: every case of it, as launcher 0 decides."""
+
+import pytest
+
+from tpujob_launcher.peers.decisions import READY_SECONDS, Decisions, first_of
+from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
+
+
+def decisions(*, processes: int = 3, limit: int = 2) -> Decisions:
+    """With all launchers connected."""
+    made = Decisions(processes, limit)
+    for process in range(1, processes):
+        made.arrived(process)
+    return made
+
+
+def end(process: int, code: int = 1, line: str = "a bug", at: float = 100.0) -> End:
+    return End(process, code, at, line)
+
+
+def kinds(said: list[Message]) -> list[str]:
+    return [kind for kind, _ in said]
+
+
+def restarted(made: Decisions, *ends: End) -> list[Message]:
+    """A whole round, up to the start of the next attempt."""
+    attempt = made.attempt
+    for each in ends:
+        made.ended(each, attempt, 0.0)
+    for process in range(3):
+        made.ready(process, attempt + 1, 1.0)
+    return made.look(1000.0)
+
+
+def test_the_first_failure_ends_the_attempt_and_all_start_when_all_are_ready() -> None:
+    made = decisions()
+    assert made.ended(end(2), 0, 10.0) == [(RESTART, {"attempt": 1})]
+    assert made.ended(end(0, line="lost process 2 on host c: its connection broke"), 0, 10.1) == []
+    for process in (0, 2):
+        made.ready(process, 1, 11.0)
+    assert made.look(12.0) == []
+    made.ready(1, 1, 12.0)
+    assert made.look(12.5) == [], "a pause comes first"
+    assert made.seconds(12.5) == pytest.approx(0.5)
+    cause = "process 2 ended with exit code 1: a bug"
+    assert made.look(13.0) == [(GO, {"attempt": 1, "limit": 2, "cause": cause})]
+    assert made.seconds(13.0) is None
+
+
+def test_pauses_grow_from_attempt_to_attempt() -> None:
+    made = decisions(limit=9)
+    pauses = []
+    for _ in range(8):
+        made.ended(end(1), made.attempt, 0.0)
+        for process in range(3):
+            made.ready(process, made.attempt, 0.0)
+        pauses.append(made.seconds(0.0))
+        assert kinds(made.look(1000.0)) == [GO]
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (76, "exit code 76 ends the job"),
+        (77, "exit code 77 ends the job"),
+        (78, "exit code 78 ends the job"),
+        (0, "process 1 has finished"),
+    ],
+)
+def test_what_another_try_does_not_mend_is_over(code: int, reason: str) -> None:
+    made = decisions()
+    assert made.ended(end(1, code), 0, 0.0) == [(OVER, {"reason": reason})]
+    assert made.ended(end(2), 0, 0.0) == [], "said once"
+
+
+@pytest.mark.parametrize("code", [1, 69, 75, 79, 80, 134, 137, 139, 143])
+def test_every_other_code_is_tried_again(code: int) -> None:
+    assert kinds(decisions().ended(end(1, code), 0, 0.0)) == [RESTART]
+
+
+def test_the_limit_is_of_these_containers() -> None:
+    made = decisions(limit=1)
+    assert kinds(restarted(made, end(1))) == [GO]
+    assert made.ended(end(1), 1, 0.0) == [(OVER, {"reason": "it started again 1 times here, the limit"})]
+
+
+def test_a_launcher_that_has_not_come_yet_is_not_left_behind() -> None:
+    made = Decisions(3, 5)
+    made.arrived(2)
+    said = made.ended(end(2), 0, 0.0)
+    assert said == [(OVER, {"reason": "the launcher of process 1 is not connected"})]
+
+
+def test_a_pod_that_goes_while_the_others_wait_ends_the_wait() -> None:
+    made = decisions()
+    made.ended(end(2), 0, 0.0)
+    made.ready(0, 1, 1.0)
+    assert made.gone(1) == [(OVER, {"reason": "the launcher of process 1 is gone"})]
+
+
+def test_a_pod_that_goes_while_all_run_is_missed_at_the_next_failure() -> None:
+    made = decisions()
+    assert made.gone(1) == []
+    assert kinds(made.ended(end(2), 0, 0.0)) == [OVER]
+
+
+def test_a_program_that_cannot_be_killed_ends_the_wait() -> None:
+    made = decisions()
+    made.ended(end(2), 0, 0.0)
+    made.ready(0, 1, 1.0)
+    made.ready(2, 1, 1.0)
+    assert made.look(READY_SECONDS - 0.1) == []
+    assert made.look(READY_SECONDS) == [(OVER, {"reason": "process 1 was not ready within 60 s"})]
+
+
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_a_container_that_is_asked_to_stop_is_the_last_of_it(is_ending: bool) -> None:
+    made = decisions()
+    if is_ending:
+        made.ended(end(2), 0, 0.0)
+    assert made.stopping(1) == [(OVER, {"reason": "process 1 was asked to stop"})]
+    assert made.ended(end(0), 0, 0.0) == []
+
+
+def test_what_is_said_of_another_attempt_counts_for_nothing() -> None:
+    made = decisions()
+    restarted(made, end(1))
+    assert made.ended(end(1), 0, 0.0) == []
+    made.ended(end(1), 1, 0.0)
+    made.ready(1, 1, 0.0)
+    assert made.ready(1, 7, 0.0) == []
+    assert made.seconds(0.0) == pytest.approx(READY_SECONDS), "nobody is ready for attempt 2"
+
+
+@pytest.mark.parametrize(
+    ("ends", "first"),
+    [
+        ([end(1, at=5.0), end(2, at=4.0)], 2),
+        ([end(1, at=5.0), end(2, line="lost process 1 on host b: its connection broke", at=4.0)], 1),
+        ([end(0, line="ended with process 2 on host c, which was first: x", at=1.0), end(2, at=9.0)], 2),
+        ([end(0, line="lost process 1 on host b: silent", at=3.0), end(2, line="lost process 1 on host b", at=2.0)], 2),
+    ],
+    ids=["the earliest", "not one that lost another", "not one that follows", "the first that noticed"],
+)
+def test_the_cause_is_the_end_that_the_others_follow_from(ends: list[End], first: int) -> None:
+    assert first_of(ends).process == first

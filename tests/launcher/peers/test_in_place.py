@@ -1,0 +1,156 @@
+"""Real launchers with real programs, which start again in the same launchers, or do not."""
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness.launched import JOB, Launched
+from tests.launcher.conftest import Launch
+from tools.localcluster.waiting import wait_for
+
+HOSTS = 3
+PROGRAM = """
+import os, pathlib, signal, sys, time
+attempt = int(os.environ.get("TPUJOB_IN_PLACE_ATTEMPT", "0"))
+here = pathlib.Path(os.environ["FOLDER"])
+(here / f"{{os.environ['TPUJOB_HOST']}}-{{attempt}}.pid").write_text(str(os.getpid()))
+(here / f"{{os.environ['TPUJOB_HOST']}}-{{attempt}}").write_text(os.environ.get("TPUJOB_IN_PLACE_CAUSE", ""))
+FAILS = {fails}
+while not (here / "go").exists():
+    time.sleep(0.01)
+if os.environ["TPUJOB_HOST"] == "1" and attempt < FAILS:
+    {failure}
+while attempt < FAILS:
+    time.sleep(0.01)
+"""
+Start = Callable[..., list[Launched]]
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def start(launch: Launch, tmp_path: Path, port: int) -> Start:
+    """Starts a launcher for each host, and lets the programs go on once all have met."""
+
+    def started(failure: str, *, fails: int = 1, limit: int = 2, hosts: int = HOSTS) -> list[Launched]:
+        program = PROGRAM.format(fails=fails, failure=failure)
+        place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(HOSTS)}
+        peers = {"TPUJOB_IN_PLACE": str(limit), "TPUJOB_LAUNCHER_PORT": str(port), "FOLDER": str(tmp_path)}
+        at = {"TPUJOB_COORDINATOR": f"127.0.0.1:{port + 1}"}
+        found = []
+        for host in range(hosts):
+            environ = {**JOB, **place, **peers, **at, "TPUJOB_HOST": str(host)}
+            found.append(launch(sys.executable, "-c", program, environ=environ))
+        for host in range(hosts):
+            wait_for(f"host {host}", (tmp_path / f"{host}-0").exists)
+        wait_for("the launchers to meet", lambda: connections(port) >= hosts - 1)
+        (tmp_path / "go").write_text("")
+        return found
+
+    return started
+
+
+def connections(port: int) -> int:
+    """Connections to a port that are established, as the server has them."""
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("failure", "cause"),
+    [
+        ("raise RuntimeError('a bug')", "process 1 ended with exit code 1: RuntimeError: a bug"),
+        ("sys.exit(3)", "process 1 ended with exit code 3: SystemExit: 3"),
+        ("sys.exit(75)", "process 1 ended with exit code 75"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "process 1 ended with exit code 137"),
+        (
+            "import atexit; atexit.register(time.sleep, 600); raise RuntimeError('in a barrier')",
+            "process 1 ended with exit code 1: RuntimeError: in a barrier",
+        ),
+    ],
+    ids=["exception", "sys.exit", "saved, start me again", "killed", "its exit handler waits for the others"],
+)
+def test_all_start_again_in_the_same_launchers(start: Start, tmp_path: Path, failure: str, cause: str) -> None:
+    launched = start(failure)
+    assert [each.wait() for each in launched] == [0] * HOSTS, launched[1].stderr
+    for host in range(HOSTS):
+        assert (tmp_path / f"{host}-1").read_text().startswith(cause)
+        assert f"attempt 1 in the same containers: {cause}" in launched[host].stderr
+
+
+def test_after_the_limit_the_containers_end_with_the_cause(start: Start) -> None:
+    launched = start("raise RuntimeError('always')", fails=9, limit=2)
+    assert launched[1].wait() == 1
+    assert "RuntimeError: always" in "\n".join(launched[1].message)
+    assert "it started again 2 times here, the limit" in launched[1].stderr
+    for each in (launched[0], launched[2]):
+        each.send(signal.SIGTERM)
+        assert each.wait() == 143
+
+
+def test_a_code_that_ends_the_job_is_not_tried_again(start: Start, tmp_path: Path) -> None:
+    launched = start("sys.exit(78)")
+    assert launched[1].wait() == 78
+    assert not (tmp_path / "1-1").exists()
+    for each in (launched[0], launched[2]):
+        each.send(signal.SIGTERM)
+        assert each.wait() == 143
+
+
+def test_a_host_that_is_asked_to_stop_does_not_start_again(start: Start, tmp_path: Path) -> None:
+    launched = start("time.sleep(600)")
+    launched[1].send(signal.SIGTERM)
+    assert launched[1].wait() == 143
+    os.kill(int((tmp_path / "2-0.pid").read_text()), signal.SIGKILL)
+    assert launched[2].wait() == 137
+    assert "process 1 was asked to stop" in launched[2].stderr
+    assert not (tmp_path / "2-1").exists()
+    launched[0].send(signal.SIGTERM)
+    assert launched[0].wait() == 143
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff\xfe\x00\n",
+        b"[" * 20_000 + b"\n",
+        b"x" * 100_000,
+        json.dumps({"hello": {"version": 1, "job": "other/job", "process": 1}}).encode() + b"\n",
+        json.dumps({"ended": {"attempt": 0, "code": 78, "at": 1.0, "line": ""}}).encode() + b"\n",
+        json.dumps({"finished": {}}).encode() + b"\n",
+    ],
+    ids=["nothing", "HTTP", "bytes", "deep", "endless", "another job", "an end without a hello", "a stranger's word"],
+)
+def test_strangers_change_nothing(start: Start, tmp_path: Path, port: int, said: bytes) -> None:
+    strangers = []
+
+    def connect() -> None:
+        for _ in range(100):
+            stranger = socket.create_connection(("127.0.0.1", port), timeout=10)
+            strangers.append(stranger)
+            stranger.settimeout(0.2)
+            try:
+                stranger.sendall(said)
+            except OSError:
+                continue
+
+    launched = start("while not (here / 'now').exists(): time.sleep(0.01)\n    raise RuntimeError('a bug')")
+    connect()
+    (tmp_path / "now").write_text("")
+    assert [each.wait() for each in launched] == [0] * HOSTS, launched[0].stderr
+    for stranger in strangers:
+        stranger.close()
