@@ -243,7 +243,9 @@ def test_lack_of_a_checkpoint_is_told_once_there_is_something_to_lose(status: di
 
 
 def test_hosts_that_the_trainer_names_are_described() -> None:
-    said = {"stragglerMessage": "process 1 on host b (training)", "preflightMessage": "host c is slow"}
-    text = "\n".join(describe(job(phase="Running", **said), [], [], NOW))
+    hosts = {"stragglerMessage": "process 1 on host b (training)", "preflightMessage": "host c is slow"}
+    in_place = {"inPlaceRestarts": 2, "inPlaceCause": "process 1 ended with exit code 137"}
+    text = "\n".join(describe(job(phase="Running", **hosts, **in_place), [], [], NOW))
     assert "behind the others: process 1 on host b (training)" in text
     assert "slow or odd hosts, found before the first step: host c is slow" in text
+    assert "2 restarts in the same pods; the last after process 1 ended with exit code 137" in text

@@ -59,7 +59,13 @@ def test_a_killed_trainer_goes_on_in_the_same_launchers(tmp_path: Path) -> None:
         wait_for("a checkpoint", (root / "checkpoints" / "latest.json").exists, timeout_seconds=300)
         launchers = {pid for pid in descendants(run.pid) if "tpujob_contract.launch" in command_line(pid)}
         os.kill(trainer_of(run.pid, 1), signal.SIGKILL)
-        said = next((line for line in run.stderr if line.startswith("resumed from step")), "")
+        lines = []
+        for line in run.stderr:
+            lines.append(line)
+            if line.startswith("resumed from step"):
+                break
+        said = lines[-1]
+        assert any(line.startswith("attempt 1 in the same containers: process 1 ended") for line in lines), lines
         step = int(re.search(r"\d+", said)[0])  # type: ignore[index]
         assert launchers <= set(descendants(run.pid))
         run.send_signal(signal.SIGINT)

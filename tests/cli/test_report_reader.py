@@ -70,3 +70,9 @@ def test_launchers_of_all_processes_are_heard_and_who_fell_silent_first_is_named
     with processes[1].log.open("a") as log:
         log.write("tpujob launch: the program failed, and is in its exit handlers: E: x\n")
     assert list(notices.lines(131.0)) == ["process 1 (p1): the program failed, and is in its exit handlers: E: x"]
+    again = "attempt 1 in the same containers: process 1 ended with exit code 1: E: x"
+    for process in processes:
+        with process.log.open("a") as log:
+            log.write(f"tpujob launch: {again}\n")
+    assert list(notices.lines(132.0)) == [again], "once, though every launcher says so"
+    assert list(output.lines(132.0)) == []

@@ -38,6 +38,11 @@ def test_the_attempt_comes_from_the_label() -> None:
     assert _pods(manifest(), restart_attempt=3)[0].environ["TPUJOB_ATTEMPT"] == "3"
 
 
+def test_launchers_meet_where_the_job_starts_again_in_place_alone():
+    assert {pod.environ["TPUJOB_IN_PLACE"] for pod in _pods(manifest(inPlaceRestarts=3))} == {"3"}
+    assert not [pod for pod in _pods(manifest()) if "TPUJOB_IN_PLACE" in pod.environ]
+
+
 def test_values_of_secrets_are_left_to_the_cluster() -> None:
     reference = {"secretKeyRef": {"name": "s", "key": "k"}}
     pod = _pods(manifest(env=[{"name": "HF_TOKEN", "valueFrom": reference}]))[0]

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from tpujob.local.plan import LocalProcess
 from tpujob.local.reports import LogFollower
 
-_NOTICE = "tpujob launch: the program "
+_LAUNCHER = "tpujob launch: "
+_NOTICE = f"{_LAUNCHER}the program "
+_AGAIN = f"{_LAUNCHER}attempt "
+"""All launchers say so at once: one is enough."""
 _ENOUGH_SECONDS = 1.0
 """By which one process must have been silent for longer than another one to be named before it."""
 
@@ -27,7 +30,9 @@ class LauncherNotices:
                 self._heard_at[process.index] = now
             for line in lines:
                 if line.startswith(_NOTICE):
-                    yield f"process {process.index} ({process.name}): {line.removeprefix('tpujob launch: ')}"
+                    yield f"process {process.index} ({process.name}): {line.removeprefix(_LAUNCHER)}"
+                elif line.startswith(_AGAIN) and process is self._followers[0][0]:
+                    yield line.removeprefix(_LAUNCHER)
 
     def first_silent(self, now: float) -> str:
         """Who has printed nothing for longest, in words; empty where no process is behind all the others."""

@@ -11,7 +11,9 @@ from tpujob.local.reports import LogFollower
 SILENT_SECONDS = 120.0
 """Time without a line after which a notice is printed: a hang looks like this, and so does a long step."""
 
-_WIRING = re.compile(r"\[Gloo\] Rank |tpujob launch: ((process|worker) \d+ of |no TPUJOB_ variables|the program )")
+_WIRING = re.compile(
+    r"\[Gloo\] Rank |tpujob launch: ((process|worker) \d+ of |no TPUJOB_ variables|the program |attempt )"
+)
 """Lines of JAX's network library and of the launcher that say only that all is well, or that are shown as notices."""
 
 
