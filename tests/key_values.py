@@ -1,13 +1,16 @@
 """JAX's key-value store, as several processes see it, in one; the real one is in tests/multiprocess."""
 
 import threading
+from collections.abc import Sequence
 
 
 class KeyValuesOfOne:
     """What `distributed.kv_store` uses of JAX's client, its errors included; it counts what it is asked."""
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, *, absent: Sequence[int] = ()) -> None:
         self.processes = processes
+        self.absent = absent
+        """Those that a barrier's error names: the service sees no ids here."""
         self.questions = 0
         """Values set and read, barriers not counted."""
         self.bytes = 0
@@ -38,7 +41,12 @@ class KeyValuesOfOne:
     def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int) -> None:
         with self._changed:
             barrier = self._barriers.setdefault(barrier_id, threading.Barrier(self.processes))
-        barrier.wait(timeout_in_ms / 1000)
+        try:
+            barrier.wait(timeout_in_ms / 1000)
+        except threading.BrokenBarrierError as error:
+            names = "".join(f"{process}\n" for process in self.absent)
+            text = f"DEADLINE_EXCEEDED: Barrier timed out. Id: {barrier_id}::0.\nSome timed out task names:\n{names}\n"
+            raise RuntimeError(text) from error
 
     def _count(self, value: str) -> None:
         self.questions += 1

@@ -5,7 +5,6 @@ import pytest
 from tests.key_values import KeyValuesOfOne
 from tpujob_sdk import stopping
 from tpujob_sdk.stopping import AgreedStop
-from tpujob_trainer.distributed import kv_store
 from tpujob_trainer.distributed.exit.stop_request import StopRequest
 from tpujob_trainer.distributed.kv_store import Coordination
 from tpujob_trainer.errors import TrainerError
@@ -37,8 +36,7 @@ def test_all_stop_after_the_highest_count(monkeypatch: pytest.MonkeyPatch, looks
 def test_a_process_that_does_not_tell_its_count_is_an_error_for_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(stopping, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(kv_store, "ANSWER_SECONDS", 0.5)
-    store, hosts = KeyValuesOfOne(3), ["h0", "h1", "h2"]
+    store, hosts = KeyValuesOfOne(3, absent=[2]), ["h0", "h1", "h2"]
     requests = [StopRequest(grace_seconds=30) for _ in range(2)]
     talks = [Coordination(store, process_id=i, hosts=hosts) for i in range(2)]  # the third says nothing
     stops = [AgreedStop(request, talk) for request, talk in zip(requests, talks, strict=True)]

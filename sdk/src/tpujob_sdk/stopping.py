@@ -58,9 +58,11 @@ class AgreedStop:
             with self._changed:
                 self._is_held = True
                 looks = self._looks
-            counts = self._talk.gather(f"{self._name}/looks", looks, limit_seconds=ANSWER_SECONDS)
+            most: int = self._talk.lead_decides_on(
+                f"{self._name}/looks", looks, lambda said: max(said.values()), limit_seconds=ANSWER_SECONDS
+            )
             with self._changed:
-                self._at = max(counts) + 1
+                self._at = most + 1
         except TrainerError as error:  # what another process says of itself is no CoordinationError here
             self._error = error
         finally:

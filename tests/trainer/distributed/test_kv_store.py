@@ -13,7 +13,7 @@ def test_single_process_receives_its_own_message():
     talk = kv_store.alone()
     talk.set("key", "value")
     assert talk.get("key", limit_seconds=0) == "value"
-    assert talk.gather("vote", {"ok": True}, limit_seconds=0) == [{"ok": True}]
+    assert talk.lead_decides_on("vote", {"ok": True}, list, limit_seconds=0) == [0]
     assert talk.lead_decides("step", lambda: [3, 2], limit_seconds=0) == [3, 2]
     assert talk.objections("vote", None, limit_seconds=0) == {}
     assert talk.objections("vote", {"problem": "x"}, limit_seconds=0) == {0: {"problem": "x"}}
@@ -68,3 +68,24 @@ def test_only_objections_are_sent(against):
     # Each of the others asks process 0's word; what is said grows with the objections, not with the processes.
     assert service.questions == len(against) + 1 + 63
     assert service.bytes <= 64 * (20 + 30 * len(against))
+
+
+def test_of_many_objections_those_that_matter_most_are_kept():
+    service = KeyValuesOfOne(64)
+    talks = [kv_store.Coordination(service, process_id=number, hosts=["host"] * 64) for number in range(64)]
+
+    def vote(talk):
+        own = {"problem": "bad", "is_out_of_reach": talk.process_id == 63}
+        return talk.objections("v", own, limit_seconds=20, rank=lambda vote: not vote["is_out_of_reach"])
+
+    with concurrent.futures.ThreadPoolExecutor(64) as pool:
+        found = list(pool.map(vote, talks))
+    assert all(sorted(each) == [*range(19), 63] for each in found)
+    assert service.bytes < 64 * (60 + 20 * 60)
+
+
+def test_who_did_not_come_to_a_barrier_is_named():
+    talk = kv_store.Coordination(KeyValuesOfOne(3, absent=[1, 2]), process_id=0, hosts=["a", "b", "c"])
+    with pytest.raises(kv_store.CoordinationError) as caught:
+        talk.lead_decides_on("ready", 1, len, limit_seconds=0.1)
+    assert "process 1 on host b, process 2 on host c did not come; DEADLINE_EXCEEDED" in str(caught.value)

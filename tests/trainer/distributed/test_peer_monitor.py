@@ -8,8 +8,9 @@ import time
 import pytest
 
 from tools.localcluster.waiting import wait_for
-from tpujob_trainer.distributed.failure import Failure, ProgressState
-from tpujob_trainer.distributed.peer_monitor import Peers
+from tpujob_trainer.distributed.failure import Failure, ProgressState, lost, stragglers
+from tpujob_trainer.distributed.peer_monitor import MANY_LINES, Peers
+from tpujob_trainer.distributed.rendezvous_messages import to_line
 
 HEARD_SECONDS = 60
 HEARTBEAT_SECONDS = 100
@@ -23,9 +24,8 @@ class Member:
     def __init__(self, process_id, connections, heartbeat_seconds, progress_state):
         self.ahead = 0.0
         """Of the clock, in seconds."""
-        self.peers = Peers(
-            process_id, ["a", "b", "c"], connections, heartbeat_seconds=heartbeat_seconds, clock=self.clock
-        )
+        known = [host if process_id == 0 or i in (0, process_id) else "" for i, host in enumerate("abc")]
+        self.peers = Peers(process_id, known, connections, heartbeat_seconds=heartbeat_seconds, clock=self.clock)
         self.connections = connections
         self.heard: queue.Queue[Failure] = queue.Queue()
         self.progress_state = progress_state
@@ -88,6 +88,13 @@ def test_failure_is_sent_to_all_others(meet, first):
     assert members[first].heard.empty()
 
 
+def test_host_of_the_first_to_fail_is_told(meet):
+    members = meet()
+    members[1].peers.fail(Failure(1, 78, "spec.x: wrong"))
+    members[2].verdict()
+    assert members[2].peers.name(1) == "process 1 on host b"
+
+
 def test_first_failure_is_everybodys(meet):
     members = meet()
     first = Failure(1, 1, "first")
@@ -117,6 +124,39 @@ def test_silent_process_is_noticed_within_the_heartbeat(meet, victim):
             found = member.verdict()
             assert (found.process, found.kind) == (victim, "lost")
             assert found.message.startswith("silent for")
+
+
+def test_silent_one_among_many_is_named():
+    pairs = [socket.socketpair() for _ in range(2 * MANY_LINES)]
+    ahead = 0.0
+    heard: queue.Queue[Failure] = queue.Queue()
+    hosts = [f"host-{i}" for i in range(len(pairs) + 1)]
+    lines = {i: pair[0] for i, pair in enumerate(pairs, 1)}
+    lead = Peers(
+        0, hosts, lines, heartbeat_seconds=HEARTBEAT_SECONDS, clock=lambda: time.monotonic() + ahead
+    )  # fmt: skip
+    lead.start(on_failure=heard.put)
+    try:
+        ahead = 0.9 * HEARTBEAT_SECONDS
+        for i, (_, other) in enumerate(pairs, 1):
+            if i != 7:
+                other.sendall(to_line({"beat": {}}))
+        wait_for("all beats", lambda: len(lead._beat_at) == len(pairs) - 1)
+        ahead = 1.1 * HEARTBEAT_SECONDS
+        pairs[0][1].sendall(to_line({"beat": {}}))
+        found = heard.get(timeout=HEARD_SECONDS)
+        assert (found.process, found.kind) == (7, "lost")
+        assert "and so" not in found.message
+    finally:
+        for pair in pairs:
+            pair[1].close()
+
+
+def test_message_about_thousands_names_twenty():
+    message = lost(range(1, 10_000), "process {}".format, silent_seconds=30).message
+    assert "process 21 and 9978 more" in message
+    states = {i: ProgressState(step=5 + (i == 0)) for i in range(10_000)}
+    assert stragglers(states, "process {}".format).endswith("process 20 (starting, after step 5); and 9979 more")
 
 
 def test_who_goes_in_order_is_not_missed(meet):

@@ -1,6 +1,7 @@
 """Real sockets on loopback; each process is a thread here."""
 
 import concurrent.futures
+import resource
 import socket
 import time
 
@@ -8,7 +9,7 @@ import pytest
 
 from tools.localcluster.processes import free_ports
 from tpujob_trainer import errors
-from tpujob_trainer.distributed import rendezvous_client, rendezvous_server
+from tpujob_trainer.distributed import open_files, rendezvous_client, rendezvous_server
 from tpujob_trainer.distributed.rendezvous_messages import Hello, to_line
 from tpujob_trainer.distributed.versions import JOB_CODE
 
@@ -69,9 +70,14 @@ class Rendezvous:
 
 def test_all_get_one_nonce_and_the_hosts():
     found = Rendezvous(4).all_of(*(hello(i) for i in range(4)))
-    assert len(set(found)) == 1
+    assert len({each.nonce for each in found}) == 1
     assert len(found[0].nonce) == 8
     assert found[0].hosts == ("host-0", "host-1", "host-2", "host-3")
+
+
+def test_process_is_sent_no_names_but_that_of_the_lead():
+    found = Rendezvous(4).all_of(*(hello(i) for i in range(4)))
+    assert found[2].hosts == ("host-0", "", "host-2", "")
 
 
 def test_nonce_is_new_each_time():
@@ -84,7 +90,7 @@ def test_others_may_come_before_the_lead():
     with pytest.raises(concurrent.futures.TimeoutError):
         early.result(0.4)
     late = rendezvous.come(hello(0))
-    assert early.result(LIMIT_SECONDS)[0] == late.result(LIMIT_SECONDS)[0]
+    assert early.result(LIMIT_SECONDS)[0].nonce == late.result(LIMIT_SECONDS)[0].nonce
 
 
 def test_port_is_free_beside_the_lines():
@@ -146,7 +152,7 @@ def test_process_of_another_attempt_is_kept_out():
     rendezvous = Rendezvous(2, limit_seconds=6)
     unidentified = rendezvous.come(hello(1, run="test/job 1.7"))
     lead, own = rendezvous.come(hello(0)), rendezvous.come(hello(1))
-    assert lead.result(LIMIT_SECONDS)[0] == own.result(LIMIT_SECONDS)[0]
+    assert lead.result(LIMIT_SECONDS)[0].nonce == own.result(LIMIT_SECONDS)[0].nonce
     assert "it belongs to test/job 1.0, this process to test/job 1.7" in str(unidentified.exception(LIMIT_SECONDS)) or (
         # It came when the membership was over already.
         "Connection refused" in str(unidentified.exception(LIMIT_SECONDS))
@@ -167,7 +173,7 @@ def test_process_that_left_may_come_again():
         connection.sendall(to_line(vars(hello(1, host="host-old"))))
         assert connection.recv(100)
     again, other = rendezvous.come(hello(1)), rendezvous.come(hello(2))
-    assert again.result(LIMIT_SECONDS)[0] == other.result(LIMIT_SECONDS)[0] == lead.result(LIMIT_SECONDS)[0]
+    assert len({each.result(LIMIT_SECONDS)[0].nonce for each in (again, other, lead)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -189,7 +195,7 @@ def test_strangers_do_not_disturb(noise):
     lead = rendezvous.come(hello(0))
     with rendezvous.connect() as unidentified:
         unidentified.sendall(noise)
-        assert rendezvous.come(hello(1)).result(LIMIT_SECONDS)[0] == lead.result(LIMIT_SECONDS)[0]
+        assert rendezvous.come(hello(1)).result(LIMIT_SECONDS)[0].nonce == lead.result(LIMIT_SECONDS)[0].nonce
 
 
 def test_many_silent_strangers_do_not_keep_a_process_out(monkeypatch):
@@ -198,10 +204,31 @@ def test_many_silent_strangers_do_not_keep_a_process_out(monkeypatch):
     lead = rendezvous.come(hello(0))
     connections = [rendezvous.connect() for _ in range(rendezvous_server.MAX_UNIDENTIFIED + 5)]
     try:
-        assert rendezvous.come(hello(1)).result(LIMIT_SECONDS)[0] == lead.result(LIMIT_SECONDS)[0]
+        assert rendezvous.come(hello(1)).result(LIMIT_SECONDS)[0].nonce == lead.result(LIMIT_SECONDS)[0].nonce
     finally:
         for connection in connections:
             connection.close()
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"),
+    [(64, 300, 276), (276, 276, None), (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None), (275, -1, 276)],
+    ids=["raised", "enough", "no limit", "no hard limit"],
+)
+def test_open_files_are_allowed(monkeypatch, soft, hard, raised):
+    limits = []
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, given: limits.append(given))
+    open_files.allow(10)
+    assert limits == ([(raised, hard)] if raised else [])
+
+
+def test_too_few_open_files_are_an_error_that_says_what_to_raise(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (64, 275))
+    with pytest.raises(errors.ConfigurationError) as caught:
+        open_files.allow(10)
+    assert "276 open files for 10 processes" in str(caught.value)
+    assert "(ulimit -Hn) is 275; raise LimitNOFILE of the container runtime" in str(caught.value)
 
 
 def test_port_that_is_taken_is_named():

@@ -387,12 +387,11 @@ class Checkpoints:
 
     def _may_retry(self, step: int, seconds_left: float, *, is_repeated: bool) -> bool:
         """Whether there is time for another try of the last save, on all processes."""
-        talk, name = self._runtime.coordination, self._next("retry")
-        left = talk.gather(name, min(seconds_left, FOREVER_SECONDS), limit_seconds=PLAN_SECONDS)
 
-        def decide_retry() -> bool:
-            is_stopping = min(left) < FOREVER_SECONDS
-            if is_stopping and min(left) < self.save_seconds + STOPPING_RETRY_SECONDS:
+        def decide_retry(seconds_left_of: Mapping[int, float]) -> bool:
+            least = min(seconds_left_of.values())
+            is_stopping = least < FOREVER_SECONDS
+            if is_stopping and least < self.save_seconds + STOPPING_RETRY_SECONDS:
                 return False
             if not is_stopping:  # the grace period is the limit otherwise
                 self._alarm.check(self.committed_step, is_repeated=is_repeated)
@@ -400,7 +399,9 @@ class Checkpoints:
             logger.warning("Step %d, the last one, is not committed (%s); it is saved again", step, why)
             return True
 
-        may: bool = talk.lead_decides(f"{name}/decision", decide_retry, limit_seconds=PLAN_SECONDS)
+        may: bool = self._runtime.coordination.lead_decides_on(
+            self._next("retry"), min(seconds_left, FOREVER_SECONDS), decide_retry, limit_seconds=PLAN_SECONDS
+        )
         return may
 
     def _next(self, what: str) -> str:
@@ -438,9 +439,11 @@ class Checkpoints:
         )
         plan = SavePlan.from_json(decided)
         if plan.decision == Decision.ASK_ALL:
-            answers = talk.gather(f"{name}/stuck", self._slots.answer(step), limit_seconds=PLAN_SECONDS)
-            decided = talk.lead_decides(
-                f"{name}/place", lambda: self._make_place(step, answers).to_json(), limit_seconds=limit
+            decided = talk.lead_decides_on(
+                f"{name}/stuck",
+                self._slots.answer(step),
+                lambda answers: self._make_place(step, list(answers.values())).to_json(),
+                limit_seconds=limit,
             )
             plan = SavePlan.from_json(decided)
         return plan

@@ -99,7 +99,7 @@ def restore(
     def refuse(what: str, step: int, vote: _Vote) -> bool:
         """Whether a process voted against the step; remembers why."""
         own = None if vote.problem is None else dataclasses.asdict(vote)
-        said = talk.objections(f"{name}/{what}/{step}", own, limit_seconds=VOTE_SECONDS)
+        said = talk.objections(f"{name}/{what}/{step}", own, limit_seconds=VOTE_SECONDS, rank=_rank)
         against = [(i, _Vote(**said[i])) for i in sorted(said)]
         if any(vote.is_out_of_reach for _, vote in against):
             raise _out_of_reach(directory, step, against)
@@ -130,6 +130,11 @@ def restore(
     if bad:
         raise _nothing_usable(directory, bad)
     return None
+
+
+def _rank(vote: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Of many votes that storage is out of reach comes first, for then nothing is set aside."""
+    return not vote["is_out_of_reach"], not vote["is_refused"]
 
 
 def _out_of_reach(directory: str, step: int, against: list[tuple[int, _Vote]]) -> errors.TrainerError:

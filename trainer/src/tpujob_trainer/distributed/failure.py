@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import FATAL
+from tpujob_trainer.distributed.rendezvous_messages import MAX_NAMED, listed
 
 MESSAGE_CHARACTERS = 2000
 """Longer messages are cut: a termination message holds 4096 bytes, and has to hold the name of the host too."""
@@ -77,7 +78,7 @@ def lost(processes: Collection[int], name: Callable[[int], str], *, silent_secon
     """
     first, *rest = sorted(processes)
     seen = "its connection broke" if silent_seconds is None else f"silent for {silent_seconds:.0f} s"
-    also = f" (and so {', '.join(map(name, rest))})" if rest else ""
+    also = f" (and so {listed([name(i) for i in rest])})" if rest else ""
     cause = (
         "it was killed or crashed; the exit code and the log of its pod have the cause"
         if silent_seconds is None
@@ -96,7 +97,8 @@ def stragglers(states: Mapping[int, ProgressState], name: Callable[[int], str]) 
     if len(behind) == len(states):
         idle = {i: progress_state for i, progress_state in states.items() if not progress_state.waits}
         behind = idle if len(idle) < len(states) else {}
-    return "; ".join(f"{name(i)} ({progress_state})" for i, progress_state in sorted(behind.items()))
+    named = [f"{name(i)} ({behind[i]})" for i in sorted(behind)[:MAX_NAMED]]
+    return "; ".join(named) + (f"; and {len(behind) - MAX_NAMED} more" if len(behind) > MAX_NAMED else "")
 
 
 def stalled(failure: Failure, states: Mapping[int, ProgressState], name: Callable[[int], str]) -> Failure:

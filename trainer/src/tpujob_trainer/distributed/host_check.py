@@ -15,6 +15,7 @@ MOST_SKEW_SECONDS = 5.0
 SLOW_SECONDS, SLOW_RATIO = 1.0, 4.0
 """A host is slow when it needs this much longer than the median host, and so many times as long."""
 MOST_NAMED = 8
+MOST_WARNINGS = 20
 
 Name = Callable[[int], str]
 """A process as people look for it."""
@@ -35,9 +36,11 @@ class HostFacts:
 
 
 def warnings(facts: Sequence[Mapping[str, Any]], name: Name) -> list[str]:
-    """One line for everything that is odd, the host named; processes in order."""
+    """One line for everything that is odd, the host named; processes in order. At most twenty, and their number."""
     hosts = [HostFacts(**each) for each in facts]
-    return [*_slow(hosts, name), *_skewed(hosts, name), *_short(hosts, name)]
+    found = [*_slow(hosts, name), *_skewed(hosts, name), *_short(hosts, name)]
+    more = len(found) - MOST_WARNINGS
+    return found[:MOST_WARNINGS] + ([f"and {more} more warnings about hosts"] if more > 0 else [])
 
 
 def _slow(hosts: Sequence[HostFacts], name: Name) -> Iterator[str]:

@@ -1,26 +1,27 @@
 """Key-value store, barriers and broadcast between the processes of a run: no device, and always a time limit.
 
+Process 0 collects what all say and publishes what follows from it, never the collection: of n values read by n
+processes, ten thousand would make gigabytes. A call of all makes at most three operations for each process.
+
 The one place that touches `jax._src.distributed`, whose client JAX does not export.
 """
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tpujob_trainer import errors
+from tpujob_trainer.distributed.rendezvous_messages import MAX_NAMED, listed, process_name
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "tpujob/"
-ANSWER_SECONDS = 30.0
-"""Time for process 0's word to arrive, on top of what it waits for."""
 
 
 class CoordinationError(errors.TrainerError):
@@ -52,18 +53,18 @@ class Coordination:
     """
 
     def __init__(self, client: KeyValues | None, *, process_id: int, hosts: Sequence[str]) -> None:
-        """`hosts` has the host name of each process; `client` is None for a process on its own."""
+        """`hosts` as in `Membership`; `client` is None for a process on its own."""
         self._client = client
         self._own: dict[str, str] = {}
         self._told = threading.Condition()
         self.hosts = tuple(hosts)
-        """The host name of each process."""
+        """The host name of each process; "" where it is not known, which it is on process 0 alone."""
         self.process_id = process_id
         self.num_processes = len(hosts)
 
     def name(self, process_id: int) -> str:
         """A process as people look for it: "process 3 on host h"."""
-        return f"process {process_id} on host {self.hosts[process_id]}"
+        return process_name(process_id, self.hosts)
 
     def set(self, key: str, value: str) -> None:
         """Makes a value known to all processes."""
@@ -112,29 +113,13 @@ class Coordination:
             CoordinationError: a process did not come within the limit; the message names it.
         """
         if self._client is not None:
-            with _named(f"waiting up to {limit_seconds:g} s for all processes at {name}"):
+            with _named(f"waiting up to {limit_seconds:g} s for all processes at {name}", self.name):
                 self._client.wait_at_barrier(PREFIX + name, _milliseconds(limit_seconds))
 
-    def gather(self, name: str, value: Any, *, limit_seconds: float) -> list[Any]:
-        """The value of every process, in order of their ids. Values are JSON.
-
-        Raises:
-            CoordinationError: a process sent nothing within the limit; the message names it.
-        """
-        self.set(f"{name}/{self.process_id}", json.dumps(value))
-
-        def collect() -> list[Any]:
-            answers = self._answers(name, limit_seconds)
-            if silent := [self.name(i) for i in range(self.num_processes) if i not in answers]:
-                raise CoordinationError(f"{', '.join(silent)} said nothing about {name} within {limit_seconds:g} s")
-            return [answers[i] for i in range(self.num_processes)]
-
-        # Process 0 collects and tells: with n processes that is 2n questions to the service instead of n².
-        everything: list[Any] = self.lead_decides(f"{name}/all", collect, limit_seconds=limit_seconds + ANSWER_SECONDS)
-        return everything
-
-    def objections(self, name: str, own: Any | None, *, limit_seconds: float) -> dict[int, Any]:
-        """The objections of processes, by their ids; empty without one, the same on all processes.
+    def objections(
+        self, name: str, own: Any | None, *, limit_seconds: float, rank: Callable[[Any], Any] = lambda value: 0
+    ) -> dict[int, Any]:
+        """Objections of up to twenty processes, by their ids; empty without one, the same on all processes.
 
         Who has nothing against it only arrives at a barrier: among thousands of processes nothing is collected, unless
         something is wrong. Values are JSON.
@@ -143,11 +128,18 @@ class Coordination:
             name: of the question.
             own: what this process has against it; None: nothing.
             limit_seconds: for all to arrive.
+            rank: of an objection; the least ones are kept, and of equal ones those of the first processes.
 
         Raises:
             CoordinationError: a process did not come within the limit; the message names it.
         """
-        found = self.lead_decides_on(name, own, lambda said: said, limit_seconds=limit_seconds)
+
+        def first(said: dict[int, Any]) -> dict[int, Any]:
+            if len(said) > MAX_NAMED:
+                logger.warning("%s: %d processes object, of which %d are named", name, len(said), MAX_NAMED)
+            return {i: said[i] for i in sorted(said, key=lambda i: (rank(said[i]), i))[:MAX_NAMED]}
+
+        found = self.lead_decides_on(name, own, first, limit_seconds=limit_seconds)
         return {int(process_id): value for process_id, value in found.items()}
 
     def lead_decides_on(
@@ -160,7 +152,7 @@ class Coordination:
         Args:
             name: of the question.
             own: what this process says; None: nothing.
-            decide: given the values, by the ids of the processes.
+            decide: given the values, by the ids of the processes. What it returns is read by all: keep it small.
             limit_seconds: for all to arrive.
 
         Raises:
@@ -179,15 +171,6 @@ class Coordination:
         with _named(f"collecting {name}"):
             pairs = self._client.key_value_dir_get(f"{PREFIX}{name}/")
         return {int(key.rpartition("/")[2]): json.loads(value) for key, value in pairs}
-
-    def _answers(self, name: str, limit_seconds: float) -> dict[int, Any]:
-        deadline = time.monotonic() + limit_seconds
-        answers = {}
-        for other in range(self.num_processes):
-            with contextlib.suppress(CoordinationError):
-                left = max(deadline - time.monotonic(), 0.01)
-                answers[other] = json.loads(self.get(f"{name}/{other}", limit_seconds=left))
-        return answers
 
     def lead_decides(self, name: str, decide: Callable[[], Any], *, limit_seconds: float) -> Any:
         """What `decide` returns on process 0, on every process; it runs nowhere else. The result is JSON.
@@ -233,8 +216,9 @@ def _milliseconds(seconds: float) -> int:
 class _named:  # noqa: N801 - reads as a statement
     """Turns what the service raises into our error, with what was being done."""
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, name: Callable[[int], str] = "process {}".format) -> None:
         self._doing = doing
+        self._name = name
 
     def __enter__(self) -> None:
         return None
@@ -243,4 +227,12 @@ class _named:  # noqa: N801 - reads as a statement
         # JaxRuntimeError; a plain RuntimeError in older versions.
         if isinstance(error, RuntimeError):
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise CoordinationError(f"{self._doing}: {first}") from error
+            absent = [self._name(process) for process in _absent(str(error))]
+            who = f"{listed(absent)} did not come; " if absent else ""
+            raise CoordinationError(f"{self._doing}: {who}{first}") from error
+
+
+def _absent(text: str) -> list[int]:
+    """The processes that JAX's error says did not reach a barrier, one a line; it names some of them."""
+    _, _, names = text.partition("timed out task names:\n")
+    return [int(line) for line in itertools.takewhile(str.isdigit, names.splitlines())]

@@ -5,12 +5,14 @@
   or a machine that hangs. JAX would find out too, and abort (134) without saying who.
 - It is the connection of the rendezvous, kept: no port of its own, and it is there before JAX's service is.
 - One thread, small messages, no waiting on anybody: a process that reads nothing harms only itself.
+- No turn of the thread looks at all lines, and it takes what ten thousand processes say a few times a second.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import logging
 import math
@@ -23,7 +25,7 @@ from typing import Any
 
 from tpujob_trainer.distributed import failure as failures
 from tpujob_trainer.distributed.failure import Failure, ProgressState
-from tpujob_trainer.distributed.rendezvous_messages import to_line
+from tpujob_trainer.distributed.rendezvous_messages import process_name, to_line
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +38,12 @@ ENDING = ("failed", "stopping", "finished")
 ANSWER_SECONDS = 1.5
 """For process 0 to say who was first, and for the others to have heard it."""
 MAX_LINE_BYTES = 64 * 1024
+MANY_LINES = 64
+"""Above that, what is said within `PAUSE_SECONDS` is heard in one turn: turns would cost more than what they hear."""
+PAUSE_SECONDS = 0.05
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Line:
     """A connection to another process."""
 
@@ -48,8 +53,6 @@ class _Line:
     heard: bytes = b""
     is_done: bool = False
     """It has signed off, or is gone."""
-    is_silent: bool = False
-    """It has sent nothing for too long."""
 
 
 class Peers:
@@ -68,7 +71,7 @@ class Peers:
 
         Args:
             process_id: Of this process.
-            hosts: The host name of each process.
+            hosts: The host name of each process; "" where it is not known, which it need not be but on process 0.
             connections: By process: to all others on process 0, else to process 0. They are closed at the end.
             heartbeat_seconds: Silence after which a process counts as lost.
             clock: Monotonic, in seconds.
@@ -77,7 +80,7 @@ class Peers:
         self.heartbeat_seconds = heartbeat_seconds
         self.asked: str | None = None
         """Who was asked to stop first, as in "SIGTERM at process 1 on host h"; None: no process, as far as is known."""
-        self._hosts = hosts
+        self._hosts = list(hosts)
         self._clock = clock
         self._lock = threading.RLock()
         self._verdict: Failure | None = None
@@ -90,6 +93,10 @@ class Peers:
         self._selector = selectors.DefaultSelector()
         now = clock()
         self._lines = [_Line(process, connection, now) for process, connection in sorted(connections.items())]
+        self._awaited = dict.fromkeys(self._lines)
+        """Neither done nor silent; in order, who was heard longest ago first."""
+        self._num_open = len(self._lines)
+        """Lines that are not done."""
         for line in self._lines:
             line.connection.setblocking(False)
             self._selector.register(line.connection, selectors.EVENT_READ, line)
@@ -101,7 +108,7 @@ class Peers:
 
     def name(self, process_id: int) -> str:
         """A process as people look for it: "process 3 on host h"."""
-        return f"process {process_id} on host {self._hosts[process_id]}"
+        return process_name(process_id, self._hosts)
 
     def start(
         self,
@@ -174,13 +181,12 @@ class Peers:
             for key, _ in self._selector.select(max(next_beat - self._clock(), 0)):
                 self._receive(key.data)
             self._notice_silence()
-            if not self._awaited():
+            if not self._awaited:
                 self._parted.set()
-            if all(line.is_done for line in self._lines):
+            if not self._num_open:
                 return
-
-    def _awaited(self) -> list[_Line]:
-        return [line for line in self._lines if not line.is_done and not line.is_silent]
+            if self._num_open > MANY_LINES:
+                time.sleep(PAUSE_SECONDS)
 
     def _beat(self) -> None:
         own = self._progress_state()
@@ -195,10 +201,13 @@ class Peers:
             return
         except OSError:
             heard = b""
-        line.heard_at = self._clock()
         if not heard:
             self._close(line)
             return
+        line.heard_at = self._clock()
+        if line in self._awaited:
+            del self._awaited[line]
+            self._awaited[line] = None
         *whole, line.heard = (line.heard + heard).split(b"\n")
         if len(line.heard) > MAX_LINE_BYTES:
             line.heard = b""
@@ -214,28 +223,38 @@ class Peers:
         elif "failure" in said and self.is_lead:
             self._decide_on(Failure.parse(said["failure"]), from_elsewhere=True)
         elif "verdict" in said and line.process == 0:
-            self._decide(Failure.parse(said["verdict"]), from_elsewhere=True)
+            failure = Failure.parse(said["verdict"])
+            if 0 <= failure.process < len(self._hosts) and isinstance(said.get("host"), str):
+                self._hosts[failure.process] = said["host"]
+            self._decide(failure, from_elsewhere=True)
         elif "asked" in said:
             self._note_asked(str(said["asked"])[: failures.MESSAGE_CHARACTERS])
         elif "bye" in said:
-            line.is_done = True
+            self._done(line)
             if self.is_lead:
                 # Its last word; our own goodbye comes when we go.
                 self._selector.unregister(line.connection)
 
     def _close(self, line: _Line) -> None:
-        was_done, line.is_done = line.is_done, True
+        was_done = line.is_done
+        self._done(line)
         self._selector.unregister(line.connection)
         line.connection.close()
         if not was_done:
             self._decide_on(failures.lost([line.process], self.name), from_elsewhere=True)
 
+    def _done(self, line: _Line) -> None:
+        if not line.is_done:
+            line.is_done = True
+            self._num_open -= 1
+            self._awaited.pop(line, None)
+
     def _notice_silence(self) -> None:
         now = self._clock()
-        silent = [line for line in self._awaited() if now - line.heard_at > self.heartbeat_seconds]
+        silent = list(itertools.takewhile(lambda line: now - line.heard_at > self.heartbeat_seconds, self._awaited))
         if silent:
             for line in silent:
-                line.is_silent = True
+                del self._awaited[line]
             longest = max(now - line.heard_at for line in silent)
             found = failures.lost([line.process for line in silent], self.name, silent_seconds=longest)
             self._decide_on(found, from_elsewhere=True)
@@ -252,7 +271,8 @@ class Peers:
                 return
             self._verdict = failure
             if self.is_lead:
-                self._say({"verdict": dataclasses.asdict(failure)})
+                host = self._hosts[failure.process] if 0 <= failure.process < len(self._hosts) else ""
+                self._say({"verdict": dataclasses.asdict(failure), "host": host})
         self._decided.set()
         if from_elsewhere and (failure.process != self.process_id or failure.kind == "lost"):
             # Not in this thread, which has to hear the others go.

@@ -16,11 +16,12 @@ import time
 from collections.abc import Sequence
 
 from tpujob_trainer import errors
+from tpujob_trainer.distributed import open_files
 from tpujob_trainer.distributed.rendezvous_messages import Hello, Membership, to_line
 from tpujob_trainer.distributed.rendezvous_server import RendezvousServer
 
-MAX_ANSWER_BYTES = 1024 * 1024
-"""Of process 0: it names all hosts."""
+MAX_ANSWER_BYTES = 64 * 1024
+"""Of a line of process 0."""
 SILENCE_SECONDS = 15.0
 """Silence after which process 0 counts as gone."""
 RETRY_SECONDS = 0.3
@@ -48,8 +49,10 @@ def receive(own: Hello, positions: Sequence[str], *, host: str, port: int, limit
     Raises:
         PeersMissingError: a process did not come; all present ones end with the same message.
         ConfigurationError: a process runs another program; likewise.
+        ConfigurationError: the container may not have enough open files; not told to the others.
         TrainerError: the port cannot be had.
     """
+    open_files.allow(len(positions))
     deadline = time.monotonic() + limit_seconds
     with _listen(host, port, deadline) as listener, RendezvousServer(listener, own, positions) as reception:
         return reception.wait(deadline, limit_seconds)
@@ -75,7 +78,7 @@ def report_to(own: Hello, place_of_lead: str, *, host: str, port: int, limit_sec
                 if "error" in said:
                     raise errors.from_dict(said)
                 if "nonce" in said:
-                    met = Membership.unpacked(said), {0: connection}
+                    met = Membership.of_values(said, own), {0: connection}
                     connection = None
                     return met
                 if "refused" in said:

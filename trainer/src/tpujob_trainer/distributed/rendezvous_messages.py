@@ -5,18 +5,15 @@ One JSON object a line, bounded in size. Nothing in them is trusted beyond namin
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 import secrets
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpujob_trainer import errors
 
-MAX_HOSTS_BYTES = 2**22
-"""Of the names of all hosts."""
+MAX_PROCESSES = 2**20
 MAX_NAMED = 20
 """Processes that a message names one by one."""
 
@@ -64,41 +61,44 @@ class Membership:
     nonce: str
     """Eight hexadecimal digits, new each time."""
     hosts: tuple[str, ...]
-    """Host name of each process."""
+    """Host name of each process. Process 0 has all; another process has its own and that of process 0, else ""."""
 
-    def packed(self) -> dict[str, str]:
-        """As it is sent: the names of thousands of hosts differ by a few digits, and everybody gets all of them."""
-        names = zlib.compress(json.dumps(self.hosts).encode(), 9)
-        return {"nonce": self.nonce, "hosts": base64.b64encode(names).decode()}
+    def to_values(self) -> dict[str, Any]:
+        """As every other process is sent it: without all names, whose bytes would grow with the square of processes."""
+        return {"nonce": self.nonce, "processes": len(self.hosts), "lead": self.hosts[0]}
 
     @classmethod
-    def unpacked(cls, values: Mapping[str, Any]) -> Membership:
-        """The membership that `packed` describes.
+    def of_values(cls, values: Mapping[str, Any], own: Hello) -> Membership:
+        """The membership of another process than 0, from `to_values`.
 
         Raises:
             ValueError: it is something else.
         """
-        unpack = zlib.decompressobj()
-        try:
-            names = unpack.decompress(base64.b64decode(values["hosts"], validate=True), MAX_HOSTS_BYTES)
-        except (zlib.error, TypeError) as error:
-            raise ValueError("not a membership") from error
-        hosts = json.loads(names)
-        if not isinstance(hosts, list):
-            raise ValueError("not a membership")  # noqa: TRY004 - what came from the network is a wrong value
-        return cls(str(values["nonce"]), tuple(map(str, hosts)))
+        processes, lead = values["processes"], values["lead"]
+        if type(processes) is not int or not own.process_id < processes <= MAX_PROCESSES or not isinstance(lead, str):
+            raise ValueError("not a membership")
+        hosts = [""] * processes
+        hosts[0], hosts[own.process_id] = lead, own.host
+        return cls(str(values["nonce"]), tuple(hosts))
+
+
+def process_name(process_id: int, hosts: Sequence[str]) -> str:
+    """A process as people look for it: "process 3 on host h", without the host where it is not known."""
+    host = hosts[process_id] if 0 <= process_id < len(hosts) else ""
+    return f"process {process_id} on host {host}" if host else f"process {process_id}"
 
 
 def missing(positions: Sequence[str], arrived: Mapping[int, Hello], limit_seconds: float) -> errors.PeersMissingError:
     """The error that names each process that did not come. `positions[i]` says where process i should be."""
     absent = [f"process {i} ({positions[i]})" for i in range(len(positions)) if i not in arrived]
     return errors.PeersMissingError(
-        f"{len(absent)} of {len(positions)} processes did not come within {limit_seconds:g} s: {_listed(absent)}; "
+        f"{len(absent)} of {len(positions)} processes did not come within {limit_seconds:g} s: {listed(absent)}; "
         "see whether their pods are scheduled, and whether their logs end before this"
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first twenty names, and how many more there are."""
     more = len(names) - MAX_NAMED
     return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 

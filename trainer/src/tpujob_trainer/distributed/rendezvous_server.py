@@ -1,7 +1,8 @@
 """The rendezvous server, on process 0: one thread, non-blocking sockets; what is no process of this run is dropped.
 
 Connections of the processes of this run stay open: they are the lines of `peer_monitor`. What a connection does not
-take at once waits until it does: the membership of thousands is longer than a socket's buffer.
+take at once waits until it does. Nothing that is done for one connection looks at all others, and no message names all
+processes: ten thousand of them meet here.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class RendezvousServer:
         self._own = own
         self._connections: dict[socket.socket, _Connection] = {}
         self._here: dict[int, Hello] = {0: own}
+        self._unsent: dict[socket.socket, _Connection] = {}
         self._disagreement: errors.ConfigurationError | None = None
         self._selector = selectors.DefaultSelector()
         self._listener = listener
@@ -90,7 +92,7 @@ class RendezvousServer:
 
     def _admit(self, arrived: Mapping[int, Hello], limit_seconds: float) -> tuple[Membership, dict[int, socket.socket]]:
         membership = Membership(secrets.token_hex(4), tuple(arrived[i].host for i in range(len(self._positions))))
-        self._tell(membership.packed())
+        self._tell(membership.to_values())
         self._deliver()
         if len(self._here) < len(self._positions):
             # The others have their membership, and hear of this end by the line that closes.
@@ -120,22 +122,26 @@ class RendezvousServer:
         except OSError:
             self._drop(connection)
             return
+        if connection.unsent:
+            self._unsent[connection.sock] = connection
+        else:
+            self._unsent.pop(connection.sock, None)
         writes = selectors.EVENT_WRITE if connection.unsent else 0
         self._selector.modify(connection.sock, selectors.EVENT_READ | writes)
 
     def _deliver(self) -> None:
         """Returns when everybody has been sent everything; who does not read it in time is dropped."""
         until = time.monotonic() + DELIVERY_SECONDS
-        while (waiting := [c for c in self._connections.values() if c.unsent]) and time.monotonic() < until:
+        while self._unsent and time.monotonic() < until:
             self._poll(0.2)
-        for connection in waiting:
+        for connection in list(self._unsent.values()):
             self._drop(connection)
 
     def _close_identified(self) -> None:
         """Waits until the others have read and closed."""
         self._deliver()
         until = time.monotonic() + 5
-        while any(c.hello for c in self._connections.values()) and time.monotonic() < until:
+        while len(self._here) > 1 and time.monotonic() < until:
             self._poll(0.2)
 
     def _poll(self, seconds: float) -> None:
@@ -209,6 +215,7 @@ class RendezvousServer:
 
     def _drop(self, connection: _Connection) -> None:
         if self._connections.pop(connection.sock, None) is not None:
+            self._unsent.pop(connection.sock, None)
             self._selector.unregister(connection.sock)
             connection.sock.close()
             if connection.hello is not None:

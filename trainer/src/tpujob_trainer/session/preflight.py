@@ -60,8 +60,12 @@ def check_hosts(runtime: Runtime, config: PreflightConfig) -> Preflight:
         memory_bytes=free_memory_bytes(),
         disk_bytes=shutil.disk_usage(tempfile.gettempdir()).free,
     )
-    gathered = talk.gather("preflight/ready", dataclasses.asdict(facts), limit_seconds=LIMIT_SECONDS)
-    found = tuple(warnings(gathered, talk.name))
+    found: list[str] = talk.lead_decides_on(
+        "preflight/ready",
+        dataclasses.asdict(facts),
+        lambda said: warnings([said[i] for i in range(runtime.num_processes)], talk.name),
+        limit_seconds=LIMIT_SECONDS,
+    )
     _require_right_sum(runtime, mesh, numbers)
     if config.bandwidth:
         _measure_bandwidth(mesh, is_lead=runtime.is_lead)
@@ -70,7 +74,7 @@ def check_hosts(runtime: Runtime, config: PreflightConfig) -> Preflight:
         logger.info("Pre-flight: %d devices exchanged right numbers, %.2f s", len(devices), seconds)
         for line in found:
             logger.warning("Pre-flight: %s", line)
-    return Preflight(seconds, found)
+    return Preflight(seconds, tuple(found))
 
 
 def contribution(devices: list[jax.Device]) -> dict[int, np.ndarray]:
@@ -108,9 +112,13 @@ def _require_right_sum(runtime: Runtime, mesh: Mesh, numbers: jax.Array) -> None
     for shard in total.addressable_shards:
         wrong.update(np.flatnonzero(np.asarray(shard.data) != expected).tolist())
     talk = runtime.coordination
-    results = talk.gather("preflight/result", sorted(wrong), limit_seconds=LIMIT_SECONDS)
     owners = [device.process_index for device in mesh.devices.flat]
-    words = wrong_hosts(results, owners, talk.name)
+    words = talk.lead_decides_on(
+        "preflight/result",
+        sorted(wrong) or None,
+        lambda said: wrong_hosts([said.get(i, []) for i in range(runtime.num_processes)], owners, talk.name),
+        limit_seconds=LIMIT_SECONDS,
+    )
     if words is not None:
         error = TrainerError(
             f"pre-flight: an all-reduce over {mesh.size} devices has a wrong result: {words}; have the host's node "

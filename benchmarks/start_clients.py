@@ -1,0 +1,194 @@
+"""All processes of a run but process 0, as far as process 0 can tell: one socket each, one epoll for all of them.
+
+    python -m benchmarks.start_clients PORT SIZE HEARTBEAT_SECONDS
+
+They come at once, say the trainer's own hello, and beat as often as `peer_monitor` does, each at a time of its own.
+Commands are lines on standard input, answers JSON lines on standard output; the first answer comes by itself, when all
+have met:
+
+- `count`: messages and bytes so far, in both directions
+- `kill`: one connection breaks; answers when all others have been told, or after a minute
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import heapq
+import json
+import os
+import select
+import socket
+import sys
+import time
+from collections import deque
+
+from tpujob_trainer.distributed.failure import ProgressState
+from tpujob_trainer.distributed.peer_monitor import BEATS
+from tpujob_trainer.distributed.rendezvous_client import RETRY_SECONDS
+from tpujob_trainer.distributed.rendezvous_messages import Hello, to_line
+
+TOLD_SECONDS = 60.0
+"""For the last one to be told of a death."""
+
+
+def hello(process_id: int) -> Hello:
+    """Of a process on a GKE node; versions and hash are as long as real ones."""
+    host = f"gke-cluster-training-pool-{process_id // 16:04d}-{process_id * 7919 % 65536:04x}-slice-{process_id // 16}"
+    versions = dict.fromkeys(("python", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "image"), "1.2.3")
+    return Hello(process_id, "team/large incarnation 1 attempt 0", host, "c0ffee" * 8, versions, f"{process_id:016x}")
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Client:
+    number: int
+    sock: socket.socket | None = None
+    is_connected: bool = False
+    hears_membership: bool = False
+    has_met: bool = False
+    is_told: bool = False
+
+
+class Clients:
+    """Processes 1 to size - 1."""
+
+    def __init__(self, port: int, size: int, heartbeat_seconds: float) -> None:
+        self._address = ("127.0.0.1", port)
+        self._interval = heartbeat_seconds / BEATS
+        state = ProgressState("training", 1200, 1234, 1.5, "loop.py:123 in run_step")
+        self._beat = to_line({"beat": dataclasses.asdict(state)})
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, _Client] = {}
+        self._clients = [_Client(number) for number in range(1, size)]
+        self._retries: deque[tuple[float, _Client]] = deque()
+        self._beats: list[tuple[float, int, _Client]] = []
+        self.counts = {"sent_messages": 0, "sent_bytes": 0, "heard_messages": 0, "heard_bytes": 0}
+        self.met = 0
+        self.told = 0
+
+    def come(self) -> None:
+        """All connect now."""
+        for client in self._clients:
+            self._connect(client)
+            if client.number % 200 == 0:
+                self.turn(0)
+
+    def kill(self) -> None:
+        """One dies, as the kernel closes the connections of a killed process."""
+        victim = self._clients.pop()
+        assert victim.sock is not None
+        del self._by_fd[victim.sock.fileno()]
+        victim.sock.close()
+
+    @property
+    def all_have_met(self) -> bool:
+        """Whether each has its membership."""
+        return self.met == len(self._clients)
+
+    @property
+    def all_are_told(self) -> bool:
+        """Whether each has been told why the run ends."""
+        return self.told == len(self._clients)
+
+    def turn(self, seconds: float) -> None:
+        """Hears and says what is due, for about as long."""
+        for fd, _ in self._epoll.poll(seconds):
+            if (client := self._by_fd.get(fd)) is not None:
+                self._serve(client)
+        now = time.monotonic()
+        while self._retries and self._retries[0][0] <= now:
+            self._connect(self._retries.popleft()[1])
+        while self._beats and self._beats[0][0] <= now:
+            due, _, client = heapq.heappop(self._beats)
+            if client.sock is not None and client.sock.fileno() >= 0:
+                self._send(client.sock, self._beat)
+                heapq.heappush(self._beats, (due + self._interval, client.number, client))
+
+    def _connect(self, client: _Client) -> None:
+        client.sock, client.is_connected = socket.socket(), False
+        client.sock.setblocking(False)
+        self._by_fd[client.sock.fileno()] = client
+        problem = client.sock.connect_ex(self._address)
+        if problem not in {0, errno.EINPROGRESS}:
+            self._retry(client)
+            return
+        self._epoll.register(client.sock, select.EPOLLIN | select.EPOLLOUT)
+
+    def _retry(self, client: _Client) -> None:
+        assert client.sock is not None
+        del self._by_fd[client.sock.fileno()]
+        client.sock.close()
+        self._retries.append((time.monotonic() + RETRY_SECONDS, client))
+
+    def _send(self, sock: socket.socket, text: bytes) -> None:
+        self.counts["sent_bytes"] += sock.send(text)
+        self.counts["sent_messages"] += 1
+
+    def _serve(self, client: _Client) -> None:
+        assert client.sock is not None
+        try:
+            if not client.is_connected:
+                if client.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    self._retry(client)
+                    return
+                client.is_connected = True
+                self._epoll.modify(client.sock, select.EPOLLIN)
+                self._send(client.sock, to_line(dataclasses.asdict(hello(client.number))))
+                return
+            heard = client.sock.recv(2**18)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if not heard:
+            if client.has_met:
+                raise SystemExit(f"process 0 closed the connection of process {client.number}")
+            self._retry(client)
+            return
+        self.counts["heard_bytes"] += len(heard)
+        self.counts["heard_messages"] += heard.count(b"\n")
+        self._hear(client, heard)
+
+    def _hear(self, client: _Client, heard: bytes) -> None:
+        # Looked at as bytes: each would parse its own on a machine of its own.
+        if not client.has_met:
+            client.hears_membership = client.hears_membership or b'"nonce"' in heard
+            if client.hears_membership and heard.endswith(b"\n"):
+                client.has_met = True
+                self.met += 1
+                # The first beat at once, as in reality; then their clocks part.
+                assert client.sock is not None
+                self._send(client.sock, self._beat)
+                phase = client.number * 0.618034 % 1
+                heapq.heappush(self._beats, (time.monotonic() + phase * self._interval, client.number, client))
+        if not client.is_told and b'"verdict"' in heard:
+            client.is_told = True
+            self.told += 1
+
+
+def main() -> None:
+    port, size, heartbeat_seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    clients = Clients(port, size, heartbeat_seconds)
+    os.set_blocking(sys.stdin.fileno(), False)
+    began = time.monotonic()
+    clients.come()
+    while not clients.all_have_met:
+        clients.turn(0.1)
+    answer = {"seconds": time.monotonic() - began, **clients.counts}
+    while True:
+        print(json.dumps(answer), flush=True)
+        while not (command := (sys.stdin.readline() or "").strip()):
+            clients.turn(0.02)
+        if command == "kill":
+            killed = time.monotonic()
+            clients.kill()
+            while not clients.all_are_told and time.monotonic() < killed + TOLD_SECONDS:
+                clients.turn(0.02)
+            seconds = time.monotonic() - killed
+            print(json.dumps({"seconds": seconds, "told": clients.told}), flush=True)
+            return
+        answer = dict(clients.counts)
+
+
+if __name__ == "__main__":
+    main()
