@@ -76,6 +76,7 @@ generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, d
 	$(BIN)/python -m tools.monitoring.reference
 	$(BIN)/python -m tools.monitoring.dashboards
 	$(BIN)/python -m tools.monitoring.runbooks
+	$(BIN)/python -m tools.monitoring.fleet_rules
 	$(BIN)/python -m tools.chart_readme
 	$(BIN)/python -m tools.licences
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator tests/resource -k golden

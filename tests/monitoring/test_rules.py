@@ -12,12 +12,13 @@ from ruamel.yaml import YAML
 from tests.charts.rendered import CHART, RefusedValues, of_kind
 from tools.localcluster import binaries
 from tools.localcluster.toolchain import ToolsUnavailable
-from tools.monitoring import families, runbooks
+from tools.monitoring import families, fleet_rules, runbooks
 
 ROOT = Path(__file__).parents[2]
 FILE = CHART / "rules" / "tpujob.yaml"
+FLEET = CHART / "rules" / "fleet.yaml"
 RUNBOOKS = ROOT / "docs" / "runbooks"
-GROUPS = YAML(typ="safe", pure=True).load(FILE.read_text())["groups"]
+GROUPS = [group for file in (FILE, FLEET) for group in YAML(typ="safe", pure=True).load(file.read_text())["groups"]]
 RULES = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 RECORDED = {rule["record"] for rule in RULES if "record" in rule}
@@ -190,8 +191,12 @@ def test_alerts_fire_when_they_should(program, tmp_path):
 
 @pytest.mark.parametrize("program", ["promtool-2", "promtool"])
 def test_rules_are_sound(program):
-    result = promtool(program, "check", "rules", FILE)
+    result = promtool(program, "check", "rules", FILE, FLEET)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_rules_of_chips_are_what_the_command_line_asks():
+    assert FLEET.read_text() == fleet_rules.written(), "make generate"
 
 
 def test_rules_use_metrics_that_exist():

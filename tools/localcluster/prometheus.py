@@ -77,6 +77,30 @@ def start_prometheus_of_targets(directory: Path, program: Path) -> tuple[Process
     return process, url
 
 
+def start_prometheus_of_blocks(directory: Path, program: Path, *, sample_seconds: int) -> tuple[Process, str]:
+    """A Prometheus on a free port of loopback that scrapes nothing and has the blocks of `directory`/data; its address.
+
+    Args:
+        directory: With a folder `data` in which promtool has made blocks of samples, of whatever age.
+        program: Its binary.
+        sample_seconds: Between two samples: one that is older counts no more, as after a scrape that lacks it.
+    """
+    (directory / "prometheus.yaml").write_text("{}")
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    flags = {
+        "config.file": directory / "prometheus.yaml",
+        "storage.tsdb.path": directory / "data",
+        "storage.tsdb.retention.time": "100y",
+        "query.lookback-delta": f"{sample_seconds - 1}s",
+        "web.listen-address": f"127.0.0.1:{port}",
+    }
+    command: list[str | Path] = [program, *(f"--{flag}={value}" for flag, value in flags.items())]
+    process = Process("prometheus", command, directory / "prometheus.log")
+    process.wait_until_ready("Prometheus", lambda: answers(f"{url}/-/ready"))
+    return process, url
+
+
 def write_targets(directory: Path, targets: Iterable[tuple[str, Mapping[str, str]]], *, url: str | None = None) -> None:
     """Makes these addresses, each with its labels, all that is scraped; a Prometheus at `url` reloads at once."""
     static = [{"targets": [address], "labels": dict(labels)} for address, labels in targets]
@@ -87,9 +111,15 @@ def write_targets(directory: Path, targets: Iterable[tuple[str, Mapping[str, str
         opened(urllib.request.Request(f"{url}/-/reload", method="POST")).close()  # noqa: S310 - our own address
 
 
-def query(url: str, expression: str) -> list[dict]:
-    """The samples that a Prometheus has of an expression now: each with its labels as `metric` and its `value`."""
-    return _ask(url, "query", query=expression)
+def query(url: str, expression: str, *, at: float | None = None) -> list[dict]:
+    """The samples that a Prometheus has of an expression: each with its labels as `metric` and its `value`.
+
+    Args:
+        url: Its address.
+        expression: In PromQL.
+        at: Unix time; None: now.
+    """
+    return _ask(url, "query", query=expression, **({} if at is None else {"time": at}))
 
 
 def query_range(url: str, expression: str, *, start: float, end: float, step: float) -> list[dict]:

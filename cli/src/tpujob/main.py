@@ -18,6 +18,7 @@ from tpujob.commands import (
     execute,
     explain,
     extract,
+    fleet,
     get,
     logs,
     new,
@@ -61,7 +62,7 @@ PANELS = {
         "render", "submit", "get", "describe", "logs", "top", "exec", "profile", "stop", "resume", "retry",
     ),
     "Data, weights, activations": ("data", "checkpoint", "extract"),
-    "For administrators": ("doctor", "bundle"),
+    "For administrators": ("fleet", "doctor", "bundle"),
 }  # fmt: skip
 """The headings of `tpujob --help`; each verb is below one of them."""
 
@@ -110,6 +111,7 @@ for verb in (
     stop.stop,
     stop.resume,
     stop.retry,
+    fleet.fleet,
     doctor.doctor,
     bundle.bundle,
 ):

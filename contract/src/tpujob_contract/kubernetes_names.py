@@ -13,6 +13,9 @@ INCARNATION = GROUP + "/incarnation"
 SPEC_HASH = GROUP + "/spec-hash"
 """Annotation on the JobSet: hash of what it was made from. A live JobSet is never compared with a desired one."""
 
+OWNER_LABEL = "app.kubernetes.io/owner"
+"""On a TpuTrainingJob: the person or team whose chips it uses, unless the operator is installed with another label."""
+
 JOBSET_GROUP = "jobset.x-k8s.io"
 JOBSET_VERSION = "v1alpha2"
 JOBSET_API_VERSION = JOBSET_GROUP + "/" + JOBSET_VERSION

@@ -53,6 +53,27 @@ def test_chips_are_counted_while_machines_are_held(accelerator, phase, chips):
     assert samples(jobs)["job_chips", "ns", "a", accelerator] == chips
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "phase", "chips"),
+    [
+        ("v4-16", "Running", 32),
+        ("v4-16", "Restarting", 32),
+        ("v4-16", "Queued", 32),
+        ("v4-16", "WaitingForCapacity", 32),
+        ("v4-16", "Suspended", None),
+        ("v4-16", "Succeeded", None),
+        ("cpu:2x4", "Running", None),
+    ],
+)
+def test_chips_held_or_waited_for_have_a_phase_and_an_owner(accelerator, phase, chips):
+    jobs = JobGauges()
+    spec = read_spec({"accelerator": accelerator, "queue": "research", "capacity": {"spot": True}})
+    jobs.note(("ns", "a"), JobFacts.of(spec, read_status(RUNNING | {"phase": phase}), owner="ana"))
+    found = {key[1:]: value for key, value in samples(jobs).items() if key[0] == "job_phase_chips"}
+    expected = {} if chips is None else {("ns", "a", accelerator, "research", "ana", "true", phase): chips}
+    assert found == expected
+
+
 def test_job_tells_since_when_it_is_in_its_phase():
     jobs = JobGauges()
     jobs.note(("ns", "a"), facts({}, RUNNING | {"phaseTime": "2030-01-01T12:00:00Z"}))

@@ -15,13 +15,9 @@ from prometheus_client.registry import Collector
 
 from tpujob_operator import metrics
 from tpujob_operator.observe.terminations import Key
-from tpujob_resource.errors import InvalidField
 from tpujob_resource.models.restart_causes import RESTARTS
-from tpujob_resource.models.status import Phase, Status, Traits, phases_with
+from tpujob_resource.models.status import HOLDS_MACHINES, WAITS_FOR_MACHINES, Phase, Status
 from tpujob_resource.models.stored import StoredSpec
-from tpujob_resource.topology.parse import COUNT_LABEL, parse_accelerator
-
-HOLDS_MACHINES = phases_with(Traits.HOLDS_MACHINES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +33,16 @@ class JobFacts:
     hosts_ready: int = 0
     chips: int = 0
     """TPU chips of all its hosts; 0 for `cpu` and for a name that stands for nothing."""
+    queue: str = ""
+    owner: str = ""
+    """Value of the job's owner label; empty without one."""
+    is_spot: bool = False
     restarts: tuple[tuple[str, int], ...] = ()
     """By cause."""
 
     @classmethod
-    def of(cls, spec: StoredSpec, status: Status) -> JobFacts:
-        """Those of a job with this spec, valid or not, and this status."""
+    def of(cls, spec: StoredSpec, status: Status, *, owner: str = "") -> JobFacts:
+        """Those of a job with this spec, valid or not, this status, and this value of its owner label."""
         free = {cause: getattr(status, cause.status_field) or 0 for cause in RESTARTS if not cause.is_charged}
         charged = max(0, (status.restarts or 0) - sum(free.values()))
         hosts = status.hosts or 0
@@ -52,7 +52,10 @@ class JobFacts:
             accelerator=spec.accelerator,
             hosts=hosts,
             hosts_ready=status.hosts_ready or 0,
-            chips=hosts * _chips_per_host(spec),
+            chips=hosts * spec.chips_per_host,
+            queue=spec.queue or "",
+            owner=owner,
+            is_spot=spec.is_spot,
             restarts=tuple((str(cause), free.get(cause, charged)) for cause in RESTARTS),
         )
 
@@ -94,6 +97,7 @@ class JobGauges(Collector):
         hosts = metrics.JOB_HOSTS.family()
         ready = metrics.JOB_HOSTS_READY.family()
         chips = metrics.JOB_CHIPS.family()
+        by_phase = metrics.JOB_PHASE_CHIPS.family()
         restarts = metrics.JOB_RESTARTS.family()
         for key, facts in jobs:
             phases.add_metric([*key, facts.phase], 1)
@@ -102,9 +106,13 @@ class JobGauges(Collector):
             hosts.add_metric(key, facts.hosts)
             ready.add_metric(key, facts.hosts_ready)
             chips.add_metric([*key, facts.accelerator], facts.chips if facts.phase in HOLDS_MACHINES else 0)
+            if facts.chips and facts.phase in HOLDS_MACHINES + WAITS_FOR_MACHINES:
+                spot = str(facts.is_spot).lower()
+                labels = [*key, facts.accelerator, facts.queue, facts.owner, spot, facts.phase]
+                by_phase.add_metric(labels, facts.chips)
             for cause, count in facts.restarts:
                 restarts.add_metric([*key, cause], count)
-        yield from (phases, since, hosts, ready, chips, restarts)
+        yield from (phases, since, hosts, ready, chips, by_phase, restarts)
 
     def _by_phase(self, jobs: list[tuple[Key, JobFacts]]) -> Metric:
         family = metrics.JOBS.family()
@@ -113,16 +121,3 @@ class JobGauges(Collector):
             for phase in Phase:
                 family.add_metric([str(phase)], counts[phase])
         return family
-
-
-def _chips_per_host(spec: StoredSpec) -> int:
-    wanted = (spec.node_selector or {}).get(COUNT_LABEL, "")
-    try:
-        accelerator = parse_accelerator(
-            spec.accelerator,
-            chips_per_host=int(wanted) if wanted.isdecimal() else None,
-            slices=spec.slices or 1,
-        )
-    except InvalidField:
-        return 0
-    return accelerator.chips_per_host if accelerator.is_tpu else 0

@@ -140,7 +140,9 @@ class Reconciler:
             self._gatherer.note_policy_found(key)
         elif decision.network_policy is not None:
             self._gatherer.note_policy_applied(key)
-        self._jobs.note(key, JobFacts.of(observed.spec, decision.status))
+        self._jobs.note(
+            key, JobFacts.of(observed.spec, decision.status, owner=observed.owner(self._settings.owner_label))
+        )
         for cause, count in restart_accounting.recorded_between(observed.status, decision.status).items():
             metrics.RESTARTS.labels(str(cause)).inc(count)
         _note_time_in_phase(observed, decision)

@@ -91,6 +91,11 @@ JOB_CHIPS = JobGauge(
     "TPU chips that a job holds now; 0 while it holds no machines, and for `cpu` accelerators.",
     (*JOB, "accelerator"),
 )
+JOB_PHASE_CHIPS = JobGauge(
+    "job_phase_chips",
+    "TPU chips that a job holds or waits for, with its phase; absent in other phases, and for `cpu` accelerators.",
+    (*JOB, "accelerator", "queue", "owner", "spot", "phase"),
+)
 JOB_RESTARTS = JobGauge(
     "job_restarts",
     f"Restarts of a job so far by cause: {', '.join(restart_causes.RESTARTS)}.",

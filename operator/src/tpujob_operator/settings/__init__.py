@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from tpujob_contract.kubernetes_names import OWNER_LABEL
 from tpujob_resource.models.settings import InvalidSetting, JobSettings
 
 
@@ -36,6 +37,8 @@ class Settings(JobSettings):
     """Port of /healthz."""
     metrics_port: int = 9090
     """Port of the operator's own /metrics."""
+    owner_label: str = OWNER_LABEL
+    """Label of a TpuTrainingJob whose value metrics give as `owner`."""
     log_level: str = "INFO"
 
     @classmethod

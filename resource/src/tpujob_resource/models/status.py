@@ -125,6 +125,8 @@ def phases_with(traits: Traits) -> tuple[Phase, ...]:
 
 
 TERMINAL = phases_with(Traits.TERMINAL)
+HOLDS_MACHINES = phases_with(Traits.HOLDS_MACHINES)
+WAITS_FOR_MACHINES = tuple(phase for phase in phases_with(Traits.WAITING) if phase not in HOLDS_MACHINES)
 RUNNING_PHASES = phases_with(Traits.RUNNING)
 EDITABLE_PHASES = phases_with(Traits.EDITABLE)
 

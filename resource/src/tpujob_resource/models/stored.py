@@ -13,8 +13,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from tpujob_resource.errors import InvalidField
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import Status
+from tpujob_resource.topology.parse import COUNT_LABEL, parse_accelerator
 
 
 class StoredSpec(Spec):
@@ -22,6 +24,25 @@ class StoredSpec(Spec):
 
     accelerator: str = ""
     """As it was written; empty when there is none."""
+
+    @property
+    def chips_per_host(self) -> int:
+        """TPU chips of each host; 0 for `cpu` and for a name that stands for nothing."""
+        wanted = (self.node_selector or {}).get(COUNT_LABEL, "")
+        try:
+            accelerator = parse_accelerator(
+                self.accelerator,
+                chips_per_host=int(wanted) if wanted.isdecimal() else None,
+                slices=self.slices or 1,
+            )
+        except InvalidField:
+            return 0
+        return accelerator.chips_per_host if accelerator.is_tpu else 0
+
+    @property
+    def is_spot(self) -> bool:
+        """Whether it runs on spot machines."""
+        return bool(self.capacity and self.capacity.spot)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +79,10 @@ class StoredJob:
         """Of this object; another one of the same name has another."""
         uid: str = self.manifest["metadata"]["uid"]
         return uid
+
+    def owner(self, label: str) -> str:
+        """The value of this label of the object; empty without it."""
+        return str((self.manifest["metadata"].get("labels") or {}).get(label) or "")
 
     @property
     def generation(self) -> int:

@@ -1,0 +1,72 @@
+"""Asks a Prometheus what its series say of chips."""
+
+from __future__ import annotations
+
+import functools
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+from tpujob.errors import CommandError
+from tpujob.fleet import promql
+from tpujob.fleet.from_prometheus import Answers, Sample
+
+TIMEOUT_SECONDS = 120.0
+"""As long as Prometheus itself works on a query, by default."""
+
+
+def ask(url: str, *, span: str, until: datetime) -> Answers:
+    """What it answers to the expressions of `promql`.
+
+    Args:
+        url: As in http://prometheus:9090, with what stands before /api/v1.
+        span: As in 7d.
+        until: Where the span ends.
+
+    Raises:
+        CommandError: it does not answer, or refuses an expression.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise CommandError(f"--prometheus: {url!r} is not an address; write http://HOST:9090, as a browser opens it")
+    expressions = (
+        promql.chips(),
+        promql.hours_by_phase(span),
+        promql.hours_by_use(span),
+        promql.restarts(span),
+        promql.seen_seconds(span),
+    )
+    with ThreadPoolExecutor(len(expressions)) as pool:
+        found = pool.map(functools.partial(_query, url, until), expressions)
+        chips, hours, reported, restarts, seen = found
+    return Answers(chips=chips, hours=hours, reported=reported, restarts=restarts, seen=seen)
+
+
+def _query(url: str, until: datetime, expression: str) -> list[Sample]:
+    body = urlencode({"query": expression, "time": until.timestamp()}).encode()
+    # An expression is longer than what some proxies allow in an address.
+    request = Request(f"{url.rstrip('/')}/api/v1/query", data=body, headers={"User-Agent": "tpujob"})  # noqa: S310 - checked
+    try:
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - checked by the caller
+            found = json.load(answer)
+        return [(each["metric"], float(each["value"][1])) for each in found["data"]["result"]]
+    except HTTPError as error:
+        raise CommandError(f"--prometheus: {url}: {error.code}: {_words(error.read())}", exit_code=1) from error
+    except (URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise CommandError(f"--prometheus: {url} does not answer: {reason}; check the address", exit_code=1) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandError(
+            f"--prometheus: {url} does not answer as Prometheus does; its address is what stands before /api/v1"
+        ) from error
+
+
+def _words(body: bytes) -> str:
+    try:
+        document: Any = json.loads(body)
+        return str(document["error"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode(errors="replace")
