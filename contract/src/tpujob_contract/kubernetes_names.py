@@ -6,6 +6,9 @@ API_VERSION = GROUP + "/" + VERSION
 KIND = "TpuTrainingJob"
 PLURAL = "tputrainingjobs"
 
+OPERATOR = GROUP + "/operator"
+"""In `spec.managedBy`: this operator, as where the field is missing."""
+
 JOB_NAME = GROUP + "/job-name"
 """On every child: the name of the TpuTrainingJob."""
 INCARNATION = GROUP + "/incarnation"
@@ -41,6 +44,8 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 KUEUE_GROUP = "kueue.x-k8s.io"
 _KUEUE = KUEUE_GROUP + "/"
 KUEUE_QUEUE = _KUEUE + "queue-name"
+MULTIKUEUE = _KUEUE + "multikueue"
+"""In `spec.managedBy`: Kueue, which has another cluster run the job."""
 KUEUE_JOB_UID = _KUEUE + "job-uid"
 """Label of a Workload: the uid of the JobSet that it was made for."""
 KUEUE_REQUIRED_TOPOLOGY = _KUEUE + "podset-required-topology"

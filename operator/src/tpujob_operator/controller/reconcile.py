@@ -116,7 +116,7 @@ class Reconciler:
         return decision.requeue_after_seconds
 
     async def _decide(self, key: Key) -> tuple[Observed, Object | None, Decision] | None:
-        """What is to be done, and what that was decided from; None when the job is gone.
+        """What is to be done, and what that was decided from; None when the job is gone, or another controller's.
 
         What cannot be undone is decided from a fresh read: the cache may be behind.
         """
@@ -125,6 +125,8 @@ class Reconciler:
             if seen is None:
                 return None
             observed, jobset = seen
+            if observed.other_manager is not None:
+                return None
             decision = decide(observed, self._settings)
             if fresh or not _is_final(observed, decision):
                 break

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from tpujob_resource.models.manager import other_manager
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import Status
 
@@ -58,6 +59,11 @@ class StoredJob:
         """Of this object; another one of the same name has another."""
         uid: str = self.manifest["metadata"]["uid"]
         return uid
+
+    @property
+    def other_manager(self) -> str | None:
+        """The controller that runs it, where that is not this operator."""
+        return other_manager(self.spec.managed_by)
 
     @property
     def generation(self) -> int:
