@@ -42,6 +42,16 @@ ROWS: dict[str, Wrong] = {
         f'spec.managedBy: "example.com/{46 * "a"}… is too long; at most 63 characters',
         api="spec.managedBy",
     ),
+    "MultiKueue without a queue": Wrong(
+        manifest(managedBy="kueue.x-k8s.io/multikueue"),
+        "spec.managedBy: chooses a cluster for jobs of a queue, and the job has none; set queue",
+    ),
+    "MultiKueue with fewer slices": Wrong(
+        manifest(
+            queue="q", managedBy="kueue.x-k8s.io/multikueue", slices=2, minSlices=1, checkpointDir="gs://bucket/run"
+        ),
+        "spec.minSlices: does not go with MultiKueue, for which a job has the same number of pods all the time; leave it out",
+    ),
     "queued provisioning without a queue": Wrong(
         manifest(capacity={"queuedProvisioning": {"maxRunSeconds": 3600}}),
         "spec.capacity.queuedProvisioning: Kueue asks for the machines, and the job has no queue; set queue",

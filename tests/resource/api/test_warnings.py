@@ -82,7 +82,7 @@ CASES: dict[str, tuple[dict[str, Any], str | None]] = {
         None,
     ),
     "another controller": (
-        container_manifest(managedBy="kueue.x-k8s.io/multikueue"),
+        container_manifest(queue="q", managedBy="kueue.x-k8s.io/multikueue"),
         'spec.managedBy: "kueue.x-k8s.io/multikueue" runs this job; the operator',
     ),
     "the operator by its name": (container_manifest(managedBy="tpujob.dev/operator"), None),

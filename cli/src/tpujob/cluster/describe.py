@@ -67,6 +67,8 @@ def _manager(spec: Mapping[str, Any]) -> Iterator[str]:
     manager = other_manager(spec.get("managedBy"))
     if manager is not None:
         yield f"  managed by: {manager}, which writes this status; this cluster's operator makes no pods for the job"
+    if manager is not None and spec.get("suspend"):
+        yield "  suspend is true: its pods go, and the status stays that of the last run"
 
 
 def _progress(status: Mapping[str, Any], now: datetime) -> Iterator[str]:

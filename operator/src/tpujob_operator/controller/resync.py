@@ -87,7 +87,7 @@ class Resync:
                 wanted = everything
 
     async def once(self, namespaces: Sequence[str | None]) -> tuple[str | None, ...]:
-        """Lists these namespaces and asks for a reconcile of every job that is not over and that this operator runs.
+        """Lists these namespaces and asks for a reconcile of every job that is not over.
 
         Returns:
             The namespaces that could not be listed; the others are not held up by them.
@@ -110,9 +110,8 @@ class Resync:
         async for job in self._storage.list_jobs(namespace):
             jobs.append(_reference(job))
             stored = StoredJob(manifest=job)
-            if stored.other_manager is not None:
-                continue
-            facts[_key(job)] = JobFacts.of(stored.spec, stored.status)
+            if stored.other_manager is None:
+                facts[_key(job)] = JobFacts.of(stored.spec, stored.status)
             if not _is_over(stored):
                 still_open.add(_key(job))
         jobsets = [_reference(jobset) async for jobset in self._storage.list_jobsets(namespace)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from tpujob_contract import kubernetes_names
 from tpujob_contract.environment import RESERVED_PREFIXES
 from tpujob_contract.field_rules import (
     TASK,
@@ -262,6 +263,22 @@ _SLICE_COUNT = (
     ),
 )
 
+_OF_MULTIKUEUE = one_of("managedBy", (kubernetes_names.MULTIKUEUE,))
+_MANAGER = (
+    rule(
+        "managedBy",
+        "chooses a cluster for jobs of a queue, and the job has none; set queue",
+        _OF_MULTIKUEUE,
+        absent("queue"),
+    ),
+    rule(
+        "minSlices",
+        "does not go with MultiKueue, for which a job has the same number of pods all the time; leave it out",
+        given("minSlices"),
+        _OF_MULTIKUEUE,
+    ),
+)
+
 _BY_KUEUE = ("requiredTopology", "poolTopology", "superSlice")
 _MACHINES = (
     _requires(
@@ -438,6 +455,7 @@ ROWS: Mapping[str, tuple[Rule, ...]] = {
         *_of_code("code.repository", "https://HOST/PATH"),
         *_MACHINES,
         *_SLICE_COUNT,
+        *_MANAGER,
         rule(
             _COUNT,
             "is not a number of chips that a machine has: 1, 4 or 8",
