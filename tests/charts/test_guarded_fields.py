@@ -45,6 +45,8 @@ AS_ANY_POD = {
     *("volumes.name", "volumes.mountPath", "volumes.readOnly", "volumes.emptyDir"),
     # A key within an object about which the policy has asked.
     *(f"env.valueFrom.{kind}.{field}" for kind in ("secretKeyRef", "configMapKeyRef") for field in ("key", "optional")),
+    # Another controller asks for its own rights; a pod names its scheduler in the same way.
+    "managedBy",
     # When it runs, and for how long.
     *("suspend", "restarts", "retry", "ttlSecondsAfterFinished", "activeDeadlineSeconds"),
     *("startupSeconds", "gracePeriodSeconds", "shrinkAfterSeconds", "growAfterSeconds"),

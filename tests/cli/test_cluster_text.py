@@ -249,3 +249,23 @@ def test_hosts_that_the_trainer_names_are_described() -> None:
     assert "behind the others: process 1 on host b (training)" in text
     assert "slow or odd hosts, found before the first step: host c is slow" in text
     assert "2 restarts in the same pods; the last after process 1 ended with exit code 137" in text
+
+
+def test_a_job_of_another_controller_is_said_to_be_so() -> None:
+    theirs = job(phase="Running")
+    theirs["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    assert table.rows([theirs], NOW)[0][2] == "Running (by kueue.x-k8s.io/multikueue)"
+    assert "  managed by: kueue.x-k8s.io/multikueue, which writes this status" in "\n".join(
+        describe(theirs, [], [], NOW)
+    )
+
+
+def test_a_job_that_its_controller_has_not_seen_is_no_question_to_this_operator() -> None:
+    theirs = job()
+    theirs["spec"]["managedBy"] = "example.com/other"
+    text = "\n".join(describe(theirs, [], [], NOW))
+    assert "team/llama: not seen by example.com/other yet." in text
+    assert "tpujob doctor" not in text
+    theirs["spec"]["managedBy"] = "tpujob.dev/operator"
+    assert "managed by" not in (text := "\n".join(describe(theirs, [], [], NOW)))
+    assert "tpujob doctor" in text

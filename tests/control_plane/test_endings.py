@@ -280,6 +280,11 @@ SELDOM = {
     ("patch", "networking.k8s.io", "networkpolicies"),  # after somebody else has changed ours
     ("get", "networking.k8s.io", "networkpolicies"),  # of a job that has its JobSet already: test_one_namespace
     ("list", "", "nodes"),  # where slices may be missing: test_slice_count
+    ("create", "kueue.x-k8s.io", "workloads"),  # of a job of MultiKueue's: test_multikueue
+    ("delete", "kueue.x-k8s.io", "workloads"),  # the same
+    ("get", "kueue.x-k8s.io", "workloads"),  # the same
+    ("patch", "kueue.x-k8s.io", "workloads"),  # the same
+    ("get", "scheduling.k8s.io", "priorityclasses"),  # the same
     ("get", "kueue.x-k8s.io", "clusterqueues"),  # of a job with minSlices in a queue: test_kueue
     ("get", "visibility.kueue.x-k8s.io", "localqueues/pendingworkloads"),  # with Kueue: test_kueue
 }

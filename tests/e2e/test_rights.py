@@ -18,6 +18,11 @@ SELDOM = {
     ("get", "batch", "jobs"),  # after an edit of spec.workers
     ("patch", "batch", "jobs"),  # the same
     ("get", "kueue.x-k8s.io", "clusterqueues"),  # while a job with a queue has fewer slices than it asks for
+    ("create", "kueue.x-k8s.io", "workloads"),  # of a job that MultiKueue runs
+    ("delete", "kueue.x-k8s.io", "workloads"),  # the same
+    ("get", "kueue.x-k8s.io", "workloads"),  # the same
+    ("patch", "kueue.x-k8s.io", "workloads"),  # the same
+    ("get", "scheduling.k8s.io", "priorityclasses"),  # the same
     ("list", "kueue.x-k8s.io", "workloads"),  # while a job waits in a queue
     ("get", "visibility.kueue.x-k8s.io", "localqueues/pendingworkloads"),  # the same
     ("delete", "jobset.x-k8s.io", "jobsets"),  # a changed spec makes a new JobSet

@@ -32,6 +32,26 @@ ROWS: dict[str, Wrong] = {
         manifest(queue="q", capacity={"queuedProvisioning": {}, "spot": True}),
         "spec.capacity: spot, computeClass, reservation, flexStart and queuedProvisioning exclude each other; keep one",
     ),
+    "a controller without a domain": Wrong(
+        manifest(managedBy="multikueue"),
+        'spec.managedBy: "multikueue" is not the name of a controller; write DOMAIN/PATH, such as kueue.x-k8s.io/multikueue, DOMAIN in lower case',
+        api="spec.managedBy",
+    ),
+    "a controller with too long a name": Wrong(
+        manifest(managedBy="example.com/" + 52 * "a"),
+        f'spec.managedBy: "example.com/{46 * "a"}… is too long; at most 63 characters',
+        api="spec.managedBy",
+    ),
+    "MultiKueue without a queue": Wrong(
+        manifest(managedBy="kueue.x-k8s.io/multikueue"),
+        "spec.managedBy: chooses a cluster for jobs of a queue, and the job has none; set queue",
+    ),
+    "MultiKueue with fewer slices": Wrong(
+        manifest(
+            queue="q", managedBy="kueue.x-k8s.io/multikueue", slices=2, minSlices=1, checkpointDir="gs://bucket/run"
+        ),
+        "spec.minSlices: does not go with MultiKueue, for which a job has the same number of pods all the time; leave it out",
+    ),
     "queued provisioning without a queue": Wrong(
         manifest(capacity={"queuedProvisioning": {"maxRunSeconds": 3600}}),
         "spec.capacity.queuedProvisioning: Kueue asks for the machines, and the job has no queue; set queue",

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -62,9 +63,19 @@ def can_run_here() -> bool:
 class KueueController:
     """Kueue on a control plane that has the JobSet controller; runs within a `with` block."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        """Describes the controller; nothing is started yet."""
+    def __init__(
+        self, plane: ControlPlane, *, workers: Sequence[ControlPlane] = (), configuration: Object | None = None
+    ) -> None:
+        """Describes the controller; nothing is started yet.
+
+        Args:
+            plane: What it serves.
+            workers: Other control planes that it calls, for MultiKueue.
+            configuration: More of its configuration file.
+        """
         self._plane = plane
+        self._workers = tuple(workers)
+        self._more = configuration or {}
         self._webhook_port, self._health_port, self._visibility_port = free_ports(3)
         self._root = plane.directory / "kueue-root"
         self._process: Process | None = None
@@ -81,7 +92,7 @@ class KueueController:
             *("sh", "-c", WITH_PROGRAM, "kueue", self._root, binaries.path("kueue")),
             *(sys.executable, own_network.__file__),
             *(f"--serves={inner}:{outer}" for inner, outer in served.items()),
-            f"--calls={self._plane.port}",
+            *(f"--calls={plane.port}" for plane in (self._plane, *self._workers)),
             "--",
             *("/usr/bin/env", "chroot", self._root, "/kueue", "--config=/config.yaml", "--kubeconfig=/kubeconfig"),
         ]
@@ -191,6 +202,7 @@ class KueueController:
             "health": {"healthProbeBindAddress": f"{HOST}:{self._health_port}"},
             "metrics": {"bindAddress": "0"},
             "integrations": {"frameworks": ["jobset.x-k8s.io/jobset"]},
+            **self._more,
         }
 
     def _are_resources_served(self) -> bool:

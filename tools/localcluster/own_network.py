@@ -1,6 +1,6 @@
 """Runs a program in a network of its own, of which chosen ports are connected with this machine's loopback.
 
-python own_network.py --serves INNER:OUTER … --calls PORT -- PROGRAM ARGUMENT…
+python own_network.py --serves INNER:OUTER … --calls PORT … -- PROGRAM ARGUMENT…
 
 For programs that listen on a fixed port of all addresses: two of them can run beside each other, and only this
 machine reaches them. Needs the rights of a user namespace (`unshare --map-root-user`). Standard library only, so that
@@ -9,6 +9,7 @@ it starts as a file.
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -32,23 +33,23 @@ def main() -> None:
     """Ends with the program's exit code, and ends the program on a signal."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--serves", action="append", default=[], metavar="INNER:OUTER")
-    parser.add_argument("--calls", type=int, metavar="PORT")
+    parser.add_argument("--calls", action="append", type=int, default=[], metavar="PORT")
     parser.add_argument("program", nargs="+")
     options = parser.parse_args()
     ports = {int(inner): int(outer) for inner, _, outer in (pair.partition(":") for pair in options.serves)}
     # Sockets stay in the network in which they were made, whoever uses them.
     listeners = {inner: socket.create_server((HOST, outer)) for inner, outer in ports.items()}
     with tempfile.TemporaryDirectory() as folder:
-        way_out = Path(folder) / "way-out"
+        ways_out = {port: Path(folder) / str(port) for port in options.calls}
         child = os.fork()
         if child == 0:
             _die_with_parent()
             os.unshare(os.CLONE_NEWNET)
             _set_up_loopback()
-            os._exit(asyncio.run(_run_inside(listeners, way_out, options.calls, options.program)))
+            os._exit(asyncio.run(_run_inside(listeners, ways_out, options.program)))
         for listener in listeners.values():
             listener.close()
-        sys.exit(asyncio.run(_stay_outside(way_out, options.calls, child)))
+        sys.exit(asyncio.run(_stay_outside(ways_out, child)))
 
 
 def _die_with_parent() -> None:
@@ -62,19 +63,25 @@ def _set_up_loopback() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, INTERFACE.pack(b"lo", flags))
 
 
-async def _run_inside(listeners: dict[int, socket.socket], way_out: Path, calls: int, program: list[str]) -> int:
+async def _run_inside(listeners: dict[int, socket.socket], ways_out: dict[int, Path], program: list[str]) -> int:
     servers = [
         await asyncio.start_server(_connected(lambda port=inner: asyncio.open_connection(HOST, port)), sock=listener)  # type: ignore[misc]
         for inner, listener in listeners.items()
     ]
-    servers.append(await asyncio.start_server(_connected(lambda: asyncio.open_unix_connection(way_out)), HOST, calls))
+    servers += [
+        await asyncio.start_server(_connected(lambda way=way: asyncio.open_unix_connection(way)), HOST, port)  # type: ignore[misc]
+        for port, way in ways_out.items()
+    ]
     process = await asyncio.create_subprocess_exec(*program, preexec_fn=_die_with_parent)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.terminate)
     return await process.wait()
 
 
-async def _stay_outside(way_out: Path, calls: int, child: int) -> int:
-    async with await asyncio.start_unix_server(_connected(lambda: asyncio.open_connection(HOST, calls)), way_out):
+async def _stay_outside(ways_out: dict[int, Path], child: int) -> int:
+    async with contextlib.AsyncExitStack() as servers:
+        for port, way in ways_out.items():
+            outside = _connected(lambda port=port: asyncio.open_connection(HOST, port))  # type: ignore[misc]
+            await servers.enter_async_context(await asyncio.start_unix_server(outside, way))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os.kill, child, signal.SIGTERM)
         _, status = await asyncio.to_thread(os.waitpid, child, 0)
     return os.waitstatus_to_exitcode(status)

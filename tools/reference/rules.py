@@ -37,6 +37,7 @@ def page() -> str:
 def changing() -> str:
     """When fields change, for the page of the fields."""
     words = {
+        Change.NEVER: "not after the job is created",
         Change.RUNNING: "at any time",
         Change.RAISED: "at any time, and only to a larger number",
         Change.ELASTIC: "at any time, for independent workers that share their units and are in no queue",

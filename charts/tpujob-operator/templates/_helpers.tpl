@@ -81,10 +81,10 @@ What the operator calls, and nothing else; a test compares this with the audit l
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create]
-# Why a job with a queue waits.
+# Why a job with a queue waits; and the place of one that MultiKueue runs.
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
-  verbs: [list]
+  verbs: [get, list, create, patch, delete]
 - apiGroups: [visibility.kueue.x-k8s.io]
   resources: [localqueues/pendingworkloads]
   verbs: [get]

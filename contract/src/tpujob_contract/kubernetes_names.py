@@ -6,6 +6,9 @@ API_VERSION = GROUP + "/" + VERSION
 KIND = "TpuTrainingJob"
 PLURAL = "tputrainingjobs"
 
+OPERATOR = GROUP + "/operator"
+"""In `spec.managedBy`: this operator, as where the field is missing."""
+
 JOB_NAME = GROUP + "/job-name"
 """On every child: the name of the TpuTrainingJob."""
 INCARNATION = GROUP + "/incarnation"
@@ -44,6 +47,12 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 KUEUE_GROUP = "kueue.x-k8s.io"
 _KUEUE = KUEUE_GROUP + "/"
 KUEUE_QUEUE = _KUEUE + "queue-name"
+MULTIKUEUE = _KUEUE + "multikueue"
+"""In `spec.managedBy`: Kueue, which has another cluster run the job."""
+KUEUE_PREBUILT_WORKLOAD = _KUEUE + "prebuilt-workload-name"
+"""Label of what MultiKueue copies to a worker cluster: the Workload there, which has its place already."""
+KUEUE_PROVISIONING = "provreq." + _KUEUE
+"""Prefix of annotations that a Workload has from what it was made for."""
 KUEUE_JOB_UID = _KUEUE + "job-uid"
 """Label of a Workload: the uid of the JobSet that it was made for."""
 KUEUE_REQUIRED_TOPOLOGY = _KUEUE + "podset-required-topology"

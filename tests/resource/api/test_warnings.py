@@ -81,6 +81,11 @@ CASES: dict[str, tuple[dict[str, Any], str | None]] = {
         maxtext("dataset_type=synthetic", "enable_autocheckpoint=True", capacity={"spot": True}),
         None,
     ),
+    "another controller": (
+        container_manifest(queue="q", managedBy="kueue.x-k8s.io/multikueue"),
+        'spec.managedBy: "kueue.x-k8s.io/multikueue" runs this job; the operator',
+    ),
+    "the operator by its name": (container_manifest(managedBy="tpujob.dev/operator"), None),
     "the default grace on spot": (container_manifest(**TPU, capacity={"spot": True}), None),
 }
 

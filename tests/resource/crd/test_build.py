@@ -79,7 +79,7 @@ def test_every_other_field_is_frozen_while_a_job_runs() -> None:
     rules = [rule for rule in _schema()["x-kubernetes-validations"] if "oldSelf.status.phase" in rule["rule"]]
     frozen = {rule["fieldPath"] for rule in rules}
     names = {field.alias or name for name, field in Spec.model_fields.items()}
-    assert frozen == {f".spec.{name}" for name in names - changing_in_place(Spec, is_elastic=False)}
+    assert frozen == {f".spec.{name}" for name in names - changing_in_place(Spec, is_elastic=False) - {"managedBy"}}
 
 
 def test_fields_that_change_in_a_running_job_are_these() -> None:
@@ -93,6 +93,7 @@ def test_fields_that_change_in_a_running_job_are_these() -> None:
         "growAfterSeconds": Change.RUNNING,
         "retry": Change.RAISED,
         "workers": Change.ELASTIC,
+        "managedBy": Change.NEVER,
     }
 
 

@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 from tpujob.cluster.table import age
 from tpujob.output.words import counted
 from tpujob_contract.exit_codes import describe as describe_code
+from tpujob_resource.models.manager import other_manager
 from tpujob_resource.models.restart_causes import RESTARTS, Cause
 
 ALARMS = ("Blocked", "Stalled")
@@ -33,6 +34,7 @@ def describe(
     """
     status = job.get("status") or {}
     yield _headline(job, status, now)
+    yield from _manager(job["spec"])
     if message := status.get("message"):
         yield f"  {message}"
     for warning in status.get("warnings") or ():
@@ -55,9 +57,19 @@ def _headline(job: Mapping[str, Any], status: Mapping[str, Any], now: datetime) 
         shape = f"{spec['slices']} slices of {shape}"
     if spec.get("workers"):
         shape = f"{spec['workers']} workers of {shape}"
-    phase = status.get("phase") or "not seen by the operator yet"
+    manager = other_manager(spec.get("managedBy"))
+    seen_by = "the operator" if manager is None else manager
+    phase = status.get("phase") or f"not seen by {seen_by} yet"
     made = age(metadata.get("creationTimestamp"), now)
     return f"{metadata.get('namespace', 'default')}/{metadata['name']}: {phase}. {shape}, created {made} ago."
+
+
+def _manager(spec: Mapping[str, Any]) -> Iterator[str]:
+    manager = other_manager(spec.get("managedBy"))
+    if manager is not None:
+        yield f"  managed by: {manager}, which writes this status; this cluster's operator makes no pods for the job"
+    if manager is not None and spec.get("suspend"):
+        yield "  suspend is true: its pods go, and the status stays that of the last run"
 
 
 def _progress(status: Mapping[str, Any], now: datetime) -> Iterator[str]:
@@ -189,5 +201,5 @@ def _advice(job: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
             yield f"To try again from the last checkpoint: tpujob retry {name}"
         case "Stalled" | "Restarting":
             yield f"The logs, first failure first: tpujob logs {name}"
-        case None:
+        case None if other_manager(job["spec"].get("managedBy")) is None:
             yield "Does the operator run? tpujob doctor"

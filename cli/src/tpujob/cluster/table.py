@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from tpujob_resource.models.manager import other_manager
+
 COLUMNS = ("NAME", "ACCELERATOR", "PHASE", "HOSTS", "STEP", "TOKENS/S", "LOSS", "CHECKPOINT", "RESTARTS", "AGE")
 
 
@@ -48,7 +50,7 @@ def _row(job: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
     return (
         job["metadata"]["name"],
         f"{slices}x{spec['accelerator']}" if slices and slices > 1 else spec["accelerator"],
-        status.get("phase") or "",
+        _phase(spec, status),
         "" if hosts is None else f"{status.get('hostsReady') or 0}/{hosts}",
         "" if step is None else f"{step}/{steps}" if steps else str(step),
         "" if rate is None else f"{rate:,.0f}",
@@ -57,3 +59,9 @@ def _row(job: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         str(status.get("restarts") or 0),
         age(job["metadata"].get("creationTimestamp"), now),
     )
+
+
+def _phase(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """The phase, and who says so where that is not this cluster's operator."""
+    manager, phase = other_manager(spec.get("managedBy")), status.get("phase") or ""
+    return phase if manager is None else f"{phase} (by {manager})".strip()

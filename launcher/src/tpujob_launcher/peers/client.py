@@ -39,6 +39,8 @@ class Client:
         self._address = (host, port)
         self._sock: Optional[socket.socket] = None
         self._received = b""
+        self._failed_in = -1
+        """The last attempt in which this launcher's program failed."""
         self._arrived: List[socket.socket] = []
         self._is_closed = False
         self._wake_reader, self._wake_writer = os.pipe()
@@ -72,6 +74,7 @@ class Client:
 
     def fail(self, code: int, at: float, line: str) -> None:
         """The program has failed, or has ended without success: exit code, Unix time, cause."""
+        self._failed_in = self.standing.attempt
         self.say((ENDED, {"attempt": self.standing.attempt, "code": code, "at": at, "line": line}))
 
     def step(self) -> None:
@@ -92,7 +95,8 @@ class Client:
             self._sock.settimeout(CONNECT_SECONDS)
             self._sock.sendall(messages.to_line(message))
         except OSError as error:
-            self._lose(f"launcher 0 cannot be reached: {error}")
+            self._close()
+            self._give_up(f"launcher 0 cannot be reached: {error}")
 
     def _receive(self) -> None:
         assert self._sock is not None
@@ -103,7 +107,11 @@ class Client:
         except OSError:
             heard = b""
         if not heard:
-            self._lose("the connection to launcher 0 is lost")
+            self._close()
+            if self.has_to_end or self._failed_in == self.standing.attempt:
+                self._give_up("the connection to launcher 0 is lost")
+            else:
+                self.start()  # the attempt goes on, and launcher 0 may be back before the next one
             return
         *whole, self._received = (self._received + heard).split(b"\n")
         for text in whole:
@@ -111,12 +119,15 @@ class Client:
             if message is not None:
                 self.standing.take(message)
 
-    def _lose(self, why: str) -> None:
-        """Without launcher 0 this container has no further attempt: its pod is gone, or its program has ended."""
+    def _close(self) -> None:
         if self._sock is not None:
             self._selector.unregister(self._sock)
             self._sock.close()
             self._sock = None
+            self._received = b""
+
+    def _give_up(self, why: str) -> None:
+        """Without launcher 0 this container has no further attempt: its pod is gone, or its program has ended."""
         if self.standing.over is None:
             self.standing.over = why
 

@@ -98,10 +98,13 @@ class Server:
             if key.fileobj is self._listener:
                 self._accept()
                 continue
+            line = self._lines.get(key.fd)
+            if line is None or line is not key.data:
+                continue  # dropped meanwhile
             if events & selectors.EVENT_WRITE:
-                self._flush(key.data)
+                self._flush(line)
             if events & selectors.EVENT_READ:
-                self._receive(key.data)
+                self._receive(line)
         self._tell(self._decisions.look(time.monotonic()))
 
     def say(self, message: Message) -> None:
@@ -121,6 +124,8 @@ class Server:
 
     def _drop_unidentified(self) -> None:
         """Keeps room for launchers: who says nothing goes, the oldest first where there are too many."""
+        for line in [line for line in self._lines.values() if line.process is None]:
+            self._receive(line)  # its hello may be here already
         silent = [line for line in self._lines.values() if line.process is None]
         room = MAX_UNIDENTIFIED + self._process.num_processes - (len(self._lines) - len(silent))
         now = time.monotonic()

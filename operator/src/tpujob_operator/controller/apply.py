@@ -53,6 +53,9 @@ async def act(storage: Storage, observed: Observed, jobset: Object | None, decis
         await _create(storage, decision.manifest)
     elif decision.step is not None:
         assert jobset is not None  # the steps are about one that was seen
+        workload = (job["metadata"].get("labels") or {}).get(kubernetes_names.KUEUE_PREBUILT_WORKLOAD)
+        if decision.step is Step.DELETE and workload is not None:
+            await _keep_workload(storage, job, workload)
         await _change(storage, jobset, decision.step)
     return has_other_policy
 
@@ -132,6 +135,21 @@ async def _create(storage: Storage, manifest: Object) -> None:
         raise errors.Conflict(error.request, error.status, error.message) from error
     metrics.JOBSETS_CREATED.inc()
     logger.info("JobSet created: %s/%s", metadata["namespace"], metadata["name"])
+
+
+async def _keep_workload(storage: Storage, job: Object, name: str) -> None:
+    """Has the job own MultiKueue's Workload, too, which otherwise goes with its JobSet.
+
+    Without it MultiKueue copies no status back, and takes this cluster for lost: the job would run again elsewhere.
+    """
+    metadata = job["metadata"]
+    workload = await storage.get_workload(metadata["namespace"], name)
+    owners = [] if workload is None else workload["metadata"].get("ownerReferences") or []
+    if workload is None or any(owner["uid"] == metadata["uid"] for owner in owners):
+        return
+    kind = {"apiVersion": kubernetes_names.API_VERSION, "kind": kubernetes_names.KIND}
+    owner = {**kind, "name": metadata["name"], "uid": metadata["uid"]}
+    await storage.set_workload_owners(workload, [*owners, owner])
 
 
 async def _change(storage: Storage, jobset: Object, step: Step) -> None:

@@ -11,6 +11,7 @@ from tpujob_operator import metrics
 from tpujob_operator.controller.apply import act
 from tpujob_operator.controller.job_gauges import JobFacts, JobGauges
 from tpujob_operator.controller.json_logs import current_job
+from tpujob_operator.controller.place import Places
 from tpujob_operator.decide import restart_accounting
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.verdict import Step
@@ -61,6 +62,7 @@ class Reconciler:
         self._gatherer = gatherer
         self._settings = settings
         self._jobs = jobs
+        self._places = Places(storage, settings)
         self._failures: dict[Key, int] = {}
         self._to_read_anew: set[Key] = set()
 
@@ -100,9 +102,14 @@ class Reconciler:
         decided = await self._decide(key)
         if decided is None:
             self._jobs.forget(key)
+            self._places.forget(key)
             self._to_read_anew.discard(key)
             return None
         observed, jobset, decision = decided
+        if decision is None:
+            self._jobs.forget(key)
+            self._to_read_anew.discard(key)
+            return await self._places.ask(key, observed)
         try:
             has_other_policy = await act(self._storage, observed, jobset, decision)
         except errors.ApiError as error:
@@ -115,8 +122,10 @@ class Reconciler:
             return 0  # once more, from what is recorded now
         return decision.requeue_after_seconds
 
-    async def _decide(self, key: Key) -> tuple[Observed, Object | None, Decision] | None:
+    async def _decide(self, key: Key) -> tuple[Observed, Object | None, Decision | None] | None:
         """What is to be done, and what that was decided from; None when the job is gone.
+
+        There is no decision for a job of another controller.
 
         What cannot be undone is decided from a fresh read: the cache may be behind.
         """
@@ -125,6 +134,8 @@ class Reconciler:
             if seen is None:
                 return None
             observed, jobset = seen
+            if observed.other_manager is not None:
+                return observed, None, None
             decision = decide(observed, self._settings)
             if fresh or not _is_final(observed, decision):
                 break

@@ -110,7 +110,9 @@ class Resync:
         async for job in self._storage.list_jobs(namespace):
             jobs.append(_reference(job))
             stored = StoredJob(manifest=job)
-            facts[_key(job)] = JobFacts.of(stored.spec, stored.status, owner=stored.owner(self._settings.owner_label))
+            if stored.other_manager is None:
+                owner = stored.owner(self._settings.owner_label)
+                facts[_key(job)] = JobFacts.of(stored.spec, stored.status, owner=owner)
             if not _is_over(stored):
                 still_open.add(_key(job))
         jobsets = [_reference(jobset) async for jobset in self._storage.list_jobsets(namespace)]

@@ -41,6 +41,7 @@ LOCAL_QUEUES = tuple(
     (f"/apis/visibility.{kubernetes_names.KUEUE_GROUP}/{version}", "localqueues") for version in ("v1beta2", "v1beta1")
 )
 """Of Kueue's own API server, which tells the order of a queue."""
+PRIORITY_CLASSES = ("/apis/scheduling.k8s.io/v1", "priorityclasses")
 NETWORK_POLICIES = ("/apis/networking.k8s.io/v1", "networkpolicies")
 
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -171,6 +172,39 @@ class Storage:
             except (errors.NotFound, errors.NotServed):
                 continue
         return None
+
+    async def get_workload(self, namespace: str, name: str) -> Object | None:
+        """Kueue's Workload, or None."""
+        return await self._get(WORKLOADS[0], namespace, name)
+
+    async def set_workload_owners(self, workload: Object, owners: list[Object]) -> None:
+        """Gives this very Workload other owners; Conflict when it has changed since it was read."""
+        metadata = workload["metadata"]
+        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}}
+        await self._request(
+            "PATCH", WORKLOADS[0], metadata["namespace"], metadata["name"], body=patch, content_type=MERGE_PATCH
+        )
+
+    async def create_workload(self, manifest: Object) -> None:
+        """Makes a Workload of Kueue's; nothing when there is one of that name."""
+        metadata = manifest["metadata"]
+        try:
+            await self._request("POST", WORKLOADS[0], metadata["namespace"], metadata["name"], body=manifest)
+        except errors.AlreadyExists:
+            return
+
+    async def delete_workload(self, workload: Object) -> None:
+        """Deletes this very Workload; nothing when it is gone, Conflict when it was replaced."""
+        metadata = workload["metadata"]
+        body = {"preconditions": {"uid": metadata["uid"]}}
+        try:
+            await self._request("DELETE", WORKLOADS[0], metadata["namespace"], metadata["name"], body=body)
+        except errors.NotFound:
+            return
+
+    async def get_priority_class(self, name: str) -> Object | None:
+        """The PriorityClass, or None."""
+        return await self._get(PRIORITY_CLASSES, None, name)
 
     async def get_cluster_queue(self, name: str) -> Object | None:
         """Kueue's ClusterQueue; None where there is none, or no Kueue."""

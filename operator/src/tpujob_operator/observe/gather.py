@@ -90,6 +90,9 @@ class Gatherer:
             self.forget(key)
             return None
         job = StoredJob(manifest=manifest)
+        if job.other_manager is not None:
+            self.forget(key)
+            return Observed(manifest=manifest, now=self._clock()), None
         try:
             kept = await self._jobset(key, job, fresh=fresh)
         except errors.NotServed:

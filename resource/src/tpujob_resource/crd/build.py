@@ -145,6 +145,7 @@ def _build_columns() -> list[dict[str, Any]]:
         ("Crashes", "integer", ".status.crashes", "Crashes since the committed step last advanced", 1),
         ("Disruptions", "integer", ".status.disruptions", "Restarts for what was taken away", 1),
         ("Queue", "string", ".spec.queue", "Kueue LocalQueue", 1),
+        ("Managed by", "string", ".spec.managedBy", "Controller that runs it, if not this operator", 1),
         ("Message", "string", ".status.message", "The phase in plain words", 1),
     ]
     return [

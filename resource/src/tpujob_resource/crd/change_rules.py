@@ -1,4 +1,4 @@
-"""What the API server refuses of a change: fields of a job that runs, and a number that is lowered."""
+"""What the API server refuses of a change: fields of a job that runs or of any, and a number that is lowered."""
 
 from __future__ import annotations
 
@@ -34,13 +34,25 @@ def _raised_rule(field: str) -> Rule:
     )
 
 
+def _unchanged(field: str) -> str:
+    now, before = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
+
+
+def _constant_rule(field: str) -> Rule:
+    return rule(
+        _unchanged(field),
+        "cannot change after the job is created; delete it, and create another one",
+        field=f".spec.{field}",
+    )
+
+
 def _frozen_rule(field: str, *, unless: str | None = None) -> Rule:
     phases = texts([str(phase) for phase in EDITABLE_PHASES])
-    now, before = f"self.spec.{field}", f"oldSelf.spec.{field}"
     return rule(
         "!has(oldSelf.status) || !has(oldSelf.status.phase) || "
         f"oldSelf.status.phase in {phases} || "
-        f"(has({now}) == has({before}) && (!has({now}) || {now} == {before}))" + (f" || ({unless})" if unless else ""),
+        f"({_unchanged(field)})" + (f" || ({unless})" if unless else ""),
         f"cannot change in phases other than {', '.join(EDITABLE_PHASES)}",
         expression=(
             "oldSelf.status.phase == 'Succeeded' ? 'the job has succeeded and stays as it was; create another one' : "
@@ -52,6 +64,7 @@ def _frozen_rule(field: str, *, unless: str | None = None) -> Rule:
 
 
 _CEL: Mapping[Change, Callable[[str], Rule]] = {
+    Change.NEVER: _constant_rule,
     Change.STOPPED: _frozen_rule,
     Change.ELASTIC: lambda field: _frozen_rule(field, unless=_is_elastic()),
     Change.RAISED: _raised_rule,

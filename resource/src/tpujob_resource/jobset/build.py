@@ -94,15 +94,23 @@ def owner_references(job: TpuTrainingJob) -> list[Object]:
 def _build_metadata(job: TpuTrainingJob, incarnation: int) -> Object:
     annotations = {kubernetes_names.SPEC_HASH: spec_hash(job)}
     annotations |= scheduling.jobset_annotations(job)
-    queue = {} if job.spec.queue is None else {kubernetes_names.KUEUE_QUEUE: job.spec.queue}
     metadata: Object = {
         "name": job.metadata.name,
         "namespace": job.metadata.namespace,
-        "labels": {**child_labels(job, incarnation), **queue},
+        "labels": {**child_labels(job, incarnation), **_queue_labels(job)},
         "annotations": annotations,
     }
     owners = owner_references(job)
     return metadata | ({"ownerReferences": owners} if owners else {})
+
+
+def _queue_labels(job: TpuTrainingJob) -> dict[str, str]:
+    """The queue, and the Workload that MultiKueue has brought along with the job, in the place of a new one."""
+    if job.spec.queue is None:
+        return {}
+    workload = (job.metadata.labels or {}).get(kubernetes_names.KUEUE_PREBUILT_WORKLOAD)
+    prebuilt = {} if workload is None else {kubernetes_names.KUEUE_PREBUILT_WORKLOAD: workload}
+    return {kubernetes_names.KUEUE_QUEUE: job.spec.queue, **prebuilt}
 
 
 def _build_spec(

@@ -18,6 +18,9 @@ WORDS: Mapping[str, str] = {
         "is neither https://HOST/PATH, without a user and a query, nor file:///PATH on one of the job's volumes"
     ),
     fields.PACKAGES_PATTERN: "is not a path such as requirements.txt; allowed: letters, digits, -, _, ., + and /",
+    fields.MANAGER_PATTERN: (
+        "is not the name of a controller; write DOMAIN/PATH, such as kueue.x-k8s.io/multikueue, DOMAIN in lower case"
+    ),
     fields.QUANTITY_PATTERN: 'is not an amount such as 8, "500m" or "64Gi"',
     fields.NO_NUL_PATTERN: "has a NUL character; leave it out",
     r"^[0-9a-f]{64}$": "is not a SHA-256 digest; it has 64 hexadecimal digits in lower case",

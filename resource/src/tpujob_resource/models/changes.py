@@ -14,6 +14,8 @@ from pydantic import BaseModel
 class Change(StrEnum):
     """When a field may change."""
 
+    NEVER = "never"
+    """Not after the job is created."""
     STOPPED = "stopped"
     """While no JobSet of the job runs; a change makes a new one. Of every field that says nothing else."""
     RUNNING = "running"

@@ -36,6 +36,8 @@ Quantity = Annotated[
 
 
 NO_NUL_PATTERN = r"^[^\x00]*$"
+MANAGER_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/._~%!$&'()*+,;=:-]+$"
+"""A domain and a path (k8s.io/apimachinery:pkg/util/validation/validation.go, IsDomainPrefixedPath)."""
 FILE = "file://"
 CODE_REPOSITORY_PATTERN = r"^(https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?/[^\s@?#]+|file:///[^\s?#%]+)$"
 CODE_ARCHIVE_PATTERN = rf"^({CHECKPOINT_BUCKET}://{BUCKET_NAME}/|/)\S+$"

@@ -16,6 +16,7 @@ from tpujob_resource.models.fields import (
     CODE_REPOSITORY_PATTERN,
     FILE,
     IMAGE_PATTERN,
+    MANAGER_PATTERN,
     NO_NUL_PATTERN,
     PACKAGES_PATTERN,
     DataKey,
@@ -221,6 +222,11 @@ class Spec(Part):
     """A number to raise: a job that has ended then starts anew, from its last checkpoint. Default 0."""
     queue: QueueName | None = None
     """Kueue LocalQueue that admits the job. Default: none, pods are created at once."""
+    managed_by: Annotated[
+        Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=MANAGER_PATTERN)] | None, Change.NEVER
+    ] = None
+    """Controller that runs the job: kueue.x-k8s.io/multikueue for one of several clusters, or another DOMAIN/PATH, at
+    most 63 characters. Default, like tpujob.dev/operator: this operator, which leaves the jobs of others alone."""
     priority_class_name: ObjectName | None = None
     """PriorityClass of the pods. Default: the cluster's."""
     service_account_name: ObjectName | None = None

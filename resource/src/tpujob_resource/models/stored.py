@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from tpujob_resource.errors import InvalidField
+from tpujob_resource.models.manager import other_manager
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import Status
 from tpujob_resource.topology.parse import COUNT_LABEL, parse_accelerator
@@ -83,6 +84,11 @@ class StoredJob:
     def owner(self, label: str) -> str:
         """The value of this label of the object; empty without it."""
         return str((self.manifest["metadata"].get("labels") or {}).get(label) or "")
+
+    @property
+    def other_manager(self) -> str | None:
+        """The controller that runs it, where that is not this operator."""
+        return other_manager(self.spec.managed_by)
 
     @property
     def generation(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from tpujob_contract import kubernetes_names
 from tpujob_contract.environment import RESERVED_PREFIXES
 from tpujob_contract.field_rules import (
     TASK,
@@ -181,6 +182,7 @@ _OF_SEVERAL_HOSTS = (
     "a worker is one host, and a slice of this accelerator has several; take one of one host, such as v5e-4, v6e-8 or "
     "cpu:1x4"
 )
+_STARTS_ALONE = "is for programs that start together; a worker starts again by itself: leave it out"
 _ALONE = "is for independent workers of one host each; set spec.workers, and an accelerator of one host"
 _JOINED = (
     "GKE joins only slices of several hosts; ask for one larger slice, or for workers instead of slices if they need "
@@ -197,12 +199,7 @@ _HOSTS = (
         differs("accelerator", "^cpu:1x"),
     ),
     rule("workers", _OF_SEVERAL_HOSTS, given("workers"), *_HALVES),
-    rule(
-        "inPlaceRestarts",
-        "is for programs that start together; a worker starts again by itself: leave it out",
-        at_least("inPlaceRestarts", 1),
-        given("workers"),
-    ),
+    rule("inPlaceRestarts", _STARTS_ALONE, at_least("inPlaceRestarts", 1), given("workers")),
     *(
         rule(
             "slices",
@@ -265,6 +262,22 @@ _SLICE_COUNT = (
         given("minSlices"),
         at_least("shrinkAfterSeconds", "startupSeconds", SHRINK_AFTER_SECONDS, STARTUP_SECONDS),
         shows=True,
+    ),
+)
+
+_OF_MULTIKUEUE = one_of("managedBy", (kubernetes_names.MULTIKUEUE,))
+_MANAGER = (
+    rule(
+        "managedBy",
+        "chooses a cluster for jobs of a queue, and the job has none; set queue",
+        _OF_MULTIKUEUE,
+        absent("queue"),
+    ),
+    rule(
+        "minSlices",
+        "does not go with MultiKueue, for which a job has the same number of pods all the time; leave it out",
+        given("minSlices"),
+        _OF_MULTIKUEUE,
     ),
 )
 
@@ -444,6 +457,7 @@ ROWS: Mapping[str, tuple[Rule, ...]] = {
         *_of_code("code.repository", "https://HOST/PATH"),
         *_MACHINES,
         *_SLICE_COUNT,
+        *_MANAGER,
         rule(
             _COUNT,
             "is not a number of chips that a machine has: 1, 4 or 8",

@@ -9,6 +9,7 @@ from typing import Any
 from tpujob_contract import storage_address
 from tpujob_resource.messages.error_messages import quoted
 from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.manager import other_manager
 from tpujob_resource.rules.maxtext import restart_warnings
 from tpujob_resource.rules.validation import volume_problems
 
@@ -112,9 +113,19 @@ def _script_without_interpreter(job: TpuTrainingJob) -> Warnings:
         yield f"spec.command: {quoted(first)} starts only where it is a program on PATH; for a script write [{words}]"
 
 
+def _run_elsewhere(job: TpuTrainingJob) -> Warnings:
+    manager = other_manager(job.spec.managed_by)
+    if manager is not None:
+        yield (
+            f"spec.managedBy: {quoted(manager)} runs this job; the operator of the cluster where it is created makes "
+            "no pods for it"
+        )
+
+
 _RULES: tuple[Callable[[TpuTrainingJob], Warnings], ...] = (
     _unsaved,
     _spot_grace,
     _script_without_interpreter,
     restart_warnings,
+    _run_elsewhere,
 )

@@ -1,0 +1,88 @@
+"""Asks Kueue for a place for the jobs that MultiKueue runs, and looks at intervals whether Kueue has taken it back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from tpujob_contract import kubernetes_names
+from tpujob_operator.decide.place import is_over, place_step
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.client import Storage
+from tpujob_operator.observe.state import Observed
+from tpujob_operator.observe.terminations import Key
+from tpujob_operator.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 30.0
+"""Between looks at the Workload of one job; nothing watches Workloads."""
+OVER_SECONDS = 600.0
+"""The same once the job is over, or suspended."""
+MOST_LOOKS_PER_SECOND = 10.0
+"""For all such jobs; with more than 300 of them the interval grows."""
+
+type _Seen = tuple[str, int, bool]
+"""A job's uid and generation, and whether it is over."""
+
+
+class Places:
+    """The Workloads of jobs that MultiKueue runs."""
+
+    def __init__(self, storage: Storage, settings: Settings) -> None:
+        """Keeps the parts."""
+        self._storage = storage
+        self._settings = settings
+        self._looks: dict[Key, tuple[_Seen, float]] = {}
+
+    def forget(self, key: Key) -> None:
+        """This job is gone."""
+        self._looks.pop(key, None)
+
+    async def ask(self, key: Key, observed: Observed) -> float | None:
+        """Makes, or takes away, the job's Workload; returns the seconds until the next look is wanted.
+
+        None for a job of another controller than MultiKueue, for which nothing is done.
+
+        Raises:
+            ApiError: a read or a write failed.
+        """
+        if observed.other_manager != kubernetes_names.MULTIKUEUE or not observed.spec.queue:
+            return None
+        now = asyncio.get_running_loop().time()
+        seen = (observed.uid, observed.generation, is_over(observed))
+        before, due = self._looks.get(key, (None, 0.0))
+        if seen == before and now < due:
+            return due - now  # other news of the status that MultiKueue writes are no reason to look
+        seconds = await self._look(observed)
+        self._looks[key] = (seen, now + seconds)
+        return seconds
+
+    async def _look(self, observed: Observed) -> float:
+        interval = max(INTERVAL_SECONDS, len(self._looks) / MOST_LOOKS_PER_SECOND)
+        workloads = await self._storage.list_workloads(observed.namespace, job_uid=observed.uid)
+        if workloads is None:
+            logger.warning("No place asked for: %s/%s, Kueue is not installed", observed.namespace, observed.name)
+            return interval
+        step = place_step(observed, workloads, self._settings, priority=await self._priority(observed))
+        if step.problems:
+            logger.warning("No place asked for: %s/%s: %s", observed.namespace, observed.name, "; ".join(step.problems))
+        for workload in step.delete:
+            await self._storage.delete_workload(workload)
+            logger.info("Workload deleted: %s/%s", observed.namespace, workload["metadata"]["name"])
+        if step.delete:
+            return step.pause_seconds
+        if step.create is not None:
+            await self._storage.create_workload(step.create)
+            logger.info("Workload created: %s/%s", observed.namespace, step.create["metadata"]["name"])
+        return OVER_SECONDS if observed.spec.suspend or is_over(observed) else interval
+
+    async def _priority(self, observed: Observed) -> int | None:
+        name = observed.spec.priority_class_name
+        if name is None:
+            return None
+        try:
+            found = await self._storage.get_priority_class(name)
+        except errors.Forbidden:
+            return None  # an operator of some namespaces reads nothing of the whole cluster
+        return None if found is None else int(found["value"])

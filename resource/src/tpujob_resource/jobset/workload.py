@@ -1,0 +1,84 @@
+"""The Workload by which a job that MultiKueue runs asks for a place: what Kueue would make of the job's JobSet.
+
+For kinds that are not its own, Kueue leaves the Workload to the kind's controller
+(kubernetes-sigs/kueue:keps/2349-multikueue-external-custom-job-support). On the worker cluster Kueue compares its
+containers with those of the JobSet that is made there, and refuses others as out of sync
+(pkg/util/equality/podset.go): both clusters' operators have to have the same images and settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tpujob_contract import kubernetes_names
+from tpujob_resource.jobset.build import build_jobset, owner_references
+from tpujob_resource.models.job import TpuTrainingJob
+from tpujob_resource.models.settings import JobSettings
+
+type Object = dict[str, Any]
+
+API_VERSION = kubernetes_names.KUEUE_GROUP + "/v1beta2"
+LONGEST_PREFIX = 200
+"""Of a Workload's name, a DNS subdomain; a hash follows."""
+
+
+def workload_name(job_name: str, uid: str, retry: int) -> str:
+    """Name of the Workload of one try of a job: another one for each `spec.retry`, as one that has ended stays."""
+    digest = hashlib.sha256(f"{uid}/{retry}".encode()).hexdigest()[:8]
+    return f"{kubernetes_names.KIND.lower()}-{job_name}"[:LONGEST_PREFIX] + f"-{digest}"
+
+
+def build_workload(job: TpuTrainingJob, settings: JobSettings, *, priority: int | None = None) -> Object:
+    """The Workload of a job that has a queue.
+
+    Args:
+        job: as it is in a cluster.
+        settings: images and defaults of this installation.
+        priority: value of the job's PriorityClass; None where it has none.
+    """
+    assert job.metadata.uid is not None  # of a cluster
+    jobset = build_jobset(job, settings)
+    annotations = jobset["metadata"]["annotations"].items()
+    of_requests = {key: value for key, value in annotations if key.startswith(kubernetes_names.KUEUE_PROVISIONING)}
+    spec: Object = {
+        "queueName": job.spec.queue,
+        "podSets": [_pod_set(each) for each in jobset["spec"]["replicatedJobs"]],
+    }
+    if priority is not None:
+        name = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": job.spec.priority_class_name}
+        spec |= {"priorityClassRef": name, "priority": priority}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": workload_name(job.metadata.name, job.metadata.uid, job.spec.retry),
+            "namespace": job.metadata.namespace,
+            "labels": {kubernetes_names.KUEUE_JOB_UID: job.metadata.uid},
+            **({"annotations": of_requests} if of_requests else {}),
+            "ownerReferences": owner_references(job),
+        },
+        "spec": spec,
+    }
+
+
+def _pod_set(replicated: Object) -> Object:
+    """As in kubernetes-sigs/kueue:pkg/controller/jobs/jobset/jobset_controller.go (PodSets)."""
+    job, replicas = replicated["template"]["spec"], replicated["replicas"]
+    annotations = job["template"]["metadata"].get("annotations") or {}
+    topology: Object = {
+        "podIndexLabel": kubernetes_names.COMPLETION_INDEX,
+        "subGroupIndexLabel": kubernetes_names.JOB_INDEX,
+        "subGroupCount": replicas,
+    }
+    if (level := annotations.get(kubernetes_names.KUEUE_REQUIRED_TOPOLOGY)) is not None:
+        topology["required"] = level
+    if (level := annotations.get(kubernetes_names.KUEUE_SLICE_REQUIRED_TOPOLOGY)) is not None:
+        topology["podSetSliceRequiredTopology"] = level
+        topology["podSetSliceSize"] = int(annotations[kubernetes_names.KUEUE_SLICE_SIZE])
+    return {
+        "name": replicated["name"],
+        "count": replicas * job["parallelism"],
+        "template": job["template"],
+        "topologyRequest": topology,
+    }

@@ -1,0 +1,63 @@
+"""The Workload of a job that MultiKueue runs is the one that Kueue would make of its JobSet."""
+
+from typing import Any
+
+from tests.operator.manifests import manifest
+from tpujob_resource.jobset.build import build_jobset
+from tpujob_resource.jobset.workload import build_workload
+from tpujob_resource.models.settings import JobSettings
+from tpujob_resource.rules.load import TpuTrainingJob, load_job
+
+PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
+
+
+def _load(labels: dict[str, str] | None = None, **spec: Any) -> TpuTrainingJob:
+    job = manifest("llama", **{"queue": "q", **spec})
+    job["metadata"] |= {"uid": "u", **({"labels": labels} if labels else {})}
+    return load_job(job)
+
+
+def test_containers_are_those_that_the_worker_makes() -> None:
+    settings = JobSettings()
+    workload = build_workload(_load(managedBy="kueue.x-k8s.io/multikueue"), settings)
+    jobset = build_jobset(_load(labels={PREBUILT: workload["metadata"]["name"]}), settings)
+    (pod_set,), (replicated,) = workload["spec"]["podSets"], jobset["spec"]["replicatedJobs"]
+    there = replicated["template"]["spec"]["template"]["spec"]
+    for part in ("containers", "initContainers", "tolerations"):
+        assert pod_set["template"]["spec"].get(part) == there.get(part)
+    assert pod_set["name"] == replicated["name"]
+    assert jobset["metadata"]["labels"][PREBUILT] == workload["metadata"]["name"]
+
+
+def test_count_is_of_all_slices() -> None:
+    (pod_set,) = build_workload(_load(accelerator="v6e-16", slices=2), JobSettings())["spec"]["podSets"]
+    assert pod_set["count"] == 2 * 4
+
+
+def test_topology_is_asked_for_as_by_kueue() -> None:
+    level = {"requiredTopology": "cloud.google.com/gke-nodepool"}
+    labels = {
+        "podIndexLabel": "batch.kubernetes.io/job-completion-index",
+        "subGroupIndexLabel": "jobset.sigs.k8s.io/job-index",
+    }
+
+    def request(slices: int) -> Any:
+        workload = build_workload(_load(accelerator="v6e-16", slices=slices, placement=level), JobSettings())
+        return workload["spec"]["podSets"][0]["topologyRequest"]
+
+    assert request(1) == {**labels, "subGroupCount": 1, "required": level["requiredTopology"]}
+    of_slices = {"podSetSliceRequiredTopology": level["requiredTopology"], "podSetSliceSize": 4}
+    assert request(2) == {**labels, "subGroupCount": 2, **of_slices}
+
+
+def test_priority_and_the_time_of_a_provisioning_request_are_kueues() -> None:
+    capacity = {"queuedProvisioning": {"maxRunSeconds": 3600}}
+    workload = build_workload(_load(priorityClassName="high", capacity=capacity), JobSettings(), priority=7)
+    name = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "high"}
+    assert (workload["spec"]["priorityClassRef"], workload["spec"]["priority"]) == (name, 7)
+    assert workload["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "3600"}
+
+
+def test_label_of_a_job_without_a_queue_is_nobodys() -> None:
+    jobset = build_jobset(_load(labels={PREBUILT: "w"}, queue=None), JobSettings())
+    assert PREBUILT not in jobset["metadata"]["labels"]
