@@ -184,6 +184,16 @@ ROWS: dict[str, Wrong] = {
         "spec.ttlSecondsAfterFinished: -1 is too small; at least 0",
         api="spec.ttlSecondsAfterFinished",
     ),
+    "restarts as a number": Wrong(
+        manifest(restarts=3),
+        "spec.restarts: 3 is not a mapping; write {crashes: 3}",
+        api='spec.restarts: Invalid value: "integer"',
+    ),
+    "memory with a B": Wrong(
+        manifest(resources={"limits": {"memory": "64GB"}}),
+        'spec.resources.limits.memory: "64GB" is not an amount such as 8, "500m" or "64Gi"; write 64Gi',
+        api="spec.resources.limits.memory",
+    ),
     "a million crashes": Wrong(
         manifest(restarts={"crashes": 10**6}),
         "spec.restarts.crashes: 1000000 is too large; at most 1000",

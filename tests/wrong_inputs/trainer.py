@@ -265,6 +265,103 @@ ROWS: dict[str, Wrong] = {
         'spec.trainer.data: "data/*.parquet" is not a mapping; write {path: data/*.parquet}',
         api='spec.trainer.data: Invalid value: "string": spec.trainer.data in body must be of type object: "string"',
     ),
+    "an optimizer as text": Wrong(
+        _trainer(optimizer="adamw"),
+        'spec.trainer.optimizer: "adamw" is not a mapping; write {name: adamw}',
+        api='spec.trainer.optimizer: Invalid value: "string": spec.trainer.optimizer in body must be of type object: "string"',
+    ),
+    "a sample as text": Wrong(
+        _trainer(sample="def "),
+        'spec.trainer.sample: "def " is not a mapping; write {prompt: "def "}',
+        "spec.trainer.sample.prompt: required, and missing; or prompts",
+        api='spec.trainer.sample: Invalid value: "string": spec.trainer.sample in body must be of type object: "string"',
+    ),
+    "checkpoints switched on": Wrong(
+        _trainer(checkpoint=True),
+        "spec.trainer.checkpoint: true is not a mapping; write {} for its defaults",
+        api='spec.trainer.checkpoint: Invalid value: "boolean": spec.trainer.checkpoint in body must be of type object: "boolean"',
+    ),
+    "checkpoints switched off": Wrong(
+        _trainer(checkpoint=False),
+        "spec.trainer.checkpoint: false is not a mapping; leave it out",
+        api='spec.trainer.checkpoint: Invalid value: "boolean": spec.trainer.checkpoint in body must be of type object: "boolean"',
+    ),
+    "a list of trackers": Wrong(
+        _trainer(trackers=["wandb"]),
+        'spec.trainer.trackers: ["wandb"] is not a mapping; write {wandb: {}}',
+        api='spec.trainer.trackers: Invalid value: "array": spec.trainer.trackers in body must be of type object: "array"',
+    ),
+    "a project in the place of a tracker": Wrong(
+        _trainer(trackers={"wandb": "my-project"}),
+        'spec.trainer.trackers.wandb: "my-project" is not a mapping; write {project: my-project}',
+        api='spec.trainer.trackers.wandb: Invalid value: "string": spec.trainer.trackers.wandb in body must be of type object: "string"',
+    ),
+    "megabytes in words": Wrong(
+        _trainer(data={"path": "/data/*.parquet", "tokenizer": "bytes", "unitBytes": "64MB"}),
+        'spec.trainer.data.unitBytes: "64MB" is not a whole number; write 64e6',
+        api='spec.trainer.data.unitBytes: Invalid value: "string": spec.trainer.data.unitBytes in body must be of type integer: "string"',
+    ),
+    "a rate in percent": Wrong(
+        _trainer(optimizer={"learningRate": "1%"}),
+        'spec.trainer.optimizer.learningRate: "1%" is not a number; write it in digits',
+        api='spec.trainer.optimizer.learningRate: Invalid value: "string": spec.trainer.optimizer.learningRate in body must be of type number: "string"',
+    ),
+    "a rate as a word": Wrong(
+        _trainer(optimizer={"learningRate": "auto"}),
+        'spec.trainer.optimizer.learningRate: "auto" is not a number; write it in digits',
+        api='spec.trainer.optimizer.learningRate: Invalid value: "string": spec.trainer.optimizer.learningRate in body must be of type number: "string"',
+    ),
+    "warm-up as a fraction": Wrong(
+        _trainer(optimizer={"warmupSteps": 0.1}),
+        "spec.trainer.optimizer.warmupSteps: 0.1 is not a whole number",
+        api="spec.trainer.optimizer.warmupSteps: Invalid value: 0.1",
+    ),
+    "a mesh as a number": Wrong(
+        _trainer(mesh=4),
+        "spec.trainer.mesh: 4 is not a mapping",
+        api='spec.trainer.mesh: Invalid value: "integer": spec.trainer.mesh in body must be of type object: "integer"',
+    ),
+    "a module in the place of a list": Wrong(
+        _trainer(lora={"targets": "query"}),
+        'spec.trainer.lora.targets: "query" is not a list',
+        "spec.trainer.lora: requires model.from",
+        api='spec.trainer.lora.targets: Invalid value: "string": spec.trainer.lora.targets in body must be of type array: "string"',
+    ),
+    "a type that TPUs do not have": Wrong(
+        _trainer(model={"preset": "tiny", "computeDtype": "fp16"}),
+        'spec.trainer.model.computeDtype: "fp16" is not allowed; did you mean "bfloat16"?',
+        api='spec.trainer.model.computeDtype: Unsupported value: "fp16"',
+    ),
+    "an optimizer of another name": Wrong(
+        _trainer(optimizer={"name": "adam"}),
+        'spec.trainer.optimizer.name: "adam" is not allowed; did you mean "adamw"?',
+        api='spec.trainer.optimizer.name: Unsupported value: "adam"',
+    ),
+    "a schedule with a slip": Wrong(
+        _trainer(optimizer={"schedule": "cosinee"}),
+        'spec.trainer.optimizer.schedule: "cosinee" is not allowed; did you mean "cosine"?',
+        api='spec.trainer.optimizer.schedule: Unsupported value: "cosinee"',
+    ),
+    "an axis by its short name": Wrong(
+        _trainer(mesh={"tp": 2}),
+        "spec.trainer.mesh.tp: there is no such field; did you mean tensor?",
+        api='unknown field "spec.trainer.mesh.tp"',
+    ),
+    "every without a unit": Wrong(
+        _trainer(checkpoint={"every": 100}),
+        "spec.trainer.checkpoint.every: there is no such field; did you mean everySteps?",
+        api='unknown field "spec.trainer.checkpoint.every"',
+    ),
+    "passes beside the data": Wrong(
+        _trainer(epochs=2),
+        "spec.trainer.epochs: there is no such field; did you mean data.epochs?",
+        api='unknown field "spec.trainer.epochs"',
+    ),
+    "the rate of a web page": Wrong(
+        _trainer(optimizer={"lr": 0.001}),
+        "spec.trainer.optimizer.lr: there is no such field; did you mean learningRate?",
+        api='unknown field "spec.trainer.optimizer.lr"',
+    ),
     "an unknown preset": Wrong(
         _trainer(model={"preset": "gpt-9"}),
         'spec.trainer.model.preset: "gpt-9" is not allowed; one of ',

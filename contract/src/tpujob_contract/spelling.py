@@ -19,6 +19,10 @@ def nearest_name(given: str, known: Iterable[str]) -> Optional[str]:
 
 _SCALES = {
     "k": "e3",
+    "kb": "e3",
+    "mb": "e6",
+    "gb": "e9",
+    "tb": "e12",
     "m": "e6",
     "b": "e9",
     "g": "e9",
@@ -50,10 +54,29 @@ def _without_separators(digits: str) -> str:
     return digits.replace(",", "").replace("_", "")
 
 
-_SHORT = {"lr": "learningrate", "bs": "batchsize", "wd": "weightdecay"}
+_SHORT = {
+    "lr": "learningrate",
+    "bs": "batchsize",
+    "wd": "weightdecay",
+    "tp": "tensor",
+    "ep": "expert",
+    "cp": "context",
+    "sp": "context",
+    "qproj": "query",
+    "kproj": "key",
+    "vproj": "value",
+    "oproj": "out",
+    "gateproj": "gate",
+    "upproj": "up",
+    "downproj": "down",
+    "bf16": "bfloat16",
+    "fp16": "bfloat16",
+    "fp32": "float32",
+}
+"""Short and other names that people use: of PEFT's modules, of axes of a mesh, of types."""
 
 
 def normalized(name: str) -> str:
-    """A name without capitals, hyphens and underscores, and at length where people write it short."""
+    """A name without capitals, hyphens and underscores, and as it is called here where people call it otherwise."""
     letters = name.replace("_", "").replace("-", "").lower()
     return _SHORT.get(letters, letters)

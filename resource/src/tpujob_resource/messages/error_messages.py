@@ -97,9 +97,15 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
         meant = '; write [{name: NAME, value: "VALUE"}], an entry for each'
     if detail["type"] == "list_type" and location[-1] in SHELL_WORDS and isinstance(detail["input"], str):
         meant = f"; write [{', '.join(detail['input'].split())}]"
+    if is_amount and isinstance(detail["input"], str) and _BYTES.fullmatch(detail["input"]):
+        meant = f"; write {detail['input'].removesuffix('B').replace(' ', '')}i"
+    if detail["type"] in _NO_MAPPING and location[-1:] == ("restarts",) and isinstance(detail["input"], int):
+        meant = f"; write {{crashes: {detail['input']}}}"
     return f"{path}: {given} {wanted}{meant}"
 
 
+_BYTES = re.compile(r"[0-9]+ ?[KMGT]B")
+_NO_MAPPING = ("dict_type", "model_type", "model_attributes_type")
 _SENTENCES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "string_type": lambda c: "is not a string; put it in quotes",
     "int_type": lambda c: "is not a whole number",
