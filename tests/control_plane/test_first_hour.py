@@ -117,7 +117,7 @@ def test_what_the_readme_says_of_kubectl_works(newcomer: Newcomer, jobs: Jobs) -
 
 
 def test_a_folder_of_the_laptop_is_warned_about(newcomer: Newcomer) -> None:
-    new = commands("README.md", "Your own text")[2]
+    new = commands("README.md", "Your own text")[1]
     newcomer.types(new)
     said = newcomer.types("tpujob submit job.yaml --dry-run")
     advised = re.search(r'spec\.trainer\.data\.path: "(.+)" is relative, .*give (gs://\S+)', said)
