@@ -43,7 +43,8 @@ from tpujob_launcher.child.supervisor import ExitResult, run
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.python_path import code_variables
 from tpujob_launcher.frameworks import known as frameworks
-from tpujob_launcher.peers.meeting import Peers, meet, next_attempt
+from tpujob_launcher.peers.meeting import meet, next_attempt
+from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.reports.reporting import Reporting
 from tpujob_launcher.reports.termination_message import TerminationMessage
 from tpujob_launcher.tpu import access as tpu_access

@@ -22,6 +22,8 @@ here = pathlib.Path(os.environ["FOLDER"])
 (here / f"{{os.environ['TPUJOB_HOST']}}-{{attempt}}.pid").write_text(str(os.getpid()))
 (here / f"{{os.environ['TPUJOB_HOST']}}-{{attempt}}").write_text(os.environ.get("TPUJOB_IN_PLACE_CAUSE", ""))
 FAILS = {fails}
+if attempt < FAILS and "{deaf}":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 while not (here / "go").exists():
     time.sleep(0.01)
 if os.environ["TPUJOB_HOST"] == "1" and attempt < FAILS:
@@ -43,8 +45,8 @@ def port() -> int:
 def start(launch: Launch, tmp_path: Path, port: int) -> Start:
     """Starts a launcher for each host, and lets the programs go on once all have met."""
 
-    def started(failure: str, *, fails: int = 1, limit: int = 2, hosts: int = HOSTS) -> list[Launched]:
-        program = PROGRAM.format(fails=fails, failure=failure)
+    def started(failure: str, *, fails: int = 1, limit: int = 2, hosts: int = HOSTS, deaf: str = "") -> list[Launched]:
+        program = PROGRAM.format(fails=fails, failure=failure, deaf=deaf)
         place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(HOSTS)}
         peers = {"TPUJOB_IN_PLACE": str(limit), "TPUJOB_LAUNCHER_PORT": str(port), "FOLDER": str(tmp_path)}
         at = {"TPUJOB_COORDINATOR": f"127.0.0.1:{port + 1}"}
@@ -76,7 +78,10 @@ def connections(port: int) -> int:
         ("sys.exit(75)", "process 1 ended with exit code 75"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "process 1 ended with exit code 137"),
         (
-            "import atexit; atexit.register(time.sleep, 600); raise RuntimeError('in a barrier')",
+            (
+                "import atexit; signal.signal(signal.SIGTERM, signal.SIG_IGN); atexit.register(signal.pause); "
+                "raise RuntimeError('in a barrier')"
+            ),
             "process 1 ended with exit code 1: RuntimeError: in a barrier",
         ),
     ],
@@ -88,6 +93,20 @@ def test_all_start_again_in_the_same_launchers(start: Start, tmp_path: Path, fai
     for host in range(HOSTS):
         assert (tmp_path / f"{host}-1").read_text().startswith(cause)
         assert f"attempt 1 in the same containers: {cause}" in launched[host].stderr
+
+
+def test_programs_that_hear_no_signal_are_killed(start: Start) -> None:
+    """As JAX's preemption service makes them, which takes SIGTERM for a notice."""
+    launched = start("raise RuntimeError('a bug')", deaf="all")
+    assert [each.wait() for each in launched] == [0] * HOSTS, launched[0].stderr
+
+
+def test_words_of_an_attempt_that_failed_are_not_those_of_the_one_that_finished(start: Start) -> None:
+    failure = "pathlib.Path(os.environ['TPUJOB_TERMINATION_LOG']).write_text('lost a disk'); os._exit(1)"
+    launched = start(failure)
+    assert [each.wait() for each in launched] == [0] * HOSTS
+    assert launched[1].message == ["exit code 0, finished"]
+    assert "process 1 ended with exit code 1: lost a disk" in launched[0].stderr
 
 
 def test_after_the_limit_the_containers_end_with_the_cause(start: Start) -> None:
@@ -110,7 +129,7 @@ def test_a_code_that_ends_the_job_is_not_tried_again(start: Start, tmp_path: Pat
 
 
 def test_a_host_that_is_asked_to_stop_does_not_start_again(start: Start, tmp_path: Path) -> None:
-    launched = start("time.sleep(600)")
+    launched = start("signal.pause()")
     launched[1].send(signal.SIGTERM)
     assert launched[1].wait() == 143
     os.kill(int((tmp_path / "2-0.pid").read_text()), signal.SIGKILL)

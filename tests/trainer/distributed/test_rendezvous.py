@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tools.localcluster.processes import free_ports
+from tpujob_contract import ports
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import open_files, rendezvous_client, rendezvous_server
 from tpujob_trainer.distributed.rendezvous_messages import Hello, to_line
@@ -248,4 +249,4 @@ def test_port_that_is_taken_is_named():
     ],
 )
 def test_loopback_coordinator_listens_on_loopback_only(coordinator, bound):
-    assert rendezvous_client.bind_host(coordinator) == bound
+    assert ports.bind_host(coordinator) == bound

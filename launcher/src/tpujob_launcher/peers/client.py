@@ -13,8 +13,8 @@ from typing import List, Optional
 
 from tpujob_contract.environment import DistributedProcess
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import ENDED, MAX_LINE_BYTES, Message
-from tpujob_launcher.peers.standing import Standing
+from tpujob_launcher.peers.messages import MAX_LINE_BYTES, Message
+from tpujob_launcher.peers.peers import Peers
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 
 
-class Client:
+class Client(Peers):
     """Launcher 0, seen from another launcher."""
 
     def __init__(self, process: DistributedProcess, host: str, port: int) -> None:
@@ -34,7 +34,7 @@ class Client:
             host: Of launcher 0.
             port: Of launcher 0.
         """
-        self.standing = Standing()
+        super().__init__()
         self._hello = messages.to_line(messages.hello(process))
         self._address = (host, port)
         self._sock: Optional[socket.socket] = None
@@ -44,17 +44,7 @@ class Client:
         self._arrived: List[socket.socket] = []
         self._is_closed = False
         self._wake_reader, self._wake_writer = os.pipe()
-        self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
-
-    @property
-    def has_to_end(self) -> bool:
-        """Whether this launcher's program has to end, since another one failed."""
-        return self.standing.has_to_end
-
-    def fileno(self) -> int:
-        """For `select`: readable when there is something to do."""
-        return int(self._selector.fileno())
 
     def start(self) -> None:
         """Connects in a thread, since names of pods take their time; call it when the program runs."""
@@ -67,15 +57,13 @@ class Client:
         for sock in [*self._arrived, *([self._sock] if self._sock else [])]:
             sock.close()
         self._selector.close()
-
-    def seconds(self) -> Optional[float]:
-        """Until something is due: nothing is here."""
-        return None
+        # The other end stays: a thread that connects may still write to it.
+        os.close(self._wake_reader)
 
     def fail(self, code: int, at: float, line: str) -> None:
         """The program has failed, or has ended without success: exit code, Unix time, cause."""
         self._failed_in = self.standing.attempt
-        self.say((ENDED, {"attempt": self.standing.attempt, "code": code, "at": at, "line": line}))
+        super().fail(code, at, line)
 
     def step(self) -> None:
         """Handles what has come."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from typing import Optional, Protocol
+from typing import Optional
 
 from tpujob_contract.environment import DistributedProcess, Process
 from tpujob_contract.exit_codes import ExitCode, describe
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.decisions import LONGEST_PAUSE_SECONDS, READY_SECONDS
-from tpujob_launcher.peers.messages import FINISHED, READY, STOPPING, Message
+from tpujob_launcher.peers.messages import FINISHED, READY, STOPPING
+from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.peers.server import Server
 from tpujob_launcher.peers.standing import Standing
 
@@ -20,37 +21,6 @@ logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = READY_SECONDS + LONGEST_PAUSE_SECONDS + 30.0
 """For launcher 0 to say what follows: it gives up by itself before."""
-
-
-class Peers(Protocol):
-    """The other launchers, as the supervision of the program sees them."""
-
-    standing: Standing
-
-    @property
-    def has_to_end(self) -> bool:
-        """Whether this launcher's program has to end, since another one failed."""
-
-    def fileno(self) -> int:
-        """For `select`."""
-
-    def fail(self, code: int, at: float, line: str) -> None:
-        """The program has failed, or has ended without success: exit code, Unix time, cause."""
-
-    def start(self) -> None:
-        """Called when the program runs."""
-
-    def step(self) -> None:
-        """Handles what has come, and what is due."""
-
-    def seconds(self) -> Optional[float]:
-        """Until something is due; None: nothing is."""
-
-    def say(self, message: Message) -> None:
-        """Tells launcher 0."""
-
-    def close(self) -> None:
-        """Closes all connections."""
 
 
 def meet(process: Process) -> Optional[Peers]:

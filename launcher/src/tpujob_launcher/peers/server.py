@@ -14,11 +14,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional
 
+from tpujob_contract import ports
 from tpujob_contract.environment import DistributedProcess
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.decisions import Decisions
 from tpujob_launcher.peers.messages import ENDED, FINISHED, HELLO, MAX_LINE_BYTES, READY, STOPPING, Message
-from tpujob_launcher.peers.standing import Standing
+from tpujob_launcher.peers.peers import Peers
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class _Line:
     unsent: bytearray = field(default_factory=bytearray)
 
 
-class Server:
+class Server(Peers):
     """All launchers of a job, seen from launcher 0."""
 
     def __init__(self, process: DistributedProcess, limit: int, port: int) -> None:
@@ -51,31 +52,15 @@ class Server:
         Raises:
             OSError: The port cannot be had.
         """
-        self.standing = Standing()
+        super().__init__()
         self._process = process
         self._decisions = Decisions(process.num_processes, limit)
         self._lines: Dict[int, _Line] = {}
         self._expected = messages.hello(process)[1]
         self._has_warned = False
-        self._selector = selectors.DefaultSelector()
-        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-        self._listener = socket.create_server(
-            ("", port), family=family, backlog=4096, dualstack_ipv6=family == socket.AF_INET6
-        )
+        self._listener = ports.listen(process.coordinator.rpartition(":")[0], port)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
-
-    @property
-    def has_to_end(self) -> bool:
-        """Whether this launcher's program has to end, since another one failed."""
-        return self.standing.has_to_end
-
-    def fileno(self) -> int:
-        """For `select`: readable when there is something to do."""
-        return int(self._selector.fileno())
-
-    def start(self) -> None:
-        """The others come when their program runs."""
 
     def close(self) -> None:
         """Closes all connections."""
@@ -87,10 +72,6 @@ class Server:
     def seconds(self) -> Optional[float]:
         """Until something is due; None: nothing is."""
         return self._decisions.seconds(time.monotonic())
-
-    def fail(self, code: int, at: float, line: str) -> None:
-        """The program has failed, or has ended without success: exit code, Unix time, cause."""
-        self.say((ENDED, {"attempt": self.standing.attempt, "code": code, "at": at, "line": line}))
 
     def step(self) -> None:
         """Handles what has come, and what is due."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import jax
 
-from tpujob_contract import DistributedProcess, LocalProcess, Process
+from tpujob_contract import DistributedProcess, LocalProcess, Process, ports
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import kv_store, rendezvous_client, versions
 from tpujob_trainer.distributed.peer_monitor import Peers
@@ -128,7 +128,7 @@ def _start_together(
     jax.config.update("jax_enable_preemption_service", False)
     # Connections within a job never go through a proxy that happens to be configured: no warning either.
     jax.config.update("jax_check_proxy_envs", False)
-    bind = rendezvous_client.bind_host(name)
+    bind = ports.bind_host(name)
     jax.distributed.initialize(
         coordinator_address=process.coordinator,
         num_processes=process.num_processes,

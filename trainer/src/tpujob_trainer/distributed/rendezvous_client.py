@@ -7,14 +7,13 @@ JAX can; the connections stay: the processes watch each other over them (`peer_m
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import ipaddress
 import json
 import socket
 import time
 from collections.abc import Sequence
 
+from tpujob_contract import ports
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import open_files
 from tpujob_trainer.distributed.rendezvous_messages import Hello, Membership, to_line
@@ -31,16 +30,6 @@ BACKLOG = 4096
 
 Met = tuple[Membership, dict[int, socket.socket]]
 """What everybody goes on with, and the open connections: of process 0 to all others, of these to process 0."""
-
-
-def bind_host(coordinator_host: str) -> str | None:
-    """Where process 0 listens: on the loopback address when the coordinator's is one, else everywhere (None)."""
-    if coordinator_host == "localhost":
-        return "127.0.0.1"
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(coordinator_host).is_loopback:
-            return coordinator_host
-    return None
 
 
 def receive(own: Hello, positions: Sequence[str], *, host: str, port: int, limit_seconds: float) -> Met:
@@ -113,15 +102,9 @@ def _read_line(connection: socket.socket) -> bytes:
 
 
 def _listen(host: str, port: int, deadline: float) -> socket.socket:
-    everywhere = bind_host(host) is None
     while True:
         try:
-            if everywhere and socket.has_dualstack_ipv6():
-                return socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            return socket.create_server(
-                ("" if everywhere else bind_host(host) or "", port), family=family, backlog=BACKLOG
-            )
+            return ports.listen(host, port, backlog=BACKLOG)
         except OSError as error:
             # A predecessor may still be leaving.
             if time.monotonic() >= deadline:

@@ -1,0 +1,51 @@
+"""The other launchers of a job, as the supervision of a program sees them: what launcher 0 and the others share."""
+
+from __future__ import annotations
+
+import selectors
+from abc import ABC, abstractmethod
+from typing import Optional
+
+from tpujob_launcher.peers.messages import ENDED, Message
+from tpujob_launcher.peers.standing import Standing
+
+
+class Peers(ABC):
+    """The other launchers. No call blocks for long, and none is for another thread."""
+
+    def __init__(self) -> None:
+        """Knows nobody yet."""
+        self.standing = Standing()
+        self._selector = selectors.DefaultSelector()
+
+    @property
+    def has_to_end(self) -> bool:
+        """Whether this launcher's program has to end, since another one failed."""
+        return self.standing.has_to_end
+
+    def fileno(self) -> int:
+        """For `select`: readable when there is something to do."""
+        return int(self._selector.fileno())
+
+    def fail(self, code: int, at: float, line: str) -> None:
+        """The program has failed, or has ended without success: exit code, Unix time, cause."""
+        self.say((ENDED, {"attempt": self.standing.attempt, "code": code, "at": at, "line": line}))
+
+    def start(self) -> None:  # noqa: B027 - launcher 0 has nothing to start
+        """Called when the program runs."""
+
+    def seconds(self) -> Optional[float]:
+        """Until something is due; None: nothing is."""
+        return None
+
+    @abstractmethod
+    def step(self) -> None:
+        """Handles what has come, and what is due."""
+
+    @abstractmethod
+    def say(self, message: Message) -> None:
+        """Tells launcher 0."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes all connections."""

@@ -1,0 +1,49 @@
+"""Launcher 0's own side, without a process: who is heard, and where it listens."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness.launched import JOB
+from tpujob_contract.environment import DistributedProcess, read_environment
+from tpujob_launcher.peers import messages
+from tpujob_launcher.peers.messages import MAX_LINE_BYTES
+from tpujob_launcher.peers.server import MAX_UNIDENTIFIED, Server
+
+
+def member(host: int, port: int = 1) -> DistributedProcess:
+    """A process of a job of two hosts on this machine."""
+    place = {"TPUJOB_SLICE": "0", "TPUJOB_HOST": str(host), "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": "2"}
+    process = read_environment({**JOB, **place, "TPUJOB_COORDINATOR": f"127.0.0.1:{port}"})
+    assert isinstance(process, DistributedProcess)
+    return process
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server(member(0), limit=3, port=0)
+    yield made
+    made.close()
+
+
+def address(server: Server) -> tuple[str, int]:
+    return server._listener.getsockname()
+
+
+def test_on_one_machine_nobody_else_can_connect(server: Server) -> None:
+    assert address(server)[0] == "127.0.0.1"
+
+
+def test_a_hello_that_is_not_read_yet_is_no_stranger(server: Server) -> None:
+    """All have connected before launcher 0 looks, the launcher first."""
+    with socket.create_connection(address(server)) as launcher:
+        launcher.sendall(messages.to_line(messages.hello(member(1))))
+        strangers = [socket.create_connection(address(server)) for _ in range(2 * MAX_UNIDENTIFIED)]
+        server.step()
+        server.fail(1, 0.0, "a bug")
+        assert server.standing.over is None, "it was taken for missing"
+        launcher.settimeout(10)
+        assert messages.parse(launcher.recv(MAX_LINE_BYTES)) == ("restart", {"attempt": 1})
+        for stranger in strangers:
+            stranger.close()
