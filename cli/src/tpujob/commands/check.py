@@ -15,98 +15,87 @@ if TYPE_CHECKING:
     from tpujob_resource.models.job import TpuTrainingJob
 
 
+CompileStep = Annotated[
+    bool,
+    typer.Option(
+        "--compile",
+        help="Compile the step for the slices as well (Linux on x86-64, pip install tpujob-trainer[tpu], no TPU; "
+        "one to several minutes): memory, exchanges, the least time of a step, and if it does not fit, one change "
+        "with which it does. Exit code 1: it does not fit.",
+    ),
+]
+Data = Annotated[
+    bool,
+    typer.Option(
+        "--data",
+        help="Read some rows of the data, and say what the job will read and write: rows, "
+        "tokens, passes, bytes of its files, scratch disk.",
+    ),
+]
+Prices = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="YAML with your prices, for the cost: `chipHour: {v5e: 1.2}`, and if you "
+        "like `spotChipHour`, `gibMonth` (of storage, with --data) and `currency`.",
+        show_default=False,
+    ),
+]
+Bandwidth = Annotated[
+    float,
+    typer.Option(
+        metavar="MB/S", help="Between a host of an extraction and its storage, for the time it takes.", min=0.001
+    ),
+]
+Code = Annotated[
+    Path | None,
+    typer.Option(help="Folder of your code, whose model, loss or optimizer the job names; as `submit` packs it."),
+]
+ShowAll = Annotated[
+    bool,
+    typer.Option("--all", help="Print the value of every field, defaults and what is derived included."),
+]
+Suggest = Annotated[
+    bool,
+    typer.Option(
+        "--suggest",
+        help="Compare other meshes, recomputation and parts of a batch by arithmetic, compile the best (to "
+        "half an hour), and rank them.",
+    ),
+]
+WriteBest = Annotated[bool, typer.Option("--write", help="With --suggest: put the fastest of them into JOB.YAML.")]
+
+
 def check(
     job_file: JobFile,
     settings: Settings = None,
     output: Output = OutputFormat.TEXT,
-    compile_step: Annotated[
-        bool,
-        typer.Option(
-            "--compile",
-            help="Compile the step for the slices as well (Linux on x86-64, pip install tpujob-trainer[tpu], no TPU; "
-            "one to several minutes): memory, exchanges, the least time of a step, and if it does not fit, one change "
-            "with which it does. Exit code 1: it does not fit.",
-        ),
-    ] = False,
-    data: Annotated[
-        bool,
-        typer.Option(
-            "--data",
-            help="Read some rows of the data, and say what the job will read and write: rows, "
-            "tokens, passes, bytes of its files, scratch disk.",
-        ),
-    ] = False,
-    prices: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="YAML with your prices, for the cost: `chipHour: {v5e: 1.2}`, and if you "
-            "like `spotChipHour`, `gibMonth` (of storage, with --data) and `currency`.",
-            show_default=False,
-        ),
-    ] = None,
-    bandwidth: Annotated[
-        float,
-        typer.Option(
-            metavar="MB/S", help="Between a host of an extraction and its storage, for the time it takes.", min=0.001
-        ),
-    ] = 200,
-    code: Annotated[
-        Path | None,
-        typer.Option(help="Folder of your code, whose model, loss or optimizer the job names; as `submit` packs it."),
-    ] = None,
-    show_all: Annotated[
-        bool,
-        typer.Option("--all", help="Print the value of every field, defaults and what is derived included."),
-    ] = False,
-    suggest: Annotated[
-        bool,
-        typer.Option(
-            "--suggest",
-            help="Compare other meshes, recomputation and parts of a batch by arithmetic, compile the best (to "
-            "half an hour), and rank them.",
-        ),
-    ] = False,
-    write_best: Annotated[
-        bool, typer.Option("--write", help="With --suggest: put the fastest of them into JOB.YAML.")
-    ] = False,
+    compile_step: CompileStep = False,
+    data: Data = False,
+    prices: Prices = None,
+    bandwidth: Bandwidth = 200,
+    code: Code = None,
+    show_all: ShowAll = False,
+    suggest: Suggest = False,
+    write_best: WriteBest = False,
 ) -> None:
     """Summarize a job: hosts, memory, hours, cost, warnings.
 
     By arithmetic, in a moment, without a device: parameters, steps, batches and chip-hours too. Hours are for 30 to 50
     % of the chips' peak.
     """
-    from tpujob.checking.compiled import compile_job, fastest
-    from tpujob.checking.extraction import MEGABYTE, on_tpu
-    from tpujob.checking.forecast import forecast
-    from tpujob.checking.summary import check_job
-    from tpujob.code.unpacked import importable
+    from tpujob.checking.compiled import fastest
     from tpujob.errors import CommandError
     from tpujob.jobs.edit_file import write_trainer_fields
     from tpujob.jobs.job_file import read_job
-    from tpujob.jobs.prerequisites import look
 
     with problems_on_stderr():
         if write_best and (settings or not suggest):
             raise CommandError("--write: goes with --suggest and without --set, as the file is what is compared")
-        job = read_job(job_file, settings or ())
-        with importable(code) as environ, ThreadPoolExecutor() as pool:
-            # Two programs of the trainer, each a second of imports.
-            looked = pool.submit(look, job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False, environ=environ)
-            facts = check_job(job, bandwidth=bandwidth * MEGABYTE, environ=environ)
-            effective = facts.pop("effective")
-            needed = looked.result()
-            facts["warnings"] += needed.warnings
-            facts["problems"] = list(needed.problems)
-            if data:
-                found = forecast(job, facts.get("trainer"), environ=environ)
-                on_chips = on_tpu(job, found, bandwidth * MEGABYTE) if "value_bytes" in found else {}
-                facts["forecast"] = found | on_chips
-            if prices is not None:
-                facts["cost"] = _cost(job, facts, prices)
-            if compile_step or suggest:
-                words = facts["trainer"]["vocabulary"] if "trainer" in facts else 2
-                facts["compiled"] = compile_job(job, vocabulary=words, suggest=suggest, environ=environ)
+        facts, effective, exit_code = _facts(
+            read_job(job_file, settings or ()),
+            code=code, bandwidth=bandwidth, data=data, prices=prices, compile_step=compile_step, suggest=suggest,
+        )  # fmt: skip
     if output is not OutputFormat.TEXT:
         write(facts | ({"effective": {"spec": effective}} if show_all else {}), output)
     else:
@@ -121,9 +110,47 @@ def check(
     for problem in facts["problems"] if output is OutputFormat.TEXT else ():
         typer.echo(problem, err=True)
     if facts["problems"]:
-        raise typer.Exit(needed.exit_code)
+        raise typer.Exit(exit_code)
     if "compiled" in facts and not facts["compiled"]["step"]["fits"] and best is None:
         raise typer.Exit(1)
+
+
+def _facts(
+    job: TpuTrainingJob,
+    *,
+    code: Path | None,
+    bandwidth: float,
+    data: bool,
+    prices: Path | None,
+    compile_step: bool,
+    suggest: bool,
+) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """What is known of the job, its specification with all defaults, and the exit status if there are problems."""
+    from tpujob.checking.compiled import compile_job
+    from tpujob.checking.extraction import MEGABYTE, on_tpu
+    from tpujob.checking.forecast import forecast
+    from tpujob.checking.summary import check_job
+    from tpujob.code.unpacked import importable
+    from tpujob.jobs.prerequisites import look
+
+    with importable(code) as environ, ThreadPoolExecutor() as pool:
+        # Two programs of the trainer, each a second of imports.
+        looked = pool.submit(look, job, checkpoint_dir=job.spec.checkpoint_dir, is_run=False, environ=environ)
+        facts = check_job(job, bandwidth=bandwidth * MEGABYTE, environ=environ)
+        effective = facts.pop("effective")
+        needed = looked.result()
+        facts["warnings"] += needed.warnings
+        facts["problems"] = list(needed.problems)
+        if data:
+            found = forecast(job, facts.get("trainer"), environ=environ)
+            on_chips = on_tpu(job, found, bandwidth * MEGABYTE) if "value_bytes" in found else {}
+            facts["forecast"] = found | on_chips
+        if prices is not None:
+            facts["cost"] = _cost(job, facts, prices)
+        if compile_step or suggest:
+            words = facts["trainer"]["vocabulary"] if "trainer" in facts else 2
+            facts["compiled"] = compile_job(job, vocabulary=words, suggest=suggest, environ=environ)
+    return facts, effective, needed.exit_code
 
 
 def _print(facts: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tpujob_trainer.corpus.extract import inspection
 from tpujob_trainer.corpus.extract.shards import UnitTable, write_shards
 from tpujob_trainer.corpus.extract.units import cut
+from tpujob_trainer.corpus.workers import results
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.engine import Engine
 from tpujob_trainer.corpus.workers.progress_index import ProgressIndex
@@ -148,6 +149,24 @@ def test_part_of_a_result_is_merged_when_asked(directory, tmp_path, capsys):
     capsys.readouterr()
     assert _ask("merge", directory, "--partial", "--remove-leftovers")[0] == 1
     assert "files of a unit that is not done yet may be on their way" in capsys.readouterr().err
+
+
+def test_unit_that_is_done_while_others_are_verified_waits_for_the_next_merge(directory, monkeypatch):
+    done = directory / "done" / "00000002.json"
+    content = done.read_bytes()
+    done.unlink()
+    looked_at = inspection.Inspection(str(directory))
+    list_files = looked_at.directory.files
+
+    def worker_finishes(folder):
+        if folder == results.OUTPUTS:
+            done.write_bytes(content)
+        return list_files(folder)
+
+    monkeypatch.setattr(looked_at.directory, "files", worker_finishes)
+    found = looked_at.merge(remove_leftovers=False, partial=True)
+    assert found["units"] == UNITS - 1
+    assert 2 not in pq.read_table(directory / "index.parquet").to_pydict()["unit"]
 
 
 def test_part_of_nothing_is_not_merged(directory, capsys):

@@ -25,6 +25,7 @@ from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.custom_export import DESCRIPTION, export_custom_weights
 from tpujob_trainer.model.weights.export import export_weights
 from tpujob_trainer.model.weights.shards import tried
+from tpujob_trainer.parsing.safetensors_dtypes import SAFETENSORS_DTYPES
 from tpujob_trainer.session.session import Session
 from tpujob_trainer.storage.unusable import unusable
 from tpujob_trainer.train.optimizer import averaged_weights
@@ -34,7 +35,6 @@ from tpujob_trainer.train.step_logger import Progress
 
 FOLDER = "export"
 """In the checkpoint directory."""
-DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 LIMIT_SECONDS = 3600.0
 """For the slowest process to write its files."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 2.0, 60.0
@@ -142,7 +142,7 @@ class Exporter:
                 self._weights(state),
                 described(run.model),
                 step,
-                dtype=DTYPES[config.dtype],
+                dtype=SAFETENSORS_DTYPES[config.dtype],
                 agree=agree,
             )
             return
@@ -152,7 +152,7 @@ class Exporter:
             self._weights(state),
             max_positions=run.sequence_length,
             companions=companions,
-            dtype=DTYPES[config.dtype],
+            dtype=SAFETENSORS_DTYPES[config.dtype],
             agree=agree,
         )
 

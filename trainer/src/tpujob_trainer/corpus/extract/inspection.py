@@ -64,7 +64,9 @@ class Inspection:
 
     def verify(self, *, read_all: bool, partial: bool = False) -> dict[str, Any]:
         """What is wrong, and what is left over; units that are not done are wrong unless `partial`."""
-        finished = [each.result for each in self.finished()]
+        return self._checked([each.result for each in self.finished()], read_all=read_all, partial=partial)
+
+    def _checked(self, finished: list[results.UnitResult], *, read_all: bool, partial: bool) -> dict[str, Any]:
         listed = {file.name: file for file in self.directory.files(results.OUTPUTS)}
         found = verification.problems(
             finished,
@@ -95,13 +97,14 @@ class Inspection:
             raise TrainerError(
                 "--remove-leftovers: files of a unit that is not done yet may be on their way; leave --partial out"
             )
-        checked = self.verify(read_all=False, partial=partial)
+        # Listed once: what workers finish from now on was not verified, and is not merged.
+        finished = [each.result for each in self.finished()]
+        checked = self._checked(finished, read_all=False, partial=partial)
         if checked["problems"]:
             raise TrainerError(
                 f"{self.directory.url}: {len(checked['problems'])} problems, the first: {checked['problems'][0]}; "
                 "`tpujob extract verify` names all"
             )
-        finished = [each.result for each in self.finished()]
         if not finished:
             raise TrainerError(f"{self.directory.url}: no unit is done yet; wait for the first")
         found = merge.statistics(finished)

@@ -18,18 +18,18 @@ import pyarrow.parquet as pq
 
 from tpujob_trainer.corpus.extract.description import EXTRACT, TASK
 from tpujob_trainer.corpus.extract.inspection import Inspection
-from tpujob_trainer.corpus.extract.shards import SAFETENSORS_DTYPES, scales_of
+from tpujob_trainer.corpus.extract.shards import scales_of
 from tpujob_trainer.corpus.workers.results import OutputFile
 from tpujob_trainer.data.sources.files import open_root
 from tpujob_trainer.errors import ConfigurationError, NotFoundError, TrainerError
 from tpujob_trainer.parsing.json_object import damaged, json_object
+from tpujob_trainer.parsing.safetensors_dtypes import NUMPY_NAMES
 from tpujob_trainer.storage.errors import is_out_of_reach
 
 MOST_HEADER_BYTES = 100 << 20
 """Of a safetensors file, as its own library has it."""
 REMEDY = "`tpujob extract verify` names what else is damaged"
 _OF_ROWS = ("sample", "unit", "row", "tokens", "length")
-_DTYPES = {code: np.dtype(name) for name, code in SAFETENSORS_DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _of_safetensors(opened: Any, columns: Sequence[str] | None, name: str, *, ha
     header = json_object(opened.read(size))
 
     def read(tensor: str) -> np.ndarray:
-        dtype, shape = _DTYPES[header[tensor]["dtype"]], header[tensor]["shape"]
+        dtype, shape = np.dtype(NUMPY_NAMES[header[tensor]["dtype"]]), header[tensor]["shape"]
         begin, end = header[tensor]["data_offsets"]
         if not 0 <= begin <= end or math.prod(shape) * dtype.itemsize != end - begin:
             raise ValueError(f"{tensor} of {shape} in {end - begin} bytes")

@@ -16,12 +16,9 @@ import pyarrow.parquet as pq
 from tpujob_trainer.corpus.extract.batches import shard_rows
 from tpujob_trainer.corpus.workers.config import Compression, FileFormat
 from tpujob_trainer.corpus.workers.work import PackedFile
+from tpujob_trainer.parsing.safetensors_dtypes import SAFETENSORS_DTYPES
 
 SUFFIXES: dict[FileFormat, str] = {"parquet": ".parquet", "arrow": ".arrow", "safetensors": ".safetensors"}
-SAFETENSORS_DTYPES = {
-    "int8": "I8", "int32": "I32", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32",
-}  # fmt: skip
-"""As safetensors calls them (huggingface/safetensors:safetensors/src/tensor.rs)."""
 ROW_GROUP_BYTES = 64 << 20
 """Of values in a row group of parquet or a record batch of Arrow: what a reader holds at a time."""
 

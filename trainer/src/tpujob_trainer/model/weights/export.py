@@ -25,8 +25,7 @@ from tpujob_trainer.model.weights.config_json import config_json
 from tpujob_trainer.model.weights.names import tensors
 from tpujob_trainer.model.weights.safetensors import DTYPES
 from tpujob_trainer.model.weights.shards import FILE_BYTES, Agree, StoredTensor, alone, write_folder
-
-TORCH_NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+from tpujob_trainer.parsing.safetensors_dtypes import NUMPY_NAMES
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def export_weights(
         OSError: the folder cannot be written to; where there are others, what `agree` raises.
     """
     made = config_json(
-        shape, dtype=TORCH_NAMES[dtype], max_positions=max_positions, source=companions.config, ids=companions.ids
+        shape, dtype=NUMPY_NAMES[dtype], max_positions=max_positions, source=companions.config, ids=companions.ids
     )
     others = companions.others
     write_folder(

@@ -20,18 +20,15 @@ from tpujob_trainer.data.sources.files import DataRoot, explained
 from tpujob_trainer.data.sources.small_files import content_of, is_there
 from tpujob_trainer.errors import ConfigurationError, NotFoundError
 from tpujob_trainer.parsing.json_object import json_object
+from tpujob_trainer.parsing.safetensors_dtypes import NUMPY_NAMES
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
 DTYPES: dict[str, np.dtype[Any]] = {
-    "F64": np.dtype(np.float64),
-    "F32": np.dtype(np.float32),
-    "F16": np.dtype(np.float16),
-    "BF16": np.dtype(jnp.bfloat16),
-    "F8_E4M3": np.dtype(jnp.float8_e4m3fn),
-    "U8": np.dtype(np.uint8),
+    code: np.dtype(jnp.dtype(NUMPY_NAMES[code])) for code in ("F64", "F32", "F16", "BF16", "F8_E4M3", "U8")
 }
+"""What weights are stored in."""
 LONGEST_SHOWN = 200
 """Characters of a name that a message repeats."""
 MOST_HEADER_BYTES = 100 << 20
