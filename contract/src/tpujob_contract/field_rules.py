@@ -15,7 +15,7 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Pattern, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, NamedTuple, Pattern, Tuple, Union
 
 from tpujob_contract.quantity import quantity
 
@@ -221,7 +221,7 @@ def value_at(value: Any, path: str) -> Any:
     return value
 
 
-@functools.lru_cache(maxsize=None)  # of the paths in rules, which are constants
+@functools.cache  # of the paths in rules, which are constants
 def keys(path: str) -> Tuple[str, ...]:
     """The keys of a path, of which one with dots stands in quotes."""
     return tuple(key.strip('"') for key in re.findall(r'"[^"]*"|[^.]+', path))
@@ -250,7 +250,7 @@ def _differs(scope: Scope, row: Condition) -> bool:
     return isinstance(scope.get(row.path), str) and not _matches(scope, row)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _compiled(pattern: str) -> Pattern[str]:
     # As in the API server's RE2, $ is the very end, and \s and \w are ASCII.
     return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
