@@ -12,8 +12,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import load_incluster_config, load_kube_config
@@ -64,12 +62,6 @@ def in_pod() -> bool:
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT_TOKEN.exists()
 
 
-def has_proxy(url: str) -> bool:
-    """Whether the variables of this process (`https_proxy`, `no_proxy`) put a proxy before an address."""
-    parts = urlsplit(url)
-    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
-
-
 class Storage:
     """Reads and writes the objects the operator deals with."""
 
@@ -84,10 +76,7 @@ class Storage:
     @classmethod
     async def connect(cls) -> Self:
         """A storage on the API server of `client_configuration`; nothing is sent yet."""
-        configuration = await client_configuration()
-        # Otherwise the client reads ~/.netrc and the variables anew, in two threads, for every request.
-        configuration.client_session_kwargs = {"trust_env": has_proxy(configuration.host)}
-        client = ApiClient(configuration)
+        client = ApiClient(await client_configuration())
         client.user_agent = USER_AGENT
         return cls(Requests(client))
 

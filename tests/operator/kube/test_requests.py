@@ -1,8 +1,10 @@
-"""How the operator finds the API server."""
+"""How the operator reaches the API server."""
+
+import json
 
 import pytest
 
-from tpujob_operator.kube.client import has_proxy
+from tpujob_operator.kube.requests import _encoded, has_proxy
 
 
 @pytest.mark.parametrize(
@@ -24,3 +26,8 @@ def test_the_environment_is_asked_once_whether_a_proxy_is_before_the_api_server(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert has_proxy(url) is expected
+
+
+@pytest.mark.parametrize("body", [{"seed": 2**70}, {"text": "é"}, {"rate": 1e-5, "none": None}])
+def test_every_body_that_json_knows_is_sent(body: dict[str, object]) -> None:
+    assert json.loads(_encoded(body)) == body
