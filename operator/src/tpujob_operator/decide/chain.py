@@ -31,7 +31,6 @@ from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.network_policy import network_policy
 from tpujob_resource.messages.conditions import Reason, Type, condition
 from tpujob_resource.models.status import TERMINAL, Phase, Status, Traits, phases_with
-from tpujob_resource.rules.load import load_job, without_status
 
 CHAIN: tuple[Check, ...] = (
     # The ways back to life, and so before what keeps a job that has ended as it is.
@@ -176,7 +175,7 @@ def _network_policy(observed: Observed, verdict: Verdict, settings: Settings) ->
     if found is None or verdict.condition_update.phase in NEEDS_NO_POLICY or verdict.status_update.new_incarnation:
         return None
     try:
-        wanted = network_policy(load_job(without_status(observed.manifest)), settings)
+        wanted = network_policy(observed.job, settings)
     except InvalidJob:
         return None  # accepted by an earlier release; it runs as it was made
     if found.spec is None:

@@ -18,6 +18,7 @@ from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.build import build_jobset, spec_hash
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.status import TERMINAL, Phase
+from tpujob_resource.rules.limits import broken_limits
 from tpujob_resource.rules.load import TpuTrainingJob, load_job, without_status
 from tpujob_resource.rules.warnings import job_warnings
 
@@ -36,7 +37,7 @@ def edited(observed: Observed, _: Settings) -> Verdict | None:
     if observed.generation == status.observed_generation or status.spec_hash is None:
         return None
     try:
-        if spec_hash(_job(observed)) == status.spec_hash:
+        if spec_hash(observed.job) == status.spec_hash:
             return None
     except InvalidJob:
         # The next look, at what is a new incarnation by then, says what is wrong with it.
@@ -67,7 +68,12 @@ def invalid_spec(observed: Observed, settings: Settings) -> Verdict | None:
     if observed.status.job_set_uid:
         return None
     try:
-        load_job(without_status(observed.manifest), settings)
+        if not broken_limits(observed.job, settings):
+            return None
+    except InvalidJob:
+        pass
+    try:
+        load_job(without_status(observed.manifest), settings)  # names what breaks rules and limits together
     except InvalidJob as error:
         message = sentence(Reason.REJECTED, problems="\n".join(error.problems))
         return Verdict(condition_update=Statement(Phase.INVALID, Reason.REJECTED, message, is_valid=False))
@@ -146,7 +152,7 @@ def not_created(observed: Observed, settings: Settings) -> Verdict | None:
         return None
     if not observed.serves_jobsets:
         return _without_jobsets()
-    job = _job(observed)
+    job = observed.job
     keeps_off = avoided(observed.status.node_failures)
     manifest = build_jobset(
         job, settings, incarnation=observed.status.current_incarnation, avoided=keeps_off, slices=observed.status.slices
@@ -187,7 +193,7 @@ def not_recorded(observed: Observed, _: Settings) -> Verdict | None:
     creating = Statement(Phase.QUEUED, Reason.CREATING, sentence(Reason.CREATING))
     if observed.jobset.being_deleted:
         return Verdict(condition_update=creating, requeue_after_seconds=POLL_SECONDS)
-    job = _job(observed)
+    job = observed.job
     if observed.jobset.spec_hash not in (None, spec_hash(job)):
         return Verdict(condition_update=creating, action=Action(Step.DELETE), requeue_after_seconds=POLL_SECONDS)
     return Verdict(condition_update=creating, status_update=_made_from(job, jobset_uid=True), requeue_after_seconds=0)
@@ -213,7 +219,3 @@ def _made_from(job: TpuTrainingJob, *, jobset_uid: bool = False) -> Record:
         code_commit=code.commit if code is not None and code.repository is not None else None,
         warnings=warnings,
     )
-
-
-def _job(observed: Observed) -> TpuTrainingJob:
-    return load_job(without_status(observed.manifest))

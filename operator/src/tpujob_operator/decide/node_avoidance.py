@@ -19,7 +19,6 @@ from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.scheduling import avoidance_label
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.status import NodeFailures, Phase
-from tpujob_resource.rules.load import load_job, without_status
 
 LIFTED_AFTER_SECONDS = 60.0
 """Without a machine elsewhere. An autoscaler answers within it, and while it makes a machine, the job waits for that.
@@ -77,7 +76,7 @@ def _with_suspects_avoided(observed: Observed, entries: Sequence[NodeFailures]) 
     if not any(entry.is_suspect for entry in entries):
         return list(entries)
     try:
-        label = avoidance_label(load_job(without_status(observed.manifest)))
+        label = avoidance_label(observed.job)
     except InvalidJob:
         return list(entries)  # accepted by an earlier release; it runs as it was made
     if label is None:

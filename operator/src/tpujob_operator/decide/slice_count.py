@@ -25,7 +25,6 @@ from tpujob_resource.errors import InvalidJob
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.status import Phase
 from tpujob_resource.models.times import format_time
-from tpujob_resource.rules.load import load_job, without_status
 from tpujob_resource.rules.slice_counts import possible_counts, shrink_after_seconds
 
 LONGEST_PAUSE_SECONDS = 21_600
@@ -178,7 +177,7 @@ def _may_stop(observed: Observed, jobset: JobSetState) -> bool:
 
 def _possible(observed: Observed) -> tuple[int, ...]:
     try:
-        return possible_counts(load_job(without_status(observed.manifest)))
+        return possible_counts(observed.job)
     except InvalidJob:
         return ()  # accepted by an earlier release; it runs as it was made
 

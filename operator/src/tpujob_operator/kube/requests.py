@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from kubernetes.aio.client import ApiException
+import orjson
+from yarl import URL
 
 from tpujob_operator import metrics
 from tpujob_operator.kube import errors
@@ -25,18 +27,25 @@ WATCH_SECONDS = 240
 """After which the API server ends a watch in order; so none is older, whatever has become of it unnoticed."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
-CONNECTION_ERRORS = (aiohttp.ClientError, ApiException, TimeoutError, OSError)
+CONNECTION_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class Requests:
-    """Sends requests with the credentials of a client."""
+    """Sends requests with the credentials of a client, over connections of its own.
+
+    The client's way from arguments to a request walks through every body, and reads ~/.netrc and the variables for
+    proxies in threads: together more than all else that a request costs.
+    """
 
     def __init__(self, client: Any) -> None:
-        """`client`: of `kubernetes.aio`; it stays the caller's to close."""
+        """`client`: of `kubernetes.aio`; it is closed with this."""
         self._client = client
+        self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
         """Closes the connections."""
+        if self._session is not None:
+            await self._session.close()
         await self._client.close()
 
     async def send(
@@ -90,7 +99,7 @@ class Requests:
         limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=SILENCE_SECONDS)
         try:
             opened = await self._open("GET", _path(resource, namespace), query, None, JSON, limits)
-            async with opened.response as response:
+            async with opened as response:
                 if response.status != 200:
                     _decoded(what, response.status, await response.read())
                 yield "OPENED", {}
@@ -110,16 +119,38 @@ class Requests:
         body: Object | None,
         content_type: str,
         limits: aiohttp.ClientTimeout,
-    ) -> Any:
-        method, url, headers, payload, _ = await self._client.param_serialize(
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": JSON, "Content-Type": content_type, **self._client.default_headers}
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        configuration = self._client.configuration
+        return await self._opened_session().request(
             method,
-            path,
-            query_params=list((query or {}).items()),
-            header_params={"Accept": JSON, "Content-Type": content_type},
-            body=body,
-            auth_settings=["BearerToken"],
+            URL(f"{configuration.host}{path}{'?' + urlencode(query) if query else ''}", encoded=True),
+            data=None if body is None else _encoded(body),
+            headers=headers,
+            timeout=limits,
+            server_hostname=configuration.tls_server_name,
+            proxy=configuration.proxy,
+            proxy_headers=configuration.proxy_headers,
         )
-        return await self._client.call_api(method, url, headers, payload, _request_timeout=limits)
+
+    def _opened_session(self) -> aiohttp.ClientSession:
+        """Opened with the first request: a session belongs to the loop that runs then."""
+        if self._session is None:
+            configuration = self._client.configuration
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=self._client.rest_client.ssl_context),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # Asked here once: a session that trusts the variables reads them for each request.
+                trust_env=has_proxy(configuration.host),
+            )
+        return self._session
+
+
+def has_proxy(url: str) -> bool:
+    """Whether the variables of this process (`https_proxy`, `no_proxy`) put a proxy before an address."""
+    parts = urlsplit(url)
+    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
 
 
 def describe(
@@ -151,9 +182,16 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                     yield line
 
 
+def _encoded(body: Object) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        return json.dumps(body).encode()  # with an integer of more than 64 bits
+
+
 def _decoded(what: str, status: int, data: bytes) -> Object:
     try:
-        answer: Object = json.loads(data)
+        answer: Object = orjson.loads(data)
     except ValueError:
         # Otherwise not the API server, but something before it; or it is going down.
         kind = errors.NotServed if status == 404 else errors.Unavailable

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from tpujob_contract import kubernetes_names
 from tpujob_operator.kube.client import JOBS, JOBSETS
 from tpujob_operator.kube.requests import Object, Resource
@@ -81,7 +83,7 @@ class JobCache:
         kept = self._kept.get(key)
         if kept is None:
             return None
-        job: Object = json.loads(kept[1])
+        job: Object = orjson.loads(kept[1])
         return job
 
     def __iter__(self) -> Iterator[Key]:
@@ -263,6 +265,7 @@ def _trimmed(manifest: Object) -> bytes:
     metadata = {key: value for key, value in manifest["metadata"].items() if key not in NEEDLESS_METADATA}
     if LAST_APPLIED in (annotations := metadata.get("annotations") or {}):
         metadata["annotations"] = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+    # Kopf decodes with the standard library, which knows integers that orjson cannot write.
     return json.dumps({**manifest, "metadata": metadata}, separators=(",", ":")).encode()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from tpujob_contract import termination_message
@@ -12,6 +13,7 @@ from tpujob_contract.exit_codes import FATAL, ExitCode
 from tpujob_operator.observe.report import Progress
 from tpujob_resource.models.stored import StoredJob
 from tpujob_resource.models.times import format_time, parse_time
+from tpujob_resource.rules.load import TpuTrainingJob, load_job, without_status
 
 __all__ = [
     "Ended",
@@ -266,3 +268,12 @@ class Observed(StoredJob):
     network_policy: PolicyState | None = None
     """The NetworkPolicy of the job's pods; None when it was not looked at."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @cached_property
+    def job(self) -> TpuTrainingJob:
+        """The job that its manifest describes, loaded once for all checks of a decision.
+
+        Raises:
+            InvalidJob: its spec breaks a rule; it may have been accepted by an earlier release.
+        """
+        return load_job(without_status(self.manifest))
