@@ -85,6 +85,20 @@ def test_layers_without_experts_cost_what_a_dense_model_does() -> None:
     assert without.peak < found.peak < 2 * without.peak
 
 
+def test_layers_without_experts_send_no_tokens_to_experts() -> None:
+    """What twice the devices of `expert` change is the doing of layers with experts alone."""
+    mixture = dataclasses.replace(resolved("deepseek-v3"), dense_layers=0)
+    half = dataclasses.replace(resolved("deepseek-v3"), dense_layers=30)
+    run: dict[str, Any] = {"chip": CHIPS["v5p"], "rows": 256, "length": 4096}
+
+    def of_experts(model: ModelShape) -> float:
+        # As many shards, so that the weights outside of experts cost the same.
+        sent = [mesh_cost(model, MeshShape(fsdp=256 // e, expert=e), **run).sent for e in (8, 16)]
+        return sent[1] - sent[0]
+
+    assert of_experts(half) == pytest.approx(of_experts(mixture) * 31 / 61, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("devices", "fsdp", "data"), [(96, 32, 3), (768, 256, 3), (6144, 2048, 3)], ids=["4x4x6", "8x8x12", "16x16x24"]
 )
@@ -103,6 +117,8 @@ def test_what_does_not_divide_is_left_to_data(devices: int, fsdp: int, data: int
         pytest.param("llama3-8b", "v5e", 128, 2, (2, 1, 64, 1, 1, 1), id="gathers that do not wait"),
         pytest.param("llama3-8b", "v5p", 32, 1, (1, 1, 32, 1, 1, 1), id="a small slice"),
         pytest.param("mixtral-8x7b", "v5p", 32, 1, (1, 1, 4, 8, 1, 1), id="experts"),
+        pytest.param("mixtral-8x22b", "v5p", 64, 1, (1, 1, 8, 8, 1, 1), id="experts, and half of the memory is full"),
+        pytest.param("llama3.1-405b", "v5p", 256, 1, (1, 1, 256, 1, 1, 1), id="no memory for anything else"),
         pytest.param("mixtral-8x7b", "v5p", 8, 1, (1, 1, 8, 1, 1, 1), id="experts on a small slice"),
         pytest.param("gpt-oss-20b", "v5p", 64, 1, (1, 4, 4, 4, 1, 1), id="heads that are not divided"),
     ],

@@ -23,7 +23,11 @@ LARGE_FOR_EXPERTS = 16
 WORTH_IT = 0.8
 """Of the bytes that the plain mesh waits for: what another may wait for at most."""
 FILLED = 0.5
-"""Of a device's memory: what another may need at most, by an arithmetic that is a fifth off."""
+"""Of a device's memory: what another may need at most, by an arithmetic that is a fifth off. Where the plain mesh needs
+more itself, another may need a little more than that."""
+A_LITTLE_MORE = 1.1
+NEARLY_FULL = 0.9
+"""Of a device's memory: what no mesh may need."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +84,8 @@ def choose_mesh(
         for mesh in (plain, *_other_meshes(model, plain))
     }
     before = costs[plain].waiting
-    better = {
-        mesh: cost
-        for mesh, cost in costs.items()
-        if cost.peak < FILLED * chip.hbm_bytes and cost.waiting <= WORTH_IT * before
-    }
+    memory = max(FILLED * chip.hbm_bytes, min(A_LITTLE_MORE * costs[plain].peak, NEARLY_FULL * chip.hbm_bytes))
+    better = {mesh: cost for mesh, cost in costs.items() if cost.peak < memory and cost.waiting <= WORTH_IT * before}
     if not better:
         return plain
 

@@ -7,7 +7,8 @@ The counts are those of the programs that libtpu 0.0.50.1 makes of our step with
 - Gradients are scattered where shards are wider than 128 lanes, and summed whole elsewhere and for experts: twice the
   bytes.
 - With `tensor`, what attention and the block of a layer add is summed over that axis, five times with recomputation.
-- With `expert`, the tokens of all devices of that axis are gathered, and results scattered, five times as well.
+- With `expert`, the tokens of all devices of that axis are gathered, and results scattered, five times as well, in
+  layers that have experts.
 
 For llama3-70b and mixtral-8x7b on v5p, sent bytes are within a tenth of the compiled program's, and peak memory is from
 a twentieth below to a fifth above it. On v6e, the flags of the published recipes make the compiler sum gradients whole.
@@ -50,12 +51,12 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
         rows: of a batch, on all devices, that pass through the mesh at once.
         length: positions of a row.
     """
-    with_experts = model.layers - model.dense_layers
+    with_experts = model.layers - model.dense_layers if model.experts else 0
     of_experts = with_experts * 3 * model.embed_dim * model.mlp_dim * model.experts if model.experts else 0
     dense = model.num_parameters - of_experts - model.vocabulary_parameters
     tokens = rows * length // mesh.rows
     stream = 2 * tokens * model.embed_dim
-    sums = (5 if model.remat == "full" else 4) * model.layers * stream
+    sums = (5 if model.remat == "full" else 4) * stream
     dense_shards = mesh.fsdp * mesh.expert
     dense_whole, experts_whole = 2 * dense / mesh.tensor, 2 * of_experts / mesh.tensor / mesh.expert
     gathers = dense_whole * _gathers(model.embed_dim, dense_shards, chip)
@@ -64,8 +65,8 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
     others = (
         dense_whole * (1 if is_scattered else 2) * _ring(mesh.data * dense_shards)
         + experts_whole * 2 * _ring(mesh.data * mesh.fsdp)
-        + sums * 2 * _ring(mesh.tensor)
-        + sums * (mesh.expert - 1)
+        + sums * model.layers * 2 * _ring(mesh.tensor)
+        + sums * with_experts * (mesh.expert - 1)
     )
     shards = mesh.fsdp * mesh.expert * mesh.tensor
     layer = 2 * (dense / mesh.tensor + of_experts / mesh.tensor / mesh.expert) / model.layers
