@@ -251,6 +251,23 @@ def test_hosts_that_the_trainer_names_are_described() -> None:
     assert "2 restarts in the same pods; the last after process 1 ended with exit code 137" in text
 
 
+def test_restarts_in_the_same_pods_are_described() -> None:
+    first = {"attempt": 0, "number": 1, "cause": "Crash", "host": "slice 0 host 1", "exitCode": 137, "message": "a\nb"}
+    second = {"attempt": 0, "number": 2, "cause": "Unexplained", "step": 40, "nextStep": 20, "seconds": 12}
+    status = {"restarts": 2, "unexplainedRestarts": 1, "inPlaceTotal": 2, "inPlaceAttempts": [first, second]}
+    text = "\n".join(describe(job(phase="Running", **status), [], [], NOW))
+    assert (
+        """\
+  restarts: 2 (unexplained 1, in the same pods 2)
+  the last restarts in the same pods:
+    attempt 0.0: crash of slice 0 host 1, exit code 137, killed by SIGKILL
+      a
+      b
+    attempt 0.1: unexplained; at step 40; on from step 20; 12 s without training"""
+        in text
+    )
+
+
 def test_a_job_of_another_controller_is_said_to_be_so() -> None:
     theirs = job(phase="Running")
     theirs["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"

@@ -34,6 +34,7 @@ def test_process_of_a_job():
         in_place=0,
         in_place_attempt=0,
         in_place_cause="",
+        in_place_account="",
         launcher_port=ports.LAUNCHER,
         slice_index=1,
         host_index=3,

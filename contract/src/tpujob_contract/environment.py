@@ -46,6 +46,8 @@ IN_PLACE_ATTEMPT = "TPUJOB_IN_PLACE_ATTEMPT"
 """Which attempt in its container a program is in, from 0; the launcher sets it."""
 IN_PLACE_CAUSE = "TPUJOB_IN_PLACE_CAUSE"
 """Why the attempt before it ended, in one line; the launcher sets it."""
+IN_PLACE_ACCOUNT = "TPUJOB_IN_PLACE_ACCOUNT"
+"""How all earlier attempts in these containers ended, as JSON for the report; the launcher sets it."""
 WORKER = "TPUJOB_WORKER"
 WORKERS = "TPUJOB_WORKERS"
 
@@ -96,6 +98,7 @@ OPTIONAL = (
     CONFIG,
     FRAMEWORK,
     IN_PLACE,
+    IN_PLACE_ACCOUNT,
     IN_PLACE_ATTEMPT,
     IN_PLACE_CAUSE,
     LAUNCHER_PORT,
@@ -137,6 +140,8 @@ class _Process:
     """Which attempt in its container this is, from 0."""
     in_place_cause: str
     """Why the attempt before it ended, in one line; empty in the first."""
+    in_place_account: str
+    """How all before it ended: `in_place.Account` as JSON; empty in the first."""
     launcher_port: int
     """Of launcher 0."""
 
@@ -203,6 +208,7 @@ def read_environment(environ: Mapping[str, str]) -> Process:
         "in_place": _integer(environ, IN_PLACE, 0) if environ.get(IN_PLACE) else 0,
         "in_place_attempt": _integer(environ, IN_PLACE_ATTEMPT, 0) if environ.get(IN_PLACE_ATTEMPT) else 0,
         "in_place_cause": environ.get(IN_PLACE_CAUSE, ""),
+        "in_place_account": environ.get(IN_PLACE_ACCOUNT, ""),
         "launcher_port": _integer(environ, LAUNCHER_PORT, 1) if environ.get(LAUNCHER_PORT) else ports.LAUNCHER,
     }
     if not present:

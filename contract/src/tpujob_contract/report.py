@@ -1,7 +1,7 @@
 """What a process says about itself: the fields of a report, and where it is found while the process lives and after.
 
 - Over HTTP: process 0 of a job, `PATH` on the report port.
-- In the termination message of process 0, and of each independent worker: the last line, `FINAL_PREFIX` and the fields
+- In the termination message of process 0, and of each independent worker: a line, `FINAL_PREFIX` and the fields
   `FINAL_FIELDS` as JSON.
 - Beside the checkpoint: a file for each attempt in the folder `ATTEMPTS`, with `exit_code` added; null while it runs,
   and for one that was killed.
@@ -15,6 +15,8 @@ import datetime
 import json
 import re
 from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Tuple, TypedDict, get_args
+
+from tpujob_contract import in_place
 
 PATH = "/report"
 
@@ -103,6 +105,8 @@ class Report(TypedDict, total=False):
     """How often all programs have started again in their containers."""
     in_place_cause: Optional[str]
     """Why the last of these attempts ended."""
+    in_place: Optional[Dict[str, Any]]
+    """How they ended: `in_place.Account`."""
 
 
 FIELDS: Tuple[str, ...] = tuple(Report.__annotations__)
@@ -144,8 +148,9 @@ def split_final_report(termination_message: str) -> Tuple[str, Optional[str]]:
 
     Written by a user's pod: the JSON may be anything in braces.
     """
-    found = _FINAL_LINE.search(termination_message)
-    return _FINAL_LINE.sub("", termination_message).strip(), found[1] if found else None
+    message, _ = in_place.split(termination_message)
+    found = _FINAL_LINE.search(message)
+    return _FINAL_LINE.sub("", message).strip(), found[1] if found else None
 
 
 def attempt_name(started: datetime.datetime, attempt_id: str) -> str:

@@ -43,6 +43,7 @@ from tpujob_launcher.child.supervisor import ExitResult, run
 from tpujob_launcher.code.archive import CodeRefused
 from tpujob_launcher.code.python_path import code_variables
 from tpujob_launcher.frameworks import known as frameworks
+from tpujob_launcher.peers.history import History
 from tpujob_launcher.peers.meeting import meet, next_attempt
 from tpujob_launcher.peers.peers import Peers
 from tpujob_launcher.reports.reporting import Reporting
@@ -139,12 +140,17 @@ def _run_attempts(
 ) -> Tuple[ExitResult, List[str]]:
     """How the last attempt in this container ended, and the lines that report its progress."""
     attempt = 0
+    history = History(process.process_id if isinstance(process, DistributedProcess) else 0)
     while True:
         folder = scratch / str(attempt)
         folder.mkdir()
         given = environ
         if attempt and peers is not None:
-            of_attempt = {names.IN_PLACE_ATTEMPT: str(attempt), names.IN_PLACE_CAUSE: peers.standing.cause}
+            of_attempt = {
+                names.IN_PLACE_ATTEMPT: str(attempt),
+                names.IN_PLACE_CAUSE: peers.standing.cause,
+                names.IN_PLACE_ACCOUNT: history.json,
+            }
             given, process = {**environ, **of_attempt}, read_environment({**environ, **of_attempt})
         result, report = _run(command, given, process, signals, folder, peers, keep_output=message.is_wanted)
         if peers is None:
@@ -161,7 +167,10 @@ def _run_attempts(
         )
         if following is None:
             return result, report
+        said, printed = "\n".join([message.text, *report]), _last_words(result).decode(errors="replace")
+        history.add(peers.standing.end, message=said, output=printed, now=time.time())
         message.clear()
+        message.last_line = history.line
         _wait_for_tpu(environ, process, tpu, signals)
         attempt = following
         peers.standing.begin(attempt)

@@ -43,7 +43,8 @@ def test_the_first_failure_ends_the_attempt_and_all_start_when_all_are_ready() -
     assert made.look(12.5) == [], "a pause comes first"
     assert made.seconds(12.5) == pytest.approx(0.5)
     cause = "process 2 ended with exit code 1: a bug"
-    assert made.look(13.0) == [(GO, {"attempt": 1, "limit": 2, "cause": cause})]
+    first = {"process": 2, "code": 1, "at": 100.0, "line": "a bug"}
+    assert made.look(13.0) == [(GO, {"attempt": 1, "limit": 2, "cause": cause, "end": first})]
     assert made.seconds(13.0) is None
 
 

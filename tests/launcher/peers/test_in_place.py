@@ -7,12 +7,14 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.harness.launched import JOB, Launched
 from tests.launcher.conftest import Launch
 from tools.localcluster.waiting import wait_for
+from tpujob_contract import in_place
 
 HOSTS = 3
 PROGRAM = """
@@ -105,18 +107,33 @@ def test_words_of_an_attempt_that_failed_are_not_those_of_the_one_that_finished(
     failure = "pathlib.Path(os.environ['TPUJOB_TERMINATION_LOG']).write_text('lost a disk'); os._exit(1)"
     launched = start(failure)
     assert [each.wait() for each in launched] == [0] * HOSTS
-    assert launched[1].message == ["exit code 0, finished"]
+    first, last = launched[1].message
+    assert first == "exit code 0, finished"
+    (told,) = account_of(last)["ends"]
+    assert (told["process"], told["code"], told["words"]) == (1, 1, "lost a disk")
     assert "process 1 ended with exit code 1: lost a disk" in launched[0].stderr
 
 
-def test_after_the_limit_the_containers_end_with_the_cause(start: Start) -> None:
-    launched = start("raise RuntimeError('always')", fails=9, limit=2)
+def account_of(line: str) -> Any:
+    _, found = in_place.split(line)
+    return found
+
+
+def test_after_the_limit_the_containers_end_with_the_cause_of_each_attempt(start: Start) -> None:
+    launched = start("print('in attempt', attempt, flush=True)\n    raise RuntimeError(f'{attempt}')", fails=9, limit=2)
     assert launched[1].wait() == 1
-    assert "RuntimeError: always" in "\n".join(launched[1].message)
+    told = account_of("\n".join(launched[1].message))
+    assert told["counts"] == {"crash": 2}
+    assert [each["line"] for each in told["ends"]] == ["RuntimeError: 0", "RuntimeError: 1"]
+    assert [each["words"].splitlines()[-1] for each in told["ends"]] == ["RuntimeError: 0", "RuntimeError: 1"]
+    assert "RuntimeError: 2" in launched[1].message[-2]
     assert "it started again 2 times here, the limit" in launched[1].stderr
     for each in (launched[0], launched[2]):
         each.send(signal.SIGTERM)
         assert each.wait() == 143
+        told = account_of("\n".join(each.message))
+        assert told["counts"] == {"crash": 2}
+        assert not any("words" in end for end in told["ends"])
 
 
 def test_a_code_that_ends_the_job_is_not_tried_again(start: Start, tmp_path: Path) -> None:

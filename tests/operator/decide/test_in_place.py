@@ -1,17 +1,25 @@
-"""Attempts in the same pods reach the status, and are forgotten with the pods."""
+"""Attempts in the same pods: what a report says of them, and how often and under which cause they are counted."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from tests.operator.building import BOTH, job, jobset, observed, recorded
-from tpujob_operator.decide.chain import decide
+from tests.operator.building import BOTH, JOBSET_UID, NOW, ended, host, job, jobset, observed, pod, recorded, terminated
+from tpujob_contract import in_place as wire
+from tpujob_operator.decide.chain import Decision, decide
+from tpujob_operator.decide.restart_accounting import recorded_between
+from tpujob_operator.observe.in_place import PodAccount, account_from_json
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
+from tpujob_operator.observe.state import Observed
+from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
+from tpujob_resource.models.restart_causes import Cause
 
 SETTINGS = Settings(network_policies=False)
 CAUSE = "process 1 ended with exit code 137"
 EARLIER: dict[str, Any] = {"inPlaceRestarts": 1, "inPlaceCause": CAUSE}
+LIMIT = 3
 
 REPORTS: dict[str, tuple[dict[str, Any], tuple[int | None, str | None]]] = {
     # what the report says, and what the status then does of attempts in the same pods
@@ -20,6 +28,7 @@ REPORTS: dict[str, tuple[dict[str, Any], tuple[int | None, str | None]]] = {
     "new pods": ({"in_place_restarts": 0, "in_place_cause": None}, (None, None)),
     "nonsense": ({"in_place_restarts": "many", "in_place_cause": ["x"]}, (1, None)),
     "a negative number": ({"in_place_restarts": -1}, (1, CAUSE)),
+    "more than the spec allows": ({"in_place_restarts": 900}, (LIMIT, CAUSE)),
     "far too long": ({"in_place_restarts": 2, "in_place_cause": "x" * 9999}, (2, "x" * TEXT_LENGTH)),
 }
 
@@ -28,7 +37,8 @@ REPORTS: dict[str, tuple[dict[str, Any], tuple[int | None, str | None]]] = {
 def test_status_says_what_the_report_does(name: str) -> None:
     report, expected = REPORTS[name]
     progress = progress_from_report({"phase": "training", "step": 7, **report})
-    seen = observed(job(status=recorded(**EARLIER)), jobset=jobset(), hosts=BOTH, progress=progress)
+    manifest = job(status=recorded(**EARLIER), inPlaceRestarts=LIMIT)
+    seen = observed(manifest, jobset=jobset(), hosts=BOTH, progress=progress)
     stored = decide(seen, SETTINGS).status.as_stored()
     assert (stored.get("inPlaceRestarts"), stored.get("inPlaceCause")) == expected
 
@@ -36,3 +46,201 @@ def test_status_says_what_the_report_does(name: str) -> None:
 def test_new_pods_have_started_once() -> None:
     seen = observed(job(status=recorded(**EARLIER)), jobset=jobset(restarts=1))
     assert not decide(seen, SETTINGS).status.as_stored().keys() & EARLIER.keys()
+
+
+def end(number: int, cause: str = wire.CRASH, **fields: Any) -> dict[str, Any]:
+    at = NOW.timestamp() + 60 * number
+    values = {"cause": cause, "process": 1, "code": 137, "at": at, "again": at + 2, "line": f"end {number}", **fields}
+    return {"number": number, **values}
+
+
+def account(crashes: int = 0, unexplained: int = 0, **fields: Any) -> dict[str, Any]:
+    """What launchers tell after so many ends."""
+    ends = [end(number) for number in range(1, crashes + 1)]
+    ends += [end(crashes + number, wire.UNEXPLAINED, code=75) for number in range(1, unexplained + 1)]
+    return {"counts": {wire.CRASH: crashes, wire.UNEXPLAINED: unexplained}, "ends": ends[-wire.MOST_ENDS :], **fields}
+
+
+def told(given: Any, *, lead: bool = True, attempt: int = 0, name: str = "llama-w-0-0-abcde") -> PodAccount:
+    found = account_from_json(given)
+    assert found is not None
+    return PodAccount(pod=name if lead else "llama-w-0-1-abcde", attempt=attempt, is_lead=lead, account=found)
+
+
+@dataclass
+class Job:
+    """A job whose status is what the passes so far have written; Events and restarts by cause add up."""
+
+    status: dict[str, Any] = field(default_factory=recorded)
+    restarts: list[Cause] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+
+    def looks(self, *accounts: PodAccount, limit: int = LIMIT, **seen: Any) -> Decision:
+        """One pass; an operator that was replaced before knows no more than the status."""
+        manifest = job(status=self.status, inPlaceRestarts=limit)
+        values = {"jobset": jobset(), "hosts": BOTH, "in_place": accounts, **seen}
+        look = observed(manifest, **values)
+        decision = decide(look, SETTINGS)
+        self.restarts += recorded_between(look.status, decision.status).elements()
+        self.events += [note.message for note in decision.in_place_notes]
+        self.status = decision.status.as_stored()
+        return decision
+
+
+NEXT: dict[str, Any] = {
+    "jobset": jobset(restarts=1),
+    "hosts": (host(0, attempt=1, pod="llama-w-0-0-fghij"), host(1, attempt=1, pod="llama-w-0-1-fghij")),
+}
+CRASHED = ended(1, 1)
+ONE, TWO = (account(crashes=number) for number in (1, 2))
+FRESH: dict[str, Any] = {"attempt": 1, "name": "llama-w-0-0-fghij"}
+
+HISTORIES: dict[str, tuple[list[tuple[list[PodAccount], dict[str, Any]]], list[Cause]]] = {
+    # passes of the operator, each with what pods tell and what else is seen; the restarts that are counted
+    "one crash, seen twice": ([([told(ONE)], {}), ([told(ONE)], {})], [Cause.CRASH]),
+    "two crashes, one after the other": ([([told(ONE)], {}), ([told(TWO)], {})], [Cause.CRASH] * 2),
+    "two between two looks": ([([told(TWO)], {})], [Cause.CRASH] * 2),
+    "exit code 75": ([([told(account(unexplained=1))], {})], [Cause.UNEXPLAINED]),
+    "a crash and exit code 75": ([([told(account(1, 1))], {})], [Cause.CRASH, Cause.UNEXPLAINED]),
+    "the pods end before anybody saw a report": (
+        [([told(ONE), told(ONE, lead=False)], {**NEXT, "ended": (CRASHED,)})],
+        [Cause.CRASH] * 2,
+    ),
+    "process 0's pod is lost without a word": (
+        [([], {}), ([told(TWO, lead=False)], {**NEXT, "ended": (CRASHED,)})],
+        [Cause.CRASH] * 3,
+    ),
+    "process 0's word comes after another's": (
+        [([told(ONE, lead=False)], {"hosts": ()}), ([told(ONE), told(ONE, lead=False)], {})],
+        [Cause.CRASH],
+    ),
+    "a fresh pod starts again at zero": (
+        [([told(TWO)], {}), ([told(TWO)], {**NEXT, "ended": (CRASHED,)}), ([told(TWO), told(ONE, **FRESH)], NEXT)],
+        [Cause.CRASH] * 4,
+    ),
+    "suspended and resumed: the same attempt in fresh pods": (
+        [([told(TWO)], {}), ([told(ONE, name="llama-w-0-0-other")], {"hosts": (host(0, pod="llama-w-0-0-other"),)})],
+        [Cause.CRASH] * 3,
+    ),
+    "a number that falls and rises": ([([told(TWO)], {}), ([told(ONE)], {}), ([told(TWO)], {})], [Cause.CRASH] * 2),
+    "more than the spec allows": ([([told(account(crashes=900))], {})] * 2, [Cause.CRASH] * LIMIT),
+    "other causes each time": (
+        [([told(account(crashes=2))], {}), ([told(account(unexplained=900))], {})],
+        [Cause.CRASH, Cause.CRASH, Cause.UNEXPLAINED],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_restarts_in_the_same_pods_are_counted_once_and_under_their_cause(name: str) -> None:
+    passes, causes = HISTORIES[name]
+    one = Job()
+    for accounts, seen in passes:
+        one.looks(*accounts, **seen)
+    assert sorted(one.restarts) == sorted(causes)
+    free = (one.status.get("unexplainedRestarts") or 0) + (one.status.get("disruptions") or 0)
+    assert (one.status["restarts"], free) == (len(causes), causes.count(Cause.UNEXPLAINED))
+
+
+def test_a_job_that_does_not_ask_for_attempts_in_place_has_none() -> None:
+    one = Job()
+    one.looks(told(TWO), limit=0)
+    assert (one.restarts, one.events, one.status.get("restarts")) == ([], [], None)
+
+
+def test_their_budget_is_their_own() -> None:
+    """The containers' end, when it is used up, is the one crash that `restarts.crashes` counts."""
+    one = Job()
+    one.looks(told(account(crashes=LIMIT)))
+    assert one.status.get("crashes") is None
+    one.looks(told(account(crashes=LIMIT)), **{**NEXT, "ended": (CRASHED,)})
+    assert (one.status["crashes"], one.status["restarts"]) == (1, LIMIT + 1)
+
+
+def test_each_has_an_event_and_a_record_with_the_last_words_of_the_program_that_failed() -> None:
+    one = Job(status=recorded(step=40))
+    one.looks(told(ONE))
+    assert one.events == ["Restart 1 in the same pods, after a crash: slice 0 host 1 ended with exit code 137: end 1."]
+    words = account(crashes=2)
+    words["ends"][1]["words"] = "Traceback\nValueError: x"
+    one.looks(told(TWO), told(words, lead=False))
+    assert len(one.events) == 2
+    first, second = one.status["inPlaceAttempts"]
+    assert (first["step"], first["host"], first["exitCode"], first["message"]) == (40, "slice 0 host 1", 137, "end 1")
+    assert (second["number"], second["message"]) == (2, "Traceback\nValueError: x")
+    one.looks(told(TWO), told(words, lead=False))
+    assert len(one.events) == 2
+
+
+def test_a_report_completes_what_is_known_of_the_last() -> None:
+    started = {"seconds": {"starting": 3.0, "restoring": 1.0, "compiling": 4.0, "training": 9.0}, "restored_from": 20}
+    report = {"phase": "training", "step": 25, "in_place": TWO, "attempt_steps": 5, **started}
+    progress = progress_from_report(report)
+    assert progress.in_place is not None
+    one = Job()
+    one.looks(PodAccount(pod="llama-w-0-0-abcde", attempt=0, is_lead=True, account=progress.in_place))
+    first, second = one.status["inPlaceAttempts"]
+    assert (second["nextStep"], second["seconds"]) == (20, 10)
+    assert "nextStep" not in first
+
+
+def test_a_crash_loop_ends_with_the_words_of_each_attempt() -> None:
+    words = account(crashes=LIMIT)
+    for each in words["ends"]:
+        each["words"] = f"RuntimeError: {each['number']}"
+    one = Job(status=recorded(crashes=3, crashedAtStep=0, bookedRestarts=3))
+    seen: dict[str, Any] = {
+        "jobset": jobset(restarts=4),
+        "hosts": (),
+        "ended": tuple(ended(index, 1, attempt=3) for index in (0, 1)),
+    }
+    decision = one.looks(told(words, attempt=3), **seen)
+    assert (one.status["phase"], decision.note and decision.note.reason) == ("Failed", "CrashedTooOften")
+    said = [each["message"] for each in one.status["inPlaceAttempts"]]
+    assert said == [f"RuntimeError: {number}" for number in range(1, LIMIT + 1)]
+    assert f"{LIMIT} attempts ended in the same pods" in one.status["message"]
+
+
+def test_words_of_pods_that_have_ended_are_kept_from_the_watch() -> None:
+    kept = TerminationCache()
+    for index in (0, 1):
+        message = f"exit code 1, crashed\n{wire.line(TWO)}"  # type: ignore[arg-type]
+        kept.note(("team", "llama"), pod(index, state=terminated(1, message=message), phase="Failed"))
+    found = kept.accounts(("team", "llama"), JOBSET_UID)
+    assert [(each.is_lead, each.account.total) for each in found] == [(True, 2), (False, 2)]
+    (first, _) = kept.of(("team", "llama"), JOBSET_UID)
+    assert first.message == "exit code 1, crashed"
+
+
+NONSENSE: dict[str, Any] = {
+    "nothing": None,
+    "a list": [],
+    "no counts": {"ends": []},
+    "counts of words": {"counts": {"crash": "many"}},
+    "a negative count": {"counts": {"crash": -5}},
+    "a huge count": {"counts": {"crash": 10**30}},
+    "not a number": {"counts": {"crash": float("nan")}},
+    "a cause that is none": {"counts": {"weather": 3}},
+    "true": {"counts": {"crash": True}},
+}
+
+
+@pytest.mark.parametrize("given", NONSENSE.values(), ids=NONSENSE)
+def test_an_account_that_makes_no_sense_counts_nothing(given: Any) -> None:
+    assert account_from_json(given) is None
+    assert progress_from_report({"phase": "training", "in_place": given}).in_place is None
+
+
+def test_ends_that_make_no_sense_are_left_out() -> None:
+    ends = ["x", None, {}, {"number": 9, "cause": "crash"}, {"number": 0}, {"number": 1, "cause": []}, end(2, at="x")]
+    found = account_from_json({"counts": {"crash": 2}, "ends": ends})
+    assert found is not None
+    assert [(each.number, each.at, each.exit_code) for each in found.ends] == [(2, None, 137)]
+
+
+def test_what_is_counted_goes_on_in_the_next_incarnation_of_the_same_run() -> None:
+    one = Job()
+    one.looks(told(TWO))
+    assert isinstance(one.status["inPlaceTotal"], int)
+    seen: Observed = observed(job(status=one.status, inPlaceRestarts=LIMIT), jobset=jobset(), hosts=BOTH)
+    assert decide(seen, SETTINGS).status.restarts == 2

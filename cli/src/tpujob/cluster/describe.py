@@ -125,8 +125,32 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[str]:
     if not restarts:
         return
     kinds = {cause.label: status.get(to_camel(cause.status_field)) for cause in RESTARTS}
+    kinds["in the same pods"] = status.get("inPlaceTotal")
     known = ", ".join(f"{kind} {count}" for kind, count in kinds.items() if count)
     yield f"  restarts: {restarts}" + (f" ({known})" if known else "")
+    yield from _in_place(status.get("inPlaceAttempts") or ())
+
+
+def _in_place(attempts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How the last attempts ended after which all programs started again in the same pods."""
+    if attempts:
+        yield "  the last restarts in the same pods:"
+    for each in attempts:
+        what = each["cause"].lower()
+        if each.get("host"):
+            what += f" of {each['host']}"
+        if each.get("exitCode") is not None:
+            what += f", exit code {describe_code(each['exitCode'])}"
+        parts = [what]
+        if each.get("step") is not None:
+            parts.append(f"at step {each['step']}")
+        if each.get("nextStep") is not None:
+            parts.append(f"on from step {each['nextStep']}")
+        if each.get("seconds") is not None:
+            parts.append(f"{each['seconds']} s without training")
+        yield f"    attempt {each['attempt']}.{each['number'] - 1}: {'; '.join(parts)}"
+        for line in (each.get("message") or "").splitlines():
+            yield f"      {line}"
 
 
 def _at_the_end(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
 
-from tpujob_contract import maxtext_keys
+from tpujob_contract import in_place, maxtext_keys
 from tpujob_contract.environment import FRAMEWORK, DistributedProcess, Process
 from tpujob_launcher.frameworks import maxtext, pytorch
 
@@ -64,6 +64,7 @@ def reporting(
             "checkpoint": process.checkpoint_dir,
             "in_place_restarts": process.in_place_attempt,
             "in_place_cause": process.in_place_cause or None,
+            "in_place": in_place.parse(process.in_place_account),
         },
         environ=environ,
     )

@@ -108,7 +108,8 @@ class Decisions:
         self.causes.append(first_of(list(self._ends.values())))
         self._ends, self._is_ending, self._go_at = {}, False, None
         cause = self.causes[-1]
-        return [(GO, {"attempt": self.attempt, "limit": self._limit, "cause": str(cause)})]
+        end = {"process": cause.process, "code": cause.code, "at": cause.at, "line": cause.line}
+        return [(GO, {"attempt": self.attempt, "limit": self._limit, "cause": str(cause), "end": end})]
 
     def seconds(self, now: float) -> Optional[float]:
         """Until something is due; None: nothing is."""

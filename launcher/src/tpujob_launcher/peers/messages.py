@@ -77,6 +77,13 @@ def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
     return End(process, code & 0xFF, float(at), line[:LINE_CHARACTERS])
 
 
+def end_in(values: Mapping[str, Any]) -> Optional[End]:
+    """The end that launcher 0 takes for the cause; None where it names none."""
+    end = values.get("end")
+    process = end.get("process") if isinstance(end, dict) else None
+    return parse_end(process, end) if type(process) is int and isinstance(end, dict) else None
+
+
 def attempt_in(values: Mapping[str, Any]) -> Optional[int]:
     """The number of an attempt in place; None where there is none."""
     attempt = values.get("attempt")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from tpujob_launcher.peers.messages import GO, OVER, RESTART, Message, attempt_in
+from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message, attempt_in, end_in
 
 
 class Standing:
@@ -20,6 +20,8 @@ class Standing:
         """The attempt that may start, or the running one."""
         self.cause = ""
         """Why the last attempt ended."""
+        self.end: Optional[End] = None
+        """Which end that was; None: launcher 0 did not say."""
         self.over: Optional[str] = None
         """Why there is no further attempt in this container."""
 
@@ -40,6 +42,7 @@ class Standing:
             self.announced = max(self.announced, attempt)
             self.allowed = max(self.allowed, attempt)
             self.cause = str(values.get("cause", ""))[:1000]
+            self.end = end_in(values)
 
     def begin(self, attempt: int) -> None:
         """The program of an attempt is about to start."""

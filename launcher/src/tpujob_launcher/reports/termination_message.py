@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import List, Mapping, Sequence
 
 from tpujob_contract import exit_codes, termination_message
+from tpujob_contract.report import FINAL_PREFIX, split_final_report
 from tpujob_contract.termination_message import DEFAULT_PATH, LIMIT_BYTES
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -23,6 +24,8 @@ class TerminationMessage:
         """Finds the file and empties it, so that its later content is from this container."""
         path = termination_message.find(environ, default_path)
         self._path = path if path is not None and termination_message.write(path, "") else None
+        self.last_line = ""
+        """For programs, after all words."""
 
     @property
     def is_wanted(self) -> bool:
@@ -32,9 +35,14 @@ class TerminationMessage:
     @property
     def first_line(self) -> str:
         """Of what the program has written; empty where it has written nothing."""
+        return self.text.partition("\n")[0]
+
+    @property
+    def text(self) -> str:
+        """What the program has written; empty where it has written nothing."""
         if self._path is None or not self._path.exists():
             return ""
-        return self._path.read_text(errors="replace").partition("\n")[0]
+        return self._path.read_text(errors="replace")
 
     def clear(self) -> None:
         """Empties the file: another attempt begins."""
@@ -42,24 +50,31 @@ class TerminationMessage:
             termination_message.write(self._path, "")
 
     def write(self, exit_code: int, diagnostics: Sequence[str] = (), output: bytes = b"") -> None:
-        """Writes the message, unless the program has written one itself: it knows better."""
+        """Writes the message, with the program's own words where it has left some: it knows better."""
         if self._path is None:
             return
-        if not self._path.exists() or self._path.stat().st_size == 0:
-            termination_message.write(self._path, compose(exit_code, diagnostics, output))
+        words, report = split_final_report(self.text)
+        last = self.last_line
+        if not self.text:
+            limit = LIMIT_BYTES - len(last.encode()) - bool(last)
+            termination_message.write(self._path, compose(exit_code, diagnostics, output, limit), last)
+        elif last:
+            lines = [last] if report is None else [FINAL_PREFIX + report, last]
+            termination_message.write(self._path, words, "\n".join(lines))
 
 
-def compose(exit_code: int, diagnostics: Sequence[str], output: bytes) -> bytes:
+def compose(exit_code: int, diagnostics: Sequence[str], output: bytes, limit: int = LIMIT_BYTES) -> bytes:
     """The text of a message: the exit code in words, diagnostics, and as many of the last lines of output as fit.
 
     Args:
         exit_code: The exit code of the container.
         diagnostics: Lines that say more about the end.
         output: The end of the program's output, in any encoding, with or without terminal colours.
+        limit: Of the text, in bytes.
     """
-    head = "\n".join([f"exit code {exit_codes.describe(exit_code)}", *diagnostics]).encode()[:LIMIT_BYTES]
+    head = "\n".join([f"exit code {exit_codes.describe(exit_code)}", *diagnostics]).encode()[:limit]
     lines: List[bytes] = []
-    room = LIMIT_BYTES - len(head)
+    room = limit - len(head)
     for line in reversed(_printable(output)):
         encoded = b"\n" + line.encode()
         if len(encoded) > room:

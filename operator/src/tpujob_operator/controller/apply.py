@@ -90,9 +90,9 @@ async def _write_status(storage: Storage, job: Object, observed: Observed, decis
             after,
             decision.status.message or "",
         )
-    if decision.note is not None:
-        # After the status: a crash in between costs an Event, never doubles one.
-        await _tell(storage, job, decision.note)
+    # After the status: a crash in between costs an Event, never doubles one.
+    for note in (*decision.in_place_notes, *([] if decision.note is None else [decision.note])):
+        await _tell(storage, job, note)
     return True
 
 
@@ -167,7 +167,7 @@ def event(job: Object, note: Note, now: datetime) -> Object:
     Its name follows from the status that was replaced, so that a write that is repeated makes no second one.
     """
     metadata = job["metadata"]
-    identity = f"{metadata['uid']}/{metadata['resourceVersion']}/{note.reason}"
+    identity = f"{metadata['uid']}/{metadata['resourceVersion']}/{note.reason}{note.key}"
     suffix = hashlib.sha256(identity.encode()).hexdigest()[:16]
     time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {

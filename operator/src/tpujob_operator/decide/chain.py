@@ -22,15 +22,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tpujob_operator.decide import completion, creation, node_avoidance, resize, running, slice_count
+from tpujob_operator.decide import completion, creation, in_place, node_avoidance, resize, running, slice_count
 from tpujob_operator.decide import status as status_after
 from tpujob_operator.decide.verdict import Check, Object, Step, Verdict
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.errors import InvalidJob
 from tpujob_resource.jobset.network_policy import network_policy
-from tpujob_resource.messages.conditions import Reason, Type, condition
-from tpujob_resource.models.status import TERMINAL, Phase, Status, Traits, phases_with
+from tpujob_resource.messages.conditions import Reason, Type, condition, sentence
+from tpujob_resource.models.status import TERMINAL, InPlaceAttempt, Phase, Status, Traits, phases_with
 
 CHAIN: tuple[Check, ...] = (
     # The ways back to life, and so before what keeps a job that has ended as it is.
@@ -92,6 +92,8 @@ class Note:
     warning: bool
     reason: str
     message: str
+    key: str = ""
+    """Tells apart several of one reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +111,8 @@ class Decision:
     workers: int | None = None
     """The number to give to the Job of independent workers; None leaves it as it is."""
     note: Note | None = None
+    in_place_notes: tuple[Note, ...] = ()
+    """One for each restart in the same pods that is counted now."""
     requeue_after_seconds: float | None = None
 
 
@@ -130,6 +134,7 @@ def decide(observed: Observed, settings: Settings) -> Decision:
         network_policy=_network_policy(observed, verdict, settings),
         workers=_workers(observed, verdict, settings),
         note=_note(observed, verdict),
+        in_place_notes=tuple(map(_in_place_note, in_place.news(observed.status, status))),
         requeue_after_seconds=_requeue_after_seconds(observed, verdict),
     )
 
@@ -196,6 +201,12 @@ def _requeue_after_seconds(observed: Observed, verdict: Verdict) -> float | None
     if left <= 0:
         return verdict.requeue_after_seconds
     return left if verdict.requeue_after_seconds is None else min(left, verdict.requeue_after_seconds)
+
+
+def _in_place_note(record: InPlaceAttempt) -> Note:
+    reason = Reason.RESTARTED_IN_PLACE
+    message = sentence(reason, number=record.number, cause=in_place.cause_in_words(record))
+    return Note(warning=True, reason=str(reason), message=message, key=f"{record.attempt}.{record.number}")
 
 
 def _note(observed: Observed, verdict: Verdict) -> Note | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tpujob_contract.exit_codes import describe
-from tpujob_operator.decide import attempt_cause, restart_accounting
+from tpujob_operator.decide import attempt_cause, in_place, restart_accounting
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.running import stopping
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, Action, Record, Statement, Step, Verdict
@@ -18,6 +18,8 @@ from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason, sentence
 from tpujob_resource.models.status import TERMINAL, Failure, Phase
 from tpujob_resource.models.times import format_time
+
+IN_PLACE = "Beside these, {} attempts ended in the same pods; status.inPlaceAttempts has the last ones."
 
 
 def already_terminal(observed: Observed, _: Settings) -> Verdict | None:
@@ -82,6 +84,8 @@ def restart_limit_exceeded(observed: Observed, _: Settings) -> Verdict | None:
     cause = "No host's own words are left." if failure is None else _who_failed(failure)
     reason = Reason.CRASHED_TOO_OFTEN
     what_to_do = remedies.after_exit(None if failure is None else failure.exit_code)
+    if total := in_place.total(observed):
+        cause = f"{cause} {IN_PLACE.format(total)}"
     message = sentence(reason, crashes=count, limit=limit, cause=cause, advice=what_to_do)
     return _failed(reason, message, _end_jobset(observed))
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from tpujob_operator.decide import in_place
 from tpujob_operator.decide.restart_accounting import recorded_between
 from tpujob_operator.decide.verdict import Step, Verdict
 from tpujob_operator.observe.report import Progress, UnitCounts
@@ -111,6 +112,8 @@ def _known(status: Status, observed: Observed, verdict: Verdict) -> Fields:
 def _of_hosts(observed: Observed) -> Fields:
     """The report's fields about hosts; an empty string clears the previous value."""
     said = {name: getattr(observed.progress, name, None) for name in OF_THE_ATTEMPT}
+    if said["in_place_restarts"]:
+        said["in_place_restarts"] = min(said["in_place_restarts"], in_place.limit(observed))
     return {name: words or None for name, words in said.items() if words is not None}
 
 

@@ -125,7 +125,8 @@ def restarts_in_a_row(observed: Observed) -> int:
 def recorded_between(before: Status, after: Status) -> Counter[Cause]:
     """How many restarts, by cause, one status has more than another one of the same incarnation."""
     new: Counter[Cause] = Counter()
-    total = (after.booked_restarts or 0) - (before.booked_restarts or 0)
+    in_place = (after.in_place_total or 0) - (before.in_place_total or 0)
+    total = (after.booked_restarts or 0) - (before.booked_restarts or 0) + in_place
     if total > 0:
         for cause in FREE:
             new[cause] = _count(after, cause) - _count(before, cause)
@@ -134,8 +135,14 @@ def recorded_between(before: Status, after: Status) -> Counter[Cause]:
 
 
 def restarts(status: Status, jobset: JobSetState) -> int:
-    """Restarts of the job: those that its JobSet counts, as `status` counts them, and those before this JobSet."""
-    return jobset.restarts - (status.suspension_restarts or 0) + (status.earlier_restarts or 0)
+    """Restarts of the job: those that its JobSet counts, as `status` counts them, those before it, those in place."""
+    of_jobset = jobset.restarts - (status.suspension_restarts or 0) + (status.earlier_restarts or 0)
+    return of_jobset + (status.in_place_total or 0)
+
+
+def of_jobsets(status: Status) -> int | None:
+    """The recorded restarts without those in the same pods; None before the first of any kind."""
+    return None if status.restarts is None else status.restarts - (status.in_place_total or 0)
 
 
 def crashes(observed: Observed) -> int:
@@ -146,7 +153,7 @@ def crashes(observed: Observed) -> int:
 def _finding(observed: Observed, jobset: JobSetState, attempt: int) -> AttemptCause:
     finding = attempt_cause.of_attempt(observed, attempt)
     status = observed.status
-    known = (status.restarts or 0) - (status.earlier_restarts or 0) + (status.suspension_restarts or 0)
+    known = (of_jobsets(status) or 0) - (status.earlier_restarts or 0) + (status.suspension_restarts or 0)
     if attempt >= known and finding.cause is not Cause.CRASH and _is_at_rest(observed, jobset, attempt):
         return replace(finding, cause=Cause.SUSPENSION)
     return finding

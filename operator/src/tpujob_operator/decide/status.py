@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob_operator.decide import attempt_cause, progress, restart_accounting, slice_count
+from tpujob_operator.decide import attempt_cause, in_place, progress, restart_accounting, slice_count
 from tpujob_operator.decide.disruption_record import disruption_to_record
 from tpujob_operator.decide.first_failure import first_failure
 from tpujob_operator.decide.missing_machines import missing_to_record
@@ -81,6 +81,7 @@ ALSO_OVER_A_RESTART = (
     "unexplained_without_progress",
     "restarted_at_step",
     "restart_time",
+    "in_place_total",
     "slices",
     "slices_time",
     "resizes",
@@ -106,7 +107,7 @@ def _renewed(status: Status, observed: Observed, verdict: Verdict) -> Status:
     nodes = verdict.status_update.node_failures
     if nodes is not None:
         fields |= {name: getattr(status, name) for name in ALSO_OVER_A_RESTART}
-        fields |= {"node_failures": list(nodes), "earlier_restarts": status.restarts}
+        fields |= {"node_failures": list(nodes), "earlier_restarts": restart_accounting.of_jobsets(status)}
     if verdict.status_update.slices is not None:
         fields |= slice_count.after_resize(observed, verdict.status_update.slices)
     # Pods that are asked to stop save the step at which they are.
@@ -150,6 +151,10 @@ def _jobset(_: Status, observed: Observed, verdict: Verdict) -> Fields:
 
 def _restarts(_: Status, observed: Observed, __: Verdict) -> Fields:
     return restart_accounting.account(observed)
+
+
+def _in_place(status: Status, observed: Observed, verdict: Verdict) -> Fields:
+    return in_place.fields_after(status, observed, verdict.condition_update.phase)
 
 
 def _hosts(status: Status, observed: Observed, verdict: Verdict) -> Fields:
@@ -222,6 +227,7 @@ PARTS = (
     _statement,
     _jobset,
     _restarts,
+    _in_place,
     _hosts,
     _size,
     _progress,

@@ -9,6 +9,7 @@ from typing import Any
 
 from tpujob_contract import kubernetes_names
 from tpujob_contract.exit_codes import KILLED
+from tpujob_operator.observe.in_place import PodAccount, account_from_message
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress, final_report, without_final_report
 from tpujob_operator.observe.state import Ended, Host, JobSetState, Leaving
@@ -110,6 +111,16 @@ def ended_by_deletion(pod: Mapping[str, Any]) -> Ended | None:
         node=pod.get("spec", {}).get("nodeName"),
         created_at=parse_time(pod["metadata"].get("creationTimestamp")),
     )
+
+
+def account_of_pod(pod: Mapping[str, Any]) -> PodAccount | None:
+    """What the launcher of a pod that has ended tells of attempts in the same pods; None where it tells nothing."""
+    account = account_from_message(_terminated(pod).get("message") or "")
+    if account is None:
+        return None
+    at = _position(pod)
+    is_lead = (at["slice_index"], at["host_index"]) == (0, 0)
+    return PodAccount(pod=at["pod"], attempt=at["attempt"], is_lead=is_lead, account=account)
 
 
 def final_report_of_pod(pod: Mapping[str, Any]) -> Progress | None:

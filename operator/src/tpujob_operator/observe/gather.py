@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,6 +15,7 @@ from tpujob_operator.observe.cache import Cache, KeptJobSet, kept_jobset
 from tpujob_operator.observe.events import capacity_notices, creation_failure, jobset_warning
 from tpujob_operator.observe.free_quota import FreeQuotaReader
 from tpujob_operator.observe.free_slices import FreeSliceReader
+from tpujob_operator.observe.in_place import PodAccount
 from tpujob_operator.observe.nodes import NodeWatch
 from tpujob_operator.observe.pod_state import PodState, pod_state
 from tpujob_operator.observe.report import Progress
@@ -122,6 +123,7 @@ class Gatherer:
         hosts = tuple(pod.host for pod in pods if pod.is_there_to_stay and pod.host.attempt >= state.restarts)
         ended = self._evidence.of(key, state.uid)
         is_overdue = self._is_overdue(key, state, hosts)
+        progress = self._progress(key, job, state, hosts)
         return Observed(
             manifest=job.manifest,
             jobset=state,
@@ -138,7 +140,8 @@ class Gatherer:
             foreign_service=await self._foreign_service(key, job, state),
             capacity_notices=await capacity_notices(self._storage, key[0], hosts),
             queue=await self._queue(key, job, state),
-            progress=self._progress(key, job, state, hosts),
+            progress=progress,
+            in_place=(*self._evidence.accounts(key, state.uid), *_told_by(progress, hosts)),
             free_slices=await self._more_slices(key, job, state, hosts),
             network_policy=await self._network_policy(key, job, state),
             now=self._clock(),
@@ -304,6 +307,13 @@ class Gatherer:
             return False
         now = asyncio.get_running_loop().time()
         return now - self._incomplete_since.setdefault(key, now) >= OVERDUE_SECONDS
+
+
+def _told_by(progress: Progress | None, hosts: Sequence[Host]) -> Iterator[PodAccount]:
+    """What the report of process 0 tells of attempts in the pods that run."""
+    lead = next((host for host in hosts if (host.slice_index, host.host_index) == (0, 0)), None)
+    if lead is not None and progress is not None and not progress.is_final and progress.in_place is not None:
+        yield PodAccount(pod=lead.pod, attempt=lead.attempt, is_lead=True, account=progress.in_place)
 
 
 def _reporter(job: StoredJob, hosts: Sequence[Host]) -> Host | None:

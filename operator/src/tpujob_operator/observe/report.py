@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tpujob_contract.report import Report, split_final_report
+from tpujob_operator.observe.in_place import InPlaceAccount, account_from_report
 from tpujob_operator.observe.untrusted import clean_text, parse_json
 
 TEXT_LENGTH = 500
@@ -67,6 +68,8 @@ class Progress:
     """How often all programs have started again in the pods that run."""
     in_place_cause: str | None = None
     """Why the last of these attempts ended."""
+    in_place: InPlaceAccount | None = None
+    """How they ended."""
     is_final: bool = False
     """Whether a process left this at its end."""
 
@@ -104,6 +107,7 @@ def progress_from_report(given: Any) -> Progress:
         preflight_message=_text(report, "preflight_message"),
         in_place_restarts=_count(report.get("in_place_restarts")),
         in_place_cause=_text(report, "in_place_cause"),
+        in_place=account_from_report(given),
     )
 
 

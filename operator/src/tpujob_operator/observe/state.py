@@ -10,6 +10,7 @@ from typing import Any
 
 from tpujob_contract import termination_message
 from tpujob_contract.exit_codes import FATAL, ExitCode
+from tpujob_operator.observe.in_place import PodAccount
 from tpujob_operator.observe.report import Progress
 from tpujob_resource.models.stored import StoredJob
 from tpujob_resource.models.times import format_time, parse_time
@@ -260,6 +261,8 @@ class Observed(StoredJob):
     queue: QueueState | None = None
     """Of a job with a queue whose JobSet is suspended."""
     progress: Progress | None = None
+    in_place: tuple[PodAccount, ...] = ()
+    """What pods that run, and pods that have ended, tell of attempts in the same pods."""
     free_slices: int = 0
     """Slices more for which free machines, or quota of its queue, were seen, while the job runs with fewer than it asks
     for."""

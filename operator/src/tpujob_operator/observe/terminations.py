@@ -12,11 +12,13 @@ from typing import Any
 
 from tpujob_contract.exit_codes import FATAL
 from tpujob_operator.observe.from_objects import (
+    account_of_pod,
     ended_by_deletion,
     ended_from_pod,
     final_report_of_pod,
     leaving_from_pod,
 )
+from tpujob_operator.observe.in_place import PodAccount
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, Leaving
@@ -42,6 +44,8 @@ class TerminationCache:
     def __init__(self) -> None:
         self._ended: dict[Key, dict[Attempt, dict[str, Ended]]] = {}
         self._final_reports: dict[Key, tuple[str, Progress]] = {}
+        self._accounts: dict[Key, dict[str, tuple[str, PodAccount]]] = {}
+        """Of attempts in the same pods, by the pod's uid; with the uid of its JobSet."""
         self._leaving: dict[Key, dict[str, tuple[str, Leaving]]] = {}
         """By the pod's uid; with the uid of its JobSet."""
         self._stopped: dict[Key, set[str]] = {}
@@ -58,6 +62,9 @@ class TerminationCache:
         if final is not None:
             self._final_reports[key] = (identity.jobset_uid, final)
         uid, version = pod["metadata"]["uid"], _version(pod)
+        account = account_of_pod(pod)
+        if account is not None:
+            self._keep_account(key, uid, identity.jobset_uid, account)
         if uid in self._stopped.get(key, ()):
             return False
         left = leaving_from_pod(pod)
@@ -73,6 +80,12 @@ class TerminationCache:
         asked_version = asked[1].asked_version if asked is not None else version if ended.was_asked else None
         ended = replace(ended, version=version, asked_version=asked_version)
         return self._keep(key, (identity.jobset_uid, ended.attempt), uid, ended)
+
+    def _keep_account(self, key: Key, pod_uid: str, jobset_uid: str, account: PodAccount) -> None:
+        kept = self._accounts.setdefault(key, {})
+        kept[pod_uid] = (jobset_uid, account)
+        if len(kept) > MOST_PER_ATTEMPT:
+            del kept[next(iter(kept))]
 
     def _keep(self, key: Key, attempt: Attempt, pod_uid: str, ended: Ended) -> bool:
         attempts = self._ended.setdefault(key, {})
@@ -109,7 +122,9 @@ class TerminationCache:
     def keep_only(self, keys: Container[Key], namespace: str | None = None) -> None:
         """Drops all other jobs of a namespace; of all namespaces when it is None."""
         for key in [
-            key for key in {*self._ended, *self._final_reports, *self._leaving, *self._stopped} if key not in keys
+            key
+            for key in {*self._ended, *self._final_reports, *self._accounts, *self._leaving, *self._stopped}
+            if key not in keys
         ]:
             if namespace in (None, key[0]):
                 self.forget(key)
@@ -118,6 +133,10 @@ class TerminationCache:
         """What is known of the pods of one JobSet."""
         attempts = self._ended.get(key, {}).items()
         return tuple(end for (uid, _), of_attempt in attempts if uid == jobset_uid for end in of_attempt.values())
+
+    def accounts(self, key: Key, jobset_uid: str) -> tuple[PodAccount, ...]:
+        """What pods of one JobSet that have ended tell of attempts in the same pods."""
+        return tuple(account for uid, account in self._accounts.get(key, {}).values() if uid == jobset_uid)
 
     def leaving(self, key: Key, jobset_uid: str) -> tuple[Leaving, ...]:
         """The pods of one JobSet that were asked to stop and have not ended."""
@@ -155,6 +174,7 @@ class TerminationCache:
         """Drops a job that is gone, over or suspended."""
         self._ended.pop(key, None)
         self._final_reports.pop(key, None)
+        self._accounts.pop(key, None)
         self._leaving.pop(key, None)
         self._stopped.pop(key, None)
         self._paused.discard(key)
@@ -165,6 +185,9 @@ class TerminationCache:
             del attempts[attempt]
         if not attempts:
             self._ended.pop(key, None)
+        kept = self._accounts.get(key, {})
+        for pod_uid in [pod for pod, (uid, each) in kept.items() if is_needless(uid, each.attempt)]:
+            del kept[pod_uid]
 
 
 def _version(pod: Mapping[str, Any]) -> int | None:

@@ -142,6 +142,11 @@ class Reason(StrEnum):
         "Restart {number}, {cause} {ready} of {hosts} hosts are ready.",
         "Read the cause in the message. If it repeats, `tpujob logs NAME` shows the host that failed first.",
     )
+    RESTARTED_IN_PLACE = (
+        "RestartedInPlace",
+        "Restart {number} in the same pods, {cause}",
+        "Read the cause in the message; `tpujob describe NAME` lists the last of these attempts.",
+    )
     RESTART_PAUSED = (
         "RestartPaused",
         "{number} restarts in a row without a newer checkpoint; the next attempt starts at {at}. Last cause: {cause}",

@@ -258,6 +258,48 @@ class NodeFailures(_Part):
         return self.failures >= SUSPECT_FAILURES and self.avoided_label is None and not self.lifted
 
 
+class InPlacePod(_Part):
+    """How many attempts in the same pods have been counted, of one set of pods."""
+
+    pod: Annotated[str, Field(max_length=253)] = ""
+    """Name of the pod of process 0; empty while it is not known."""
+    attempt: int
+    """Restart attempt of the JobSet, counted from 0."""
+    crashes: Annotated[int, Field(ge=0)] = 0
+    """Ended by a crash."""
+    disruptions: Annotated[int, Field(ge=0)] = 0
+    """Ended by something that was taken away."""
+    unexplained: Annotated[int, Field(ge=0)] = 0
+    """Ended with a cause that nobody knows, as with exit code 75 that nobody asked for."""
+
+
+class InPlaceAttempt(_Part):
+    """The end of an attempt after which all programs started again in the same pods."""
+
+    attempt: int
+    """Restart attempt of the JobSet, counted from 0."""
+    pod: Annotated[str, Field(max_length=253)] = ""
+    """Name of the pod of process 0; empty while it is not known."""
+    number: int
+    """Which restart in these pods followed, counted from 1."""
+    cause: Annotated[str, Field(max_length=40)]
+    """Crash, Disruption or Unexplained."""
+    host: Annotated[str, Field(max_length=253)] | None = None
+    """The first to fail: slice and host, as in slice 0 host 3."""
+    exit_code: int | None = None
+    """Exit code of its process."""
+    time: Time | None = None
+    """When it failed."""
+    step: int | None = None
+    """Step that the job had reached."""
+    next_step: int | None = None
+    """Step from which the next attempt went on."""
+    seconds: int | None = None
+    """From the failure to the first step after it."""
+    message: Annotated[str, Field(max_length=1024)] | None = None
+    """The last lines of the process that failed."""
+
+
 class Units(_Part):
     """How far workers that share a list of units are, all of them together."""
 
@@ -368,6 +410,12 @@ class Status(_Part):
     """How often all programs have started again in the pods that run; see spec.inPlaceRestarts."""
     in_place_cause: Annotated[str, Field(max_length=1024)] | None = None
     """Which process ended the last of these attempts, and why."""
+    in_place_total: Annotated[int, Field(ge=0)] | None = None
+    """Of restarts, those in the same pods, over all pods."""
+    in_place_pods: Annotated[list[InPlacePod], Field(max_length=4)] | None = None
+    """What has been counted of them, for the last sets of pods."""
+    in_place_attempts: Annotated[list[InPlaceAttempt], Field(max_length=8)] | None = None
+    """How the last of these attempts ended."""
     units: Units | None = None
     """Progress of workers that share units, as with task: extract."""
     start_time: Time | None = None
@@ -383,7 +431,8 @@ class Status(_Part):
     node_failures: Annotated[list[NodeFailures], Field(max_length=16)] | None = None
     """Nodes on which the job crashed; on the second crash its pods avoid the node. Cleared by an edit and by retry."""
     earlier_restarts: int | None = None
-    """Of `restarts`, those of earlier incarnations that were ended to avoid a node or to change the slices."""
+    """Of `restarts`, those of earlier incarnations that were ended to avoid a node or to change the slices; without
+    those in the same pods."""
     code_sha256: Annotated[str, Field(max_length=64)] | None = None
     """Digest of the archive of the code that the JobSet was made with; absent when the job has no such code."""
     code_commit: Annotated[str, Field(max_length=64)] | None = None

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import jax
 
-from tpujob_contract import DistributedProcess, ExitCode, LocalProcess
+from tpujob_contract import DistributedProcess, ExitCode, LocalProcess, in_place
 from tpujob_contract.report import Phase
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.config.schema import CheckpointConfig, PreflightConfig, configuration_hash
@@ -157,7 +157,11 @@ def _joined(
         report.follow(lambda: {"straggler_message": peers.stragglers()})
 
     if process.in_place_attempt:
-        report.update(in_place_restarts=process.in_place_attempt, in_place_cause=process.in_place_cause)
+        report.update(
+            in_place_restarts=process.in_place_attempt,
+            in_place_cause=process.in_place_cause,
+            in_place=in_place.parse(process.in_place_account),
+        )
 
     runtime = initialize.start(
         process,

@@ -1,0 +1,67 @@
+"""What this launcher tells of the attempts that ended in its container, for the report and the termination message."""
+
+from __future__ import annotations
+
+import json
+from typing import Optional
+
+from tpujob_contract import in_place
+from tpujob_contract.report import split_final_report
+from tpujob_launcher.peers.messages import End
+
+WORDS_CHARACTERS = 400
+"""Of the last lines of a program that failed."""
+
+
+class History:
+    """Of one container, from its first attempt on."""
+
+    def __init__(self, process: int) -> None:
+        """Nothing has ended yet. `process`: this launcher's."""
+        self._process = process
+        self._account: in_place.Account = {"counts": {}, "ends": []}
+
+    def add(self, end: Optional[End], *, message: str, output: str, now: float) -> None:
+        """An attempt has ended, and the next one begins.
+
+        Args:
+            end: The cause, as launcher 0 has found it.
+            message: What this launcher's program wrote as its termination message.
+            output: The end of what it printed.
+            now: Unix time.
+        """
+        if end is None:
+            return
+        said: in_place.End = {
+            "cause": in_place.cause_of(end.code),
+            "process": end.process,
+            "code": end.code,
+            "at": round(end.at, 3),
+            "again": round(now, 3),
+            "line": end.line,
+        }
+        words, report = split_final_report(message)
+        step = _step(report) if self._process == 0 else None
+        if step is not None:
+            said["step"] = step
+        if end.process == self._process and (left := (words or output).strip()):
+            said["words"] = left[-WORDS_CHARACTERS:]
+        self._account = in_place.added(self._account, said)
+
+    @property
+    def json(self) -> str:
+        """The account for the next program."""
+        return json.dumps(self._account)
+
+    @property
+    def line(self) -> str:
+        """The account for the termination message; empty while there was one attempt alone."""
+        return in_place.line(self._account) if self._account["counts"] else ""
+
+
+def _step(report: Optional[str]) -> Optional[int]:
+    try:
+        step = json.loads(report or "{}").get("step")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return step if type(step) is int else None
