@@ -88,6 +88,7 @@ class HttpServer(ThreadingHTTPServer):
         address: str = "127.0.0.1",
         port: int = 0,
         tls: ssl.SSLContext | None = None,
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         super().__init__((address, port), Exchange)
         self.answer = answer
@@ -95,7 +96,7 @@ class HttpServer(ThreadingHTTPServer):
             self.socket = tls.wrap_socket(self.socket, server_side=True)
         self.host = f"{address}:{self.server_port}"
         self.url = f"{'http' if tls is None else 'https'}://{self.host}"
-        self._thread = threading.Thread(target=self.serve_forever, args=(POLL_SECONDS,), daemon=True)
+        self._thread = threading.Thread(target=self.serve_forever, args=(poll_seconds,), daemon=True)
         self._thread.start()
 
     def handle_error(self, *_: object) -> None:

@@ -5,6 +5,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -70,6 +71,11 @@ class Api:
         with self._open("GET", path, None, "application/json") as answer:
             text: str = answer.read().decode()
             return text
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """The lines of an answer as they come, such as the events of a watch."""
+        with self._open("GET", path, None, "application/json") as answer:
+            yield from answer
 
     def get(self, path: str) -> Object:
         """The object, or the list, at a path."""

@@ -1,0 +1,261 @@
+"""What must hold in every night: pure functions from a history to sentences about what was broken.
+
+The first paragraph of each docstring is the invariant, and the page docs/reference/invariants.md is made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.nights.history import Facts, History, PodEnd, Seen, Struck
+from tests.nights.schedule import INFRASTRUCTURE
+from tpujob_resource.models.restart_causes import Cause
+from tpujob_resource.models.status import RUNNING_PHASES, TERMINAL, Phase
+
+type Invariant = Callable[[History], list[str]]
+
+DISTURBED_SECONDS = 5.0
+"""Before a fault: what an operator has not seen yet when it is killed, it may never see."""
+PROGRESS_SECONDS = 1.5
+"""A little less than the interval at which the operator of a night writes progress."""
+PEOPLE = ("suspend", "edit", "retry", "delete", "delete-jobset")
+CAUSE_OF: dict[str, Cause] = {
+    "crash": Cause.CRASH,
+    "fatal": Cause.CRASH,
+    "stop": Cause.UNEXPLAINED,
+    "evict": Cause.DISRUPTION,
+    "delete-pod": Cause.DISRUPTION,
+    "lose-node": Cause.DISRUPTION,
+}
+"""What a restart is to be put down to, by the blow."""
+COUNTERS: dict[Cause, str] = {
+    Cause.DISRUPTION: "disruptions",
+    Cause.UNEXPLAINED: "unexplainedRestarts",
+    Cause.CAPACITY: "capacityRestarts",
+    Cause.SUSPENSION: "suspensionRestarts",
+}
+"""Fields that only grow; a restart that raises none of them is a crash, whose field a newer checkpoint sets back."""
+
+
+def one_jobset_lives(history: History) -> list[str]:
+    """Pods of two JobSets of one job never run at the same time."""
+    running: dict[str, dict[str, str]] = {}
+    broken = []
+    for each in history.of("pod"):
+        of_job = running.setdefault(each.facts["job"], {})
+        was = set(of_job.values())
+        if each.is_gone or each.facts["phase"] != "Running":
+            of_job.pop(each.uid, None)
+        else:
+            of_job[each.uid] = each.facts["jobset"]
+        now = set(of_job.values())
+        if len(now) > 1 and now != was:
+            broken.append(f"{each.at:.1f} s: {each.facts['job']}: pods of {len(now)} JobSets run: {sorted(of_job)}")
+    return broken
+
+
+def ended_stays_ended(history: History) -> list[str]:
+    """A job that has ended stays in its phase until somebody raises `spec.retry` or edits the spec."""
+    broken = []
+    for later, was, now in history.statuses():
+        asked = now.get("observedGeneration") != was.get("observedGeneration")
+        if was.get("phase") in TERMINAL and now.get("phase") != was["phase"] and not asked:
+            broken.append(f"{later.at:.1f} s: {later.name}: {now.get('phase')} after {was['phase']}")
+    return broken
+
+
+def step_goes_back_only_when_counted(history: History) -> list[str]:
+    """The step in status goes back only with a restart that is counted, or with a new JobSet; a checkpoint never does."""
+    broken = []
+    counted = ("restarts", "incarnation", "inPlaceRestarts", "suspensionRestarts", "resizes", "retry", "jobSetUid")
+    for later, was, now in history.statuses():
+        if now.get("lastCheckpointStep", 0) < was.get("lastCheckpointStep", 0):
+            steps = f"{now.get('lastCheckpointStep')} after {was['lastCheckpointStep']}"
+            broken.append(f"{later.at:.1f} s: {later.name}: the last checkpoint is {steps}")
+        left = was.get("phase") in ("Stopping", "Suspended", "Restarting") or now.get("phase") in (
+            "Stopping",
+            "Suspended",
+        )
+        if now.get("step", 0) < was.get("step", 0) and not left and all(was.get(f) == now.get(f) for f in counted):
+            broken.append(f"{later.at:.1f} s: {later.name}: step {now.get('step')} after {was['step']}")
+    return broken
+
+
+def restarts_only_grow(history: History) -> list[str]:
+    """Within one JobSet, the number of judged restarts never falls, and never exceeds what the JobSet has counted."""
+    broken = []
+    for later, was, now in history.statuses():
+        is_same = was.get("jobSetUid") is not None and was["jobSetUid"] == now.get("jobSetUid")
+        if is_same and now.get("bookedRestarts", 0) < was.get("bookedRestarts", 0):
+            broken.append(f"{later.at:.1f} s: {later.name}: {now.get('bookedRestarts')} after {was['bookedRestarts']}")
+    made = {each.uid: each.facts["restarts"] for each in history.of("jobset") if not each.is_gone}
+    for last in history.last("job"):
+        status = last.facts["status"]
+        judged, counted = status.get("bookedRestarts", 0), made.get(status.get("jobSetUid", ""))
+        if counted is not None and judged > counted:
+            broken.append(f"{last.name}: {judged} restarts are judged, and the JobSet counts {counted}")
+    return broken
+
+
+def each_fault_under_its_cause(history: History) -> list[str]:
+    """Each restart is counted once, under the cause of the fault that made it.
+
+    Unexplained is allowed while operator or API server were disturbed; nothing but a crash is ever charged.
+    """
+    broken = []
+    roots: dict[tuple[str, int], list[PodEnd]] = {}
+    for end in history.ends:
+        if end.why in CAUSE_OF:
+            roots.setdefault((end.jobset, end.attempt), []).append(end)
+    for later, was, now in history.statuses():
+        uid, attempt = now.get("jobSetUid"), was.get("bookedRestarts", 0)
+        if uid is None or uid != was.get("jobSetUid") or now.get("bookedRestarts", 0) != attempt + 1:
+            continue
+        booked = _booked(was, now)
+        found = roots.get((uid, attempt), [])
+        allowed = {CAUSE_OF[end.why] for end in found}
+        since = min((end.at for end in found), default=later.at - DISTURBED_SECONDS) - DISTURBED_SECONDS
+        around = [each for each in history.struck if each.at <= later.at and each.until >= since]
+        if any(each.blow.kind in INFRASTRUCTURE for each in around):
+            allowed |= {Cause.UNEXPLAINED}
+        allowed |= _by_people(later.name, around)
+        if len(booked) != 1 or not booked & allowed:
+            injected = ", ".join(f"{end.why} {end.exit_code} of {end.pod}" for end in found) or "nothing"
+            counted = ", ".join(sorted(booked)) or "nothing"
+            message = f"restart {attempt + 1} is counted as {counted}, and what happened is: {injected}"
+            broken.append(f"{later.at:.1f} s: {later.name}: {message} ({now.get('message')})")
+    return broken
+
+
+def _booked(was: Facts, now: Facts) -> set[Cause]:
+    """The causes whose counters grew."""
+    raised = {cause for cause, name in COUNTERS.items() if now.get(name, 0) > was.get(name, 0)}
+    return raised or {Cause.CRASH}
+
+
+def _by_people(job: str, around: list[Struck]) -> set[Cause]:
+    """What restarts beside an act of a person, or of a queue, may be put down to."""
+    hit = any(each.blow.target == job and each.blow.kind in PEOPLE for each in around)
+    queue = any(each.blow.kind == "take-quota" for each in around)
+    return {Cause.SUSPENSION, Cause.DISRUPTION, Cause.UNEXPLAINED} if hit or queue else set()
+
+
+def status_is_true_at_rest(history: History) -> list[str]:
+    """Some time after the last blow, each status is of the newest spec and says what is there.
+
+    Running: all hosts are ready, the JobSet is the recorded one, of the newest spec, and all of its restarts are judged.
+    Suspended: asked for. Queued: in a queue. Failed: something had failed. Nothing is on its way any more.
+    """
+    return untrue(history.until(history.rested_at))
+
+
+def untrue(history: History) -> list[str]:
+    """What the last status of each job says wrongly."""
+    jobsets = {each.facts["owner"]: each for each in history.last("jobset")}
+    pods = history.last("pod")
+    broken = []
+    for job in history.last("job"):
+        own = [pod for pod in pods if pod.facts["job"] == job.name and pod.facts["phase"] in ("Pending", "Running")]
+        wrong = _wrong(job, jobsets.get(job.uid), own, [end for end in history.ends if end.job == job.name])
+        status = job.facts["status"]
+        broken += (
+            [f"{job.name}: {wrong}, and status is {status.get('phase')}: {status.get('message')}"] if wrong else []
+        )
+    return broken
+
+
+def _wrong(job: Seen, jobset: Seen | None, pods: list[Seen], ends: list[PodEnd]) -> str:
+    """What of a status is not so; empty when nothing is."""
+    status, spec = job.facts["status"], job.facts["spec"]
+    phase = status.get("phase")
+    if status.get("observedGeneration") != job.facts["generation"]:
+        return f"generation {job.facts['generation']} is not observed"
+    whys = {end.why for end in ends}
+    if phase == Phase.SUCCEEDED:
+        return "" if "finished" in whys else "nothing has finished"
+    if phase == Phase.FAILED:
+        return "" if whys & {"crash", "fatal", "stop", "peer"} else "nothing has failed"
+    if phase == Phase.SUSPENDED:
+        return "" if spec.get("suspend") and not pods else "it is not suspended"
+    if spec.get("suspend"):
+        return "it is to be suspended"
+    if phase == Phase.QUEUED:
+        return "" if spec.get("queue") and jobset is not None and jobset.facts["suspend"] else "it is in no queue"
+    if phase not in RUNNING_PHASES:
+        return "it does not rest"
+    return _wrong_while_running(job, jobset, pods)
+
+
+def _wrong_while_running(job: Seen, jobset: Seen | None, pods: list[Seen]) -> str:
+    status = job.facts["status"]
+    if jobset is None or jobset.uid != status.get("jobSetUid"):
+        return "its JobSet is not the recorded one"
+    ready = [pod for pod in pods if pod.facts["ready"] and pod.facts["jobset"] == jobset.uid]
+    if not len(ready) == status.get("hosts") == status.get("hostsReady"):
+        return f"{len(ready)} of {status.get('hosts')} hosts are ready"
+    if jobset.facts["restarts"] != status.get("bookedRestarts", 0):
+        return f"{status.get('bookedRestarts', 0)} of {jobset.facts['restarts']} restarts are judged"
+    if job.facts["spec"].get("args", []) != jobset.facts["args"] and "args" in job.facts["spec"]:
+        return f"its JobSet was made with {jobset.facts['args']}"
+    return ""
+
+
+def nothing_is_left(history: History) -> list[str]:
+    """Some time after a job is deleted, no JobSet, Job, pod, Service or NetworkPolicy of it is left."""
+    return left_over(history)
+
+
+def left_over(history: History) -> list[str]:
+    """What is there of jobs that are not."""
+    there = {each.uid for each in history.last("job")}
+    owners = there | {each.uid for each in history.last("jobset") if each.facts["owner"] in there}
+    kinds = ("jobset", "worker-job", "service", "policy")
+    left = [
+        f"{each.kind} {each.name}" for kind in kinds for each in history.last(kind) if each.facts["owner"] not in owners
+    ]
+    names = {each.name for each in history.last("job")}
+    left += [f"pod {each.name}" for each in history.last("pod") if each.facts["job"] not in names]
+    return [f"{what} is left" for what in sorted(left)] + [f"job {name} is left" for name in sorted(names)]
+
+
+def writes_and_events_are_bounded(history: History) -> list[str]:
+    """The operator's writes and Events about a job are bounded by what has happened to it.
+
+    At most a few dozen, some for each blow, restart and JobSet, and one for each interval of progress.
+    """
+    broken = []
+    jobsets, hits = history.versions("jobset"), len(history.struck)
+    for name in sorted({each.name for each in history.of("job")}):
+        own = sum(versions[0].name == name for versions in jobsets.values())
+        ends = len({(end.jobset, end.attempt) for end in history.ends if end.job == name})
+        happened = own + ends + hits
+        events = {each.uid for each in history.of("event") if each.facts["about"] == name}
+        most_writes = 30 + 10 * happened + history.seconds / PROGRESS_SECONDS
+        if history.writes.get(name, 0) > most_writes:
+            broken.append(f"{name}: {history.writes[name]} writes, at most {most_writes:.0f} are explained")
+        if len(events) > 10 + 4 * happened:
+            broken.append(f"{name}: {len(events)} Events, at most {10 + 4 * happened} are explained")
+    return broken
+
+
+def no_program_ends_by_itself(history: History) -> list[str]:
+    """The operator never ends unless it is killed."""
+    return list(history.own_ends)
+
+
+INVARIANTS: tuple[Invariant, ...] = (
+    one_jobset_lives,
+    ended_stays_ended,
+    step_goes_back_only_when_counted,
+    restarts_only_grow,
+    each_fault_under_its_cause,
+    status_is_true_at_rest,
+    nothing_is_left,
+    writes_and_events_are_bounded,
+    no_program_ends_by_itself,
+)
+
+
+def broken(history: History) -> list[str]:
+    """All that a night has broken, each with the invariant's name."""
+    return [f"{each.__name__}: {what}" for each in INVARIANTS for what in each(history)]

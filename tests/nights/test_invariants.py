@@ -1,0 +1,148 @@
+"""Each invariant holds in a good history, and is broken by one that is wrong in one thing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.nights import invariants
+from tests.nights.history import History, PodEnd, Seen, Struck
+from tests.nights.invariants import broken
+from tests.nights.schedule import Blow
+
+RUNNING: dict[str, Any] = {
+    "phase": "Running",
+    "observedGeneration": 1,
+    "jobSetUid": "set",
+    "incarnation": 1,
+    "hosts": 1,
+    "hostsReady": 1,
+    "step": 50,
+    "lastCheckpointStep": 40,
+}
+FAILED = {**RUNNING, "phase": "Failed"}
+RESTARTED = {**RUNNING, "step": 40, "restarts": 1, "bookedRestarts": 1}
+DISRUPTED = {**RESTARTED, "disruptions": 1}
+UNEXPLAINED = {**RESTARTED, "unexplainedRestarts": 1}
+
+
+def job(at: float, status: dict[str, Any], *, generation: int = 1, **spec: Any) -> Seen:
+    facts = {"generation": generation, "spec": {"args": ["1"], **spec}, "status": status, "deleting": False}
+    return Seen(at=at, kind="job", name="llama", uid="job", facts=facts)
+
+
+def jobset(at: float, *, restarts: int = 0, suspend: bool = False, args: tuple[str, ...] = ("1",)) -> Seen:
+    facts = {"owner": "job", "suspend": suspend, "restarts": restarts, "args": list(args)}
+    return Seen(at=at, kind="jobset", name="llama", uid="set", facts=facts)
+
+
+def pod(at: float, *, uid: str = "pod", of: str = "set", phase: str = "Running") -> Seen:
+    facts = {"job": "llama", "jobset": of, "attempt": 0, "phase": phase, "ready": phase == "Running", "node": "n"}
+    return Seen(at=at, kind="pod", name=uid, uid=uid, facts=facts)
+
+
+def gone(seen: Seen, at: float) -> Seen:
+    return Seen(at=at, kind=seen.kind, name=seen.name, uid=seen.uid, facts=seen.facts, is_gone=True)
+
+
+def end(at: float, why: str, exit_code: int = 1) -> PodEnd:
+    return PodEnd(at=at, pod="pod", job="llama", jobset="set", attempt=0, exit_code=exit_code, why=why)
+
+
+def struck(at: float, kind: str, *, until: float | None = None) -> Struck:
+    return Struck(at=at, until=at if until is None else until, blow=Blow(at=at, kind=kind, target="llama"))
+
+
+def history(*parts: Seen | PodEnd | Struck, deleted: bool = True, **more: Any) -> History:
+    """With all deleted in the end, unless it is about the end."""
+    seen = [part for part in parts if isinstance(part, Seen)]
+    if deleted:
+        seen += [gone(each, 100) for each in {each.uid: each for each in seen}.values()]
+    ends = [part for part in parts if isinstance(part, PodEnd)]
+    hits = [part for part in parts if isinstance(part, Struck)]
+    return History(seen=seen, ends=ends, struck=hits, rested_at=99, seconds=101, **more)
+
+
+GOOD = {
+    "runs": history(job(1, {}), jobset(2), pod(3), job(4, RUNNING)),
+    "one JobSet after the other": history(pod(3), gone(pod(3), 4), pod(5, uid="new", of="other")),
+    "crash": history(
+        job(1, RUNNING), end(20, "crash"), jobset(2, restarts=1), pod(3), job(25, {**RESTARTED, "crashes": 1})
+    ),
+    "eviction": history(job(1, RUNNING), end(20, "evict"), jobset(2, restarts=1), pod(3), job(25, DISRUPTED)),
+    "stop": history(job(1, RUNNING), end(20, "stop"), jobset(2, restarts=1), pod(3), job(25, UNEXPLAINED)),
+    "crash that nobody saw": history(
+        job(1, RUNNING),
+        struck(19, "kill-operator"),
+        end(20, "crash"),
+        jobset(2, restarts=1),
+        pod(3),
+        job(25, UNEXPLAINED),
+    ),
+    "retry": history(
+        end(1, "crash"), job(1, FAILED), jobset(2), pod(3), job(5, {**RUNNING, "observedGeneration": 2}, generation=2)
+    ),
+    "suspended": history(job(1, {**RUNNING, "phase": "Suspended"}, suspend=True)),
+    "queued": history(job(1, {**RUNNING, "phase": "Queued"}, queue="q"), jobset(2, suspend=True)),
+    "finished": history(end(1, "finished", 0), job(2, {**RUNNING, "phase": "Succeeded"})),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_history_breaks_nothing(name: str) -> None:
+    assert broken(GOOD[name]) == []
+
+
+BAD = [
+    ("one_jobset_lives", history(pod(3), pod(4, uid="new", of="other"))),
+    ("ended_stays_ended", history(end(1, "crash"), job(1, FAILED), jobset(2), pod(3), job(4, RUNNING))),
+    ("step_goes_back_only_when_counted", history(job(1, RUNNING), jobset(2), pod(3), job(4, {**RUNNING, "step": 45}))),
+    (
+        "step_goes_back_only_when_counted",
+        history(job(1, RUNNING), jobset(2), pod(3), job(4, {**RUNNING, "lastCheckpointStep": 30})),
+    ),
+    ("restarts_only_grow", history(job(1, DISRUPTED), jobset(2), pod(3), job(4, {**RUNNING, "disruptions": 1}))),
+    ("each_fault_under_its_cause", history(job(1, RUNNING), jobset(2, restarts=1), pod(3), job(4, DISRUPTED))),
+    (
+        "each_fault_under_its_cause",
+        history(job(1, RUNNING), end(20, "crash"), jobset(2, restarts=1), pod(3), job(25, DISRUPTED)),
+    ),
+    (
+        "each_fault_under_its_cause",
+        history(job(1, RUNNING), end(20, "stop"), jobset(2, restarts=1), pod(3), job(25, DISRUPTED)),
+    ),
+    (
+        "each_fault_under_its_cause",
+        history(
+            job(1, RUNNING),
+            struck(15, "freeze-operator", until=22),
+            end(20, "evict"),
+            jobset(2, restarts=1),
+            pod(3),
+            job(25, {**RESTARTED, "crashes": 1}),
+        ),
+    ),
+    ("status_is_true_at_rest", history(jobset(2), job(4, RUNNING))),
+    ("status_is_true_at_rest", history(jobset(2, restarts=1), pod(3), job(4, RUNNING))),
+    ("status_is_true_at_rest", history(jobset(2, args=("2",)), pod(3), job(4, RUNNING))),
+    ("status_is_true_at_rest", history(jobset(2), pod(3), job(4, RUNNING, generation=2))),
+    ("status_is_true_at_rest", history(job(1, FAILED))),
+    ("status_is_true_at_rest", history(job(1, {**RUNNING, "phase": "Succeeded"}))),
+    ("status_is_true_at_rest", history(job(1, {**RUNNING, "phase": "Suspended"}))),
+    ("status_is_true_at_rest", history(jobset(1), pod(2), job(3, RUNNING, suspend=True))),
+    ("status_is_true_at_rest", history(jobset(1), pod(2), job(3, {**RUNNING, "phase": "Starting"}))),
+    ("nothing_is_left", history(gone(job(1, RUNNING), 98), jobset(2), deleted=False)),
+    ("nothing_is_left", history(gone(job(1, RUNNING), 98), pod(2), deleted=False)),
+    ("writes_and_events_are_bounded", history(job(1, RUNNING), jobset(2), pod(3), writes={"llama": 500})),
+    ("no_program_ends_by_itself", history(own_ends=["the operator"])),
+]
+
+
+@pytest.mark.parametrize(("name", "night"), BAD, ids=[f"{number}-{name}" for number, (name, _) in enumerate(BAD)])
+def test_bad_history_breaks_its_invariant(name: str, night: History) -> None:
+    assert {what.partition(":")[0] for what in broken(night)} == {name}
+
+
+def test_every_invariant_can_be_broken() -> None:
+    assert {each.__name__ for each in invariants.INVARIANTS} == {name for name, _ in BAD}
