@@ -1,6 +1,8 @@
 """Restarts in the same pods, as an operator counts them that was away and reads the pods' last words."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,13 +10,21 @@ import pytest
 from tests.harness.jobs import Jobs
 from tests.harness.operator_process import OperatorProcess
 from tools.localcluster import pods
+from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import in_place
 from tpujob_contract.termination_message import NOT_ASKED
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.usefixtures("operator")]
+pytestmark = pytest.mark.control_plane
 
 LIMIT = 2
+
+
+@pytest.fixture
+def replaceable(installed: ControlPlane, operator_directory: Path) -> Iterator[OperatorProcess]:
+    """An operator of the test's own, which it may kill and start."""
+    with OperatorProcess(installed, operator_directory) as operator:
+        yield operator
 
 
 def last_words(codes: list[int], *, of: int) -> str:
@@ -37,16 +47,16 @@ def last_words(codes: list[int], *, of: int) -> str:
 
 
 def test_restarts_in_the_same_pods_are_counted_from_their_last_words_by_an_operator_that_was_away(
-    jobs: Jobs, operator: OperatorProcess
+    jobs: Jobs, replaceable: OperatorProcess
 ) -> None:
     jobs.create("llama", inPlaceRestarts=LIMIT)
     first = jobs.run("llama")
     jobs.wait_phase("llama", "Running")
-    operator.kill()
+    replaceable.kill()
     with jobs.at_one_moment():
         for process, pod in enumerate(first):
             pods.set_failed(jobs.api, pod, exit_code=1, message=last_words([1, 75], of=process))
-        operator.start()
+        replaceable.start()
         status = jobs.wait("llama", "the attempts in the pods", lambda s: s.get("inPlaceTotal"))
     assert [each["message"] for each in status["inPlaceAttempts"]] == ["ValueError: 1", "ValueError: 75"]
 
@@ -65,11 +75,12 @@ def test_restarts_in_the_same_pods_are_counted_from_their_last_words_by_an_opera
     assert "Restart 1 in the same pods, after a crash: slice 0 host 1 ended with exit code 1: ValueError: 1." in told
     assert len(told) == LIMIT, "of numbers that no spec allows there are no details"
     of_job = f'cause="Crash",job_name="llama",job_namespace="{jobs.namespace}"'
-    assert operator.metric("tpujob_operator_job_restarts", of_job) == 2 * LIMIT + 2 - 1
+    crashes = 2 * LIMIT + 2 - 1
+    wait_for("the metric", lambda: replaceable.metric("tpujob_operator_job_restarts", of_job) == crashes)
 
 
 def test_deletion_of_the_peers_of_a_program_that_asked_to_be_started_again_is_no_disruption(
-    jobs: Jobs, operator: OperatorProcess
+    jobs: Jobs, replaceable: OperatorProcess
 ) -> None:
     """The operator is killed when the program has ended, and the Job controller deletes the peers meanwhile."""
     jobs.create("llama")
@@ -78,10 +89,10 @@ def test_deletion_of_the_peers_of_a_program_that_asked_to_be_started_again_is_no
     with jobs.at_one_moment():
         pods.set_failed(jobs.api, first[0], exit_code=75, message=f"exit code 75, asked to stop\n{NOT_ASKED}")
         jobs.wait("llama", "the record", lambda s: s.get("askedAgain"))
-        operator.kill()
+        replaceable.kill()
     wait_for("JobSet to restart", lambda: ((jobs.jobset("llama") or {}).get("status") or {}).get("restarts"))
     jobs.end_deleted(first[1], exit_code=143, message="told to stop by SIGTERM")
-    operator.start()
+    replaceable.start()
 
     status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
     assert (status.get("unexplainedRestarts"), status.get("disruptions"), status.get("crashes")) == (1, None, None)
