@@ -19,6 +19,12 @@ LIMIT_BYTES = 4096
 DEFAULT_PATH = Path("/dev/termination-log")
 """The kubelet mounts a file here unless the container names another place."""
 
+NOT_ASKED = "not told to stop: the program asks for another start"
+"""The launcher's line about exit code 75 that no signal preceded."""
+
+RETURNED_0 = "the program returned 0"
+"""How the launcher's line ends about a program that took a stop signal for the end of its job."""
+
 _FAILED = re.compile(r"^program failed at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z: ", re.MULTILINE)
 
 

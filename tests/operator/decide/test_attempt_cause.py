@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW, ended, host, job, jobset, observed, recorded
+from tpujob_contract.termination_message import RETURNED_0
 from tpujob_operator.decide.attempt_cause import of_attempt
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step
@@ -230,3 +231,16 @@ def test_fatal_code_at_a_stop_that_was_asked_for_leaves_the_job_suspended() -> N
 )
 def test_disruption_names_the_pod_and_its_node(how: dict[str, Any], message: str) -> None:
     assert of_attempt(restarted([ended(0, 143, **how)]), 0).message == message
+
+
+@pytest.mark.parametrize("how", [DELETED, EVICTED], ids=["deleted", "evicted"])
+def test_a_program_that_returns_0_when_it_is_asked_to_stop_is_said_so(how: dict[str, Any]) -> None:
+    """Its launcher ends with 75, since the job is not done; whoever wrote the program is to know."""
+    told = f"exit code 75, asked to stop\ntold to stop by SIGTERM, {RETURNED_0}"
+    finding = of_attempt(restarted([ended(0, 75, message=told, **how)]), 0)
+    assert finding.cause is Cause.DISRUPTION
+    assert finding.message.endswith(
+        ". The program of pod llama-w-0-0-abcde returned 0 when it was asked to stop, before its job was done, so its "
+        "end counts as exit code 75."
+    )
+    assert "returned 0" not in of_attempt(restarted([ended(0, 75, **how)]), 0).message

@@ -1,5 +1,6 @@
 """What was taken away is judged alike by an operator that saw it and by its successor."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -27,6 +28,24 @@ TOLD = {
     "a node was gone": ((CRASHED_AFTER,), (GONE,), (), (1, None)),
     "only a node was seen": ((), (GONE,), (CRASHED_AFTER,), (1, None)),
     "a crash": ((CRASHED_AFTER,), (), (), (None, 1)),
+    "code 75 that nobody asked for, then its peers are deleted": (
+        (ended(0, 75),),
+        (),
+        (ended(1, 143, after=3, was_asked=True, asked_at=NOW + timedelta(seconds=1), asked_version=9),),
+        (None, None),
+    ),
+    "the same within the second": (
+        (ended(0, 75, version=8),),
+        (),
+        (ended(1, 143, after=3, **ASKED, asked_version=9),),
+        (None, None),
+    ),
+    "code 75 of a pod whose peer was deleted before": (
+        (ended(0, 75, after=2),),
+        (),
+        (ended(1, 143, after=3, **ASKED),),
+        (1, None),
+    ),
 }
 
 
@@ -58,6 +77,12 @@ def test_a_rest_leaves_no_record() -> None:
     assert status["disruption"]["node"] == "node-1"
     rested = observed(job(status=status, suspend=True), jobset=jobset(suspended=True))
     assert "disruption" not in decide(rested, Settings()).status.as_stored()
+    asked_again = observed(job(status=recorded()), jobset=jobset(), ended=(ended(0, 75),))
+    status = decide(asked_again, Settings()).status.as_stored()
+    assert status["askedAgain"]["host"] == "slice 0 host 0"
+    assert "failure" not in status
+    rested = observed(job(status=status, suspend=True), jobset=jobset(suspended=True))
+    assert "askedAgain" not in decide(rested, Settings()).status.as_stored()
 
 
 @pytest.mark.parametrize("order", [0, 1], ids=["recorded before", "seen after"])

@@ -7,6 +7,8 @@ import pytest
 
 from tests.operator.building import JOBSET_UID, NOW, pod, terminated
 from tpujob_contract import kubernetes_names
+from tpujob_contract.termination_message import NOT_ASKED
+from tpujob_operator.observe.cache import PodCache
 from tpujob_operator.observe.from_objects import (
     ended_by_deletion,
     ended_from_pod,
@@ -205,6 +207,40 @@ def test_first_word_about_an_end_counts() -> None:
     assert not evidence.note(KEY, pod(0, state=terminated(1), deleted_after=-1))
     (end,) = evidence.of(KEY, JOBSET_UID)
     assert not end.was_asked
+
+
+@pytest.mark.parametrize(
+    ("message", "deleted_after", "was_asked"),
+    [
+        (f"exit code 75\n{NOT_ASKED}", 0, False),
+        (f"exit code 75\n{NOT_ASKED}", -1, True),
+        (f"exit code 75\n{NOT_ASKED}", 1, False),
+        ("exit code 75\ntold to stop by SIGTERM", 0, True),
+        ("the program's own words", 0, True),
+    ],
+)
+def test_within_a_second_the_launcher_says_whether_the_end_or_the_deletion_came_first(
+    message: str, deleted_after: float, was_asked: bool
+) -> None:
+    end = ended_from_pod(pod(0, state=terminated(75, message=message), deleted_after=deleted_after))
+    assert end is not None
+    assert end.was_asked is was_asked
+
+
+def test_nobody_knows_in_which_version_a_pod_ended_that_was_not_seen_before() -> None:
+    def seen(*states: dict[str, Any]) -> int | None:
+        evidence = TerminationCache()
+        cache = PodCache(lambda _: None, evidence)
+        for version, state in enumerate(states, start=7):
+            found = pod(0, **state)
+            found["metadata"] |= {"resourceVersion": str(version)}
+            found["metadata"]["labels"]["tpujob.dev/job-name"] = KEY[1]
+            cache.changed(found, deleted=False)
+        (end,) = evidence.of(("team", KEY[1]), JOBSET_UID)
+        return end.version
+
+    assert seen({}, {"state": terminated(75)}, {"state": terminated(75), "deleted_after": 3}) == 8
+    assert seen({"state": terminated(75)}) is None
 
 
 @pytest.mark.parametrize("leads", [True, False], ids=["it resumes", "it reads that another has resumed"])

@@ -155,3 +155,34 @@ def test_restarts_are_recorded_under_the_cause_that_was_injected(gang: int, paus
         await play_attempts(world, kinds, pause)
 
     world.play(story)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 2.0], ids="after {} s".format)
+@pytest.mark.parametrize("is_left", [True, False], ids=["its pod is left", "its pod is gone"])
+def test_deletion_of_the_peers_is_no_disruption_for_an_operator_that_was_replaced(
+    seconds: float, is_left: bool
+) -> None:
+    """Killed between exit code 75 that nobody asked for and the peers' deletion, by the Job controller."""
+    world = World(seed=3)
+    cluster = world.cluster = Directed(world.server, world.random, saves=True)
+
+    async def story(world: World) -> None:
+        world.create_job(accelerator="cpu:4x1")
+        jobset = await _all_running(world, 0)
+        cluster.is_directed = True
+        pods = _pods(world, 0)
+        cluster.end(pods[0], 75)
+        await asyncio.sleep(seconds)
+        await world.kill_operator()
+        for pod in pods[1:]:
+            cluster.ask(pod)
+            cluster.end(pod, 143)
+        if not is_left:
+            world.server.delete("pods", pods[0]["metadata"]["name"])
+        world.start_operator()
+        cluster.restart(jobset)
+        cluster.is_directed = False
+        await world.until(lambda world: bool(world.status.get("bookedRestarts")))
+        assert (world.status.get("unexplainedRestarts"), world.status.get("disruptions")) == (1, None)
+
+    world.play(story)

@@ -60,14 +60,27 @@ class World:
 
     async def run(self, story: Callable[[Self], object]) -> None:
         """Plays a coroutine function while cluster and operator run."""
-        running = operator.run(self.server, self.faults, self.defects.append, settings=self._settings)
-        parts = [asyncio.create_task(self.cluster.run()), asyncio.create_task(running)]
+        cluster = asyncio.create_task(self.cluster.run())
+        self._operator = self._started()
         try:
             await story(self)  # type: ignore[misc]
         finally:
-            for part in parts:
+            for part in (cluster, self._operator):
                 part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+            await asyncio.gather(cluster, self._operator, return_exceptions=True)
+
+    async def kill_operator(self) -> None:
+        """Ends the operator without a word; `start_operator` starts one that knows nothing."""
+        self._operator.cancel()
+        await asyncio.gather(self._operator, return_exceptions=True)
+
+    def start_operator(self) -> None:
+        """Starts another operator, once the one before is killed."""
+        self._operator = self._started()
+
+    def _started(self) -> asyncio.Task[None]:
+        running = operator.run(self.server, self.faults, self.defects.append, settings=self._settings)
+        return asyncio.create_task(running)
 
     def play(self, story: Callable[[Self], object]) -> None:
         """Plays it in virtual time, and asks that no promise was broken."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tpujob_contract.exit_codes import FATAL, ExitCode, describe
+from tpujob_contract.termination_message import RETURNED_0
 from tpujob_operator.decide.disruption_record import recorded_disruption, recorded_lost_node
-from tpujob_operator.decide.first_failure import recorded_end
+from tpujob_operator.decide.first_failure import recorded_asking, recorded_end
 from tpujob_operator.decide.missing_machines import recorded_missing
 from tpujob_operator.observe.state import Ended, Leaving, Observed
 from tpujob_resource.messages.conditions import ended
@@ -43,7 +44,8 @@ def of_attempt(observed: Observed, attempt: int) -> AttemptCause:
         # Pods that still use their grace period explain what their peers do.
         asked += [pod for pod in observed.leaving if pod.attempt == attempt and _disrupts(pod, unasked)]
     if asked:
-        return AttemptCause(cause=Cause.DISRUPTION, message=_disruption_message(min(asked, key=_asked_at)))
+        message = _disruption_message(min(asked, key=_asked_at)) + _finished_early(ends)
+        return AttemptCause(cause=Cause.DISRUPTION, message=message)
     own = [end for end in unasked if not end.is_consequence]
     if own:
         first = min(own, key=lambda end: end.cause_order)
@@ -70,7 +72,7 @@ def fatal_end(observed: Observed) -> Ended | None:
 def _all_ends(observed: Observed) -> list[Ended]:
     """What was seen, and what status recorded of pods that this process has not seen: it knows less of each."""
     seen = {(end.pod, end.attempt) for end in observed.ended}
-    recorded = (recorded_end(observed), recorded_disruption(observed))
+    recorded = (recorded_end(observed), recorded_asking(observed), recorded_disruption(observed))
     return [*observed.ended, *(end for end in recorded if end is not None and (end.pod, end.attempt) not in seen)]
 
 
@@ -108,6 +110,17 @@ def _disruption_message(end: Ended | Leaving) -> str:
     if end.is_disrupted:
         return f"{where} was evicted, preempted or shut down with its node."
     return f"{where} was deleted."
+
+
+def _finished_early(ends: list[Ended]) -> str:
+    """A sentence about a program that took the request to stop for the end of its job; empty without one."""
+    early = next((end.pod for end in ends if any(RETURNED_0 in line for line in end.message.splitlines()[:8])), None)
+    if early is None:
+        return ""
+    return (
+        f" The program of pod {early} returned 0 when it was asked to stop, before its job was done, so its end counts "
+        f"as exit code {ExitCode.STOPPED}."
+    )
 
 
 def _missing_message(observed: Observed, missing: Unschedulable) -> str:

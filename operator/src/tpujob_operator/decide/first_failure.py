@@ -6,7 +6,7 @@ as there is one, and replaced when a better cause of the same attempt, or a late
 
 from __future__ import annotations
 
-from tpujob_contract.exit_codes import FATAL
+from tpujob_contract.exit_codes import FATAL, ExitCode
 from tpujob_operator.observe.state import Ended, Observed
 from tpujob_resource.models.status import Failure
 from tpujob_resource.models.times import EARLIEST
@@ -38,9 +38,35 @@ def first_failure(observed: Observed) -> Failure | None:
     return _to_status(first)
 
 
+def asked_again(observed: Observed) -> Failure | None:
+    """The first process of the newest such attempt that ended with 75 although nobody had asked it to stop.
+
+    None while the job rests. It is no failure to show, and evidence all the same: the Job controller deletes the peers
+    a moment later, and whoever sees that deletion alone takes it for the cause.
+    """
+    recorded, before = observed.status.asked_again, recorded_asking(observed)
+    if observed.jobset is None or observed.jobset.suspended:
+        return None
+    seen = [end for end in observed.ended if end.exit_code == ExitCode.STOPPED and not end.was_asked]
+    if before is not None:
+        seen.append(before)
+    first = min(seen, key=lambda end: (-end.attempt, *end.cause_order), default=None)
+    if first is None or (before is not None and (first.pod, first.attempt) == (before.pod, before.attempt)):
+        return recorded
+    return _to_status(first)
+
+
+def recorded_asking(observed: Observed) -> Ended | None:
+    """The recorded process that asked to be started again, as evidence beside what is seen now."""
+    return _to_end(observed.status.asked_again)
+
+
 def recorded_end(observed: Observed) -> Ended | None:
     """The recorded failure, as evidence beside what is seen now; its position only breaks ties, in its favour."""
-    failure = observed.status.failure
+    return _to_end(observed.status.failure)
+
+
+def _to_end(failure: Failure | None) -> Ended | None:
     if failure is None or failure.exit_code is None:
         return None
     return Ended(

@@ -7,7 +7,7 @@ from typing import Any
 
 from tpujob_operator.decide import attempt_cause, in_place, progress, restart_accounting, slice_count
 from tpujob_operator.decide.disruption_record import disruption_to_record
-from tpujob_operator.decide.first_failure import first_failure
+from tpujob_operator.decide.first_failure import asked_again, first_failure
 from tpujob_operator.decide.missing_machines import missing_to_record
 from tpujob_operator.decide.progress import Fields
 from tpujob_operator.decide.status_conditions import conditions_after
@@ -200,6 +200,13 @@ def _failure(_: Status, observed: Observed, verdict: Verdict) -> Fields:
     return {"failure": None if verdict.condition_update.phase is Phase.SUCCEEDED else first_failure(observed)}
 
 
+def _asked_again(_: Status, observed: Observed, verdict: Verdict) -> Fields:
+    found = None if verdict.condition_update.phase is Phase.SUCCEEDED else asked_again(observed)
+    if found is not None and attempt_cause.of_attempt(observed, found.attempt or 0).cause is Cause.DISRUPTION:
+        found = None
+    return {"asked_again": found}
+
+
 def _disruption(_: Status, observed: Observed, verdict: Verdict) -> Fields:
     found = None if verdict.condition_update.phase is Phase.SUCCEEDED else disruption_to_record(observed)
     if found is not None and attempt_cause.of_attempt(observed, found.attempt).cause is not Cause.DISRUPTION:
@@ -233,6 +240,7 @@ PARTS = (
     _progress,
     _times,
     _failure,
+    _asked_again,
     _disruption,
     _machines,
     _last_step,

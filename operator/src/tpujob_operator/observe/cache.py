@@ -185,7 +185,8 @@ class PodCache:
         if job is None:
             return
         key = (manifest["metadata"]["namespace"], job)
-        is_news = self._evidence.note(key, manifest, deleted=deleted)
+        was_known = manifest["metadata"]["name"] in self._kept.get(key, {})
+        is_news = self._evidence.note(key, manifest, deleted=deleted, was_known=was_known)
         if self._keep(key, manifest, deleted=deleted) or is_news:
             self._news(key)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tpujob_contract import kubernetes_names
 from tpujob_contract.exit_codes import KILLED
+from tpujob_contract.termination_message import NOT_ASKED
 from tpujob_operator.observe.in_place import PodAccount, account_from_message
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress, final_report, without_final_report
@@ -61,12 +62,20 @@ def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
         exit_code=terminated["exitCode"],
         message=_words(terminated),
         finished_at=finished_at,
-        was_asked=bool(_disruption(pod)) or (asked_at is not None and asked_at <= finished_at),
+        was_asked=bool(_disruption(pod)) or _was_asked_before(finished_at, asked_at, terminated),
         asked_at=asked_at,
         is_disrupted=bool(_disruption(pod)),
         node=pod.get("spec", {}).get("nodeName"),
         created_at=parse_time(pod["metadata"].get("creationTimestamp")),
     )
+
+
+def _was_asked_before(finished_at: datetime, asked_at: datetime | None, terminated: Mapping[str, Any]) -> bool:
+    """Whether a pod was asked to stop before it ended; within the second, unless its launcher says that it was not."""
+    if asked_at is None or asked_at > finished_at:
+        return False
+    says_otherwise = NOT_ASKED in (terminated.get("message") or "").splitlines()
+    return asked_at < finished_at or not says_otherwise
 
 
 def leaving_from_pod(pod: Mapping[str, Any]) -> Leaving | None:

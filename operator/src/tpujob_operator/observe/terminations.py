@@ -53,8 +53,16 @@ class TerminationCache:
         self._paused: set[Key] = set()
         """Jobs whose next start is put off, by their status; a process that does not lead resumes none itself."""
 
-    def note(self, key: Key, pod: Mapping[str, Any], *, deleted: bool = False) -> bool:
-        """Keeps how this pod's container failed; whether that is news. `deleted`: the pod is gone."""
+    def note(self, key: Key, pod: Mapping[str, Any], *, deleted: bool = False, was_known: bool = True) -> bool:
+        """Keeps how this pod's container failed; whether that is news.
+
+        Args:
+            key: Of the job.
+            pod: As it is now.
+            deleted: Whether the pod is gone.
+            was_known: Whether an earlier state of it was seen. Of one that was not, nobody knows in which version it
+                ended: it may have been written since.
+        """
         identity = pod_identity(pod)
         if identity is None:
             return False
@@ -78,7 +86,7 @@ class TerminationCache:
             return False
         self._leaving.get(key, {}).pop(uid, None)
         asked_version = asked[1].asked_version if asked is not None else version if ended.was_asked else None
-        ended = replace(ended, version=version, asked_version=asked_version)
+        ended = replace(ended, version=version if was_known else None, asked_version=asked_version)
         return self._keep(key, (identity.jobset_uid, ended.attempt), uid, ended)
 
     def _keep_account(self, key: Key, pod_uid: str, jobset_uid: str, account: PodAccount) -> None:

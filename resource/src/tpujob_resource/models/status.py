@@ -424,6 +424,8 @@ class Status(_Part):
     """When the job ended."""
     failure: Failure | None = None
     """The first failure of the last attempt that failed."""
+    asked_again: Failure | None = None
+    """The process that ended the last such attempt with 75, unasked; kept here, for it may be judged by a successor."""
     disruption: Disruption | None = None
     """What was taken away in the last attempt; kept here, for pods and operators may be gone before it is judged."""
     unschedulable: Unschedulable | None = None

@@ -1,0 +1,98 @@
+"""Restarts in the same pods, as an operator counts them that was away and reads the pods' last words."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.jobs import Jobs
+from tests.harness.operator_process import OperatorProcess
+from tools.localcluster import pods
+from tools.localcluster.control_plane import ControlPlane
+from tools.localcluster.waiting import wait_for
+from tpujob_contract import in_place
+from tpujob_contract.termination_message import NOT_ASKED
+
+pytestmark = pytest.mark.control_plane
+
+LIMIT = 2
+
+
+@pytest.fixture
+def replaceable(installed: ControlPlane, operator_directory: Path) -> Iterator[OperatorProcess]:
+    """An operator of the test's own, which it may kill and start."""
+    with OperatorProcess(installed, operator_directory) as operator:
+        yield operator
+
+
+def last_words(codes: list[int], *, of: int) -> str:
+    """The termination message of process `of`, after its program has started again once for each code."""
+    account: Any = {"counts": {}, "ends": []}
+    at = datetime.now(UTC).timestamp()
+    for code in codes:
+        end: Any = {
+            "cause": in_place.cause_of(code),
+            "process": 1,
+            "code": code,
+            "at": at,
+            "again": at,
+            "line": "a bug",
+        }
+        if of == 1:
+            end["words"] = f"ValueError: {code}"
+        account = in_place.added(account, end)
+    return f"exit code 1, crashed\n{in_place.line(account)}"
+
+
+def test_restarts_in_the_same_pods_are_counted_from_their_last_words_by_an_operator_that_was_away(
+    jobs: Jobs, replaceable: OperatorProcess
+) -> None:
+    jobs.create("llama", inPlaceRestarts=LIMIT)
+    first = jobs.run("llama")
+    jobs.wait_phase("llama", "Running")
+    replaceable.kill()
+    with jobs.at_one_moment():
+        for process, pod in enumerate(first):
+            pods.set_failed(jobs.api, pod, exit_code=1, message=last_words([1, 75], of=process))
+        replaceable.start()
+        status = jobs.wait("llama", "the attempts in the pods", lambda s: s.get("inPlaceTotal"))
+    assert [each["message"] for each in status["inPlaceAttempts"]] == ["ValueError: 1", "ValueError: 75"]
+
+    status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
+    assert (status["restarts"], status["crashes"], status["unexplainedRestarts"]) == (LIMIT + 1, 1, 1)
+    second = jobs.wait_pods("llama", other_than=first)
+    for pod in second:
+        pods.set_running(jobs.api, pod)
+    jobs.wait_phase("llama", "Running")
+    with jobs.at_one_moment():
+        pods.set_failed(jobs.api, second[0], exit_code=1, message=last_words([1] * 900, of=0))
+
+    status = jobs.wait("llama", "the second restart", lambda s: s.get("bookedRestarts") == 2)
+    assert (status["restarts"], status["inPlaceTotal"], status["unexplainedRestarts"]) == (2 * LIMIT + 2, 2 * LIMIT, 1)
+    told = [event["message"] for event in jobs.events("llama") if event["reason"] == "RestartedInPlace"]
+    assert "Restart 1 in the same pods, after a crash: slice 0 host 1 ended with exit code 1: ValueError: 1." in told
+    assert len(told) == LIMIT, "of numbers that no spec allows there are no details"
+    of_job = f'cause="Crash",job_name="llama",job_namespace="{jobs.namespace}"'
+    crashes = 2 * LIMIT + 2 - 1
+    wait_for("the metric", lambda: replaceable.metric("tpujob_operator_job_restarts", of_job) == crashes)
+
+
+def test_deletion_of_the_peers_of_a_program_that_asked_to_be_started_again_is_no_disruption(
+    jobs: Jobs, replaceable: OperatorProcess
+) -> None:
+    """The operator is killed when the program has ended, and the Job controller deletes the peers meanwhile."""
+    jobs.create("llama")
+    first = jobs.run("llama")
+    jobs.wait_phase("llama", "Running")
+    with jobs.at_one_moment():
+        pods.set_failed(jobs.api, first[0], exit_code=75, message=f"exit code 75, asked to stop\n{NOT_ASKED}")
+        jobs.wait("llama", "the record", lambda s: s.get("askedAgain"))
+        replaceable.kill()
+    wait_for("JobSet to restart", lambda: ((jobs.jobset("llama") or {}).get("status") or {}).get("restarts"))
+    jobs.end_deleted(first[1], exit_code=143, message="told to stop by SIGTERM")
+    replaceable.start()
+
+    status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
+    assert (status.get("unexplainedRestarts"), status.get("disruptions"), status.get("crashes")) == (1, None, None)
