@@ -27,27 +27,32 @@ def main() -> int:
     parser.add_argument("--place", action="append", choices=PLACES)
     parser.add_argument("--program", action="append", choices=PROGRAMS)
     parser.add_argument("--fault", action="append", choices=FAULTS)
+    parser.add_argument("--how", choices=("in place", "anew"), help="default: both")
     parser.add_argument("--again", action="store_true", help="also what was measured before")
     parser.add_argument("--write", action="store_true", help="only write the page of what was measured")
     options = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     places, programs = options.place or PLACES, options.program or PROGRAMS
     failed = 0
     for place, program, fault in itertools.product(places, programs, options.fault or FAULTS):
-        for in_place in (True, False):
+        for in_place in {"in place": (True,), "anew": (False,)}.get(options.how, (True, False)):
             cell = Cell(place, program, fault, in_place)
-            if options.write or why_not(cell) or (cell.key in results and not options.again):
+            if options.write or why_not(cell) or (cell.key in _results() and not options.again):
                 continue
             try:
-                results[cell.key] = _measure(cell)
+                found = _measure(cell)
             except (Exception, SystemExit):  # noqa: BLE001 - the other cells go on
                 traceback.print_exc()
                 failed += 1
                 continue
-            print(cell.key, results[cell.key], flush=True)
-            RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True))
-    page.write(results)
+            print(cell.key, found, flush=True)
+            # Read again: another run may have measured other cells meanwhile.
+            RESULTS.write_text(json.dumps(_results() | {cell.key: found}, indent=1, sort_keys=True))
+    page.write(_results())
     return int(failed > 0)
+
+
+def _results() -> dict[str, dict[str, float]]:
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
 def _measure(cell: Cell) -> dict[str, float]:

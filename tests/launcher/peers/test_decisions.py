@@ -46,6 +46,23 @@ def test_the_first_failure_ends_the_attempt_and_all_start_when_all_are_ready() -
     assert made.seconds(12.0) is None
 
 
+def test_the_cause_is_the_earliest_end_and_not_the_first_report() -> None:
+    made = decisions()
+    made.ended(end(0, line="Gloo AllGather failed: Connection reset by peer", at=100.02), 0, 10.0)
+    made.ended(end(1, 137, "", at=100.0), 0, 10.1)
+    made.ended(end(0, line="its process ended", at=99.0), 0, 10.2)
+    for process in range(3):
+        made.ready(process, 1, 11.0)
+    ((kind, said),) = made.look(11.0)
+    assert (kind, said["cause"]) == (GO, "process 1 ended with exit code 137")
+
+
+def test_a_final_code_wins_over_a_crash_that_came_before_it() -> None:
+    made = decisions()
+    made.ended(end(0), 0, 10.0)
+    assert made.ended(end(1, 77), 0, 10.1) == [(OVER, {"reason": "exit code 77 ends the job"})]
+
+
 def pause_after(made: Decisions, now: float) -> float | None:
     """Seconds until the attempt that follows one which fails at that moment."""
     made.ended(end(1), made.attempt, now)

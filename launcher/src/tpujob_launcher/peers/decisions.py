@@ -77,11 +77,13 @@ class Decisions:
             attempt: In which attempt.
             now: Monotonic, in seconds.
         """
-        if attempt != self.attempt or self.over is not None:
+        running = self.attempt - 1 if self._is_ending else self.attempt
+        if attempt != running or self.over is not None:
             return []
-        self._ends[end.process] = end
+        # The first word of each stands: a program that failed is reported again when its process ends.
+        self._ends.setdefault(end.process, end)
         if self._is_ending:
-            return []
+            return self._close(f"exit code {end.code} ends the job") if end.code in FATAL else []
         if (reason := self._final(end)) is not None:
             return self._close(reason)
         self._is_ending = True
