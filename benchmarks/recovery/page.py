@@ -19,7 +19,8 @@ One fault in one process of a tiny job, and the time until process 0 finishes a 
 - from there to its step: imports, the meeting, restore, compilation. This is the program's own, and grows with the
   processes that share the cores. A first start, from the launcher's first line, is in the last column.
 
-Under `tpujob run`, *anew* is the command that ends and is typed again at once.
+Under `tpujob run`, *anew* is the command that ends and is typed again at once. An OOM kill has the second or so in
+which the program fills its memory.
 
 """
 
