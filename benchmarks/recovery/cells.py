@@ -47,5 +47,5 @@ def why_not(cell: Cell) -> str:
     if cell.pods > 2 and cell.program == "MaxText":
         return "16 of them import for minutes on two cores"
     if cell.pods > 2 and cell.fault not in ("exception", "kill -9"):
-        return "measured with 2 pods"
+        return "asked of 2 pods only"
     return ""

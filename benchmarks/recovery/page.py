@@ -13,7 +13,7 @@ HEAD = """<!-- Written by `make bench-recovery`; do not edit. -->
 # Seconds from a fault to the next step
 
 One fault in one process of a tiny job, and the time until process 0 finishes a step of the next attempt, with
-[`inPlaceRestarts`](../options/pods.md) and without. Each cell is one measurement on 2 busy cores, in two summands:
+[`inPlaceRestarts`](../options/pods.md) and without. Each cell is one measurement, in two summands:
 
 - until the program of process 0 starts again: what the launchers, or JobSet and the operator, cost;
 - from there to its step: imports, the meeting, restore, compilation. This is the program's own, and grows with the
@@ -21,6 +21,9 @@ One fault in one process of a tiny job, and the time until process 0 finishes a 
 
 Under `tpujob run`, *anew* is the command that ends and is typed again at once. An OOM kill has the second or so in
 which the program fills its memory.
+
+Measured on 2 cores that other work kept at a load of 10 to 35, which differed from cell to cell: compare the first
+summands, and totals with the first start beside them, not with each other.
 
 """
 
