@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -184,6 +184,9 @@ bench-commands: .venv/dev ## processor time of commands that need no device, bef
 bench-restart: .venv/dev ## process start to first new step, with compiled programs kept and without
 	$(BIN)/python benchmarks/restart.py
 	$(BIN)/python benchmarks/imports.py
+
+bench-recovery: .venv/go .cache/maxtext/installed .cache/maxtext-pods/installed ## from a fault to the next step, in place and anew, into docs/reference/recovery.md; after `make cluster`; an hour
+	$(BIN)/python -m benchmarks.recovery
 
 bench-start: .venv/dev ## what thousands of processes that meet, beat and vote cost process 0; SIZES chooses, and 10,000 need as many open files
 	$(BIN)/python -m benchmarks.start --sizes $(or $(SIZES),64 512 2048 10000)

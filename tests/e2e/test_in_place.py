@@ -1,4 +1,4 @@
-"""`inPlaceRestarts` in real pods: a crash costs no pod, a final code ends all, and what is over the budget costs pods."""
+"""`inPlaceRestarts` in real pods: a crash costs no pod, a final code ends all, one over the budget costs the pods."""
 
 import pytest
 

@@ -161,6 +161,7 @@ def _run_attempts(
             peers,
             signals,
             code=code,
+            at=result.failure.at if result.failure else time.time(),
             line=line,
             stopped=result.stop_signal is not None,
             was_told=result.was_told,

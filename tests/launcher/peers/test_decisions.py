@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpujob_launcher.peers.decisions import READY_SECONDS, Decisions, first_of
+from tpujob_launcher.peers.decisions import READY_SECONDS, STEADY_SECONDS, Decisions, first_of
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
 
@@ -40,24 +40,52 @@ def test_the_first_failure_ends_the_attempt_and_all_start_when_all_are_ready() -
         made.ready(process, 1, 11.0)
     assert made.look(12.0) == []
     made.ready(1, 1, 12.0)
-    assert made.look(12.5) == [], "a pause comes first"
-    assert made.seconds(12.5) == pytest.approx(0.5)
+    assert made.seconds(12.0) == 0
     cause = "process 2 ended with exit code 1: a bug"
     first = {"process": 2, "code": 1, "at": 100.0, "line": "a bug"}
-    assert made.look(13.0) == [(GO, {"attempt": 1, "limit": 2, "cause": cause, "end": first})]
-    assert made.seconds(13.0) is None
+    assert made.look(12.0) == [(GO, {"attempt": 1, "limit": 2, "cause": cause, "end": first})]
+    assert made.seconds(12.0) is None
 
 
-def test_pauses_grow_from_attempt_to_attempt() -> None:
+def test_the_cause_is_the_earliest_end_and_not_the_first_report() -> None:
+    made = decisions()
+    made.ended(end(0, line="Gloo AllGather failed: Connection reset by peer", at=100.02), 0, 10.0)
+    made.ended(end(1, 137, "", at=100.0), 0, 10.1)
+    made.ended(end(0, line="its process ended", at=99.0), 0, 10.2)
+    for process in range(3):
+        made.ready(process, 1, 11.0)
+    ((kind, said),) = made.look(11.0)
+    assert (kind, said["cause"]) == (GO, "process 1 ended with exit code 137")
+
+
+def test_a_final_code_wins_over_a_crash_that_came_before_it() -> None:
+    made = decisions()
+    made.ended(end(0), 0, 10.0)
+    assert made.ended(end(1, 77), 0, 10.1) == [(OVER, {"reason": "exit code 77 ends the job"})]
+
+
+def pause_after(made: Decisions, now: float) -> float | None:
+    """Seconds until the attempt that follows one which fails at that moment."""
+    made.ended(end(1), made.attempt, now)
+    for process in range(3):
+        made.ready(process, made.attempt, now)
+    pause = made.seconds(now)
+    assert pause is not None
+    assert kinds(made.look(now + pause)) == [GO]
+    return pause
+
+
+def test_pauses_grow_from_attempt_to_attempt_that_fails_soon() -> None:
     made = decisions(limit=9)
-    pauses = []
-    for _ in range(8):
-        made.ended(end(1), made.attempt, 0.0)
-        for process in range(3):
-            made.ready(process, made.attempt, 0.0)
-        pauses.append(made.seconds(0.0))
-        assert kinds(made.look(1000.0)) == [GO]
-    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert [pause_after(made, 100.0 * number) for number in range(9)] == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_an_attempt_that_lasted_is_followed_at_once() -> None:
+    made = decisions(limit=9)
+    pauses = [
+        pause_after(made, now) for now in (0.0, 1.0, STEADY_SECONDS, 2 * STEADY_SECONDS + 2, 2 * STEADY_SECONDS + 3)
+    ]
+    assert pauses == [0, 1, 2, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,9 @@ FROZEN_SECONDS = 60.0
 """How long a program that has peers may be stopped by a signal. Longer than the trainer's heartbeat, by which its peers
 end before."""
 
-TOLD_SECONDS = 2.0
-"""How long a program may take to end once it is told that another host's has failed."""
+TOLD_SECONDS = 1.0
+"""How long a program may take to end once it is told that another host's has failed. JAX catches SIGTERM, so that many
+take it whole, and the next attempt of all hosts waits for them."""
 
 _NAME_SECONDS = 1.0
 """How long a program may take to end after its last traceback before there is anything to say about that."""

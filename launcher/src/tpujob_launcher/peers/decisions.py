@@ -14,6 +14,8 @@ from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
+STEADY_SECONDS = 600.0
+"""An attempt that lasted so long was no part of a crash loop: the next one follows without a pause."""
 READY_SECONDS = 60.0
 """For what is left of an attempt to be gone everywhere: killed processes, and a TPU driver that lets go."""
 
@@ -43,6 +45,10 @@ class Decisions:
         self._ends: Dict[int, End] = {}
         self._ready: Set[int] = set()
         self._is_ending = False
+        self._began: Optional[float] = None
+        """When the running attempt was started in place; None: it came with the containers."""
+        self._quick = 0
+        """How many attempts in a row ended soon after they were started in place."""
         self._deadline = 0.0
         self._go_at: Optional[float] = None
 
@@ -71,16 +77,20 @@ class Decisions:
             attempt: In which attempt.
             now: Monotonic, in seconds.
         """
-        if attempt != self.attempt or self.over is not None:
+        running = self.attempt - 1 if self._is_ending else self.attempt
+        if attempt != running or self.over is not None:
             return []
-        self._ends[end.process] = end
+        # The first word of each stands: a program that failed is reported again when its process ends.
+        self._ends.setdefault(end.process, end)
         if self._is_ending:
-            return []
+            return self._close(f"exit code {end.code} ends the job") if end.code in FATAL else []
         if (reason := self._final(end)) is not None:
             return self._close(reason)
         self._is_ending = True
         self._ready = set()
         self._deadline = now + READY_SECONDS
+        is_quick = self._began is not None and now - self._began < STEADY_SECONDS
+        self._quick = self._quick + 1 if is_quick else 0
         self.attempt += 1
         return [(RESTART, {"attempt": self.attempt})]
 
@@ -90,7 +100,7 @@ class Decisions:
             return []
         self._ready.add(process)
         if len(self._ready) == self._processes:
-            pause = min(FIRST_PAUSE_SECONDS * 2 ** len(self.causes), LONGEST_PAUSE_SECONDS)
+            pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._quick - 1), LONGEST_PAUSE_SECONDS) if self._quick else 0.0
             self._go_at = now + pause
         return []
 
@@ -106,7 +116,7 @@ class Decisions:
         if now < self._go_at:
             return []
         self.causes.append(first_of(list(self._ends.values())))
-        self._ends, self._is_ending, self._go_at = {}, False, None
+        self._ends, self._is_ending, self._go_at, self._began = {}, False, None, now
         cause = self.causes[-1]
         end = {"process": cause.process, "code": cause.code, "at": cause.at, "line": cause.line}
         return [(GO, {"attempt": self.attempt, "limit": self._limit, "cause": str(cause), "end": end})]

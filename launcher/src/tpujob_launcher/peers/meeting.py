@@ -37,7 +37,7 @@ def meet(process: Process) -> Optional[Peers]:
 
 
 def next_attempt(
-    peers: Peers, signals: SignalQueue, *, code: int, line: str, stopped: bool, was_told: bool
+    peers: Peers, signals: SignalQueue, *, code: int, at: float, line: str, stopped: bool, was_told: bool
 ) -> Optional[int]:
     """The attempt that may start now in this container, once nothing of the last is left anywhere; None: there is none.
 
@@ -45,6 +45,7 @@ def next_attempt(
         peers: The other launchers.
         signals: Of this process.
         code: With which the program ended.
+        at: When it did, in Unix seconds.
         line: Why, in one line.
         stopped: Whether this container was asked to stop.
         was_told: Whether the program was ended since another one failed.
@@ -58,7 +59,7 @@ def next_attempt(
         peers.say((FINISHED, {}))
         return None
     if not was_told:
-        peers.fail(code, time.time(), line)
+        peers.fail(code, at, line)
     deadline = time.monotonic() + ANSWER_SECONDS
     is_ready = False
     while standing.over is None and time.monotonic() < deadline:

@@ -1,0 +1,51 @@
+"""The table's cells: where, which program, which fault, and whether it starts again in place."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from benchmarks.recovery.faults import FAULTS
+from benchmarks.recovery.programs import STEP_LINES
+
+PLACES = {"two processes, `tpujob run`": 0, "2 pods": 2, "16 pods": 16}
+"""Pods of each; 0: processes of this machine."""
+PROGRAMS = tuple(STEP_LINES)
+
+__all__ = ["FAULTS", "PLACES", "PROGRAMS", "Cell", "why_not"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One place of the table."""
+
+    place: str
+    program: str
+    fault: str
+    in_place: bool
+
+    @property
+    def pods(self) -> int:
+        """How many; 0: processes of this machine."""
+        return PLACES[self.place]
+
+    @property
+    def key(self) -> str:
+        """In the file of results."""
+        return f"{self.place}; {self.program}; {self.fault}; {'in place' if self.in_place else 'anew'}"
+
+
+def why_not(cell: Cell) -> str:
+    """Why a cell is not measured; empty: it is."""
+    if cell.fault == "lost node":
+        return "Kubernetes decides when (a minute or more), and a pod is lost: `make e2e-nights` plays it"
+    if cell.fault == "deleted pod" and not cell.pods:
+        return "no pods"
+    if cell.fault == "OOM kill" and not cell.pods:
+        return "no memory limit; as `kill -9`"
+    if cell.fault == "deleted pod" and cell.in_place:
+        return "a lost pod is restarted with all others, as without the field"
+    if cell.pods > 2 and cell.program == "MaxText":
+        return "16 of them import for minutes on two cores"
+    if cell.pods > 2 and cell.fault not in ("exception", "kill -9"):
+        return "asked of 2 pods only"
+    return ""

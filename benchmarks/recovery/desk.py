@@ -1,0 +1,120 @@
+"""A job of two processes under `tpujob run`; without restarts in place, it is typed again when it has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from benchmarks.recovery import faults, programs
+from benchmarks.recovery.timing import Recovery, recovery
+from tests.harness.processes import COMPILED_ONCE
+from tools.localcluster.waiting import wait_for
+from tpujob_launcher.child.processes import command_line, descendants
+
+LAUNCHER = "tpujob_contract.launch"
+LIMIT_SECONDS = 300.0
+STEPS_BEFORE = 30
+MAXTEXT_PYTHON = programs.ROOT / ".cache" / "maxtext" / "bin" / "python"
+
+
+class Log:
+    """Process 0's log lines of all attempts, stamped as they are read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+        self.lines: list[tuple[float, str]] = []
+
+    def look(self) -> None:
+        """Reads what has come."""
+        for file in sorted(self._folder.glob(".tpujob/default/desk/logs/*/process-0.log")):
+            with file.open() as stream:
+                stream.seek(self._read.get(file, 0))
+                text = stream.read()
+                whole, _, _ = text.rpartition("\n")
+                self._read[file] = self._read.get(file, 0) + len(whole.encode()) + bool(whole)
+            self.lines += [(time.time(), line) for line in whole.splitlines()]
+
+
+def measure(program: str, fault: str, *, in_place: bool, folder: Path) -> tuple[Recovery, Recovery]:
+    """The first start, and the one after the fault."""
+    _write(program, folder, in_place=in_place)
+    log, step = Log(folder), programs.STEP_LINES[program]
+
+    def found(fault_at: float) -> Recovery | None:
+        log.look()
+        return recovery(log.lines, step, fault_at)
+
+    def steps() -> bool:
+        log.look()
+        return sum(bool(step.search(line)) for _, line in log.lines) >= STEPS_BEFORE
+
+    with _run(folder) as run:
+        first = wait_for("a step", lambda: found(0.0), timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
+        began = log.lines[0][0]
+        wait_for("steps", steps, timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
+        at = time.time()
+        os.kill(_child(run.pid, 1), faults.SIGNALS[fault])
+        if not in_place:
+            wait_for("its end", lambda: run.poll() is not None, timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
+            with _run(folder):
+                again = wait_for("a step", lambda: found(at), timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
+        else:
+            again = wait_for("a step", lambda: found(at), timeout_seconds=LIMIT_SECONDS, poll_seconds=0.01)
+    assert began <= at
+    return first, again
+
+
+def _child(run: int, host: int) -> int:
+    """The pid of the program of a host below `tpujob run`."""
+    for pid in descendants(run):
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if LAUNCHER in command_line(int(parent)) and f"TPUJOB_HOST={host}".encode() in variables:
+            return pid
+    raise SystemExit(f"no program of host {host}")
+
+
+@contextmanager
+def _run(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {**os.environ, **COMPILED_ONCE, "SAVED": str(folder), "PYTHONPATH": str(folder / "faults")}
+    command = [sys.executable, "-m", "tpujob", "run", "job.yaml"]
+    with (
+        (folder / "run.log").open("ab") as output,
+        subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output) as run,
+    ):
+        try:
+            yield run
+        finally:
+            if run.poll() is None:
+                run.send_signal(signal.SIGINT)
+                run.wait(120)
+
+
+def _write(program: str, folder: Path, *, in_place: bool) -> None:
+    spec: dict[str, Any] = {"accelerator": "cpu:2x1", "inPlaceRestarts": 3 if in_place else 0}
+    if program == "trainer":
+        (folder / "text.txt").write_text("tick tock tick\n" * 2000)
+        spec["trainer"] = programs.trainer("text.txt")
+    elif program == "MaxText":
+        found = "import maxtext, pathlib; print(pathlib.Path(maxtext.__file__).parent / 'configs' / 'base.yml')"
+        base = subprocess.run([MAXTEXT_PYTHON, "-c", found], capture_output=True, text=True, check=True).stdout.split()
+        train = [str(MAXTEXT_PYTHON), "-m", "maxtext.trainers.pre_train.train", base[-1]]
+        spec |= {"framework": "maxtext", "image": "maxtext:any", "command": [*train, *programs.maxtext_arguments()]}
+    else:
+        (folder / "program.py").write_text(programs.PLAIN_JAX)
+        spec |= {"image": "jax:any", "command": [sys.executable, "program.py"]}
+    (folder / "faults").mkdir()
+    (folder / "faults" / "sitecustomize.py").write_text(faults.SITECUSTOMIZE)
+    metadata = {"name": "desk"}
+    job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": metadata, "spec": spec}
+    YAML().dump(job, folder / "job.yaml")

@@ -1,0 +1,135 @@
+"""A job in pods of the one-machine cluster of `make cluster`; process 0's log is read where the node keeps it."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.recovery import faults, programs
+from benchmarks.recovery.timing import Recovery, first_start, recovery
+from tests.e2e.host_folders import claimed, writable
+from tests.e2e.jobs import Jobs, jobs_in_namespace
+from tests.e2e.surroundings import Surroundings
+from tools.localcluster import background
+from tools.localcluster.kubelet import FIRST
+from tools.localcluster.waiting import wait_for
+
+JOB = "job"
+LOGS = background.DIRECTORY / FIRST.name / "pods"
+"""Where the kubelet keeps them."""
+LIMIT_SECONDS = 300.0
+STEPS_BEFORE = 30
+MEMORY = "1500Mi"
+"""Limit of each container: what an OOM kill is about."""
+MAXTEXT = programs.ROOT / ".cache" / "maxtext-pods"
+MAXTEXT_PROGRAM = programs.ROOT / "images" / "maxtext" / "maxtext-train"
+
+
+def measure(program: str, fault: str, *, in_place: bool, pods: int, folder: Path) -> tuple[Recovery, Recovery]:
+    """The first start, and the one after the fault."""
+    surroundings = Surroundings.handed_over()
+    if surroundings is None:
+        raise SystemExit("no cluster is up: run `make cluster` first")
+    text = _write_text(surroundings)
+    step = programs.STEP_LINES[program]
+    with jobs_in_namespace(surroundings, text, "recovery", {}) as jobs:
+        folders = {"saved": writable(folder / "saved")} | ({"maxtext": MAXTEXT} if program == "MaxText" else {})
+        with claimed(jobs, folders):
+            _apply(jobs, program, pods, in_place=in_place)
+
+            def found(at: float) -> Recovery | None:
+                return recovery(_lines(jobs), step, at) if at else first_start(_lines(jobs), step)
+
+            def steps() -> bool:
+                return sum(bool(step.search(line)) for _, line in _lines(jobs)) >= STEPS_BEFORE
+
+            explain = lambda: jobs.explain(JOB)  # noqa: E731
+            try:
+                first = wait_for("a step", lambda: found(0), timeout_seconds=LIMIT_SECONDS, explain=explain)
+                wait_for("steps", steps, timeout_seconds=LIMIT_SECONDS, explain=explain)
+                at = _strike(jobs, fault)
+                again = wait_for("a step", lambda: found(at), timeout_seconds=LIMIT_SECONDS, explain=explain)
+            finally:
+                jobs.delete(JOB)
+                wait_for("its pods to go", lambda: not jobs.pods(JOB), timeout_seconds=LIMIT_SECONDS)
+    return first, again
+
+
+def _write_text(surroundings: Surroundings) -> str:
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": ["tick tock tick " * 20] * 256}), buffer)
+    surroundings.storage.write("recovery/text.parquet", buffer.getvalue().to_pybytes())
+    return f"gs://{surroundings.bucket}/recovery/*.parquet"
+
+
+def _strike(jobs: Jobs, fault: str) -> float:
+    """When the fault came to the last process, in Unix seconds."""
+    victim = max(jobs.pods(JOB), key=lambda pod: int(pod["metadata"]["labels"][INDEX]))["metadata"]["name"]
+    if fault == "deleted pod":
+        at = time.time()
+        jobs.cluster.kubectl("delete", "pod", victim, f"--namespace={jobs.namespace}", "--wait=false")
+        return at
+    return float(jobs.run_inside(victim, faults.STRIKE.replace("NUMBER", str(int(faults.SIGNALS[fault])))))
+
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def _lines(jobs: Jobs) -> list[tuple[float, str]]:
+    """Of process 0 in all its pods, with the time at which containerd took them over."""
+    found = []
+    for file in LOGS.glob(f"{jobs.namespace}_{JOB}-w-0-0-*/main/*.log"):
+        try:
+            lines = file.read_text(errors="replace").splitlines()
+        except FileNotFoundError:  # its pod is gone
+            continue
+        for line in lines:
+            stamp, _, rest = line.partition(" ")
+            if rest:
+                found.append((datetime.fromisoformat(stamp).timestamp(), rest))
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _apply(jobs: Jobs, program: str, pods: int, *, in_place: bool) -> None:
+    config: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "given", "namespace": jobs.namespace},
+        "data": {"sitecustomize.py": faults.SITECUSTOMIZE, "program.py": programs.PLAIN_JAX},
+    }
+    volumes: list[dict[str, Any]] = [{"name": "given", "mountPath": "/opt/given", "configMap": "given"}]
+    path = "/opt/given"
+    spec: dict[str, Any] = {
+        "accelerator": f"cpu:{pods}x1",
+        "inPlaceRestarts": 3 if in_place else 0,
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": MEMORY}},
+    }
+    saved = {"name": "saved", "mountPath": "/mnt/saved", "persistentVolumeClaim": "saved"}
+    if program == "trainer":
+        spec |= {"trainer": programs.trainer(jobs.text), "checkpointDir": jobs.checkpoint_dir(JOB)}
+    elif program == "MaxText":
+        config["data"][MAXTEXT_PROGRAM.name] = MAXTEXT_PROGRAM.read_text()
+        path += ":/opt/maxtext"
+        given = {"name": "maxtext", "mountPath": "/opt/maxtext", "persistentVolumeClaim": "maxtext", "readOnly": True}
+        volumes += [saved, given]
+        spec |= {
+            "framework": "maxtext",
+            "image": jobs.surroundings.python_image,
+            "command": ["python3", f"/opt/given/{MAXTEXT_PROGRAM.name}", *programs.maxtext_arguments()],
+            "checkpointDir": "/mnt/saved/job",
+        }
+        spec["resources"]["limits"]["memory"] = "4Gi"
+    else:
+        volumes.append(saved)
+        spec |= {"image": jobs.surroundings.jax_image, "command": ["python3", "/opt/given/program.py"]}
+    jobs.cluster.apply(config)
+    variables = {"PYTHONPATH": path, "SAVED": "/mnt/saved"}
+    if program == "MaxText":
+        variables["PYTHONPYCACHEPREFIX"] = "/mnt/saved/compiled"
+    env = [{"name": key, "value": value} for key, value in variables.items()]
+    jobs.apply(JOB, volumes=volumes, env=env, **spec)

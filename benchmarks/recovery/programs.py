@@ -1,0 +1,72 @@
+"""What trains: tiny, so that a restart costs what it must, and saving often, so that nothing is computed twice."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+ENDLESS = 1_000_000
+STEP_LINES = {
+    "trainer": re.compile(r"Step (\d+) of \d+: "),
+    "plain JAX": re.compile(r"\bstep (\d+)\b"),
+    "MaxText": re.compile(r"completed step: (\d+),"),
+}
+"""Which lines of process 0's log say that a step is finished, by program."""
+MAXTEXT = {
+    "hardware": "cpu",
+    "dataset_type": "synthetic",
+    "base_emb_dim": 32,
+    "base_mlp_dim": 64,
+    "base_num_query_heads": 2,
+    "base_num_kv_heads": 2,
+    "head_dim": 16,
+    "base_num_decoder_layers": 1,
+    "vocab_size": 256,
+    "max_target_length": 32,
+    "per_device_batch_size": 1,
+    "async_checkpointing": "false",
+    "attention": "dot_product",
+    "enable_goodput_recording": "false",
+    "enable_tensorboard": "false",
+    "steps": ENDLESS,
+    "checkpoint_period": 100,
+}
+
+PLAIN_JAX = """
+import os, pathlib, time
+import jax, jax.numpy as jnp
+from jax.experimental import multihost_utils
+process = int(os.environ["JAX_PROCESS_ID"])
+jax.distributed.initialize(num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=process)
+saved = pathlib.Path(os.environ["SAVED"]) / "step"
+step = int(multihost_utils.broadcast_one_to_all(int(saved.read_text()) if saved.exists() else 0))
+while True:
+    multihost_utils.process_allgather(jnp.ones(4) * step)
+    step += 1
+    if process == 0:
+        saved.with_suffix(".new").write_text(str(step))
+        saved.with_suffix(".new").replace(saved)
+        print("step", step, flush=True)
+    time.sleep(0.1)
+"""
+"""A loop as a person writes it: every process takes part in each step, and process 0 saves its number."""
+
+
+def trainer(data: str) -> dict[str, Any]:
+    """The `trainer` block; it saves each second."""
+    return {
+        "model": {"layers": 1, "embedDim": 32, "heads": 2},
+        "data": {"path": data, "tokenizer": "bytes"},
+        "sequenceLength": 32,
+        "batchSize": 16,
+        "steps": ENDLESS,
+        "logEverySteps": 1,
+        "checkpoint": {"everySeconds": 1, "keep": 2},
+    }
+
+
+def maxtext_arguments() -> list[str]:
+    """For MaxText's trainer, after its base.yml."""
+    return [f"{key}={value}" for key, value in MAXTEXT.items()]
