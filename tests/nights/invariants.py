@@ -65,7 +65,7 @@ def ended_stays_ended(history: History) -> list[str]:
 
 
 def step_goes_back_only_when_counted(history: History) -> list[str]:
-    """The step in status goes back only with a restart that is counted, or with a new JobSet; a checkpoint never does."""
+    """The step in status goes back only with a counted restart or a new JobSet; a checkpoint never does."""
     broken = []
     counted = ("restarts", "incarnation", "inPlaceRestarts", "suspensionRestarts", "resizes", "retry", "jobSetUid")
     for later, was, now in history.statuses():
@@ -143,8 +143,8 @@ def _by_people(job: str, around: list[Struck]) -> set[Cause]:
 def status_is_true_at_rest(history: History) -> list[str]:
     """Some time after the last blow, each status is of the newest spec and says what is there.
 
-    Running: all hosts are ready, the JobSet is the recorded one, of the newest spec, and all of its restarts are judged.
-    Suspended: asked for. Queued: in a queue. Failed: something had failed. Nothing is on its way any more.
+    Running: all hosts are ready, the JobSet is the recorded one, of the newest spec, and all of its restarts are
+    judged. Suspended: asked for. Queued: in a queue. Failed: something had failed. Nothing is on its way any more.
     """
     return untrue(history.until(history.rested_at))
 

@@ -77,7 +77,7 @@ class _WithClock(Api):
 
 
 def _shifted(text: str, offset: datetime.timedelta) -> str:
-    return (datetime.datetime.strptime(text, TIME_FORMAT) + offset).strftime(TIME_FORMAT)
+    return (datetime.datetime.fromisoformat(text) + offset).strftime(TIME_FORMAT)
 
 
 class Kubelet:

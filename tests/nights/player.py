@@ -79,8 +79,8 @@ class Player:
         self._kubelet.finishes = False
         self._rest(lambda: untrue(self.history), REST_SECONDS)
         self.history.rested_at = self.clock()
-        for job in self._observer.now("job"):
-            self._try(lambda job=job: self._api.delete(f"{self._jobs}/{job['metadata']['name']}"))  # type: ignore[misc]
+        for found in self._observer.now("job"):
+            self._try(lambda found=found: self._api.delete(f"{self._jobs}/{found['metadata']['name']}"))  # type: ignore[misc]
         self._until(lambda: not self._due, limit=float("inf"))
         self._rest(lambda: left_over(self.history), GONE_SECONDS)
         self.history.seconds = self.clock()
