@@ -48,9 +48,8 @@ class Struck:
     at: float
     until: float
     blow: Blow
-    job_uid: str = ""
-    generation: int = 0
-    """Of the job after a person changed it; 0 for other blows."""
+    node: str = ""
+    """The node that was lost."""
 
 
 @dataclass(kw_only=True)

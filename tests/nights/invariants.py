@@ -100,7 +100,8 @@ def restarts_only_grow(history: History) -> list[str]:
 def each_fault_under_its_cause(history: History) -> list[str]:
     """Each restart is counted once, under the cause of the fault that made it.
 
-    Unexplained is allowed while operator or API server were disturbed; nothing but a crash is ever charged.
+    Nothing but a crash is ever charged. Unexplained is allowed while operator or API server were disturbed; disruption
+    where a node of the attempt was lost before the restart was judged, for a lost node shows up late.
     """
     broken = []
     roots: dict[tuple[str, int], list[PodEnd]] = {}
@@ -118,7 +119,7 @@ def each_fault_under_its_cause(history: History) -> list[str]:
         around = [each for each in history.struck if each.at <= later.at and each.until >= since]
         if any(each.blow.kind in INFRASTRUCTURE for each in around):
             allowed |= {Cause.UNEXPLAINED}
-        allowed |= _by_people(later.name, around)
+        allowed |= _by_people(later.name, around) | _by_lost_nodes(history, uid, attempt, later.at)
         if len(booked) != 1 or not booked & allowed:
             injected = ", ".join(f"{end.why} {end.exit_code} of {end.pod}" for end in found) or "nothing"
             counted = ", ".join(sorted(booked)) or "nothing"
@@ -131,6 +132,13 @@ def _booked(was: Facts, now: Facts) -> set[Cause]:
     """The causes whose counters grew."""
     raised = {cause for cause, name in COUNTERS.items() if now.get(name, 0) > was.get(name, 0)}
     return raised or {Cause.CRASH}
+
+
+def _by_lost_nodes(history: History, jobset: str, attempt: int, judged_at: float) -> set[Cause]:
+    lost = {each.node for each in history.struck if each.node and each.at <= judged_at}
+    pods = [each.facts for each in history.of("pod")]
+    used = {pod["node"] for pod in pods if (pod["jobset"], pod["attempt"]) == (jobset, attempt)}
+    return {Cause.DISRUPTION} if lost & used else set()
 
 
 def _by_people(job: str, around: list[Struck]) -> set[Cause]:
