@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -69,7 +69,7 @@ push: ## push what `make images` built
 	@test -n "$(REGISTRY)" || { echo "make push: say where to: REGISTRY=host/path"; exit 1; }
 	$(foreach part,operator trainer,$(BUILDER) push $(REGISTRY)/tpujob-$(part):$(VERSION) &&) true
 
-generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/reference/metrics.md, dashboards, the chart's README, docs/reference/licences.md, golden manifests
+generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, docs/reference/metrics.md, dashboards, the chart's README, docs/reference/licences.md, docs/reference/invariants.md, golden manifests
 	$(BIN)/python -m tpujob_trainer.config.json_schema
 	$(BIN)/python -m tpujob_resource.crd
 	$(BIN)/python -m tools.reference
@@ -79,6 +79,7 @@ generate: .venv/dev ## write what is generated: the trainer's schema, the CRD, d
 	$(BIN)/python -m tools.monitoring.fleet_rules
 	$(BIN)/python -m tools.chart_readme
 	$(BIN)/python -m tools.licences
+	$(BIN)/python -m tests.nights.page
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/operator tests/resource -k golden
 
 .PHONY: wheels sbom
@@ -110,6 +111,9 @@ e2e: .venv/go ## jobs in real pods: here (Linux, root), or KUBECONFIG=… for a 
 
 e2e-nights: .venv/go ## the long drills in real pods: 20 evictions in a row, a dead machine, two minutes without the API server; K=… chooses
 	$(BIN)/python -m tests.e2e --nights $(if $(K),-- -k "$(K)")
+
+nights: .venv/go ## random jobs and random blows on a real control plane, and what must hold (docs/reference/invariants.md); SEED=1 MINUTES=10 JOBS=60 NIGHTS=1
+	$(BIN)/python -m tests.nights --seed $(or $(SEED),1) --minutes $(or $(MINUTES),10) --jobs $(or $(JOBS),60) --nights $(or $(NIGHTS),1)
 
 e2e-isolated: .venv/dev ## a place without a network: from the bundle, a workstation trains and images are built; Linux, root
 	$(BIN)/python -m tests.e2e --isolated $(if $(K),-- -k "$(K)")

@@ -1,1 +1,1 @@
-"""Nights that nobody wrote: random jobs and random blows against a real control plane, and what must hold throughout."""
+"""Nights that nobody wrote: random jobs, random blows, a real control plane, and what must hold throughout."""

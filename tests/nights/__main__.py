@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 
 from tests.nights.invariants import broken
 from tests.nights.player import play
-from tests.nights.schedule import INFRASTRUCTURE, KINDS, TO_A_JOB, Night, make_night
+from tests.nights.schedule import INFRASTRUCTURE, KINDS, TO_A_JOB, Blow, Night, make_night
 from tests.nights.shortening import shortest
 from tests.nights.stage import Stage
 from tools.localcluster import binaries
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder for logs and histories; default: a temporary one")
     options = parser.parse_args()
     binaries.build_all(say, (*binaries.CONTROL_PLANE, *binaries.QUEUE))
-    with tempfile.TemporaryDirectory() as folder, Stage(options.keep or Path(folder)) as stage:
+    with TemporaryDirectory() as folder, Stage(Path(mkdtemp(dir=options.keep) if options.keep else folder)) as stage:
         failed = 0
         for seed in range(options.seed, options.seed + options.nights):
             kinds, blows = tuple(options.kinds), tuple(options.blows)
@@ -72,7 +72,7 @@ def shorten(stage: Stage, night: Night, found: list[str], seconds: float) -> Non
     """Says the shortest history that breaks one of the same invariants."""
     names = {what.partition(":")[0] for what in found}
 
-    def breaks(blows: list) -> bool:  # type: ignore[type-arg]
+    def breaks(blows: list[Blow]) -> bool:
         return any(what.partition(":")[0] in names for what in played(stage, night.with_blows(blows)))
 
     left = shortest(list(night.blows), breaks, limit_seconds=seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -47,9 +48,8 @@ class Struck:
     at: float
     until: float
     blow: Blow
-    job_uid: str = ""
-    generation: int = 0
-    """Of the job after a person changed it; 0 for other blows."""
+    node: str = ""
+    """The node that was lost."""
 
 
 @dataclass(kw_only=True)
@@ -87,7 +87,7 @@ class History:
         """Each change of a job's status: the later version, the earlier status and the later one."""
         for versions in self.versions("job").values():
             held = [each for each in versions if not each.is_gone]
-            for earlier, later in zip(held, held[1:], strict=False):
+            for earlier, later in itertools.pairwise(held):
                 yield later, earlier.facts["status"], later.facts["status"]
 
     def until(self, at: float) -> History:
@@ -96,5 +96,5 @@ class History:
 
     def lines(self) -> list[str]:
         """Everything as JSON, in the order of time."""
-        parts = [*self.seen, *self.ends, *self.struck]
+        parts: list[Seen | PodEnd | Struck] = [*self.seen, *self.ends, *self.struck]
         return [json.dumps(asdict(part)) for part in sorted(parts, key=lambda part: part.at)]

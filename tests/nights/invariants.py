@@ -65,7 +65,7 @@ def ended_stays_ended(history: History) -> list[str]:
 
 
 def step_goes_back_only_when_counted(history: History) -> list[str]:
-    """The step in status goes back only with a restart that is counted, or with a new JobSet; a checkpoint never does."""
+    """The step in status goes back only with a counted restart or a new JobSet; a checkpoint never does."""
     broken = []
     counted = ("restarts", "incarnation", "inPlaceRestarts", "suspensionRestarts", "resizes", "retry", "jobSetUid")
     for later, was, now in history.statuses():
@@ -100,7 +100,8 @@ def restarts_only_grow(history: History) -> list[str]:
 def each_fault_under_its_cause(history: History) -> list[str]:
     """Each restart is counted once, under the cause of the fault that made it.
 
-    Unexplained is allowed while operator or API server were disturbed; nothing but a crash is ever charged.
+    Nothing but a crash is ever charged. Unexplained is allowed while operator or API server were disturbed; disruption
+    where a node of the attempt was lost before the restart was judged, for a lost node shows up late.
     """
     broken = []
     roots: dict[tuple[str, int], list[PodEnd]] = {}
@@ -118,7 +119,7 @@ def each_fault_under_its_cause(history: History) -> list[str]:
         around = [each for each in history.struck if each.at <= later.at and each.until >= since]
         if any(each.blow.kind in INFRASTRUCTURE for each in around):
             allowed |= {Cause.UNEXPLAINED}
-        allowed |= _by_people(later.name, around)
+        allowed |= _by_people(later.name, around) | _by_lost_nodes(history, uid, attempt, later.at)
         if len(booked) != 1 or not booked & allowed:
             injected = ", ".join(f"{end.why} {end.exit_code} of {end.pod}" for end in found) or "nothing"
             counted = ", ".join(sorted(booked)) or "nothing"
@@ -133,6 +134,13 @@ def _booked(was: Facts, now: Facts) -> set[Cause]:
     return raised or {Cause.CRASH}
 
 
+def _by_lost_nodes(history: History, jobset: str, attempt: int, judged_at: float) -> set[Cause]:
+    lost = {each.node for each in history.struck if each.node and each.at <= judged_at}
+    pods = [each.facts for each in history.of("pod")]
+    used = {pod["node"] for pod in pods if (pod["jobset"], pod["attempt"]) == (jobset, attempt)}
+    return {Cause.DISRUPTION} if lost & used else set()
+
+
 def _by_people(job: str, around: list[Struck]) -> set[Cause]:
     """What restarts beside an act of a person, or of a queue, may be put down to."""
     hit = any(each.blow.target == job and each.blow.kind in PEOPLE for each in around)
@@ -143,8 +151,8 @@ def _by_people(job: str, around: list[Struck]) -> set[Cause]:
 def status_is_true_at_rest(history: History) -> list[str]:
     """Some time after the last blow, each status is of the newest spec and says what is there.
 
-    Running: all hosts are ready, the JobSet is the recorded one, of the newest spec, and all of its restarts are judged.
-    Suspended: asked for. Queued: in a queue. Failed: something had failed. Nothing is on its way any more.
+    Running: all hosts are ready, the JobSet is the recorded one, of the newest spec, and all of its restarts are
+    judged. Suspended: asked for. Queued: in a queue. Failed: something had failed. Nothing is on its way any more.
     """
     return untrue(history.until(history.rested_at))
 

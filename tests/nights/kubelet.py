@@ -77,7 +77,7 @@ class _WithClock(Api):
 
 
 def _shifted(text: str, offset: datetime.timedelta) -> str:
-    return (datetime.datetime.strptime(text, TIME_FORMAT) + offset).strftime(TIME_FORMAT)
+    return (datetime.datetime.fromisoformat(text) + offset).strftime(TIME_FORMAT)
 
 
 class Kubelet:
@@ -168,7 +168,7 @@ class Kubelet:
                     self._leave(name, program, pod)
             elif phase == "Pending" and self._waited(uid, "starts") >= START_SECONDS:
                 self._begin(name, pod)
-            elif phase == "Running" and self.finishes and program.ran >= program.lasts:
+            elif phase == "Running" and program.ran >= program.lasts and (self.finishes or self._peer_is_done(pod)):
                 self._end(name, program, pod, 0, "finished")
             elif phase == "Running" and self._misses_a_peer(name, pod):
                 self._end(name, program, pod, PEER_LOST, "peer")
@@ -192,6 +192,10 @@ class Kubelet:
     def _waited(self, uid: str, word: str) -> float:
         now = time.monotonic()
         return now - self._since.setdefault(f"{uid} {word}", now)
+
+    def _peer_is_done(self, pod: Object) -> bool:
+        same = [each for each in self._observer.now("pod") if _attempt(each) == _attempt(pod)]
+        return any(each["status"].get("phase") == "Succeeded" for each in same)
 
     def _misses_a_peer(self, name: str, pod: Object) -> bool:
         """Whether a process of the attempt has failed, and nobody has ended the others since."""

@@ -58,8 +58,8 @@ class Observer:
             if uid not in there:
                 self._see(kind, old, is_gone=True)
         for each in listed:
-            old = self._now[kind].get(each["metadata"]["uid"])
-            if old is None or old["metadata"]["resourceVersion"] != each["metadata"]["resourceVersion"]:
+            known = self._now[kind].get(each["metadata"]["uid"])
+            if known is None or known["metadata"]["resourceVersion"] != each["metadata"]["resourceVersion"]:
                 self._see(kind, each, is_gone=False)
 
     def _see(self, kind: str, found: Object, *, is_gone: bool) -> None:

@@ -25,6 +25,7 @@ REST_SECONDS = 150.0
 """Within which everything is as status says, once nothing is done any more, on a quiet machine."""
 GONE_SECONDS = 60.0
 BUSY_LOAD = float(os.cpu_count() or 1)
+MOST_SLOWNESS = 3.0
 PROGRAMS = {"api-server": "kube-apiserver", "jobs": "kube-controller-manager"}
 """Names of programs where those of blows differ."""
 
@@ -79,8 +80,8 @@ class Player:
         self._kubelet.finishes = False
         self._rest(lambda: untrue(self.history), REST_SECONDS)
         self.history.rested_at = self.clock()
-        for job in self._observer.now("job"):
-            self._try(lambda job=job: self._api.delete(f"{self._jobs}/{job['metadata']['name']}"))  # type: ignore[misc]
+        for found in self._observer.now("job"):
+            self._try(lambda found=found: self._api.delete(f"{self._jobs}/{found['metadata']['name']}"))  # type: ignore[misc]
         self._until(lambda: not self._due, limit=float("inf"))
         self._rest(lambda: left_over(self.history), GONE_SECONDS)
         self.history.seconds = self.clock()
@@ -91,7 +92,7 @@ class Player:
 
     def _rest(self, broken: Callable[[], list[str]], seconds: float) -> None:
         """Returns when nothing is broken for two looks of a second, or the time, longer on a busy machine, is over."""
-        slowness = max(1.0, os.getloadavg()[0] / BUSY_LOAD)
+        slowness = min(max(1.0, os.getloadavg()[0] / BUSY_LOAD), MOST_SLOWNESS)
         until, looks = self.clock() + seconds * slowness, 0
         while looks < 2 and self.clock() < until:
             self._until(lambda: False, limit=self.clock() + 1.0)
@@ -149,7 +150,8 @@ class Player:
             hit = True  # it may have happened
         if hit is not False:
             at = self.clock()
-            self.history.struck.append(Struck(at=at, until=at + blow.seconds, blow=blow))
+            node = hit if isinstance(hit, str) else ""
+            self.history.struck.append(Struck(at=at, until=at + blow.seconds, blow=blow, node=node))
 
     def _kill(self, blow: Blow, whom: str) -> bool:
         if whom != "operator":
@@ -240,7 +242,7 @@ class Player:
         self._api.delete(f"{self._pods}/{pod['metadata']['name']}")
         return True
 
-    def _lose_node(self, blow: Blow) -> bool:
+    def _lose_node(self, blow: Blow) -> str | bool:
         pod = self._pod(blow)
         node = pod["spec"].get("nodeName") if pod is not None else None
         if node is None or node in self._kubelet.lost_nodes:
@@ -251,7 +253,7 @@ class Player:
         self._kubelet.lost_nodes.add(node)
         self._api.delete(f"/api/v1/nodes/{node}")
         self._after(blow.seconds, lambda: self._bring_back(node))
-        return True
+        return str(node)
 
     def _bring_back(self, node: str) -> None:
         for pod in self._observer.now("pod"):

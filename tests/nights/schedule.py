@@ -210,7 +210,7 @@ def make_night(
         )
         for index in range(jobs)
     )
-    weights = {kind: row for kind, row in (INFRASTRUCTURE | TO_A_JOB).items() if not blows or kind in blows}
+    weights = {kind: row for kind, row in {**INFRASTRUCTURE, **TO_A_JOB}.items() if not blows or kind in blows}
     struck, at = [], FIRST_BLOW_SECONDS
     while at < seconds:
         struck.append(_draw(random, at, weights, planned))

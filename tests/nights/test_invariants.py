@@ -80,6 +80,14 @@ GOOD = {
         pod(3),
         job(25, UNEXPLAINED),
     ),
+    "node that is lost before a stop is judged": history(
+        job(1, RUNNING),
+        end(20, "stop"),
+        Struck(at=22, until=30, blow=Blow(at=22, kind="lose-node", target="other"), node="n"),
+        jobset(2, restarts=1),
+        pod(3),
+        job(25, DISRUPTED),
+    ),
     "retry": history(
         end(1, "crash"), job(1, FAILED), jobset(2), pod(3), job(5, {**RUNNING, "observedGeneration": 2}, generation=2)
     ),
@@ -121,6 +129,17 @@ BAD = [
             jobset(2, restarts=1),
             pod(3),
             job(25, {**RESTARTED, "crashes": 1}),
+        ),
+    ),
+    (
+        "each_fault_under_its_cause",
+        history(
+            job(1, RUNNING),
+            end(20, "stop"),
+            Struck(at=22, until=30, blow=Blow(at=22, kind="lose-node", target="other"), node="another"),
+            jobset(2, restarts=1),
+            pod(3),
+            job(25, DISRUPTED),
         ),
     ),
     ("status_is_true_at_rest", history(jobset(2), job(4, RUNNING))),

@@ -30,7 +30,7 @@ def test_blows_are_in_the_night_and_hit_what_is_there(seed: int) -> None:
         assert 0 < blow.at < night.seconds
         assert (blow.target in names) == (blow.kind in TO_A_JOB)
         assert blow.number in NUMBERS.get(blow.kind, (0,))
-        _, least, most = (INFRASTRUCTURE | TO_A_JOB)[blow.kind]
+        _, least, most = {**INFRASTRUCTURE, **TO_A_JOB}[blow.kind]
         assert least <= blow.seconds <= most
     assert 0.5 < len(night.blows) / 75 < 2
 
