@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -200,6 +200,10 @@ bench-operator: .venv/dev tools ## 500 jobs at once on a real API server, and 20
 	$(BIN)/python -m benchmarks.operator_load --jobs $(or $(JOBS),500)
 	$(BIN)/python -m benchmarks.operator_running --jobs $(or $(RUNNING),20)
 	$(BIN)/python -m benchmarks.operator_cache
+
+profile-operator: .venv/dev tools ## where the operator's processor time goes: a flame graph and a table; JOBS=500 a burst
+	@test -x $(BIN)/py-spy || $(UV) pip install --quiet py-spy
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m benchmarks.operator_profile --jobs $(or $(JOBS),500)
 
 bench-data: .venv/dev ## read, tokenise and pack beside datasets and grain; ratios on this machine
 	$(BIN)/python benchmarks/data.py

@@ -18,7 +18,7 @@ from tools.localcluster.jobset import JobSetController, jobset_custom_resources
 
 DEFINITION = Path(__file__).parents[1] / "charts" / "tpujob-operator" / "crd"
 NAMESPACE = "bench"
-JOBS = f"/apis/tpujob.dev/v1alpha1/namespaces/{NAMESPACE}/tputrainingjobs"
+OTHER_NAMESPACE = f"{NAMESPACE}-other"
 SETTINGS = {"OPERATOR_REPORT_INTERVAL_SECONDS": "5", "OPERATOR_PROGRESS_INTERVAL_SECONDS": "30"}
 """The chart's defaults."""
 WRITES = ("POST", "PATCH", "PUT")
@@ -34,18 +34,20 @@ def cluster(directory: Path) -> Iterator[ControlPlane]:
     ):
         grant_rights(plane)
         plane.create_namespace(NAMESPACE)
+        plane.create_namespace(OTHER_NAMESPACE)
         yield plane
 
 
-def create(plane: ControlPlane, name: str, **spec: Any) -> None:
-    """Creates a job; keywords are fields of its spec."""
+def create(plane: ControlPlane, name: str, *, namespace: str = NAMESPACE, **spec: Any) -> None:
+    """Creates a job; other keywords are fields of its spec."""
     fields = {"accelerator": "cpu:2x1", "image": "example.com/image", "command": ["train"], **spec}
     kind = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob"}
-    plane.api.create(JOBS, {**kind, "metadata": {"name": name}, "spec": fields})
+    path = f"/apis/tpujob.dev/v1alpha1/namespaces/{namespace}/tputrainingjobs"
+    plane.api.create(path, {**kind, "metadata": {"name": name}, "spec": fields})
 
 
 class Creations:
-    """When objects were created, by the API server's own clock: its audit log, which costs nobody a request."""
+    """When objects of both namespaces were created, by the clock of the API server: its audit log costs no request."""
 
     def __init__(self, plane: ControlPlane) -> None:
         """Begins at the start of the log."""
@@ -59,7 +61,7 @@ class Creations:
         self._rest += self._lines.read()
         *lines, self._rest = self._rest.split("\n")
         for line in lines:
-            if '"verb":"create"' in line and f'"namespace":"{NAMESPACE}"' in line:
+            if '"verb":"create"' in line and f'"namespace":"{NAMESPACE}' in line:
                 self._note(json.loads(line))
 
     def _note(self, event: dict[str, Any]) -> None:

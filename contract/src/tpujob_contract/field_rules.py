@@ -163,7 +163,7 @@ def of_tasks(*tasks: str) -> Tuple[Condition, ...]:
 
 def broken(document: Mapping[str, Any], rules: Iterable[Rule]) -> Iterator[Broken]:
     """The rules that a document breaks, in their order."""
-    scopes = {}  # type: Dict[str, List[Tuple[Path, Scope]]]
+    scopes = {}  # type: Dict[str, list[Tuple[Path, Scope]]]
     for rule in rules:
         if rule.at not in scopes:
             scopes[rule.at] = [(path, Scope(document, place)) for path, place in places(document, rule.at)]

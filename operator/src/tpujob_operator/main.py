@@ -63,7 +63,7 @@ async def run(settings: Settings) -> None:
         if leadership is not None:
             storage.may_write = lambda: leadership.is_leader
         reconciler = Reconciler(storage, gatherer, settings, jobs, leads=storage.may_write)
-        queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile)
+        queue: WorkQueue[Key] = WorkQueue(reconciler.reconcile, group=lambda key: key[0])
         resync = Resync(storage, settings, add=queue.add, staleness=staleness, jobs=jobs, evidence=evidence)
         watch_jobs = functools.partial(JobWatch, storage, settings)
         watches = Watches(storage, settings, watch_jobs=watch_jobs, cache=cache, evidence=evidence, staleness=staleness)

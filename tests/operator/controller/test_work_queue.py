@@ -59,6 +59,29 @@ async def test_requests_while_waiting_are_one_run() -> None:
     assert gate.entered.empty()
 
 
+async def test_groups_take_turns_so_that_a_burst_in_one_does_not_hold_up_another() -> None:
+    handled: list[str] = []
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        handled.append(key)
+        if len(handled) == 1003:
+            done.set()
+
+    queue: WorkQueue[str] = WorkQueue(handle, workers=1, group=lambda key: key.partition("/")[0])
+    for number in range(1000):
+        queue.add(f"burst/{number}")
+    for key in ("small/0", "small/1", "third/0"):
+        queue.add(key)
+    task = asyncio.create_task(queue.run())
+    async with asyncio.timeout(DEADLINE):
+        await done.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert handled[:6] == ["burst/0", "small/0", "third/0", "burst/1", "small/1", "burst/2"]
+    assert handled[-1] == "burst/999"
+
+
 async def test_request_during_a_run_makes_one_more() -> None:
     gate = Gate()
     async with running(gate) as queue:

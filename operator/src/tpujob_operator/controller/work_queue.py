@@ -2,6 +2,7 @@
 
 - Any number of requests for a job while it waits are one run: a run reads everything again, so it answers all of them.
 - A request that arrives during a run makes another run after it; what the run did not see is not lost.
+- Groups of keys (namespaces) take turns, so that a burst of thousands in one does not hold up a job in another.
 - A run that fails is tried again after a growing, jittered delay; a request meanwhile comes sooner.
 """
 
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import heapq
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 
 from tpujob_operator import metrics
@@ -26,18 +28,28 @@ class WorkQueue[Key: Hashable]:
     other threads hand keys over with `loop.call_soon_threadsafe(queue.add, key)`.
     """
 
-    def __init__(self, handle: Callable[[Key], Awaitable[float | None]], *, workers: int = 8) -> None:
+    def __init__(
+        self,
+        handle: Callable[[Key], Awaitable[float | None]],
+        *,
+        workers: int = 8,
+        group: Callable[[Key], Hashable] = lambda key: None,
+    ) -> None:
         """Describes the queue; `run` makes it work.
 
         Args:
             handle: Called for a key; what it raises counts as a failure of that key.
             workers: Most keys handled at once.
+            group: Of a key; groups with keys that are due take turns, within one the key that is due longest is next.
         """
+        self._group = group
         self._handle = handle
         self._workers = asyncio.Semaphore(workers)
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, int, Key]] = []
         self._order = 0
+        self._ready: dict[Hashable, deque[tuple[float, Key]]] = {}
+        """What is due, by group; the group whose turn it is comes first."""
         self._running: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
@@ -71,6 +83,9 @@ class WorkQueue[Key: Hashable]:
             self._changed.clear()
             while self._heap and self._heap[0][0] <= loop.time():
                 due, _, key = heapq.heappop(self._heap)
+                self._ready.setdefault(self._group(key), deque()).append((due, key))
+            while self._ready:
+                due, key = self._take_turn()
                 # Superseded by an earlier request, or due again when its present run ends.
                 if self._due.get(key) != due or key in self._running:
                     continue
@@ -81,6 +96,15 @@ class WorkQueue[Key: Hashable]:
             timeout = max(0.0, self._heap[0][0] - loop.time()) if self._heap else None
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), timeout)
+
+    def _take_turn(self) -> tuple[float, Key]:
+        """The first key of the group whose turn it is; that group goes to the back."""
+        group = next(iter(self._ready))
+        waiting = self._ready.pop(group)
+        taken = waiting.popleft()
+        if waiting:
+            self._ready[group] = waiting
+        return taken
 
     async def _run_one(self, key: Key) -> None:
         delay: float | None = None
