@@ -32,7 +32,7 @@ class Chip:
     hides_gathers: bool = False
     """Whether the compiler lets gathers of weights run beside arithmetic (libtpu 0.0.50.1)."""
     pads_narrow_gathers: bool = False
-    """Whether it makes sums of gathers whose shards are half a register's lanes or less."""
+    """Whether it makes sums of gathers whose shards are narrower than a register's lanes."""
     options: tuple[tuple[str, str], ...] = ()
     """What `get_topology_desc` needs to count devices as the machines do."""
 

@@ -2,15 +2,15 @@
 
 The counts are those of the programs that libtpu 0.0.50.1 makes of our step with `remat: full` (`make bench-maxtext`):
 
-- A layer's weights are gathered in bfloat16 for the forward and for the backward pass. On v5p, gathers of shards of at
-  most half a register's 128 lanes are compiled as sums of padded wholes: twice the bytes.
+- A layer's weights are gathered in bfloat16 for the forward and for the backward pass. On v5p, gathers of shards
+  narrower than a register's 128 lanes are compiled as sums of padded wholes: twice the bytes.
 - Gradients are scattered where shards are wider than 128 lanes, and summed whole elsewhere and for experts: twice the
   bytes.
 - With `tensor`, what attention and the block of a layer add is summed over that axis, five times with recomputation.
 - With `expert`, the tokens of all devices of that axis are gathered, and results scattered, five times as well, in
   layers that have experts.
 
-For llama3-70b and mixtral-8x7b on v5p, sent bytes are within a tenth of the compiled program's, and peak memory is from
+For four models on v5p, sent bytes are within a tenth of the compiled program's, and peak memory is from
 a twentieth below to a fifth above it. On v6e, the flags of the published recipes make the compiler sum gradients whole.
 """
 
@@ -84,7 +84,7 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
 
 def _gathers(embed_dim: int, shards: int, chip: Chip) -> float:
     """Bytes sent for each byte of a whole weight, to see it in both passes."""
-    is_padded = chip.pads_narrow_gathers and embed_dim // shards <= LANES // 2
+    is_padded = chip.pads_narrow_gathers and embed_dim // shards < LANES
     return 2 * (2 if is_padded else 1) * _ring(shards)
 
 
