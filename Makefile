@@ -119,7 +119,7 @@ e2e-isolated: .venv/dev ## a place without a network: from the bundle, a worksta
 	$(BIN)/python -m tests.e2e --isolated $(if $(K),-- -k "$(K)")
 
 faults: .venv/go ## every fault at every moment, with real processes; some long nights of the operator; an hour and a half
-	$(BIN)/python -m pytest -m faults --timeout=7200 tests/multiprocess tests/control_plane
+	$(BIN)/python -m pytest -m faults --timeout=7200 tests/multiprocess tests/control_plane tests/nights
 
 first-hours: .venv/go ## five people type what the pages say in a clean environment; prints how long each took
 	$(BIN)/python -m pytest -q -s tests/docs/test_five_users.py

@@ -14,7 +14,7 @@ from tools.localcluster import binaries
 from tools.localcluster.kueue import can_run_here
 from tools.localcluster.toolchain import ToolsUnavailable
 
-pytestmark = pytest.mark.control_plane
+pytestmark = [pytest.mark.control_plane, pytest.mark.faults]
 
 SEED, SECONDS, JOBS = 1, 30, 6
 
