@@ -70,7 +70,7 @@ def leaves(properties: dict[str, Any], above: str = "") -> Iterator[str]:
 @functools.cache
 def fields() -> frozenset[str]:
     definition = YAML(typ="safe", pure=True).load(CHART / "crd" / "tputrainingjobs.yaml")
-    (version,) = definition["spec"]["versions"]
+    version = definition["spec"]["versions"][0]
     return frozenset(leaves(version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]))
 
 

@@ -50,7 +50,7 @@ def same_fields(field: Path_of_field, fields: list[Path_of_field]) -> Iterator[P
 
 def crd_spec(root: Path) -> dict[str, Any]:
     """The schema of `spec`, as the API server has it."""
-    [version] = YAML(typ="safe").load(root / CRD)["spec"]["versions"]
+    version = YAML(typ="safe").load(root / CRD)["spec"]["versions"][0]
     spec: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return spec
 

@@ -21,6 +21,7 @@ from tpujob.commands import (
     fleet,
     get,
     logs,
+    migrate,
     new,
     profile,
     render,
@@ -57,7 +58,7 @@ OTHER_WORDS = {
 
 
 PANELS = {
-    "On this machine": ("new", "explain", "check", "run", "report"),
+    "On this machine": ("new", "explain", "check", "run", "report", "migrate"),
     "On a cluster": (
         "render", "submit", "get", "describe", "logs", "top", "exec", "profile", "stop", "resume", "retry",
     ),
@@ -97,6 +98,7 @@ app = typer.Typer(
 
 for verb in (
     new.new,
+    migrate.migrate,
     explain.explain,
     check.check,
     run.run,

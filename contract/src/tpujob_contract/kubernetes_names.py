@@ -2,7 +2,11 @@
 
 GROUP = "tpujob.dev"
 VERSION = "v1alpha1"
+"""That is stored, and that operator and command line ask for: every release serves it, an earlier one nothing else."""
 API_VERSION = GROUP + "/" + VERSION
+NEWEST_VERSION = "v1beta1"
+"""That people write. Both have one schema, so that the API server changes nothing but the name between them."""
+NEWEST_API_VERSION = GROUP + "/" + NEWEST_VERSION
 KIND = "TpuTrainingJob"
 PLURAL = "tputrainingjobs"
 

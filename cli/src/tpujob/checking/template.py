@@ -22,7 +22,7 @@ def job_text(*, name: str, accelerator: str, data: str, preset: str) -> str:
     size = _laptop_size(accelerator, preset) if is_here and preset != SMALLEST else ""
     return f"""\
 # tpujob {verb} FILE   starts it; tpujob check FILE looks at it first; kubectl explain ttj.spec explains every field.
-apiVersion: tpujob.dev/v1alpha1
+apiVersion: tpujob.dev/v1beta1
 kind: TpuTrainingJob
 metadata:
   name: {name}

@@ -7,7 +7,7 @@ from typing import Any
 
 from tpujob.cluster.client import ApiError, Cluster, Object, not_installed
 from tpujob.errors import CommandError
-from tpujob_contract import ExitCode
+from tpujob_contract import ExitCode, kubernetes_names
 
 
 def submit_job(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> Object:
@@ -37,7 +37,7 @@ def create(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> O
     """As `submit_job`, for a manifest whose namespace was looked at."""
     query = "?fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
     try:
-        return cluster.create(cluster.job_path() + query, manifest)
+        return cluster.create(cluster.job_path() + query, as_asked_for(manifest))
     except ApiError as error:
         if error.status == 409:
             name = manifest["metadata"]["name"]
@@ -47,6 +47,11 @@ def create(cluster: Cluster, manifest: Mapping[str, Any], *, dry_run: bool) -> O
                 "name goes on from them)"
             ) from error
         raise refused(cluster, error) from error
+
+
+def as_asked_for(manifest: Mapping[str, Any]) -> Object:
+    """A job of any version in the one that the client asks for: the schema is the same, and all clusters have it."""
+    return {**manifest, "apiVersion": kubernetes_names.API_VERSION}
 
 
 def refused(cluster: Cluster, error: ApiError) -> CommandError:
