@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -195,6 +195,9 @@ bench-recovery: .venv/go .cache/maxtext/installed .cache/maxtext-pods/installed 
 bench-start: .venv/dev ## what thousands of processes that meet, beat and vote cost process 0; SIZES chooses, and 10,000 need as many open files
 	$(BIN)/python -m benchmarks.start --sizes $(or $(SIZES),64 512 2048 10000)
 	$(BIN)/python -m benchmarks.start_store
+
+bench-launchers: .venv/dev ## one death among thousands of launchers, until all have started again in place; SIZES chooses
+	$(BIN)/python -m benchmarks.launchers --sizes $(or $(SIZES),64 512 2048)
 
 bench-operator: .venv/dev tools ## 500 jobs at once on a real API server, and 20 that train: JOBS=5000 RUNNING=1000 for the large figures
 	$(BIN)/python -m benchmarks.operator_load --jobs $(or $(JOBS),500)

@@ -13,8 +13,9 @@ def play(endings: list[tuple[int, int | None]], restarts: int) -> tuple[int, lis
     left, pauses, lines = iter(endings), list[float](), list[str]()
     attempts = 0
 
-    def attempt() -> tuple[int, dict[str, object]]:
+    def attempt(number: int) -> tuple[int, dict[str, object]]:
         nonlocal attempts
+        assert number == attempts, "the program learns how often it was started"
         attempts += 1
         code, committed = next(left)
         return code, {"committed_step": committed}
@@ -47,5 +48,5 @@ def test_ctrl_c_in_the_pause_ends_it() -> None:
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    code, _ = run_with_restarts(lambda: (137, {}), 5, say=lambda line: None, pause=interrupted)
+    code, _ = run_with_restarts(lambda number: (137, {}), 5, say=lambda line: None, pause=interrupted)
     assert code == 137

@@ -45,6 +45,8 @@ def run(
     interrupts: int = 0,
     grace_seconds: int = 5,
     finish_together: bool = False,
+    are_independent: bool = False,
+    told: list[tuple[list[int], float]] | None = None,
 ):
     """Runs to the end; sends Ctrl-C to this process once `when_up` children have said that they are up."""
     sent = 0
@@ -56,7 +58,15 @@ def run(
             sent += 1
             os.kill(os.getpid(), signal.SIGINT)
 
-    supervisor = Supervisor(processes, grace_seconds=grace_seconds, on_tick=on_tick, finish_together=finish_together)
+    supervisor = Supervisor(
+        processes,
+        grace_seconds=grace_seconds,
+        on_tick=on_tick,
+        finish_together=finish_together,
+        are_independent=are_independent,
+    )
+    if told is not None:
+        supervisor.on_slow_stop = lambda running, seconds: told.append(([each.index for each in running], seconds))
     return {e.process.index: e for e in supervisor.run()}
 
 
@@ -105,6 +115,33 @@ def test_who_ignores_the_request_is_killed_after_the_grace_period(tmp_path, monk
     monkeypatch.setattr(supervisor_module, "KILL_MARGIN_SECONDS", 0)
     exits = run(make(tmp_path, STUBBORN), when_up=1, interrupts=1, grace_seconds=1)
     assert (exits[0].code, exits[0].killed) == (137, True)
+
+
+DIES = "import time\nprint('up', flush=True)\nwhile True: time.sleep(1)"
+
+
+def test_who_waits_for_a_process_that_died_of_the_signal_is_killed_soon(tmp_path, monkeypatch):
+    """As in a barrier of JAX, whose processes hear no SIGTERM."""
+    monkeypatch.setattr(supervisor_module, "PEER_FAILED_GRACE_SECONDS", 0.5)
+    exits = run(make(tmp_path, STUBBORN, DIES), when_up=2, interrupts=1, grace_seconds=3600)
+    assert [(exits[i].code, exits[i].killed) for i in (0, 1)] == [(137, True), (143, False)]
+
+
+def test_a_worker_saves_as_long_as_it_may_whatever_another_died_of(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "PEER_FAILED_GRACE_SECONDS", -10)
+    saves = WAIT_BLOCKED.replace("raise", "import time; time.sleep(1); raise")
+    exits = run(make(tmp_path, saves, DIES), when_up=2, interrupts=1, grace_seconds=3600, are_independent=True)
+    assert [exits[i].code for i in (0, 1)] == [75, 143]
+
+
+def test_a_stop_that_takes_its_time_names_who_runs_and_the_seconds_that_are_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "SLOW_STOP_SECONDS", 0)
+    monkeypatch.setattr(supervisor_module, "KILL_MARGIN_SECONDS", 0)
+    told: list[tuple[list[int], float]] = []
+    run(make(tmp_path, STUBBORN), when_up=1, interrupts=1, grace_seconds=1, told=told)
+    ((running, seconds),) = told
+    assert running == [0]
+    assert 0 <= seconds <= 1
 
 
 def test_a_peer_that_goes_on_after_the_others_finished_is_ended(tmp_path, monkeypatch):

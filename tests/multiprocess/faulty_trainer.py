@@ -48,6 +48,19 @@ def _exit() -> None:
     sys.exit(3)
 
 
+def _exit_to_start_again() -> None:
+    sys.exit(75)
+
+
+def _exit_early() -> None:
+    sys.exit(0)
+
+
+def _evict() -> None:
+    """Asks the launcher above to stop, as Kubernetes asks process 1 of a container; the program goes on meanwhile."""
+    os.kill(os.getppid(), signal.SIGTERM)
+
+
 def _exit_at_once() -> None:
     os._exit(3)
 
@@ -99,11 +112,14 @@ def _skew() -> None:
 FAULTS: dict[str, Callable[[], None]] = {
     "exception": _raise,
     "sys.exit": _exit,
+    "exit 75": _exit_to_start_again,
+    "exit 0": _exit_early,
     "os._exit": _exit_at_once,
     "kill -9": _kill,
     "SIGSTOP": _freeze,
     "sleep": _sleep,
     "SIGTERM": _terminate,
+    "eviction": _evict,
     "long compute": _compute,
     "blocked read": _read,
     "wait": _wait,
@@ -133,7 +149,7 @@ def prepare() -> None:
     if fault and os.environ["FAULT_STAGE"] == "extract":
         _pace_units()
     if fault and os.environ["FAULT_PROCESS"] == os.environ["TPUJOB_HOST"]:
-        _arm(os.environ["FAULT_STAGE"], functools.partial(_strike, fault))
+        _arm(os.environ["FAULT_STAGE"], functools.partial(strike, fault))
 
 
 def _pace_units() -> None:
@@ -169,7 +185,8 @@ def _watch_from(mark: Path) -> None:
 _calls = 0
 
 
-def _strike(fault: str) -> None:
+def strike(fault: str) -> None:
+    """Has the fault come, once in a run, when it is its turn."""
     global _calls
     mark = Path(os.environ["FAULT_MARK"])
     _calls += 1

@@ -15,28 +15,12 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from tests.workloads import maxtext_job
+from tests.workloads.maxtext_job import PYTHON
 from tools.localcluster.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".cache" / "maxtext" / "bin" / "python"
 STEPS, PERIOD = 20, 5
-TINY = {
-    "hardware": "cpu",
-    "dataset_type": "synthetic",
-    "base_emb_dim": 32,
-    "base_mlp_dim": 64,
-    "base_num_query_heads": 2,
-    "base_num_kv_heads": 2,
-    "head_dim": 16,
-    "base_num_decoder_layers": 1,
-    "vocab_size": 256,
-    "max_target_length": 32,
-    "per_device_batch_size": 1,
-    "async_checkpointing": "false",
-    "attention": "dot_product",
-    "enable_goodput_recording": "false",
-    "enable_tensorboard": "false",
-}
 
 pytestmark = [pytest.mark.maxtext, pytest.mark.timeout(900)]
 
@@ -45,23 +29,16 @@ pytestmark = [pytest.mark.maxtext, pytest.mark.timeout(900)]
 def base() -> str:
     if not PYTHON.exists():
         pytest.skip("MaxText is not installed; `make maxtext` does it")
-    program = "import maxtext, pathlib; print(pathlib.Path(maxtext.__file__).parent / 'configs' / 'base.yml')"
-    return subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True).stdout.split()[-1]
+    return maxtext_job.base_config()
 
 
 class Folder:
     """Where one job runs, and what its process 0 wrote."""
 
-    def __init__(self, path: Path, base: str, name: str) -> None:
+    def __init__(self, path: Path, name: str) -> None:
         self.path = path
         path.mkdir()
-        command = [str(PYTHON), "-m", "maxtext.trainers.pre_train.train", base, f"steps={STEPS}"]
-        spec = {
-            "accelerator": "cpu:2x1",
-            "framework": "maxtext",
-            "image": "maxtext:any",
-            "command": [*command, f"checkpoint_period={PERIOD}", *(f"{key}={value}" for key, value in TINY.items())],
-        }
+        spec = maxtext_job.spec(steps=STEPS, period=PERIOD)
         job = {"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob", "metadata": {"name": name}, "spec": spec}
         YAML().dump(job, path / "job.yaml")
 
@@ -112,7 +89,7 @@ def pids_of(folder: Path) -> list[int]:
 
 
 def test_a_killed_maxtext_resumes_with_the_same_losses(tmp_path: Path, base: str) -> None:
-    undisturbed = Folder(tmp_path / "undisturbed", base, "undisturbed")
+    undisturbed = Folder(tmp_path / "undisturbed", "undisturbed")
     summary = undisturbed.run()
     assert (summary["phase"], summary["step"], summary["steps"]) == ("Succeeded", STEPS, STEPS)
     expected = undisturbed.losses()
@@ -123,7 +100,7 @@ def test_a_killed_maxtext_resumes_with_the_same_losses(tmp_path: Path, base: str
     assert summary["tokens_per_second"] > 0
     assert summary["committed_step"] == undisturbed.saved_steps()[-1] + 1
 
-    killed = Folder(tmp_path / "killed", base, "killed")
+    killed = Folder(tmp_path / "killed", "killed")
     running = killed.start()
     wait_for("a checkpoint", lambda: PERIOD in killed.saved_steps(), timeout_seconds=300)
     os.kill(pids_of(killed.path)[-1], signal.SIGKILL)
@@ -141,7 +118,7 @@ def test_a_killed_maxtext_resumes_with_the_same_losses(tmp_path: Path, base: str
 
 
 def test_a_stopped_maxtext_is_not_counted_as_finished(tmp_path: Path, base: str) -> None:
-    stopped = Folder(tmp_path / "stopped", base, "stopped")
+    stopped = Folder(tmp_path / "stopped", "stopped")
     running = stopped.start()
     wait_for("a step", stopped.losses, timeout_seconds=300)
     running.send_signal(signal.SIGTERM)
@@ -162,7 +139,7 @@ def test_a_patched_file_takes_the_place_of_maxtexts_own(tmp_path: Path, base: st
     patch.write_text(printed.replace("completed step: ", "completed patched step: "))
     subprocess.run(["git", "init", "-q", str(tmp_path / "code")], check=True, capture_output=True)
 
-    patched = Folder(tmp_path / "patched", base, "patched")
+    patched = Folder(tmp_path / "patched", "patched")
     assert patched.run("--code", str(tmp_path / "code"))["phase"] == "Succeeded"
 
     log = patched.log()

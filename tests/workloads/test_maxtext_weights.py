@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 import tokenizers
 
-from tests.workloads.test_maxtext import PYTHON, ROOT, TINY, base  # noqa: F401 - a fixture
+from tests.workloads.maxtext_job import PYTHON, TINY
+from tests.workloads.test_maxtext import ROOT, base  # noqa: F401 - a fixture
 
 WORDS, LENGTH, ROWS = 512, 32, 4
 LIKE_PUBLISHED = {

@@ -47,6 +47,11 @@ class ExitCode(IntEnum):
 KILLED = 137
 """What Kubernetes and shells report for SIGKILL (128 + 9): out of memory, or the grace period was over."""
 
+KILLED_FROM_OUTSIDE = (137, 139, 135, 143, 130)
+"""Death by SIGKILL, SIGSEGV, SIGBUS, SIGTERM and SIGINT, as a shell counts: a program does not choose these."""
+KILLED_FIRST_SECONDS = 2.0
+"""By which such a death goes before the errors of peers: they follow from it, and a busy machine sees them before."""
+
 FATAL = tuple(code for code in ExitCode if code.is_fatal)
 """Codes after which another try would end the same way."""
 

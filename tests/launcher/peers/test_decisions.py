@@ -64,6 +64,16 @@ def test_a_final_code_wins_over_a_crash_that_came_before_it() -> None:
     assert made.ended(end(1, 77), 0, 10.1) == [(OVER, {"reason": "exit code 77 ends the job"})]
 
 
+def test_the_end_that_is_heard_first_need_not_be_the_cause() -> None:
+    made = decisions()
+    made.ended(end(0, line="RuntimeError: Connection closed by peer", at=100.0), 0, 10.0)
+    assert made.ended(end(1, code=137, at=100.2), 0, 10.1) == []
+    for process in range(3):
+        made.ready(process, 1, 11.0)
+    ((_, go),) = made.look(1000.0)
+    assert go["cause"].startswith("process 1 ended with exit code 137")
+
+
 def pause_after(made: Decisions, now: float) -> float | None:
     """Seconds until the attempt that follows one which fails at that moment."""
     made.ended(end(1), made.attempt, now)
@@ -168,9 +178,18 @@ def test_what_is_said_of_another_attempt_counts_for_nothing() -> None:
         ([end(1, at=5.0), end(2, at=4.0)], 2),
         ([end(1, at=5.0), end(2, line="lost process 1 on host b: its connection broke", at=4.0)], 1),
         ([end(0, line="ended with process 2 on host c, which was first: x", at=1.0), end(2, at=9.0)], 2),
+        ([end(1, at=5.0), end(2, code=137, at=6.5)], 2),
+        ([end(1, at=5.0), end(2, code=137, at=9.5)], 1),
         ([end(0, line="lost process 1 on host b: silent", at=3.0), end(2, line="lost process 1 on host b", at=2.0)], 2),
     ],
-    ids=["the earliest", "not one that lost another", "not one that follows", "the first that noticed"],
+    ids=[
+        "the earliest",
+        "not one that lost another",
+        "not one that follows",
+        "the killed one",
+        "killed long after",
+        "the first that noticed",
+    ],
 )
 def test_the_cause_is_the_end_that_the_others_follow_from(ends: list[End], first: int) -> None:
     assert first_of(ends).process == first

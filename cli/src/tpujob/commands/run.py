@@ -95,7 +95,7 @@ def run(
         placed = placed_file(job_file, arguments or [], accelerator, settings or [], HostOptions(hosts, host, cpu))
         if detach:
             return _detach(placed.job, directory, is_text=is_text)
-        attempt = functools.partial(
+        run_once = functools.partial(
             run_job,
             placed.job,
             again=placed.again,
@@ -107,7 +107,7 @@ def run(
             commit=commit,
             verbose=verbose,
         )
-        exit_code, summary = run_with_restarts(attempt, restarts, say=say)
+        exit_code, summary = run_with_restarts(lambda number: run_once(attempt=number), restarts, say=say)
     except CommandError as error:
         for problem in error.problems:
             typer.echo(problem, err=True)

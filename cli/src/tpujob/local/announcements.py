@@ -86,6 +86,14 @@ class Announcements:
             f"process {process.index} ({process.name}) {how}; the others have {PEER_FAILED_GRACE_SECONDS} s to end"
         )
 
+    def slow_stop(self, processes: Sequence[LocalProcess], seconds: float) -> None:
+        """A requested stop takes its time."""
+        names = ", ".join(f"process {each.index} ({each.name})" for each in processes)
+        self._say(
+            f"still stopping: {names}; killed in {max(0.0, seconds):.0f} s, since a barrier or a save hears no signal: "
+            "Ctrl-C again to leave at once"
+        )
+
     def early_finish(self, end: Exit) -> None:
         """One process has finished for some time, and others still run."""
         self._say(

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tpujob.local.supervisor import Exit
 from tpujob_contract import ExitCode
-from tpujob_contract.exit_codes import FATAL, describe
+from tpujob_contract.exit_codes import FATAL, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, describe
 
-KILLED_FIRST_SECONDS = 2.0
-"""Within which the peers of a killed process may raise before its death is seen, on a busy machine."""
 _BY_SIGNAL = 128
 """And more: death by a signal, as a shell counts."""
-_KILLED = tuple(_BY_SIGNAL + number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS))
 _NAMED = re.compile(r"(?:ended with|\blost|behind the others:) process (\d+)\b")
 """As the trainer's processes write it: `tpujob_trainer.distributed.failure`."""
 
@@ -68,10 +64,11 @@ def judge(
         return Outcome(phase="Succeeded", exit_code=0, culprit=None)
     fatal = [e for e in failures if e.code in FATAL]
     crashed = [
-        e for e in failures if e.code != ExitCode.STOPPED and (not e.asked_to_stop or e.process.index in failed_at)
+        e for e in failures if not e.asked_to_stop or (e.code != ExitCode.STOPPED and e.process.index in failed_at)
     ]
     crashed.sort(key=lambda each: failed_at.get(each.process.index, each.ended_at) - _head_start(each))
-    if not fatal and not crashed:
+    # "Saved, start me again" that nobody asked for: what its peers say after it follows from it.
+    if not fatal and (not crashed or crashed[0].code == ExitCode.STOPPED):
         return Outcome(phase="Suspended", exit_code=int(ExitCode.STOPPED), culprit=None)
     first = (fatal or crashed)[0]
     culprit = _named_by(first, failures, named or {})
@@ -83,8 +80,9 @@ def judge(
 
 
 def _head_start(end: Exit) -> float:
-    """Seconds by which a killed process goes before exceptions: these follow from its death, and never the reverse."""
-    return KILLED_FIRST_SECONDS if end.code in _KILLED and not end.asked_to_stop else 0.0
+    """Seconds by which a killed process, or one that asks for another start, goes before what follows from it."""
+    comes_first = end.code in (*KILLED_FROM_OUTSIDE, ExitCode.STOPPED)
+    return KILLED_FIRST_SECONDS if comes_first and not end.asked_to_stop else 0.0
 
 
 def _named_by(first: Exit, failures: Sequence[Exit], named: Mapping[int, int]) -> Exit | None:

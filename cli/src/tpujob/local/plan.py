@@ -54,6 +54,7 @@ def plan_processes(
     report_ports: Sequence[int],
     code: Path | None = None,
     placement: Placement = HERE,
+    attempt: int = 0,
 ) -> list[LocalProcess]:
     """The processes of a JobSet that run on this machine, in order of process id.
 
@@ -62,18 +63,18 @@ def plan_processes(
         inherited: Environment of this process; what belongs to the wiring is left out of it.
         directory: Folder of this run, for logs and for what would be volumes.
         checkpoint_dir: Given to the trainer where the job names none.
-        coordinator_port: Free port of this machine; the JAX coordinator of process 0 takes it.
-        launcher_port: Free port of this machine, for launcher 0 where all processes run here.
+        coordinator_port: Free port of this machine, for process 0.
+        launcher_port: The same, for launcher 0 where all processes run here.
         report_ports: A free port for every process of this machine.
         code: Where the job's code was unpacked.
         placement: Which processes run here, and on what.
+        attempt: How often the job was started before.
     """
-    # On chips libtpu's own variables stay: they describe this machine.
-    reserved = [each for each in names.RESERVED_PREFIXES if not (placement.on_chips and each.startswith("TPU_"))]
-    outside = {k: v for k, v in inherited.items() if not k.startswith((*reserved, "JAX_"))}
+    outside = _outside(inherited, placement)
     coordinator = placement.coordinator or f"127.0.0.1:{coordinator_port}"
     processes = []
-    pods = [(index, pod) for index, pod in enumerate(expand_pods(jobset)) if placement.host in (None, index)]
+    all_pods = enumerate(expand_pods(jobset, restart_attempt=attempt))
+    pods = [(index, pod) for index, pod in all_pods if placement.host in (None, index)]
     for (index, pod), report_port in zip(pods, report_ports, strict=True):
         termination_log = directory / f"process-{index}.ending"
         processes.append(
@@ -100,6 +101,13 @@ def plan_processes(
             )
         )
     return processes
+
+
+def _outside(inherited: Mapping[str, str], placement: Placement) -> dict[str, str]:
+    """This environment without what belongs to the wiring."""
+    # On chips libtpu's own variables stay: they describe this machine.
+    reserved = [each for each in names.RESERVED_PREFIXES if not (placement.on_chips and each.startswith("TPU_"))]
+    return {k: v for k, v in inherited.items() if not k.startswith((*reserved, "JAX_"))}
 
 
 def _given(pod: Pod) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,8 @@ from tpujob_contract.exit_codes import FATAL, describe
 FIRST_PAUSE_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 60.0
 
-Attempt = Callable[[], tuple[int, dict[str, Any]]]
+Attempt = Callable[[int], tuple[int, dict[str, Any]]]
+"""Runs an attempt, by its number."""
 
 
 def run_with_restarts(
@@ -21,24 +23,25 @@ def run_with_restarts(
     """The exit code and the summary of the last attempt.
 
     Args:
-        attempt: One run of the job to its end.
+        attempt: Runs the job to its end, given how often it has run before.
         restarts: How many in a row may be without a newer checkpoint.
         say: Prints a line.
         pause: Waits so many seconds: longer each time, so that other machines can come back.
     """
     failures, committed = 0, None
-    while True:
-        exit_code, summary = attempt()
+    for number in itertools.count():
+        exit_code, summary = attempt(number)
         if exit_code in (ExitCode.FINISHED, ExitCode.STOPPED, *FATAL):
-            return exit_code, summary
+            break
         if (newest := summary.get("committed_step")) is not None and newest != committed:
             failures, committed = 0, newest
         if failures >= restarts:
-            return exit_code, summary
+            break
         failures += 1
         seconds = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
         say(f"exit code {describe(exit_code)}: restart {failures} of {restarts} in {seconds:.0f} s; Ctrl-C ends it")
         try:
             pause(seconds)
         except KeyboardInterrupt:
-            return exit_code, summary
+            break
+    return exit_code, summary

@@ -47,6 +47,7 @@ def run_job(
     code: Path | None = None,
     commit: str | None = None,
     verbose: bool = False,
+    attempt: int = 0,
 ) -> tuple[int, dict[str, Any]]:
     """Runs a job on this machine to its end; returns the exit code, with the contract's meanings, and a summary.
 
@@ -60,6 +61,7 @@ def run_job(
         code: Folder of code to pack.
         commit: Of that folder.
         verbose: Whether to show what the launcher prints about itself.
+        attempt: How often this command has run it before.
 
     Raises:
         CommandError: before anything was started.
@@ -73,7 +75,7 @@ def run_job(
     if placement.on_chips and job.spec.trainer is not None:
         require_libtpu()
     unpacked = unpack_code(job.spec.code, root / "code")
-    processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpacked, placement)
+    processes = _plan(build_jobset(job, JobSettings()), root, max_processes, unpacked, placement, attempt)
     lead = processes[0]
     needed = _look(job, lead, placement, processes_here=len(processes))
     needed.require()
@@ -121,8 +123,7 @@ def _supervise(
     verbose: bool,
 ) -> tuple[list[Exit], Report]:
     """Starts all processes and shows their progress; how each ended, and the last report of the run."""
-    lead = processes[0]
-    checkpoint_dir = lead.environ[names.CHECKPOINT_DIR]
+    lead, checkpoint_dir = processes[0], processes[0].environ[names.CHECKPOINT_DIR]
     grace_seconds = int(lead.environ[names.GRACE_SECONDS])
     display = make_display(Console(stderr=text_to_stderr, highlight=False), has_units=has_units(job))
     announcements = Announcements(job, placement, grace_seconds, display.say)
@@ -146,10 +147,12 @@ def _supervise(
             grace_seconds=grace_seconds,
             on_tick=tick,
             finish_together=job.spec.trainer is not None and job.spec.workers is None,
+            are_independent=job.spec.workers is not None,
         )
         supervisor.on_interrupt = announcements.interrupt
         supervisor.on_frozen = announcements.frozen
         supervisor.on_failure = announcements.failure
+        supervisor.on_slow_stop = announcements.slow_stop
         if job.spec.workers is None:
             supervisor.on_early_finish = announcements.early_finish
         supervisor.on_started = reader.start
@@ -200,7 +203,7 @@ def _shared_directory(job: TpuTrainingJob) -> list[str]:
 
 
 def _plan(
-    jobset: dict[str, Any], root: Path, max_processes: int, code: Path | None, placement: Placement
+    jobset: dict[str, Any], root: Path, max_processes: int, code: Path | None, placement: Placement, attempt: int
 ) -> list[LocalProcess]:
     replicated = jobset["spec"]["replicatedJobs"][0]
     count = 1 if placement.is_distributed else replicated["replicas"] * replicated["template"]["spec"]["parallelism"]
@@ -229,6 +232,8 @@ def _plan(
         report_ports=ports[2:],
         code=code,
         placement=placement,
+        # Several machines count for themselves, and would not meet with different numbers.
+        attempt=0 if placement.is_distributed else attempt,
     )
 
 

@@ -29,7 +29,11 @@ EARLY_FINISH_SECONDS = 60
 """How long the others may go on after a process has finished before a notice is printed."""
 KILL_MARGIN_SECONDS = 3
 """The launcher ends its child within the grace period by itself; after this much more it is killed."""
+SLOW_STOP_SECONDS = 10.0
+"""How long a requested stop may take before a notice is printed."""
 TICK_SECONDS = 0.5
+_BY_SIGNAL = 128
+"""And more: death by a signal, as a shell counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,7 @@ class Supervisor:
         grace_seconds: int,
         on_tick: Callable[[], None],
         finish_together: bool = False,
+        are_independent: bool = False,
     ) -> None:
         """Starts nothing yet.
 
@@ -66,9 +71,11 @@ class Supervisor:
             on_tick: Called about twice a second.
             finish_together: Whether all finish within the same step, so that one which goes on hangs. A JobSet waits
                 for the others; only what is known of our trainer is quicker.
+            are_independent: Whether none waits for another.
         """
         self._processes = processes
         self._finish_together = finish_together
+        self._are_independent = are_independent
         self._grace_seconds = grace_seconds
         self._on_tick = on_tick
         self._running: dict[int, tuple[LocalProcess, subprocess.Popen[bytes]]] = {}
@@ -84,6 +91,9 @@ class Supervisor:
         self.on_early_finish: Callable[[Exit], None] = lambda end: None
         """Called once for the first process that finished, when others still run `EARLY_FINISH_SECONDS` later."""
         self._is_early_finish_named = False
+        self.on_slow_stop: Callable[[list[LocalProcess], float], None] = lambda processes, seconds: None
+        """Called once when a requested stop takes longer than `SLOW_STOP_SECONDS`: who runs, and the time left."""
+        self._slow_stop_at: float | None = None
         self.on_frozen: Callable[[LocalProcess, int], None] = lambda process, pid: None
         """Called once for a process whose launcher is stopped (SIGSTOP): it neither works nor ends."""
         self._frozen: set[int] = set()
@@ -108,6 +118,7 @@ class Supervisor:
                             os.close(key.fd)
                             self._ended(key.data)
                     self._enforce_deadline()
+                    self._look_at_slow_stop()
                     self._look_for_frozen()
                     self._look_for_early_finish()
                     self._on_tick()
@@ -136,6 +147,9 @@ class Supervisor:
         if code == 0:
             if self._finish_together:
                 self._deadline = time.monotonic() + FINISHED_PEERS_LIMIT_SECONDS
+        elif self._asked and code > _BY_SIGNAL and not self._are_independent:
+            # It did not save, so neither does any other: they wait in a barrier for it, for up to the grace period.
+            self._shorten_deadline(PEER_FAILED_GRACE_SECONDS)
         elif not self._asked:
             self._ask_all_to_stop(min(self._grace_seconds, PEER_FAILED_GRACE_SECONDS))
             if self._running:
@@ -145,6 +159,7 @@ class Supervisor:
         self._interrupts += 1
         if self._interrupts == 1:
             self._ask_all_to_stop(self._grace_seconds)
+            self._slow_stop_at = time.monotonic() + SLOW_STOP_SECONDS
         else:
             self._kill_all()
         self.on_interrupt(self._interrupts)
@@ -154,6 +169,16 @@ class Supervisor:
         for index, (_, child) in self._running.items():
             self._asked.add(index)
             child.send_signal(signal.SIGTERM)
+
+    def _shorten_deadline(self, seconds: float) -> None:
+        moment = time.monotonic() + seconds
+        self._deadline = moment if self._deadline is None else min(self._deadline, moment)
+
+    def _look_at_slow_stop(self) -> None:
+        now = time.monotonic()
+        if self._slow_stop_at is not None and now >= self._slow_stop_at and self._running and self._deadline:
+            self._slow_stop_at = None
+            self.on_slow_stop([process for process, _ in self._running.values()], self._deadline - now)
 
     def _enforce_deadline(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline:

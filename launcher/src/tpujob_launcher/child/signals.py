@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -64,8 +65,13 @@ class SignalQueue:
             seconds: How long to wait.
             others: What ends the wait, too, by becoming readable.
         """
-        sources: List[Any] = [self._reader, *others]
-        if self._reader not in select.select(sources, [], [], seconds)[0]:
+        # Not `select`, which refuses descriptors from 1024 on: launcher 0 has one for each host.
+        sources = select.poll()
+        sources.register(self._reader, select.POLLIN)
+        for each in others:
+            sources.register(each, select.POLLIN)
+        found = sources.poll(None if seconds is None else math.ceil(seconds * 1000))
+        if self._reader not in [descriptor for descriptor, _ in found]:
             return []
         return list(os.read(self._reader, 4096))
 

@@ -194,8 +194,11 @@ class _Supervision:
         failure = failure if failure is not None and ended.is_failure else None
         # Killed, or aborted in an exit handler: that is not how the program meant to end.
         code = failure.code if failure and child.returncode > 128 else child.returncode
+        # Killed by somebody else: a peer may have noticed that, and said so, before its end was seen here.
+        is_cause = code == KILLED and not self._is_killed
+        was_told = self._was_told and not is_cause
         return ExitResult(
-            code, tuple(self._diagnostics), stop_signal=self._stop_signal, failure=failure, was_told=self._was_told
+            code, tuple(self._diagnostics), stop_signal=self._stop_signal, failure=failure, was_told=was_told
         )
 
     def _hear_others(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence, Set
 
-from tpujob_contract.exit_codes import FATAL, ExitCode
+from tpujob_contract.exit_codes import FATAL, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -77,8 +77,7 @@ class Decisions:
             attempt: In which attempt.
             now: Monotonic, in seconds.
         """
-        running = self.attempt - 1 if self._is_ending else self.attempt
-        if attempt != running or self.over is not None:
+        if self.over is not None or attempt != self.attempt - self._is_ending:
             return []
         # The first word of each stands: a program that failed is reported again when its process ends.
         self._ends.setdefault(end.process, end)
@@ -148,6 +147,9 @@ class Decisions:
 
 
 def first_of(ends: Sequence[End]) -> End:
-    """The end that the others follow from: the earliest of those that do not say that they follow from another."""
+    """The end that the others follow from: the earliest of those that do not say that they follow from another.
+
+    A process killed from outside goes before errors that its peers had because of it.
+    """
     own = [end for end in ends if not end.line.startswith(_CONSEQUENCES)]
-    return min(own or ends, key=lambda end: end.at)
+    return min(own or ends, key=lambda end: end.at - KILLED_FIRST_SECONDS * (end.code in KILLED_FROM_OUTSIDE))

@@ -6,7 +6,6 @@ neither ends nor delays anything.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import selectors
 import socket
@@ -16,7 +15,7 @@ from typing import Dict, List, Optional
 
 from tpujob_contract import ports
 from tpujob_contract.environment import DistributedProcess
-from tpujob_launcher.peers import messages
+from tpujob_launcher.peers import messages, open_files
 from tpujob_launcher.peers.decisions import Decisions
 from tpujob_launcher.peers.messages import ENDED, FINISHED, HELLO, MAX_LINE_BYTES, READY, STOPPING, Message
 from tpujob_launcher.peers.peers import Peers
@@ -61,6 +60,8 @@ class Server(Peers):
         self._listener = ports.listen(process.coordinator.rpartition(":")[0], port)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
+        self._rest = open_files.Rest()
+        open_files.allow(process.num_processes)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -71,10 +72,13 @@ class Server(Peers):
 
     def seconds(self) -> Optional[float]:
         """Until something is due; None: nothing is."""
-        return self._decisions.seconds(time.monotonic())
+        due = (self._decisions.seconds(time.monotonic()), self._rest.seconds())
+        return min((each for each in due if each is not None), default=None)
 
     def step(self) -> None:
         """Handles what has come, and what is due."""
+        if self._rest.is_over():
+            self._selector.register(self._listener, selectors.EVENT_READ)
         for key, events in self._selector.select(0):
             if key.fileobj is self._listener:
                 self._accept()
@@ -93,15 +97,20 @@ class Server(Peers):
         self._hear(0, message)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while True:
+            try:
                 sock, _ = self._listener.accept()
-                self._drop_unidentified()
-                sock.setblocking(False)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                line = _Line(sock, time.monotonic())
-                self._lines[sock.fileno()] = line
-                self._selector.register(sock, selectors.EVENT_READ, line)
+            except OSError as error:
+                if error.errno in open_files.EXHAUSTED:
+                    self._selector.unregister(self._listener)
+                    self._rest.begin(error)
+                return
+            self._drop_unidentified()
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            line = _Line(sock, time.monotonic())
+            self._lines[sock.fileno()] = line
+            self._selector.register(sock, selectors.EVENT_READ, line)
 
     def _drop_unidentified(self) -> None:
         """Keeps room for launchers: who says nothing goes, the oldest first where there are too many."""
