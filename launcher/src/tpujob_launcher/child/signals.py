@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -64,8 +65,11 @@ class SignalQueue:
             seconds: How long to wait.
             others: What ends the wait, too, by becoming readable.
         """
-        sources: List[Any] = [self._reader, *others]
-        if self._reader not in select.select(sources, [], [], seconds)[0]:
+        poll = select.poll()  # select would refuse the descriptors of a launcher 0 with a thousand connections
+        for descriptor in (self._reader, *(each.fileno() for each in others)):
+            poll.register(descriptor, select.POLLIN)
+        found = poll.poll(None if seconds is None else math.ceil(1000 * seconds))
+        if self._reader not in [descriptor for descriptor, _ in found]:
             return []
         return list(os.read(self._reader, 4096))
 
