@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.start_clients import hello
 from tools.localcluster.processes import free_ports
-from tpujob_trainer.distributed import open_files, rendezvous_client
+from tpujob_trainer.distributed import rendezvous_client
 from tpujob_trainer.distributed.failure import ProgressState
 from tpujob_trainer.distributed.peer_monitor import BEATS, Peers
 
@@ -61,7 +61,7 @@ class Clients:
 def measure(size: int, heartbeat_seconds: float, training_seconds: float) -> dict[str, Any]:
     """Seconds, messages, bytes and memory of one start, some training, and one death."""
     # No JAX, so no connections to its service.
-    open_files.FILES_EACH = 1
+    rendezvous_client.FILES_EACH = 1
     port = free_ports(1)[0]
     positions = [f"slice {i // 16}, host {i % 16}" for i in range(size)]
     empty = resident_mib()

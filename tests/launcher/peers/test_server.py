@@ -7,9 +7,9 @@ import pytest
 
 from tests.harness.launched import JOB
 from tpujob_contract.environment import DistributedProcess, read_environment
+from tpujob_contract.line_server import MAX_LINE_BYTES, MAX_UNIDENTIFIED
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import MAX_LINE_BYTES
-from tpujob_launcher.peers.server import MAX_UNIDENTIFIED, Server
+from tpujob_launcher.peers.server import Server
 
 
 def member(host: int, port: int = 1) -> DistributedProcess:

@@ -1,16 +1,15 @@
 """Real sockets on loopback; each process is a thread here."""
 
 import concurrent.futures
-import resource
 import socket
 import time
 
 import pytest
 
 from tools.localcluster.processes import free_ports
-from tpujob_contract import ports
+from tpujob_contract import line_server, ports
 from tpujob_trainer import errors
-from tpujob_trainer.distributed import open_files, rendezvous_client, rendezvous_server
+from tpujob_trainer.distributed import rendezvous_client
 from tpujob_trainer.distributed.rendezvous_messages import Hello, to_line
 from tpujob_trainer.distributed.versions import JOB_CODE
 
@@ -200,36 +199,15 @@ def test_strangers_do_not_disturb(noise):
 
 
 def test_many_silent_strangers_do_not_keep_a_process_out(monkeypatch):
-    monkeypatch.setattr(rendezvous_server, "IDENTIFY_SECONDS", 0.2)
+    monkeypatch.setattr(line_server, "IDENTIFY_SECONDS", 0.2)
     rendezvous = Rendezvous(2)
     lead = rendezvous.come(hello(0))
-    connections = [rendezvous.connect() for _ in range(rendezvous_server.MAX_UNIDENTIFIED + 5)]
+    connections = [rendezvous.connect() for _ in range(line_server.MAX_UNIDENTIFIED + 5)]
     try:
         assert rendezvous.come(hello(1)).result(LIMIT_SECONDS)[0].nonce == lead.result(LIMIT_SECONDS)[0].nonce
     finally:
         for connection in connections:
             connection.close()
-
-
-@pytest.mark.parametrize(
-    ("soft", "hard", "raised"),
-    [(64, 300, 276), (276, 276, None), (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None), (275, -1, 276)],
-    ids=["raised", "enough", "no limit", "no hard limit"],
-)
-def test_open_files_are_allowed(monkeypatch, soft, hard, raised):
-    limits = []
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, hard))
-    monkeypatch.setattr(resource, "setrlimit", lambda kind, given: limits.append(given))
-    open_files.allow(10)
-    assert limits == ([(raised, hard)] if raised else [])
-
-
-def test_too_few_open_files_are_an_error_that_says_what_to_raise(monkeypatch):
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (64, 275))
-    with pytest.raises(errors.ConfigurationError) as caught:
-        open_files.allow(10)
-    assert "276 open files for 10 processes" in str(caught.value)
-    assert "(ulimit -Hn) is 275; raise LimitNOFILE of the container runtime" in str(caught.value)
 
 
 def test_port_that_is_taken_is_named():

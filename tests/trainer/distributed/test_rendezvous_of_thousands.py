@@ -17,8 +17,8 @@ import pytest
 from tools.localcluster.processes import free_ports
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import rendezvous_client, rendezvous_server
-from tpujob_trainer.distributed.rendezvous_client import Met
 from tpujob_trainer.distributed.rendezvous_messages import Hello, Membership, to_line
+from tpujob_trainer.distributed.rendezvous_server import Met
 
 logger = logging.getLogger(__name__)
 

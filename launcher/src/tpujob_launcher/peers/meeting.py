@@ -9,6 +9,7 @@ from typing import Optional
 
 from tpujob_contract.environment import DistributedProcess, Process
 from tpujob_contract.exit_codes import ExitCode, describe
+from tpujob_contract.open_files import TooFewFiles
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.decisions import LONGEST_PAUSE_SECONDS, READY_SECONDS
@@ -33,7 +34,9 @@ def meet(process: Process) -> Optional[Peers]:
         return Server(process, process.in_place, process.launcher_port)
     except OSError as error:
         logger.warning("no attempt in place: port %d cannot be had: %s", process.launcher_port, error)
-        return None
+    except TooFewFiles as error:
+        logger.warning("no attempt in place: %s", error)
+    return None
 
 
 def next_attempt(

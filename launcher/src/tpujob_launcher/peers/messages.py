@@ -9,7 +9,6 @@ from typing import Any, Mapping, Optional, Tuple
 from tpujob_contract.environment import DistributedProcess
 
 VERSION = 1
-MAX_LINE_BYTES = 8 * 1024
 LINE_CHARACTERS = 500
 """Of the cause of an end."""
 

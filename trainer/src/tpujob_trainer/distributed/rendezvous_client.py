@@ -13,23 +13,20 @@ import socket
 import time
 from collections.abc import Sequence
 
-from tpujob_contract import ports
+from tpujob_contract import open_files, ports
 from tpujob_trainer import errors
-from tpujob_trainer.distributed import open_files
 from tpujob_trainer.distributed.rendezvous_messages import Hello, Membership, to_line
-from tpujob_trainer.distributed.rendezvous_server import RendezvousServer
+from tpujob_trainer.distributed.rendezvous_server import Met, RendezvousServer
 
 MAX_ANSWER_BYTES = 64 * 1024
 """Of a line of process 0."""
 SILENCE_SECONDS = 15.0
 """Silence after which process 0 counts as gone."""
 RETRY_SECONDS = 0.3
+FILES_EACH = 2
+"""Connections to each process: that of the rendezvous, and the one to JAX's coordination service."""
 BACKLOG = 4096
 """Connections that wait to be accepted, where the kernel allows as many: all processes of a run come at once."""
-
-
-Met = tuple[Membership, dict[int, socket.socket]]
-"""What everybody goes on with, and the open connections: of process 0 to all others, of these to process 0."""
 
 
 def receive(own: Hello, positions: Sequence[str], *, host: str, port: int, limit_seconds: float) -> Met:
@@ -41,7 +38,10 @@ def receive(own: Hello, positions: Sequence[str], *, host: str, port: int, limit
         ConfigurationError: the container may not have enough open files; not told to the others.
         TrainerError: the port cannot be had.
     """
-    open_files.allow(len(positions))
+    try:
+        open_files.allow(len(positions), FILES_EACH)
+    except open_files.TooFewFiles as error:
+        raise errors.ConfigurationError(str(error)) from error
     deadline = time.monotonic() + limit_seconds
     with _listen(host, port, deadline) as listener, RendezvousServer(listener, own, positions) as reception:
         return reception.wait(deadline, limit_seconds)

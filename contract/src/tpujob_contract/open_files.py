@@ -1,33 +1,37 @@
-"""Connections are open files: how many of them process 0 may have."""
+"""Connections are open files: how many of them the first of many processes may have."""
 
 from __future__ import annotations
 
 import logging
 import resource
 
-from tpujob_trainer import errors
-
 logger = logging.getLogger(__name__)
 
-FILES_EACH = 2
-"""Connections to each process: that of the rendezvous, and the one to JAX's coordination service."""
 OTHER_FILES = 256
 """Of the process itself: libraries, data, checkpoints."""
 
 
-def allow(processes: int) -> None:
+class TooFewFiles(ValueError):  # noqa: N818 - as people say it
+    """The hard limit is too low, which no process can change."""
+
+
+def allow(processes: int, each: int) -> None:
     """Raises the limit of this process to what so many processes need.
 
+    Args:
+        processes: Of the job.
+        each: Connections to each of them.
+
     Raises:
-        ConfigurationError: the hard limit is below that, which no process can change.
+        TooFewFiles: the hard limit is below that.
     """
-    needed = FILES_EACH * processes + OTHER_FILES
+    needed = each * processes + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise errors.ConfigurationError(
-            f"process 0 needs {needed} open files for {processes} processes ({FILES_EACH} connections each and "
+        raise TooFewFiles(
+            f"process 0 needs {needed} open files for {processes} processes ({each} connections each and "
             f"{OTHER_FILES} others), and its hard limit (ulimit -Hn) is {hard}; raise LimitNOFILE of the container "
             "runtime on its node, or use fewer hosts"
         )
