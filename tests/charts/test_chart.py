@@ -22,7 +22,7 @@ from tests.charts.rendered import (
 from tests.harness.operator_process import LEASE_RULES, NAME, RULES
 from tools.localcluster import binaries
 from tpujob_contract import kubernetes_names
-from tpujob_contract.ports import REPORT
+from tpujob_contract.connections.ports import REPORT
 from tpujob_operator.settings import Settings
 from tpujob_resource.crd.build import custom_resource_definition
 

@@ -18,7 +18,7 @@ from tools.localcluster.waiting import wait_for
 from tpujob.local.closing import Closing
 from tpujob.local.outcome import Outcome
 from tpujob.local.reports import last_report
-from tpujob_contract.report import final_line
+from tpujob_contract.reports.report import final_line
 
 pytestmark = pytest.mark.processes
 

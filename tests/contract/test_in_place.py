@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tpujob_contract import in_place
-from tpujob_contract.report import split_final_report
+from tpujob_contract.reports import in_place
+from tpujob_contract.reports.report import split_final_report
 
 END: Any = {"cause": "crash", "process": 3, "code": 137, "at": 100.5, "again": 102.0, "line": "killed", "step": 40}
 

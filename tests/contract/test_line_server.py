@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tools.localcluster.waiting import wait_for
-from tpujob_contract import ports
-from tpujob_contract.line_server import Line, LineServer
+from tpujob_contract.connections import ports
+from tpujob_contract.connections.line_server import Line, LineServer
 
 
 class Members(LineServer):

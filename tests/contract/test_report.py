@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from tpujob_contract import report
+from tpujob_contract.reports import report
 
 STARTED = datetime.datetime(2030, 1, 2, 5, 4, 5, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
 

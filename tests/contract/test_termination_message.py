@@ -2,8 +2,8 @@
 
 import pytest
 
-from tpujob_contract import termination_message
-from tpujob_contract.termination_message import LIMIT_BYTES
+from tpujob_contract.reports import termination_message
+from tpujob_contract.reports.termination_message import LIMIT_BYTES
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from tests.control_plane.addresses import pod_address
 from tests.fakes import Exchange, HttpServer
 from tools.localcluster.api import Object
-from tpujob_contract import ports
-from tpujob_contract.report import PATH
+from tpujob_contract.connections import ports
+from tpujob_contract.reports.report import PATH
 
 REPORT_ADDRESS = pod_address(0)
 

@@ -12,8 +12,8 @@ from tests.harness.operator_process import OperatorProcess
 from tools.localcluster import pods
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
-from tpujob_contract import in_place
-from tpujob_contract.termination_message import NOT_ASKED
+from tpujob_contract.reports import in_place
+from tpujob_contract.reports.termination_message import NOT_ASKED
 
 pytestmark = pytest.mark.control_plane
 

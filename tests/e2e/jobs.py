@@ -12,7 +12,7 @@ from tests.e2e.surroundings import Surroundings
 from tests.e2e.waiting import wait_for
 from tools.localcluster.api import Object
 from tools.localcluster.control_plane import CommandError
-from tpujob_contract import ports
+from tpujob_contract.connections import ports
 
 DATA = "e2e-data"
 PATIENCE, PATIENCE_SECONDS = waiting.PATIENCE, waiting.PATIENCE_SECONDS

@@ -18,7 +18,7 @@ from tools.localcluster import background
 from tools.localcluster.kubeconfig import api_of
 from tools.localcluster.kubelet import FIRST, SECOND, is_ready
 from tools.localcluster.second_machine import SecondMachine
-from tpujob_contract.quantity import quantity
+from tpujob_contract.values.quantity import quantity
 
 pytestmark = [pytest.mark.e2e, pytest.mark.afterwards, pytest.mark.faults, pytest.mark.timeout(1800)]
 

@@ -14,8 +14,8 @@ from tests.launcher.code.archives import archive, special
 from tests.launcher.code.test_bombs import BLOB, REFERENCE_DELTA, delta, pack, stored
 from tpujob.errors import CommandError
 from tpujob.jobs.job_file import read_job
-from tpujob_contract import report as contract_report
-from tpujob_contract import termination_message
+from tpujob_contract.reports import report as contract_report
+from tpujob_contract.reports import termination_message
 from tpujob_launcher.code.archive import CodeRefused, unpack
 from tpujob_launcher.git.pack_limits import check_pack
 from tpujob_operator.observe.report import final_report, progress_from_report, without_final_report

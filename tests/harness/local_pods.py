@@ -23,7 +23,7 @@ from tools.localcluster.plain_http import answers, opened
 from tools.localcluster.processes import Process
 from tools.localcluster.waiting import wait_for
 from tpujob_contract import environment as names
-from tpujob_contract.report import PATH
+from tpujob_contract.reports.report import PATH
 
 POD_ADDRESS = pod_address(1)
 """Of the pod of process 0."""

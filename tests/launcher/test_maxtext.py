@@ -13,7 +13,7 @@ from tools.localcluster.plain_http import opened
 from tools.localcluster.processes import free_ports
 from tools.localcluster.waiting import wait_for
 from tpujob_contract.environment import CHECKPOINT_DIR, FRAMEWORK, HOST, REPORT_PORT, SLICE
-from tpujob_contract.report import FIELDS, split_final_report
+from tpujob_contract.reports.report import FIELDS, split_final_report
 from tpujob_launcher.frameworks import maxtext
 from tpujob_launcher.reports.orbax_steps import newest
 from tpujob_launcher.reports.progress import LARGEST_FILE_BYTES, JsonLines, Progress

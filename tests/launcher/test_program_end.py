@@ -14,7 +14,7 @@ from tests.launcher.conftest import Launch
 from tests.launcher.test_carrier import find_python
 from tpujob_contract import environment
 from tpujob_contract.environment import read_environment
-from tpujob_contract.termination_message import failed_at, failure_line
+from tpujob_contract.reports.termination_message import failed_at, failure_line
 from tpujob_launcher.carrier.archive import write_launcher
 from tpujob_launcher.child import start_hook
 from tpujob_launcher.child.program_end import ProgramEnds

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.harness.launched import PYTHON
 from tests.launcher.conftest import Launch
-from tpujob_contract.termination_message import LIMIT_BYTES
+from tpujob_contract.reports.termination_message import LIMIT_BYTES
 from tpujob_launcher.reports.termination_message import TerminationMessage, compose
 
 

@@ -19,7 +19,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.multiprocess.pacing import pause
 from tools.localcluster.waiting import wait_for
-from tpujob_contract import ExitCode, read_environment, termination_message
+from tpujob_contract import ExitCode, read_environment
+from tpujob_contract.reports import termination_message
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.listener import Listener

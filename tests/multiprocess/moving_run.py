@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tpujob_contract import ExitCode, read_environment, termination_message
+from tpujob_contract import ExitCode, read_environment
+from tpujob_contract.reports import termination_message
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.checkpoint.checkpoints import Checkpoints
 from tpujob_trainer.checkpoint.fingerprint import Fingerprinter

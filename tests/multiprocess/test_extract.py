@@ -25,7 +25,7 @@ from tests.held_unit import held_unit
 from tests.multiprocess.storage_proxy import StorageProxy
 from tests.trainer.corpus.extract import make_reference
 from tests.trainer.data.stub_dataset_hub import STORAGE, StubDatasetHub
-from tpujob_contract.report import split_final_report
+from tpujob_contract.reports.report import split_final_report
 from tpujob_sdk import read_activations
 
 pytestmark = pytest.mark.processes

@@ -22,8 +22,8 @@ from tests.nights.schedule import PlannedJob
 from tools.localcluster import pods
 from tools.localcluster.api import Api, ApiError, Object
 from tpujob_contract import kubernetes_names as names
-from tpujob_contract import ports
-from tpujob_contract.report import PATH, final_line
+from tpujob_contract.connections import ports
+from tpujob_contract.reports.report import PATH, final_line
 
 STEPS_PER_SECOND = 10
 SAVE_SECONDS = 2.0

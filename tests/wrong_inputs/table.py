@@ -16,7 +16,7 @@ from tests.operator.manifests import manifest
 from tests.wrong_inputs import machines, names, pods, slices, storage, trainer
 from tests.wrong_inputs.examples import block_example
 from tests.wrong_inputs.row import BUDGET, Wrong
-from tpujob_contract.field_rules import broken_rules
+from tpujob_contract.values.field_rules import broken_rules
 from tpujob_resource.crd.build import is_too_costly
 from tpujob_resource.rules.trainer_schema import block_rules
 

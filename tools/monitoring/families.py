@@ -7,7 +7,7 @@ from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from tpujob_contract.report import PHASES as PROCESS_PHASES
+from tpujob_contract.reports.report import PHASES as PROCESS_PHASES
 from tpujob_operator import metrics as operator_metrics
 from tpujob_operator.controller.job_gauges import JobGauges
 from tpujob_resource.models.restart_causes import RESTARTS, Cause

@@ -22,12 +22,12 @@ CHECKPOINT = ("tests/trainer/checkpoint/",)
 TARGETS: dict[str, tuple[str, ...]] = {
     "tpujob_contract.batch_rows": CONTRACT,
     "tpujob_contract.environment": CONTRACT,
-    "tpujob_contract.field_rules": CONTRACT,
-    "tpujob_contract.in_place": CONTRACT,
+    "tpujob_contract.values.field_rules": CONTRACT,
+    "tpujob_contract.reports.in_place": CONTRACT,
     "tpujob_contract.kubernetes_names": CONTRACT,
     "tpujob_contract.process_ids": CONTRACT,
-    "tpujob_contract.report": CONTRACT,
-    "tpujob_contract.termination_message": CONTRACT,
+    "tpujob_contract.reports.report": CONTRACT,
+    "tpujob_contract.reports.termination_message": CONTRACT,
     "tpujob_launcher.frameworks.known": ("tests/launcher/test_frameworks.py",),
     "tpujob_launcher.frameworks.maxtext": (
         "tests/launcher/test_frameworks.py",

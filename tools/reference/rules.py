@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tools.reference.text import HEADER, plain, table
-from tpujob_contract.field_rules import Condition, Rule
+from tpujob_contract.values.field_rules import Condition, Rule
 from tpujob_resource.models.changes import Change, changes
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.status import EDITABLE_PHASES

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Union
 
-from tpujob_contract import ports, process_ids
+from tpujob_contract import process_ids
+from tpujob_contract.connections import ports
 
 PREFIX = "TPUJOB_"
 

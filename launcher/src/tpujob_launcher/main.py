@@ -36,7 +36,7 @@ from tpujob_contract.environment import (
     read_environment,
 )
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_contract.termination_message import NOT_ASKED, RETURNED_0, failure_line
+from tpujob_contract.reports.termination_message import NOT_ASKED, RETURNED_0, failure_line
 from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.child.supervisor import ExitResult, run

@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable
 from typing import NoReturn
 
-from tpujob_contract import ExitCode, IndependentWorker, environment, read_environment, termination_message
+from tpujob_contract import ExitCode, IndependentWorker, environment, read_environment
+from tpujob_contract.reports import termination_message
 from tpujob_sdk.job import Job
 from tpujob_sdk.options import Options
 from tpujob_sdk.place import place

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tpujob_contract import in_place
+from tpujob_contract.reports import in_place
 from tpujob_launcher.peers.history import WORDS_CHARACTERS, History
 from tpujob_launcher.peers.messages import End
 

@@ -14,7 +14,7 @@ import pytest
 from tests.harness.launched import JOB, Launched
 from tests.launcher.conftest import Launch
 from tools.localcluster.waiting import wait_for
-from tpujob_contract import in_place
+from tpujob_contract.reports import in_place
 
 HOSTS = 3
 PROGRAM = """

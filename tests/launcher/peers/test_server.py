@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness.launched import JOB
+from tpujob_contract.connections.line_server import MAX_LINE_BYTES, MAX_UNIDENTIFIED
 from tpujob_contract.environment import DistributedProcess, read_environment
-from tpujob_contract.line_server import MAX_LINE_BYTES, MAX_UNIDENTIFIED
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.server import Server
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import NOW, ended, host, job, jobset, observed, recorded
-from tpujob_contract.termination_message import RETURNED_0
+from tpujob_contract.reports.termination_message import RETURNED_0
 from tpujob_operator.decide.attempt_cause import of_attempt
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.verdict import Step

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.operator.building import ended, job, jobset, observed, recorded, stored
-from tpujob_contract.termination_message import failure_line
+from tpujob_contract.reports.termination_message import failure_line
 from tpujob_operator.decide.chain import decide
 from tpujob_operator.decide.first_failure import MESSAGE_LENGTH, first_failure, recorded_end
 from tpujob_operator.observe.state import Ended

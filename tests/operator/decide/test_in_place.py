@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.operator.building import BOTH, JOBSET_UID, NOW, ended, host, job, jobset, observed, pod, recorded, terminated
-from tpujob_contract import in_place as wire
+from tpujob_contract.reports import in_place as wire
 from tpujob_operator.decide.chain import Decision, decide
 from tpujob_operator.decide.restart_accounting import recorded_between
 from tpujob_operator.observe.in_place import PodAccount, account_from_json

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from tpujob.local.reports import final_report as final_report_of_local_run
-from tpujob_contract.report import Report
+from tpujob_contract.reports.report import Report
 from tpujob_operator.observe.report import Progress, final_report, progress_from_report, without_final_report
 
 EARLIER = Path(__file__).parent / "earlier"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.operator.building import JOBSET_UID, NOW, pod, terminated
 from tpujob_contract import kubernetes_names
-from tpujob_contract.termination_message import NOT_ASKED
+from tpujob_contract.reports.termination_message import NOT_ASKED
 from tpujob_operator.observe.cache import PodCache
 from tpujob_operator.observe.from_objects import (
     ended_by_deletion,

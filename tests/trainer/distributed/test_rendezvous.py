@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tools.localcluster.processes import free_ports
-from tpujob_contract import line_server, ports
+from tpujob_contract.connections import line_server, ports
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import rendezvous_client
 from tpujob_trainer.distributed.rendezvous_messages import Hello, to_line

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tpujob_contract.report import FINAL_FIELDS, split_final_report
+from tpujob_contract.reports.report import FINAL_FIELDS, split_final_report
 from tpujob_operator.observe.report import final_report
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.telemetry import attempts

@@ -6,14 +6,8 @@ import gc
 import os
 from typing import NoReturn
 
-from tpujob_contract import (
-    ContractError,
-    IndependentWorker,
-    Process,
-    environment,
-    read_environment,
-    termination_message,
-)
+from tpujob_contract import ContractError, IndependentWorker, Process, environment, read_environment
+from tpujob_contract.reports import termination_message
 from tpujob_trainer.config.schema import BLOCK, load_config
 from tpujob_trainer.distributed.exit import process_exit
 from tpujob_trainer.distributed.exit.stop_request import StopRequest

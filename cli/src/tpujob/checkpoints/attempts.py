@@ -8,7 +8,7 @@ from typing import Any
 from tpujob import trainer_program
 from tpujob.trainer_program import Program
 from tpujob_contract.exit_codes import describe as describe_code
-from tpujob_contract.report import ATTEMPTS
+from tpujob_contract.reports.report import ATTEMPTS
 
 
 def read_attempts(directory: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tpujob.errors import CommandError
 from tpujob_contract import ExitCode
-from tpujob_contract.text_files import SAMPLE_BYTES, why_not_text
+from tpujob_contract.values.text_files import SAMPLE_BYTES, why_not_text
 
 ROW_GROUP_BYTES = 1 << 20
 """Text in a row group: small enough that a data set of a few megabytes still divides among many readers."""

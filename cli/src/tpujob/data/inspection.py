@@ -17,7 +17,7 @@ from tpujob.jobs.job_file import read_job
 from tpujob.output.words import counted, size
 from tpujob.trainer_program import Program
 from tpujob_contract import storage_address
-from tpujob_contract.file_endings import FILE_ENDINGS
+from tpujob_contract.values.file_endings import FILE_ENDINGS
 
 SHOWN_ROWS = 8
 SHOWN_PROCESSES = 8

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tpujob_contract import storage_address
-from tpujob_contract.report import ATTEMPTS, PATH, newest_first, split_final_report
-from tpujob_contract.termination_message import LIMIT_BYTES
+from tpujob_contract.reports.report import ATTEMPTS, PATH, newest_first, split_final_report
+from tpujob_contract.reports.termination_message import LIMIT_BYTES
 
 Report = dict[str, Any]
 

@@ -29,7 +29,7 @@ from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
 from tpujob_contract import environment as names
 from tpujob_contract import storage_address
-from tpujob_contract.termination_message import failed_at
+from tpujob_contract.reports.termination_message import failed_at
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
 
-from tpujob_contract import in_place, maxtext_keys
+from tpujob_contract import maxtext_keys
 from tpujob_contract.environment import FRAMEWORK, DistributedProcess, Process
+from tpujob_contract.reports import in_place
 from tpujob_launcher.frameworks import maxtext, pytorch
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import threading
 import time
 from typing import List, Optional
 
+from tpujob_contract.connections.line_server import MAX_LINE_BYTES
 from tpujob_contract.environment import DistributedProcess
-from tpujob_contract.line_server import MAX_LINE_BYTES
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.messages import Message
 from tpujob_launcher.peers.peers import Peers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Optional
 
-from tpujob_contract import in_place
-from tpujob_contract.report import split_final_report
+from tpujob_contract.reports import in_place
+from tpujob_contract.reports.report import split_final_report
 from tpujob_launcher.peers.messages import End
 
 WORDS_CHARACTERS = 400

@@ -7,9 +7,9 @@ import signal
 import time
 from typing import Optional
 
+from tpujob_contract.connections.open_files import TooFewFiles
 from tpujob_contract.environment import DistributedProcess, Process
 from tpujob_contract.exit_codes import ExitCode, describe
-from tpujob_contract.open_files import TooFewFiles
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.peers.client import Client
 from tpujob_launcher.peers.decisions import LONGEST_PAUSE_SECONDS, READY_SECONDS

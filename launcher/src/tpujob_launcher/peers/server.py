@@ -6,9 +6,9 @@ import logging
 import time
 from typing import List, Optional
 
-from tpujob_contract import open_files, ports
+from tpujob_contract.connections import open_files, ports
+from tpujob_contract.connections.line_server import Line, LineServer
 from tpujob_contract.environment import DistributedProcess
-from tpujob_contract.line_server import Line, LineServer
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.decisions import Decisions
 from tpujob_launcher.peers.messages import ENDED, FINISHED, HELLO, READY, STOPPING, Message

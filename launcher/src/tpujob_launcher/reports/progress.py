@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
-from tpujob_contract import report as wire
+from tpujob_contract.reports import report as wire
 from tpujob_launcher.reports import orbax_steps
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Progress:
         self._thread.start()
 
     def report(self) -> Dict[str, Any]:
-        """What is known now, under the names of `tpujob_contract.report`; what is unknown is absent or None."""
+        """What is known now, under the names of `tpujob_contract.reports.report`; what is unknown is absent or None."""
         with self._lock:
             return dict(self._report)
 

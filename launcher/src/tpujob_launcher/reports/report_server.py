@@ -9,8 +9,8 @@ import json
 import logging
 from typing import Any, Callable, Iterator, Mapping, Optional
 
-from tpujob_contract.http_server import HttpServer, Request, Response, plain
-from tpujob_contract.report import PATH
+from tpujob_contract.connections.http_server import HttpServer, Request, Response, plain
+from tpujob_contract.reports.report import PATH
 
 logger = logging.getLogger(__name__)
 

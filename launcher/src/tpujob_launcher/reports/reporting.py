@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import List, Mapping, Optional
 
+from tpujob_contract.connections.http_server import HttpServer
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_contract.http_server import HttpServer
-from tpujob_contract.report import Phase
+from tpujob_contract.reports.report import Phase
 from tpujob_launcher.reports.progress import Progress
 from tpujob_launcher.reports.report_server import serve
 

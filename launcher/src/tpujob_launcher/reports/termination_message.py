@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 from typing import List, Mapping, Sequence
 
-from tpujob_contract import exit_codes, termination_message
-from tpujob_contract.report import FINAL_PREFIX, split_final_report
-from tpujob_contract.termination_message import DEFAULT_PATH, LIMIT_BYTES
+from tpujob_contract import exit_codes
+from tpujob_contract.reports import termination_message
+from tpujob_contract.reports.report import FINAL_PREFIX, split_final_report
+from tpujob_contract.reports.termination_message import DEFAULT_PATH, LIMIT_BYTES
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

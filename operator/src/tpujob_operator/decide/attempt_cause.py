@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tpujob_contract.exit_codes import FATAL, ExitCode, describe
-from tpujob_contract.termination_message import RETURNED_0
+from tpujob_contract.reports.termination_message import RETURNED_0
 from tpujob_operator.decide.disruption_record import recorded_disruption, recorded_lost_node
 from tpujob_operator.decide.first_failure import recorded_asking, recorded_end
 from tpujob_operator.decide.missing_machines import recorded_missing

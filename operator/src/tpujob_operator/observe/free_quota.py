@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from tpujob_contract.quantity import quantity
+from tpujob_contract.values.quantity import quantity
 from tpujob_operator.kube.client import Storage
 from tpujob_operator.kube.requests import Object
 from tpujob_operator.observe.free_slices import Need, need_of

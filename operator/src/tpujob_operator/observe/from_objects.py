@@ -9,7 +9,7 @@ from typing import Any
 
 from tpujob_contract import kubernetes_names
 from tpujob_contract.exit_codes import KILLED
-from tpujob_contract.termination_message import NOT_ASKED
+from tpujob_contract.reports.termination_message import NOT_ASKED
 from tpujob_operator.observe.in_place import PodAccount, account_from_message
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress, final_report, without_final_report

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tpujob_contract import in_place
+from tpujob_contract.reports import in_place
 from tpujob_operator.observe.untrusted import clean_text
 from tpujob_resource.models.restart_causes import Cause
 

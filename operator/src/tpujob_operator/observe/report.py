@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tpujob_contract.report import Report, split_final_report
+from tpujob_contract.reports.report import Report, split_final_report
 from tpujob_operator.observe.in_place import InPlaceAccount, account_from_report
 from tpujob_operator.observe.untrusted import clean_text, parse_json
 

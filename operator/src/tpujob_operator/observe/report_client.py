@@ -6,8 +6,8 @@ import logging
 
 import aiohttp
 
-from tpujob_contract import ports
-from tpujob_contract.report import PATH
+from tpujob_contract.connections import ports
+from tpujob_contract.reports.report import PATH
 from tpujob_operator.observe.report import Progress, progress_from_report
 from tpujob_operator.observe.state import Host
 from tpujob_operator.observe.untrusted import parse_json

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from tpujob_contract import termination_message
 from tpujob_contract.exit_codes import FATAL, ExitCode
+from tpujob_contract.reports import termination_message
 from tpujob_operator.observe.in_place import PodAccount
 from tpujob_operator.observe.report import Progress
 from tpujob_resource.models.stored import StoredJob

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tpujob_contract import code, kubernetes_names, ports
+from tpujob_contract import code, kubernetes_names
 from tpujob_contract import environment as names
+from tpujob_contract.connections import ports
 from tpujob_resource.jobset.libtpu_arguments import libtpu_arguments
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpujob_contract import kubernetes_names, ports
+from tpujob_contract import kubernetes_names
+from tpujob_contract.connections import ports
 from tpujob_resource.jobset.build import child_labels, owner_references
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpujob_contract.field_rules import absent, differs, given, matches, rule, several
+from tpujob_contract.values.field_rules import absent, differs, given, matches, rule, several
 
 _EITHER = "give either archive and sha256, or repository and commit"
 _ARCHIVE_HAS_DIGEST = "an archive needs its sha256, and a repository has none: its commit is the digest"

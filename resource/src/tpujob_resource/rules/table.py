@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from tpujob_contract import kubernetes_names
 from tpujob_contract.environment import RESERVED_PREFIXES
-from tpujob_contract.field_rules import (
+from tpujob_contract.storage_address import BACKENDS, BUCKET_NAME, CHECKPOINT_BUCKET
+from tpujob_contract.values.field_rules import (
     TASK,
     Condition,
     Rule,
@@ -31,7 +32,6 @@ from tpujob_contract.field_rules import (
     several,
     there,
 )
-from tpujob_contract.storage_address import BACKENDS, BUCKET_NAME, CHECKPOINT_BUCKET
 from tpujob_resource.models.shared_units import UNIT_TASKS
 from tpujob_resource.models.spec import Spec
 from tpujob_resource.models.volumes import OWN_MOUNTS, OWN_NAMES

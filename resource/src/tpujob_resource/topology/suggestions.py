@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from math import prod
 
-from tpujob_contract.spelling import nearest_name
+from tpujob_contract.values.spelling import nearest_name
 from tpujob_resource.topology.tables import GENERATIONS, SMALL_3D, Generation, Shape
 
 FORMS = (

@@ -13,7 +13,7 @@ from typing import Any
 
 import fsspec.core
 
-from tpujob_contract.report import ATTEMPTS
+from tpujob_contract.reports.report import ATTEMPTS
 from tpujob_trainer.checkpoint import layout
 from tpujob_trainer.checkpoint.prior_run import OWNER
 from tpujob_trainer.distributed.exit import programs

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-from tpujob_contract.field_rules import (
+from tpujob_contract.values.field_rules import (
     TASK,
     Rule,
     absent,

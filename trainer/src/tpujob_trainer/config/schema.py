@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from tpujob_contract.field_rules import broken_rules
+from tpujob_contract.values.field_rules import broken_rules
 from tpujob_trainer.config.rules import EVALUATION_LOSS, RULES
 from tpujob_trainer.corpus.extract.config import EmbedConfig, ExtractConfig, GenerateConfig, ScoreConfig
 from tpujob_trainer.data.config import DataConfig

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import jax
 
-from tpujob_contract import DistributedProcess, LocalProcess, Process, ports
+from tpujob_contract import DistributedProcess, LocalProcess, Process
+from tpujob_contract.connections import ports
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import kv_store, rendezvous_client, versions
 from tpujob_trainer.distributed.peer_monitor import Peers

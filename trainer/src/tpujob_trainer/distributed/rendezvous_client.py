@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Sequence
 
-from tpujob_contract import open_files, ports
+from tpujob_contract.connections import open_files, ports
 from tpujob_trainer import errors
 from tpujob_trainer.distributed.rendezvous_messages import Hello, Membership, to_line
 from tpujob_trainer.distributed.rendezvous_server import Met, RendezvousServer

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpujob_contract.line_server import Line, LineServer
+from tpujob_contract.connections.line_server import Line, LineServer
 from tpujob_trainer import errors
 from tpujob_trainer.distributed.rendezvous_messages import Hello, Membership, disagreement, missing, to_line
 

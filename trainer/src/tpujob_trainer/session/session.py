@@ -9,8 +9,9 @@ from typing import Protocol, Self
 
 import jax
 
-from tpujob_contract import DistributedProcess, ExitCode, LocalProcess, in_place
-from tpujob_contract.report import Phase
+from tpujob_contract import DistributedProcess, ExitCode, LocalProcess
+from tpujob_contract.reports import in_place
+from tpujob_contract.reports.report import Phase
 from tpujob_trainer.checkpoint import ownership
 from tpujob_trainer.config.schema import CheckpointConfig, PreflightConfig, configuration_hash
 from tpujob_trainer.distributed import initialize

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob_contract import report as wire
+from tpujob_contract.reports import report as wire
 from tpujob_trainer.parsing.json_object import json_object
 from tpujob_trainer.storage import open_bucket
 

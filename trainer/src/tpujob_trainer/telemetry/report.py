@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from tpujob_contract import report as wire
-from tpujob_contract.report import Phase
+from tpujob_contract.reports import report as wire
+from tpujob_contract.reports.report import Phase
 
 _ADDED_LATER = {"seconds", "exit_code"}
 _KNOWN_AT_START: wire.Report = {

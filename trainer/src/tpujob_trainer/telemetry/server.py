@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpujob_contract import profiling
-from tpujob_contract.http_server import Handler, HttpServer, Request, Response, plain
-from tpujob_contract.report import PATH
+from tpujob_contract.connections.http_server import Handler, HttpServer, Request, Response, plain
+from tpujob_contract.reports.report import PATH
 from tpujob_trainer.telemetry import page
 from tpujob_trainer.telemetry.profiler import BusyError, Profiler
 

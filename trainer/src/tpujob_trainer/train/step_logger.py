@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpujob_contract.report import Phase
+from tpujob_contract.reports.report import Phase
 from tpujob_trainer.telemetry.metrics import Metrics
 from tpujob_trainer.telemetry.report import Report
 from tpujob_trainer.telemetry.trackers import Trackers

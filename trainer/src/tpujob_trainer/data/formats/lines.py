@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from tpujob_contract.file_endings import FILE_ENDINGS
+from tpujob_contract.values.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, read_whole, require_content
 from tpujob_trainer.data.formats.format import FileScan, RawRows

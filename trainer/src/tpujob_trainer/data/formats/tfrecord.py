@@ -14,7 +14,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from tpujob_contract.file_endings import FILE_ENDINGS
+from tpujob_contract.values.file_endings import FILE_ENDINGS
 from tpujob_trainer.data.column import Column
 from tpujob_trainer.data.formats.content import beyond, content_digest, read_range, require_content
 from tpujob_trainer.data.formats.examples import value_of_record

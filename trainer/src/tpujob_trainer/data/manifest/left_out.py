@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tpujob_contract.text_files import SAMPLE_BYTES, kind_by_name, why_not_text
+from tpujob_contract.values.text_files import SAMPLE_BYTES, kind_by_name, why_not_text
 from tpujob_trainer.data.sources.files import DataFile, DataRoot, explained
 
 logger = logging.getLogger(__name__)

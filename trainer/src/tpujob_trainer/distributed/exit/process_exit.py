@@ -24,7 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from tpujob_contract import ContractError, DistributedProcess, ExitCode, Process, report, termination_message
+from tpujob_contract import ContractError, DistributedProcess, ExitCode, Process
+from tpujob_contract.reports import report, termination_message
 from tpujob_contract.storage_address import redacted
 from tpujob_trainer import errors
 from tpujob_trainer.distributed import failure as failures

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from tpujob_contract import ExitCode, IndependentWorker, Process
-from tpujob_contract.report import Phase
+from tpujob_contract.reports.report import Phase
 from tpujob_trainer.config.schema import TrainerConfig
 from tpujob_trainer.corpus.workers.claims import Claims
 from tpujob_trainer.corpus.workers.config import UnitsConfig

@@ -16,7 +16,7 @@ import json
 import re
 from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Tuple, TypedDict, get_args
 
-from tpujob_contract import in_place
+from tpujob_contract.reports import in_place
 
 PATH = "/report"
 

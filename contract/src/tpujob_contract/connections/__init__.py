@@ -1,0 +1,1 @@
+"""Ports, and the servers of all that listen on them."""
