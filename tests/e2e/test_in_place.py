@@ -13,13 +13,13 @@ SECONDS_BETWEEN_SAVES = 3
 
 # The second host fails once its launcher is connected to that of the first (8475 is 211B there).
 SECOND_HOST_ENDS = """
-import os, signal, sys
+import os, signal, sys, time
 def launchers_have_met():
     lines = [line.split() for line in open("/proc/net/tcp")]
     return any(line[2].endswith(":211B") and line[3] == "01" for line in lines)
 ends = os.environ["TPUJOB_HOST"] == "1" and os.environ["TPUJOB_ATTEMPT"] == "0"
 while ends and not launchers_have_met():
-    pass
+    time.sleep(0.05)
 {then}
 signal.pause()
 """
@@ -61,7 +61,7 @@ def test_killed_trainer_goes_on_in_the_same_pods(jobs: Jobs) -> None:
     assert restored >= saved["lastCheckpointStep"]
     later = jobs.wait(JOB, "a later step", lambda status: (status.get("step") or 0) > restored)
     assert status["inPlaceCause"].startswith("process 1 ended with exit code 137")
-    assert (later["phase"], later.get("restarts", 0), later["inPlaceRestarts"]) == ("Running", 0, 1)
+    assert (later["phase"], later["restarts"], later["inPlaceTotal"], later.get("crashes")) == ("Running", 1, 1, None)
     after = jobs.pods(JOB)
     assert uids(after) == uids(before)
     assert container_restarts(after) == 0
@@ -75,7 +75,7 @@ def test_exception_in_a_plain_jax_program_costs_no_pod(jobs: Jobs) -> None:
 
     status = jobs.wait_phase(JOB, "Succeeded")
 
-    assert not status.get("restarts")
+    assert (status["restarts"], status["inPlaceTotal"], status.get("crashes")) == (1, 1, None)
     for pod in jobs.pods(JOB):
         log = jobs.logs(pod)
         assert "process 1 ended with exit code 1: RuntimeError: a fault on purpose" in log
@@ -97,13 +97,13 @@ def test_code_that_no_restart_can_help_ends_the_job(jobs: Jobs) -> None:
 def test_crash_over_the_budget_costs_the_pods(jobs: Jobs) -> None:
     program = SECOND_HOST_ENDS.format(then="if ends: sys.exit(3)")
     jobs.run(JOB, program, inPlaceRestarts=1, gracePeriodSeconds=15)
-    jobs.wait(JOB, "an attempt", lambda status: status.get("phase") == "Running" or status.get("restarts"))
+    jobs.wait(JOB, "an attempt", lambda status: status.get("phase") == "Running" or status.get("bookedRestarts"))
     before = jobs.pods(JOB)
 
-    jobs.wait(JOB, "a restart", lambda status: status.get("restarts"))
+    jobs.wait(JOB, "a restart in new pods", lambda status: status.get("bookedRestarts"))
     status = jobs.wait(JOB, "the second attempt", lambda status: status.get("phase") == "Running")
 
     assert are_all_new(jobs.pods(JOB), before)
-    assert (status["restarts"], status["crashes"]) == (1, 1)
+    assert (status["restarts"], status["inPlaceTotal"], status["crashes"]) == (2, 1, 1)
     assert status["failure"]["host"] == "slice 0 host 1"
     assert status["failure"]["exitCode"] == 3
