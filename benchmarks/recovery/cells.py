@@ -36,16 +36,14 @@ class Cell:
 
 def why_not(cell: Cell) -> str:
     """Why a cell is not measured; empty: it is."""
-    if cell.fault == "lost node":
-        return "Kubernetes decides when (a minute or more), and a pod is lost: `make e2e-nights` plays it"
     if cell.fault == "deleted pod" and not cell.pods:
         return "no pods"
     if cell.fault == "OOM kill" and not cell.pods:
-        return "no memory limit; as `kill -9`"
+        return "no memory limit, as `kill -9`"
     if cell.fault == "deleted pod" and cell.in_place:
         return "a lost pod is restarted with all others, as without the field"
-    if cell.pods > 2 and cell.program == "MaxText":
-        return "16 of them import for minutes on two cores"
     if cell.pods > 2 and cell.fault not in ("exception", "kill -9"):
         return "asked of 2 pods only"
+    if cell.pods > 2 and cell.program == "MaxText":
+        return "16 of them import for minutes on two cores"
     return ""

@@ -17,13 +17,13 @@ from ruamel.yaml import YAML
 from benchmarks.recovery import faults, programs
 from benchmarks.recovery.timing import Recovery, recovery
 from tests.harness.processes import COMPILED_ONCE
+from tests.workloads import maxtext_job
 from tools.localcluster.waiting import wait_for
 from tpujob_launcher.child.processes import command_line, descendants
 
 LAUNCHER = "tpujob_contract.launch"
 LIMIT_SECONDS = 300.0
 STEPS_BEFORE = 30
-MAXTEXT_PYTHON = programs.ROOT / ".cache" / "maxtext" / "bin" / "python"
 
 
 class Log:
@@ -106,10 +106,7 @@ def _write(program: str, folder: Path, *, in_place: bool) -> None:
         (folder / "text.txt").write_text("tick tock tick\n" * 2000)
         spec["trainer"] = programs.trainer("text.txt")
     elif program == "MaxText":
-        found = "import maxtext, pathlib; print(pathlib.Path(maxtext.__file__).parent / 'configs' / 'base.yml')"
-        base = subprocess.run([MAXTEXT_PYTHON, "-c", found], capture_output=True, text=True, check=True).stdout.split()
-        train = [str(MAXTEXT_PYTHON), "-m", "maxtext.trainers.pre_train.train", base[-1]]
-        spec |= {"framework": "maxtext", "image": "maxtext:any", "command": [*train, *programs.maxtext_arguments()]}
+        spec |= maxtext_job.spec(**programs.MAXTEXT)
     else:
         (folder / "program.py").write_text(programs.PLAIN_JAX)
         spec |= {"image": "jax:any", "command": [sys.executable, "program.py"]}

@@ -29,7 +29,7 @@ SIGNALS = {
     "freeze": signal.SIGSTOP,
     "OOM kill": signal.SIGUSR2,
 }
-FAULTS = (*SIGNALS, "deleted pod", "lost node")
+FAULTS = (*SIGNALS, "deleted pod")
 
 STRIKE = """
 import os, time

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarks.recovery.cells import FAULTS, PLACES, PROGRAMS, Cell, why_not
 from benchmarks.recovery.programs import ROOT
 
 FILE = ROOT / "docs" / "reference" / "recovery.md"
+NOT_YET = "not measured yet"
 HEAD = """<!-- Written by `make bench-recovery`; do not edit. -->
 # Seconds from a fault to the next step
 
@@ -19,33 +20,61 @@ One fault in one process of a tiny job, and the time until process 0 finishes a 
 - from there to its step: imports, the meeting, restore, compilation. This is the program's own, and grows with the
   processes that share the cores. A first start, from the launcher's first line, is in the last column.
 
-Under `tpujob run`, *anew* is the command that ends and is typed again at once. An OOM kill has the second or so in
-which the program fills its memory.
+A dash is a cell without a measurement. A deleted pod is restarted with all others, as without the field. The loss of a
+node is left out: Kubernetes takes a minute or more to act on it. `make e2e-nights` plays it.
 
-Measured on 2 cores that other work kept at a load of 10 to 35, which differed from cell to cell: compare the first
-summands, and totals with the first start beside them, not with each other.
+Under `tpujob run`, *anew* means that the command ends and is typed again at once. The time of an OOM kill includes the
+second or so in which the program fills its memory.
+
+Measured on 2 cores whose load from other work was between 10 and 35 and differed from cell to cell. Compare first
+summands with each other, and a total with the first start in its row; do not compare totals.
 
 """
 
 
 def write(results: Mapping[str, Mapping[str, float]]) -> None:
     """Writes the page of what was measured."""
-    parts = [HEAD.rstrip()]
-    for place in PLACES:
-        parts.append(f"## {place[0].upper()}{place[1:]}")
-        lines = ["| Program | Fault | in place, s | anew, s | first start, s |", "|---|---|---|---|---|"]
-        for program, fault in itertools.product(PROGRAMS, FAULTS):
-            cells = [Cell(place, program, fault, in_place) for in_place in (True, False)]
-            starts = [results[cell.key]["first_start"] for cell in cells if cell.key in results]
-            start = f"{sum(starts) / len(starts):.1f}" if starts else ""
-            lines.append(f"| {program} | {fault} | {' | '.join(_entry(cell, results) for cell in cells)} | {start} |")
-        parts.append("\n".join(lines))
-    FILE.write_text("\n\n".join(parts) + "\n")
+    FILE.write_text(page(results))
 
 
-def _entry(cell: Cell, results: Mapping[str, Mapping[str, float]]) -> str:
-    found = results.get(cell.key)
+def page(results: Mapping[str, Mapping[str, float]]) -> str:
+    """The page as Markdown, with a table for each place.
+
+    Args:
+        results: By `Cell.key`: `first_start`, `until_start` and `own`, in seconds.
+    """
+    return "\n\n".join([HEAD.rstrip(), *(_section(place, results) for place in PLACES)]) + "\n"
+
+
+def _section(place: str, results: Mapping[str, Mapping[str, float]]) -> str:
+    rows: list[str] = []
+    left_out: dict[str, dict[str, list[str]]] = {}
+    for fault, program in itertools.product(FAULTS, PROGRAMS):
+        cells = [Cell(place, program, fault, in_place) for in_place in (True, False)]
+        starts = [results[cell.key]["first_start"] for cell in cells if cell.key in results]
+        if starts:
+            entries = " | ".join(_entry(results.get(cell.key)) for cell in cells)
+            rows.append(f"| {program} | {fault} | {entries} | {sum(starts) / len(starts):.1f} |")
+        else:
+            reason = NOT_YET if any(not why_not(cell) for cell in cells) else why_not(cells[1])
+            left_out.setdefault(reason, {}).setdefault(fault, []).append(program)
+    table = ["| Program | Fault | in place, s | anew, s | first start, s |", "|---|---|---|---|---|", *rows]
+    parts = [f"## {place[0].upper()}{place[1:]}", "\n".join(table) if rows else "", _sentences(left_out)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _entry(found: Mapping[str, float] | None) -> str:
     if found is None:
-        return why_not(cell) or "not measured yet"
+        return "-"
     total = found["until_start"] + found["own"]
     return f"{total:.1f} = {found['until_start']:.1f} + {found['own']:.1f}"
+
+
+def _sentences(left_out: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
+    """A sentence for each reason, with its faults, and their programs where these are not all."""
+    sentences = []
+    for reason, faults in left_out.items():
+        all_of = [fault for fault, programs in faults.items() if len(programs) == len(PROGRAMS)]
+        some = [f"{fault} ({', '.join(programs)})" for fault, programs in faults.items() if fault not in all_of]
+        sentences.append(f"{reason[0].upper()}{reason[1:]}: {', '.join([*all_of, *some])}.")
+    return "\n".join(sentences)

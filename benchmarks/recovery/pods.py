@@ -15,6 +15,7 @@ from benchmarks.recovery.timing import Recovery, first_start, recovery
 from tests.e2e.host_folders import claimed, writable
 from tests.e2e.jobs import Jobs, jobs_in_namespace
 from tests.e2e.surroundings import Surroundings
+from tests.workloads import maxtext_job
 from tools.localcluster import background
 from tools.localcluster.kubelet import FIRST
 from tools.localcluster.waiting import wait_for
@@ -120,7 +121,7 @@ def _apply(jobs: Jobs, program: str, pods: int, *, in_place: bool) -> None:
         spec |= {
             "framework": "maxtext",
             "image": jobs.surroundings.python_image,
-            "command": ["python3", f"/opt/given/{MAXTEXT_PROGRAM.name}", *programs.maxtext_arguments()],
+            "command": ["python3", f"/opt/given/{MAXTEXT_PROGRAM.name}", *maxtext_job.arguments(**programs.MAXTEXT)],
             "checkpointDir": "/mnt/saved/job",
         }
         spec["resources"]["limits"]["memory"] = "4Gi"

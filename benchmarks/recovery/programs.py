@@ -14,25 +14,8 @@ STEP_LINES = {
     "MaxText": re.compile(r"completed step: (\d+),"),
 }
 """Which lines of process 0's log say that a step is finished, by program."""
-MAXTEXT = {
-    "hardware": "cpu",
-    "dataset_type": "synthetic",
-    "base_emb_dim": 32,
-    "base_mlp_dim": 64,
-    "base_num_query_heads": 2,
-    "base_num_kv_heads": 2,
-    "head_dim": 16,
-    "base_num_decoder_layers": 1,
-    "vocab_size": 256,
-    "max_target_length": 32,
-    "per_device_batch_size": 1,
-    "async_checkpointing": "false",
-    "attention": "dot_product",
-    "enable_goodput_recording": "false",
-    "enable_tensorboard": "false",
-    "steps": ENDLESS,
-    "checkpoint_period": 100,
-}
+MAXTEXT = {"steps": ENDLESS, "period": 100}
+"""Steps, and steps from one checkpoint to the next."""
 
 PLAIN_JAX = """
 import os, pathlib, time
@@ -65,8 +48,3 @@ def trainer(data: str) -> dict[str, Any]:
         "logEverySteps": 1,
         "checkpoint": {"everySeconds": 1, "keep": 2},
     }
-
-
-def maxtext_arguments() -> list[str]:
-    """For MaxText's trainer, after its base.yml."""
-    return [f"{key}={value}" for key, value in MAXTEXT.items()]

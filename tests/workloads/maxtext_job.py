@@ -30,6 +30,11 @@ def base_config() -> str:
     return subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True).stdout.split()[-1]
 
 
+def arguments(*, steps: int, period: int) -> list[str]:
+    """Of MaxText's trainer, after its base.yml; see `spec`."""
+    return [f"{key}={value}" for key, value in {"steps": steps, "checkpoint_period": period, **TINY}.items()]
+
+
 def spec(*, steps: int, period: int) -> dict[str, Any]:
     """The spec of a job of two processes.
 
@@ -37,11 +42,10 @@ def spec(*, steps: int, period: int) -> dict[str, Any]:
         steps: Of the run.
         period: Steps from one checkpoint to the next.
     """
-    settings = {"steps": steps, "checkpoint_period": period, **TINY}
     command = [str(PYTHON), "-m", "maxtext.trainers.pre_train.train", base_config()]
     return {
         "accelerator": "cpu:2x1",
         "framework": "maxtext",
         "image": "maxtext:any",
-        "command": [*command, *(f"{key}={value}" for key, value in settings.items())],
+        "command": [*command, *arguments(steps=steps, period=period)],
     }
