@@ -19,7 +19,7 @@ class Seen:
 
     at: float
     kind: str
-    """`job`, `jobset`, `pod` or `event`."""
+    """`job`, `jobset`, `pod`, `event` or another one that `Observer` watches."""
     name: str
     uid: str
     facts: Facts = field(default_factory=dict)

@@ -65,7 +65,7 @@ def ended_stays_ended(history: History) -> list[str]:
 
 
 def step_goes_back_only_when_counted(history: History) -> list[str]:
-    """The step in status goes back only with a counted restart or a new JobSet; a checkpoint never does."""
+    """The step in status goes back only with a counted restart, a stop or a new JobSet; a checkpoint never does."""
     broken = []
     counted = ("restarts", "incarnation", "inPlaceRestarts", "suspensionRestarts", "resizes", "retry", "jobSetUid")
     for later, was, now in history.statuses():
@@ -100,8 +100,15 @@ def restarts_only_grow(history: History) -> list[str]:
 def each_fault_under_its_cause(history: History) -> list[str]:
     """Each restart is counted once, under the cause of the fault that made it.
 
-    Nothing but a crash is ever charged. Unexplained is allowed while operator or API server were disturbed; disruption
-    where a node of the attempt was lost before the restart was judged, for a lost node shows up late.
+    Nothing but a crash is ever charged. Other free causes are accepted, too, in three cases:
+
+    - unexplained, while something that all jobs share was disturbed;
+    - disruption, where a node was lost under a pod of the attempt before the restart was judged: the operator looks at
+      nodes when it judges, since a lost node shows up later than the crashes that it makes. So a program that failed by
+      itself is free if a node of its attempt is lost before that;
+    - any free cause, beside an act of a person on the job, or while the queue had no quota.
+
+    Restarts that are judged several at a time are not looked at.
     """
     broken = []
     roots: dict[tuple[str, int], list[PodEnd]] = {}
@@ -135,10 +142,13 @@ def _booked(was: Facts, now: Facts) -> set[Cause]:
 
 
 def _by_lost_nodes(history: History, jobset: str, attempt: int, judged_at: float) -> set[Cause]:
-    lost = {each.node for each in history.struck if each.node and each.at <= judged_at}
-    pods = [each.facts for each in history.of("pod")]
-    used = {pod["node"] for pod in pods if (pod["jobset"], pod["attempt"]) == (jobset, attempt)}
-    return {Cause.DISRUPTION} if lost & used else set()
+    """Whether a node was lost under the attempt: not before its pods came to it."""
+    came: dict[str, float] = {}
+    for each in history.of("pod"):
+        if (each.facts["jobset"], each.facts["attempt"]) == (jobset, attempt):
+            came.setdefault(each.facts["node"], each.at)
+    lost = [each for each in history.struck if each.node in came and each.node and each.at <= judged_at]
+    return {Cause.DISRUPTION} if any(came[each.node] <= each.until for each in lost) else set()
 
 
 def _by_people(job: str, around: list[Struck]) -> set[Cause]:

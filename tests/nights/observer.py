@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import time
 import urllib.error
 from collections.abc import Callable
 
@@ -50,7 +49,7 @@ class Observer:
                         break
                     self._see(kind, event["object"], is_gone=event["type"] == "DELETED")
             except LOST:
-                time.sleep(AGAIN_SECONDS)
+                self._stopped.wait(AGAIN_SECONDS)
 
     def _replace(self, kind: str, listed: list[Object]) -> None:
         there = {each["metadata"]["uid"] for each in listed}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.nights.invariants import INVARIANTS
@@ -29,8 +30,8 @@ def page() -> str:
     return "\n".join([HEAD, times + "\n", *(f"{row}\n" for row in rows), f"{kinds}\n", blows]) + "\n"
 
 
-def _listed(names: object) -> str:
-    return ", ".join(f"`{name}`" for name in names)  # type: ignore[attr-defined]
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 if __name__ == "__main__":

@@ -76,13 +76,13 @@ class Player:
             self._at(job.created_at, lambda job=job: self._create(job))  # type: ignore[misc]
         for blow in self._night.blows:
             self._at(blow.at, lambda blow=blow: self._strike(blow))  # type: ignore[misc]
-        self._until(lambda: not self._due, limit=float("inf"))
+        self._until(lambda: not self._due, limit=self._night.seconds + REST_SECONDS)
         self._kubelet.finishes = False
         self._rest(lambda: untrue(self.history), REST_SECONDS)
         self.history.rested_at = self.clock()
         for found in self._observer.now("job"):
             self._try(lambda found=found: self._api.delete(f"{self._jobs}/{found['metadata']['name']}"))  # type: ignore[misc]
-        self._until(lambda: not self._due, limit=float("inf"))
+        self._until(lambda: not self._due, limit=self.clock() + GONE_SECONDS)
         self._rest(lambda: left_over(self.history), GONE_SECONDS)
         self.history.seconds = self.clock()
         for request in requests_made(self._stage.plane.audit_log, self._namespace):

@@ -111,7 +111,7 @@ TO_A_JOB: Mapping[str, tuple[int, float, float]] = {
 """Blows to one job: weight, and how long one lasts, in seconds; a suspended job is resumed at the end."""
 
 THIN = ("kill-operator", "cut-watches", "crash", "delete-pod", "suspend")
-"""For the short night of the suite."""
+"""For the short night that is a test."""
 
 CRASH_CODES = (1, 134, 137, 139)
 REFUSALS = (409, 429, 500, 503)

@@ -142,6 +142,17 @@ BAD = [
             job(25, DISRUPTED),
         ),
     ),
+    (
+        "each_fault_under_its_cause",
+        history(
+            Struck(at=1, until=2, blow=Blow(at=1, kind="lose-node", target="other"), node="n"),
+            job(2, RUNNING),
+            end(20, "stop"),
+            jobset(2, restarts=1),
+            pod(3),
+            job(25, DISRUPTED),
+        ),
+    ),
     ("status_is_true_at_rest", history(jobset(2), job(4, RUNNING))),
     ("status_is_true_at_rest", history(jobset(2, restarts=1), pod(3), job(4, RUNNING))),
     ("status_is_true_at_rest", history(jobset(2, args=("2",)), pod(3), job(4, RUNNING))),

@@ -1,4 +1,4 @@
-"""A short night of few blows on the real control plane: the long ones are `make nights`."""
+"""A short night of few blows on the real control plane, among `make faults`; the long ones are `make nights`."""
 
 from __future__ import annotations
 
