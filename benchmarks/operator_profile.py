@@ -52,9 +52,11 @@ def sampled(pid: int, file: Path, form: str) -> Iterator[None]:
     """py-spy beside a process; its samples are in the file afterwards."""
     command = ["py-spy", "record", "--pid", str(pid), "--rate", "200", "--format", form, "--output", str(file)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as spy:
-        time.sleep(2)  # until it has found the interpreter
-        yield
-        spy.send_signal(signal.SIGINT)
+        try:
+            time.sleep(2)  # until it has found the interpreter
+            yield
+        finally:
+            spy.send_signal(signal.SIGINT)
 
 
 def burst(plane: ControlPlane, operator: OperatorProcess, prefix: str, count: int) -> float:
