@@ -15,8 +15,10 @@ from tpujob_trainer.model.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-MADE_ELSEWHERE = {"faults", "licences", "metrics", "models", "outages", "refusals"}
-"""Of other commands: `tools.licences`, `tools.monitoring`, `make faults`, `make reference-models`, wrong inputs."""
+MADE_ELSEWHERE = {"faults", "invariants", "licences", "metrics", "models", "outages", "recovery", "refusals"}
+"""Of other commands: `tools.licences`, `tools.monitoring`, `tests.nights`, wrong inputs; `make` with `faults`,
+`bench-recovery` or `reference-models`.
+"""
 
 
 @pytest.mark.parametrize("name", PAGES)

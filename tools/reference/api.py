@@ -19,8 +19,7 @@ operator take both.
 - Texts of messages, Events and logs, pod names beyond the documented labels, and default values that the log reports
   as derived (`mesh`, parts of a batch) are not stable.
 - A field that is to go is first deprecated: its description says since when and what takes its place, the changelog
-  names it, the API server answers with a warning, and `tpujob migrate` rewrites it. It works for two minor releases
-  more. No field is deprecated today.
+  names it, and `tpujob migrate` rewrites it. It works for two minor releases more. No field is deprecated today.
 
 ## Move to {kubernetes_names.NEWEST_VERSION}
 
