@@ -143,8 +143,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         "a recorded fatal end is forgotten",
         "tpujob_operator.decide.attempt_cause",
-        "(recorded_end(observed), recorded_disruption(observed))",
-        "(None, recorded_disruption(observed))",
+        "(recorded_end(observed), recorded_asking(observed), recorded_disruption(observed))",
+        "(None, recorded_asking(observed), recorded_disruption(observed))",
         (f"{_DECIDE}/test_chain.py::test_recorded_fatal_end_ends_a_jobset_that_goes_on",),
     ),
     Mistake(
