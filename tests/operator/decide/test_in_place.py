@@ -8,13 +8,14 @@ import pytest
 from tests.operator.building import BOTH, JOBSET_UID, NOW, ended, host, job, jobset, observed, pod, recorded, terminated
 from tpujob_contract.reports import in_place as wire
 from tpujob_operator.decide.chain import Decision, decide
-from tpujob_operator.decide.restart_accounting import recorded_between
+from tpujob_operator.decide.restart_accounting import of_jobsets, recorded_between, restarts
 from tpujob_operator.observe.in_place import PodAccount, account_from_json
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.restart_causes import Cause
+from tpujob_resource.models.status import Status
 
 SETTINGS = Settings(network_policies=False)
 CAUSE = "process 1 ended with exit code 137"
@@ -278,3 +279,10 @@ def test_what_is_counted_goes_on_in_the_next_incarnation_of_the_same_run() -> No
     assert isinstance(one.status["inPlaceTotal"], int)
     seen: Observed = observed(job(status=one.status, inPlaceRestarts=LIMIT), jobset=jobset(), hosts=BOTH)
     assert decide(seen, SETTINGS).status.restarts == 2
+
+
+def test_the_next_incarnation_counts_them_once() -> None:
+    before = Status(restarts=5, in_place_total=2)
+    after = Status(earlier_restarts=of_jobsets(before), in_place_total=2)
+    assert restarts(after, jobset()) == 5
+    assert of_jobsets(Status()) is None
