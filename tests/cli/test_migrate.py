@@ -68,3 +68,11 @@ def test_a_file_that_is_none_is_named_and_no_other_is_written(tmp_path: Path) ->
     assert refused.exit_code == ExitCode.CONFIGURATION
     assert f"{template}: not YAML" in refused.stderr
     assert job.read_text() == JOB
+
+
+def test_a_difference_says_that_the_last_line_has_no_end(tmp_path: Path) -> None:
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"apiVersion": "tpujob.dev/v1alpha1", "kind": "TpuTrainingJob"}))
+    removed, note, added, again = CliRunner().invoke(app, ["migrate", str(job)]).stdout.splitlines()[3:]
+    assert (removed[0], added[0], "v1beta1" in added) == ("-", "+", True)
+    assert note == again == "\\ No newline at end of file"

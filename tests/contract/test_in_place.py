@@ -50,10 +50,11 @@ def test_line_has_room_for_the_words_of_the_program_before_it(number: int, words
         ("exit code 1\nlast line", "exit code 1\nlast line", None),
         ('exit code 1\nin place: {"counts":{}}', "exit code 1", {"counts": {}}),
         ("exit code 1\nin place: {broken}", "exit code 1", None),
+        ('in place: {"of": "a program"}\nin place: {"counts":{}}', "", {"counts": {}}),
         ('exit code 1\n in place: {"counts":{}}', 'exit code 1\n in place: {"counts":{}}', None),
         ("in place: {" + "[" * 5000 + "}", "", None),
     ],
-    ids=["none", "one", "broken", "not at the start of a line", "deep"],
+    ids=["none", "one", "broken", "the last of two", "not at the start of a line", "deep"],
 )
 def test_account_is_split_from_the_words(message: str, words: str, found: Any) -> None:
     assert in_place.split(message) == (words, found)

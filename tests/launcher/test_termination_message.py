@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from tests.harness.launched import PYTHON
 from tests.launcher.conftest import Launch
+from tpujob_contract.environment import TERMINATION_LOG
+from tpujob_contract.reports.report import split_final_report
 from tpujob_contract.reports.termination_message import LIMIT_BYTES
 from tpujob_launcher.reports.termination_message import TerminationMessage, compose
 
@@ -48,6 +50,28 @@ def test_message_fits_and_is_text(exit_code, diagnostics, output):
     message = compose(exit_code, diagnostics, output)
     assert len(message) <= LIMIT_BYTES
     assert message.decode().startswith(f"exit code {exit_code},")
+
+
+ACCOUNT = 'in place: {"counts":{"crash":1},"ends":[]}'
+
+
+@pytest.mark.parametrize(
+    ("left", "message"),
+    [
+        pytest.param("", f"exit code 1, crashed\nlast\n{ACCOUNT}", id="nothing"),
+        pytest.param("a bug", f"a bug\n{ACCOUNT}", id="its words"),
+        pytest.param('a bug\nreport: {"step": 4}', f'a bug\nreport: {{"step": 4}}\n{ACCOUNT}', id="words, a report"),
+        pytest.param("ü" * LIMIT_BYTES, f"{'ü' * ((LIMIT_BYTES - len(ACCOUNT) - 1) // 2)}\n{ACCOUNT}", id="too much"),
+    ],
+)
+def test_account_of_attempts_follows_what_the_program_left(left, message, tmp_path):
+    file = tmp_path / "message"
+    kept = TerminationMessage({TERMINATION_LOG: str(file)})
+    kept.last_line = ACCOUNT
+    file.write_text(left)
+    kept.write(1, output=b"last")
+    assert file.read_text() == message
+    assert split_final_report(message)[1] == ('{"step": 4}' if "report" in left else None)
 
 
 def test_crash_is_explained_by_its_last_lines(launch: Launch):

@@ -51,7 +51,7 @@ def test_the_cause_is_the_earliest_end_and_not_the_first_report() -> None:
     made = decisions()
     made.ended(end(0, line="Gloo AllGather failed: Connection reset by peer", at=100.02), 0, 10.0)
     made.ended(end(1, 137, "", at=100.0), 0, 10.1)
-    made.ended(end(0, line="its process ended", at=99.0), 0, 10.2)
+    made.ended(end(0, line="its process ended", at=90.0), 0, 10.2)
     for process in range(3):
         made.ready(process, 1, 11.0)
     ((kind, said),) = made.look(11.0)

@@ -1,7 +1,9 @@
 """Launcher 0's own side, without a process: who is heard, and where it listens."""
 
 import socket
+import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -47,3 +49,24 @@ def test_a_hello_that_is_not_read_yet_is_no_stranger(server: Server) -> None:
         assert messages.parse(launcher.recv(MAX_LINE_BYTES)) == ("restart", {"attempt": 1})
         for stranger in strangers:
             stranger.close()
+
+
+@pytest.mark.parametrize("at", [10**400, float("nan"), float("inf"), -1, True, "now"])
+def test_an_end_at_no_time_is_no_message(at: Any) -> None:
+    assert messages.parse_end(1, {"code": 1, "at": at, "line": "a bug"}) is None
+
+
+@pytest.mark.parametrize("line", ["a\0bug", "a\ud800bug", "a\nbug"], ids=["NUL", "half a character", "two lines"])
+def test_any_cause_can_be_told_to_the_next_program(server: Server, line: str) -> None:
+    server.standing.take(("go", {"attempt": 1, "cause": line}))
+    subprocess.run(["true"], env={"TPUJOB_IN_PLACE_CAUSE": server.standing.cause}, check=True)
+    end = messages.parse_end(1, {"code": 1, "at": 100.0, "line": line})
+    assert end is not None
+    assert (end.line, server.standing.cause) == ("a bug", "a bug")
+
+
+def test_a_cause_of_any_length_is_heard(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[messages.Message] = []
+    monkeypatch.setattr(server, "say", said.append)
+    server.fail(1, 100.0, "x" * 10 * MAX_LINE_BYTES)
+    assert len(messages.to_line(said[0])) < MAX_LINE_BYTES

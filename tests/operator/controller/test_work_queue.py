@@ -82,6 +82,30 @@ async def test_groups_take_turns_so_that_a_burst_in_one_does_not_hold_up_another
     assert handled[-1] == "burst/999"
 
 
+async def test_requests_that_an_earlier_one_took_over_cost_their_group_no_turn() -> None:
+    handled: list[str] = []
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        handled.append(key)
+        if key == "b/6":
+            done.set()
+
+    queue: WorkQueue[str] = WorkQueue(handle, workers=1, group=lambda key: key.partition("/")[0])
+    for number in range(5):
+        queue.add(f"a/{number}", -1)
+        queue.add(f"a/{number}", -2)
+    queue.add("a/new")
+    for number in range(7):
+        queue.add(f"b/{number}")
+    task = asyncio.create_task(queue.run())
+    async with asyncio.timeout(DEADLINE):
+        await done.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert handled.index("a/new") == handled.index("b/5") - 1
+
+
 async def test_request_during_a_run_makes_one_more() -> None:
     gate = Gate()
     async with running(gate) as queue:

@@ -85,6 +85,12 @@ def test_a_rest_leaves_no_record() -> None:
     assert "askedAgain" not in decide(rested, Settings()).status.as_stored()
 
 
+def test_an_end_that_a_disruption_explains_is_no_asking() -> None:
+    seen = observed(job(status=recorded()), jobset=jobset(), ended=(EVICTED, ended(1, 75, after=1)))
+    status = decide(seen, Settings()).status.as_stored()
+    assert (status["disruption"]["node"], status.get("askedAgain")) == ("node-1", None)
+
+
 @pytest.mark.parametrize("order", [0, 1], ids=["recorded before", "seen after"])
 def test_node_that_is_gone_explains_more_than_a_pod(order: int) -> None:
     looks: list[dict[str, Any]] = [{"ended": (EVICTED,)}]

@@ -8,13 +8,14 @@ import pytest
 from tests.operator.building import BOTH, JOBSET_UID, NOW, ended, host, job, jobset, observed, pod, recorded, terminated
 from tpujob_contract.reports import in_place as wire
 from tpujob_operator.decide.chain import Decision, decide
-from tpujob_operator.decide.restart_accounting import recorded_between
+from tpujob_operator.decide.restart_accounting import of_jobsets, recorded_between, restarts
 from tpujob_operator.observe.in_place import PodAccount, account_from_json
 from tpujob_operator.observe.report import TEXT_LENGTH, progress_from_report
 from tpujob_operator.observe.state import Observed
 from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.restart_causes import Cause
+from tpujob_resource.models.status import Status
 
 SETTINGS = Settings(network_policies=False)
 CAUSE = "process 1 ended with exit code 137"
@@ -201,6 +202,40 @@ def test_a_crash_loop_ends_with_the_words_of_each_attempt() -> None:
     assert f"{LIMIT} attempts ended in the same pods" in one.status["message"]
 
 
+def test_a_second_look_at_the_same_changes_nothing() -> None:
+    """Otherwise each write of the status would make the next."""
+    one = Job()
+    seen = (told(account(crashes=8)), told(account(crashes=3), **FRESH))
+    for _ in range(2):
+        decision = one.looks(*seen, limit=20, **{**NEXT, "ended": (CRASHED,)})
+    assert not decision.patch
+    assert [each["attempt"] for each in one.status["inPlaceAttempts"]] == [0] * 5 + [1] * 3
+
+
+def test_pods_whose_entry_is_dropped_are_not_counted_again() -> None:
+    """A job that Kueue suspends again and again starts the same attempt in fresh pods."""
+    one = Job()
+    seen: list[PodAccount] = []
+    for number in range(6):
+        lead = f"llama-w-0-0-{number}"
+        seen.append(told(ONE, name=lead))
+        one.looks(*seen, hosts=(host(0, pod=lead), host(1)))
+    one.looks(*seen, hosts=(host(0, pod=lead), host(1)))
+    assert (one.status["inPlaceTotal"], len(one.status["inPlacePods"])) == (6, 4)
+
+
+def test_what_others_told_of_the_pods_before_is_dropped_with_fresh_pods() -> None:
+    kept = TerminationCache()
+    message = wire.line(TWO)  # type: ignore[arg-type]
+    for index in (0, 1):
+        kept.note(("team", "llama"), pod(index))
+        kept.note(("team", "llama"), pod(index, state=terminated(1, message=message), phase="Failed"))
+    fresh = pod(0)
+    fresh["metadata"]["uid"] = "fresh"
+    kept.note(("team", "llama"), fresh)
+    assert [each.is_lead for each in kept.accounts(("team", "llama"), JOBSET_UID)] == [True]
+
+
 def test_words_of_pods_that_have_ended_are_kept_from_the_watch() -> None:
     kept = TerminationCache()
     for index in (0, 1):
@@ -244,3 +279,10 @@ def test_what_is_counted_goes_on_in_the_next_incarnation_of_the_same_run() -> No
     assert isinstance(one.status["inPlaceTotal"], int)
     seen: Observed = observed(job(status=one.status, inPlaceRestarts=LIMIT), jobset=jobset(), hosts=BOTH)
     assert decide(seen, SETTINGS).status.restarts == 2
+
+
+def test_the_next_incarnation_counts_them_once() -> None:
+    before = Status(restarts=5, in_place_total=2)
+    after = Status(earlier_restarts=of_jobsets(before), in_place_total=2)
+    assert restarts(after, jobset()) == 5
+    assert of_jobsets(Status()) is None

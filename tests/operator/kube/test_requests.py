@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tpujob_operator.kube.requests import _encoded, has_proxy
+from tpujob_operator.kube import errors
+from tpujob_operator.kube.requests import _decoded, _encoded, has_proxy
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,26 @@ def test_the_environment_is_asked_once_whether_a_proxy_is_before_the_api_server(
 @pytest.mark.parametrize("body", [{"seed": 2**70}, {"text": "é"}, {"rate": 1e-5, "none": None}])
 def test_every_body_that_json_knows_is_sent(body: dict[str, object]) -> None:
     assert json.loads(_encoded(body)) == body
+
+
+@pytest.mark.parametrize(
+    ("status", "data", "kind"),
+    [
+        (403, b'{"kind": "Status", "code": 403, "reason": "Forbidden"}', errors.Forbidden),
+        (410, b'{"code": 0}', errors.Gone),
+        (403, b'{"code": "denied", "message": "by the gateway"}', errors.Forbidden),
+        (503, b'"no healthy upstream"', errors.Unavailable),
+        (503, b"null", errors.Unavailable),
+        (502, b"<html>", errors.Unavailable),
+        (404, b"404 page not found", errors.NotServed),
+        (404, b'["not found"]', errors.NotServed),
+        (200, b"[]", errors.Unavailable),
+    ],
+)
+def test_an_answer_that_is_not_the_api_servers_is_an_error_of_ours(
+    status: int, data: bytes, kind: type[errors.ApiError]
+) -> None:
+    with pytest.raises(errors.ApiError) as raised:
+        _decoded("get jobsets team/llama", status, data)
+    assert type(raised.value) is kind
+    assert raised.value.status == status

@@ -49,8 +49,16 @@ def difference(path: Path) -> tuple[str, str]:
         raise CommandError(f"{path}: not YAML: {' '.join(str(error).split())}; {advice}") from error
     if before == after:
         return "", ""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    old, new = (_lines(text) for text in (before, after))
     return after, "".join(difflib.unified_diff(old, new, fromfile=str(path), tofile=str(path), n=1))
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text as a diff shows them."""
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith(("\n", "\r")):
+        lines[-1] += "\n\\ No newline at end of file\n"
+    return lines
 
 
 def write(path: Path, text: str) -> None:
@@ -60,8 +68,10 @@ def write(path: Path, text: str) -> None:
         CommandError: it cannot be written.
     """
     try:
-        with path.open("w", encoding="utf-8", newline="") as file:
+        # Over the old text, which is longer: a full disk cannot cost the file.
+        with path.open("r+", encoding="utf-8", newline="") as file:
             file.write(text)
+            file.truncate()
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}; nothing was changed") from error
 

@@ -146,11 +146,11 @@ class LineServer(ABC):
                 if error.errno not in _NO_FILES or not self._refuse():
                     return
                 continue
-            if len(self._unidentified) >= self._room():
-                for line in list(self._unidentified):
-                    self._receive(line)  # what it has to say may be here already
             while len(self._unidentified) >= self._room():
-                self.drop(next(iter(self._unidentified)), "silent")
+                oldest = next(iter(self._unidentified))
+                self._receive(oldest)  # what it has to say may be here already
+                if oldest in self._unidentified:
+                    self.drop(oldest, "silent")
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             line = Line(sock, time.monotonic())

@@ -89,10 +89,11 @@ def split(termination_message: str) -> Tuple[str, Any]:
 
     Written by a user's pod: what is decoded may be anything.
     """
-    found = _LINE.search(termination_message)
-    if found is None:
+    found = _LINE.findall(termination_message)
+    if not found:
         return termination_message, None
-    return _LINE.sub("", termination_message).strip(), parse(found[1])
+    # The launcher's is the last; a program may have printed others.
+    return _LINE.sub("", termination_message).strip(), parse(found[-1])
 
 
 def parse(text: str) -> Any:

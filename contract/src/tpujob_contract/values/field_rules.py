@@ -15,7 +15,7 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Callable, Dict, Iterable, Iterator, NamedTuple, Pattern, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Pattern, Tuple, Union
 
 from tpujob_contract.values.quantity import quantity
 
@@ -163,7 +163,7 @@ def of_tasks(*tasks: str) -> Tuple[Condition, ...]:
 
 def broken(document: Mapping[str, Any], rules: Iterable[Rule]) -> Iterator[Broken]:
     """The rules that a document breaks, in their order."""
-    scopes = {}  # type: Dict[str, list[Tuple[Path, Scope]]]
+    scopes: Dict[str, List[Tuple[Path, Scope]]] = {}
     for rule in rules:
         if rule.at not in scopes:
             scopes[rule.at] = [(path, Scope(document, place)) for path, place in places(document, rule.at)]

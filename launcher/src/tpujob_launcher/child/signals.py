@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Protocol, Type
 
 
 class Readable(Protocol):
-    """What `select` can wait for."""
+    """What `poll` can wait for."""
 
     def fileno(self) -> int:
         """Its descriptor."""

@@ -149,7 +149,8 @@ class Decisions:
 def first_of(ends: Sequence[End]) -> End:
     """The end that the others follow from: the earliest of those that do not say that they follow from another.
 
-    A process killed from outside goes before errors that its peers had because of it.
+    A process killed from outside goes before errors that its peers had because of it. Times are of the clocks of
+    several hosts: where these differ by more than the ends do, another one is blamed, and nothing else changes.
     """
     own = [end for end in ends if not end.line.startswith(_CONSEQUENCES)]
     return min(own or ends, key=lambda end: end.at - KILLED_FIRST_SECONDS * (end.code in KILLED_FROM_OUTSIDE))

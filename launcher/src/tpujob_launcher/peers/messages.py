@@ -11,6 +11,8 @@ from tpujob_contract.environment import DistributedProcess
 VERSION = 1
 LINE_CHARACTERS = 500
 """Of the cause of an end."""
+_LATEST = 2.0**33
+"""Unix time, in the year 2242: what is not below it, or is not a number, is no time."""
 
 HELLO, ENDED, FINISHED, STOPPING, READY = "hello", "ended", "finished", "stopping", "ready"
 """To launcher 0: who speaks; the program failed; it ended with 0; asked to stop; nothing of the program is left."""
@@ -71,9 +73,15 @@ def parse(line: bytes) -> Optional[Message]:
 def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
     """The end that a launcher reports of its program; None where it is something else."""
     code, at, line = values.get("code"), values.get("at"), values.get("line")
-    if type(code) is not int or not isinstance(at, (int, float)) or not isinstance(line, str):
+    if type(code) is not int or not isinstance(at, (int, float)) or isinstance(at, bool) or not isinstance(line, str):
         return None
-    return End(process, code & 0xFF, float(at), line[:LINE_CHARACTERS])
+    # Compared before it is converted: an integer of 400 digits is too large for a float.
+    return End(process, code & 0xFF, float(at), printable(line)) if 0 <= at < _LATEST else None
+
+
+def printable(text: str, limit: int = LINE_CHARACTERS) -> str:
+    """At most `limit` characters of a text, each of which an environment variable and a line can have."""
+    return "".join(each if each.isprintable() else " " for each in text[:limit])
 
 
 def end_in(values: Mapping[str, Any]) -> Optional[End]:

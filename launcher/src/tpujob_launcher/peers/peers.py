@@ -6,7 +6,7 @@ import selectors
 from abc import ABC, abstractmethod
 from typing import Optional
 
-from tpujob_launcher.peers.messages import ENDED, Message
+from tpujob_launcher.peers.messages import ENDED, Message, printable
 from tpujob_launcher.peers.standing import Standing
 
 
@@ -29,7 +29,8 @@ class Peers(ABC):
 
     def fail(self, code: int, at: float, line: str) -> None:
         """The program has failed, or has ended without success: exit code, Unix time, cause."""
-        self.say((ENDED, {"attempt": self.standing.attempt, "code": code, "at": at, "line": line}))
+        # A longer line than launcher 0 takes would cost the connection.
+        self.say((ENDED, {"attempt": self.standing.attempt, "code": code, "at": at, "line": printable(line)}))
 
     def start(self) -> None:  # noqa: B027 - launcher 0 has nothing to start
         """Called when the program runs."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Optional
 
-from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message, attempt_in, end_in
+from tpujob_launcher.peers.messages import (
+    GO,
+    LINE_CHARACTERS,
+    OVER,
+    RESTART,
+    End,
+    Message,
+    attempt_in,
+    end_in,
+    printable,
+)
 
 
 class Standing:
@@ -35,13 +45,13 @@ class Standing:
         kind, values = message
         attempt = attempt_in(values)
         if kind == OVER:
-            self.over = str(values.get("reason", ""))[:500]
+            self.over = printable(str(values.get("reason", "")))
         elif kind == RESTART and attempt is not None:
             self.announced = max(self.announced, attempt)
         elif kind == GO and attempt is not None:
             self.announced = max(self.announced, attempt)
             self.allowed = max(self.allowed, attempt)
-            self.cause = str(values.get("cause", ""))[:1000]
+            self.cause = printable(str(values.get("cause", "")), 2 * LINE_CHARACTERS)
             self.end = end_in(values)
 
     def begin(self, attempt: int) -> None:

@@ -83,7 +83,8 @@ class WorkQueue[Key: Hashable]:
             self._changed.clear()
             while self._heap and self._heap[0][0] <= loop.time():
                 due, _, key = heapq.heappop(self._heap)
-                self._ready.setdefault(self._group(key), deque()).append((due, key))
+                if self._due.get(key) == due:  # superseded, it would cost its group a turn
+                    self._ready.setdefault(self._group(key), deque()).append((due, key))
             while self._ready:
                 due, key = self._take_turn()
                 # Superseded by an earlier request, or due again when its present run ends.

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tpujob_operator.observe.in_place import InPlaceAccount, InPlaceEnd, PodAccount
-from tpujob_operator.observe.state import Observed
+from tpujob_operator.observe.state import Host, Observed
 from tpujob_resource.messages.conditions import ended
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import RUNNING_PHASES, InPlaceAttempt, InPlacePod, Phase, Status
@@ -52,15 +52,19 @@ def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
     pods = list(status.in_place_pods or ())
     records = list(status.in_place_attempts or ())
     found: Counter[Cause] = Counter()
+    lead = _running_lead(observed, phase)
     for told in sorted(observed.in_place, key=lambda told: (told.attempt, not told.is_lead)):
-        place = _place_of(told, pods)
+        place = _place_of(told, pods, lead)
         if place is None:
             continue
         new = _believed(pods[place], told.account, limit(observed))
         pods[place] = _with(pods[place], new)
         records = _with_ends(records, pods[place], told.account, observed)
         found += new
-    _note_lead(pods, observed, phase)
+    # In their order, or what is left out here would come back at the end when it is told again.
+    order = {(entry.attempt, entry.pod): place for place, entry in enumerate(pods)}
+    records.sort(key=lambda each: (order.get((each.attempt, each.pod), -1), each.number))
+    _note_lead(pods, lead)
     fields: Fields = {"in_place_pods": pods[-MOST_PODS:] or None, "in_place_attempts": records[-MOST_ATTEMPTS:] or None}
     changed: Fields = {name: value for name, value in fields.items() if value != (getattr(status, name) or None)}
     if found:
@@ -98,8 +102,11 @@ def _key(record: InPlaceAttempt) -> tuple[int, str, int]:
     return (record.attempt, record.pod, record.number)
 
 
-def _place_of(told: PodAccount, pods: list[InPlacePod]) -> int | None:
-    """Which entry counts what a pod tells, made where there is none; None where it is of pods that are long gone."""
+def _place_of(told: PodAccount, pods: list[InPlacePod], lead: Host | None) -> int | None:
+    """Which entry counts what a pod tells, made where there is none; None where it is of pods that are long gone.
+
+    Entries beyond `MOST_PODS` are dropped. What is as old as the oldest entry may be of a dropped one, counted before.
+    """
     for place in reversed(range(len(pods))):
         entry = pods[place]
         if told.is_lead and entry.pod == told.pod:
@@ -108,20 +115,26 @@ def _place_of(told: PodAccount, pods: list[InPlacePod]) -> int | None:
             if told.is_lead:
                 pods[place] = entry.model_copy(update={"pod": told.pod})
             return place
-    if any(entry.attempt > told.attempt for entry in pods):
+    may_be_dropped = len(pods) >= MOST_PODS and told.attempt <= pods[0].attempt
+    if any(entry.attempt > told.attempt for entry in pods) or (
+        may_be_dropped and (lead is None or lead.pod != told.pod)
+    ):
         return None
     pods.append(InPlacePod(pod=told.pod if told.is_lead else "", attempt=told.attempt))
     return len(pods) - 1
 
 
-def _note_lead(pods: list[InPlacePod], observed: Observed, phase: Phase) -> None:
+def _running_lead(observed: Observed, phase: Phase) -> Host | None:
+    """The pod of process 0, while the job runs."""
+    leads = (host for host in observed.hosts if (host.slice_index, host.host_index) == (0, 0))
+    return next(leads, None) if phase in RUNNING_PHASES else None
+
+
+def _note_lead(pods: list[InPlacePod], lead: Host | None) -> None:
     """Makes an entry for the pods that run, to which the others' words then belong."""
-    lead = next((host for host in observed.hosts if (host.slice_index, host.host_index) == (0, 0)), None)
-    if lead is None or phase not in RUNNING_PHASES or any(entry.pod == lead.pod for entry in pods):
-        return
-    if not any(entry.attempt > lead.attempt for entry in pods):
+    if lead is not None:
         nothing_told = InPlaceAccount()
-        _place_of(PodAccount(pod=lead.pod, attempt=lead.attempt, is_lead=True, account=nothing_told), pods)
+        _place_of(PodAccount(pod=lead.pod, attempt=lead.attempt, is_lead=True, account=nothing_told), pods, lead)
 
 
 def _believed(entry: InPlacePod, account: InPlaceAccount, most: int) -> Counter[Cause]:

@@ -191,17 +191,19 @@ def _encoded(body: Object) -> bytes:
 
 def _decoded(what: str, status: int, data: bytes) -> Object:
     try:
-        answer: Object = orjson.loads(data)
+        answer: Any = orjson.loads(data)
     except ValueError:
-        # Otherwise not the API server, but something before it; or it is going down.
+        answer = None
+    if not isinstance(answer, dict):
+        # Not the API server, but something before it; or it is going down.
         kind = errors.NotServed if status == 404 else errors.Unavailable
-        raise kind(what, status, data[:200].decode(errors="replace")) from None
+        raise kind(what, status, data[:200].decode(errors="replace"))
     if status >= 400:
-        raise _error_of(what, {"code": status, **answer})
+        raise _error_of(what, answer, status)
     return answer
 
 
-def _error_of(what: str, status: Mapping[str, Any]) -> errors.ApiError:
-    return errors.from_status(
-        what, int(status.get("code") or 500), status.get("reason") or "", status.get("message") or ""
-    )
+def _error_of(what: str, status: Mapping[str, Any], http_status: int = 500) -> errors.ApiError:
+    code = status.get("code")
+    known = code if type(code) is int and code else http_status
+    return errors.from_status(what, known, status.get("reason") or "", status.get("message") or "")

@@ -19,7 +19,7 @@ from tpujob_operator.observe.from_objects import (
     leaving_from_pod,
 )
 from tpujob_operator.observe.in_place import PodAccount
-from tpujob_operator.observe.pod_identity import pod_identity
+from tpujob_operator.observe.pod_identity import PodIdentity, pod_identity
 from tpujob_operator.observe.report import Progress
 from tpujob_operator.observe.state import Ended, Leaving
 from tpujob_resource.models.status import TERMINAL, Status
@@ -46,6 +46,8 @@ class TerminationCache:
         self._final_reports: dict[Key, tuple[str, Progress]] = {}
         self._accounts: dict[Key, dict[str, tuple[str, PodAccount]]] = {}
         """Of attempts in the same pods, by the pod's uid; with the uid of its JobSet."""
+        self._leads: dict[Key, str] = {}
+        """Uid of the pod of process 0 that was last seen alive."""
         self._leaving: dict[Key, dict[str, tuple[str, Leaving]]] = {}
         """By the pod's uid; with the uid of its JobSet."""
         self._stopped: dict[Key, set[str]] = {}
@@ -70,6 +72,8 @@ class TerminationCache:
         if final is not None:
             self._final_reports[key] = (identity.jobset_uid, final)
         uid, version = pod["metadata"]["uid"], _version(pod)
+        if (identity.slice_index, identity.host_index) == (0, 0) and not deleted and _is_alive(pod):
+            self._note_lead(key, uid, identity)
         account = account_of_pod(pod)
         if account is not None:
             self._keep_account(key, uid, identity.jobset_uid, account)
@@ -88,6 +92,19 @@ class TerminationCache:
         asked_version = asked[1].asked_version if asked is not None else version if ended.was_asked else None
         ended = replace(ended, version=version if was_known else None, asked_version=asked_version)
         return self._keep(key, (identity.jobset_uid, ended.attempt), uid, ended)
+
+    def _note_lead(self, key: Key, uid: str, identity: PodIdentity) -> None:
+        """Drops what others told of the pods before: JobSet resumes the same attempt in fresh pods.
+
+        Only the pod of process 0 has a name in the status by which the sets of pods are told apart.
+        """
+        if self._leads.get(key) == uid:
+            return
+        self._leads[key] = uid
+        kept = self._accounts.get(key, {})
+        of = (identity.jobset_uid, identity.attempt)
+        for pod in [p for p, (jobset, each) in kept.items() if not each.is_lead and (jobset, each.attempt) == of]:
+            del kept[pod]
 
     def _keep_account(self, key: Key, pod_uid: str, jobset_uid: str, account: PodAccount) -> None:
         kept = self._accounts.setdefault(key, {})
@@ -131,7 +148,14 @@ class TerminationCache:
         """Drops all other jobs of a namespace; of all namespaces when it is None."""
         for key in [
             key
-            for key in {*self._ended, *self._final_reports, *self._accounts, *self._leaving, *self._stopped}
+            for key in {
+                *self._ended,
+                *self._final_reports,
+                *self._accounts,
+                *self._leads,
+                *self._leaving,
+                *self._stopped,
+            }
             if key not in keys
         ]:
             if namespace in (None, key[0]):
@@ -183,6 +207,7 @@ class TerminationCache:
         self._ended.pop(key, None)
         self._final_reports.pop(key, None)
         self._accounts.pop(key, None)
+        self._leads.pop(key, None)
         self._leaving.pop(key, None)
         self._stopped.pop(key, None)
         self._paused.discard(key)
@@ -196,6 +221,11 @@ class TerminationCache:
         kept = self._accounts.get(key, {})
         for pod_uid in [pod for pod, (uid, each) in kept.items() if is_needless(uid, each.attempt)]:
             del kept[pod_uid]
+
+
+def _is_alive(pod: Mapping[str, Any]) -> bool:
+    phase = (pod.get("status") or {}).get("phase")
+    return "deletionTimestamp" not in pod["metadata"] and phase not in ("Failed", "Succeeded")
 
 
 def _version(pod: Mapping[str, Any]) -> int | None:
