@@ -13,7 +13,7 @@ import pytest
 
 from tests.trainer.train.compile.compile_apart import compile_apart
 from tpujob_trainer.model.chips import CHIPS, GIB
-from tpujob_trainer.train.compile.program import needed_bytes
+from tpujob_trainer.train.compile.program import needed_bytes, wraps
 
 SMALLEST = {"v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2", "tpu7x": "2x2x1"}
 TOO_LARGE = """
@@ -27,6 +27,19 @@ try:
     jax.jit(lambda x: x * 2).lower(large).compile()
 except jax.errors.JaxRuntimeError as error:
     print(error)
+"""
+GATHER = """
+import re, sys, jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from tpujob_trainer.model.mesh.build import build_mesh
+from tpujob_trainer.train.compile.program import prepare_environment, topology_devices
+prepare_environment()
+mesh = build_mesh(slices=1, devices=topology_devices(sys.argv[1], tuple(map(int, sys.argv[2].split("x")))))
+divided = NamedSharding(mesh, PartitionSpec("fsdp"))
+rows = jax.ShapeDtypeStruct((mesh.size * 8, mesh.size * 64), jnp.bfloat16, sharding=divided)
+weight = jax.ShapeDtypeStruct((mesh.size * 64, 512), jnp.bfloat16, sharding=divided)
+text = jax.jit(lambda x, w: x @ w, out_shardings=divided).lower(rows, weight).compile().as_text()
+print(*sorted(set(re.findall(r" (all-[a-z]+|reduce-scatter|collective-permute)(?:-start)?[(]", text))))
 """
 PRODUCTS = """
 import json, re, sys
@@ -71,6 +84,38 @@ def test_memory_is_what_the_compiler_leaves(generation: str) -> None:
     available = re.search(r"exceeds available HBM \(([\d.]+)G\)", done.stdout)
     assert available, done.stdout + done.stderr
     assert CHIPS[generation].hbm_bytes == float(available[1]) * GIB
+
+
+@pytest.mark.parametrize(
+    ("shape", "wrapped"),
+    [
+        ((4, 4), (False, False, False)),
+        ((8, 16), (False, True, False)),
+        ((16, 16), (True, True, False)),
+        ((2, 2, 1), (False, False, False)),
+        ((2, 4, 4), (False, False, False)),
+        ((4, 4, 4), (True, True, True)),
+        ((4, 8, 12), (True, True, True)),
+    ],
+    ids=lambda each: "x".join(map(str, each)),
+)
+def test_links_close_a_ring_along_16_chips_or_cubes(shape: tuple[int, ...], wrapped: tuple[bool, ...]) -> None:
+    """The same for each of 223 slices in MaxText's table (AI-Hypercomputer/maxtext, accelerator_to_spec_map.py)."""
+    assert wraps(shape) == wrapped
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize("shape", ["2x4x4", "4x4x4", "4x4x8"])
+def test_weights_are_gathered_and_not_summed(shape: str) -> None:
+    """64 columns of each device; without a cube's rings libtpu sums padded wholes."""
+    done = subprocess.run(
+        [sys.executable, "-c", GATHER, "v5p", shape],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )
+    assert done.stdout.split() == ["all-gather"]
 
 
 @pytest.mark.tpu_compiler

@@ -31,8 +31,6 @@ class Chip:
     """Types of `model.quantization` that are multiplied faster than bfloat16, and how many times."""
     hides_gathers: bool = False
     """Whether the compiler lets gathers of weights run beside arithmetic (libtpu 0.0.50.1)."""
-    pads_narrow_gathers: bool = False
-    """Whether it makes sums of gathers whose shards are narrower than a register's lanes."""
     options: tuple[tuple[str, str], ...] = ()
     """What `get_topology_desc` needs to count devices as the machines do."""
 
@@ -63,7 +61,6 @@ CHIPS = {
     ),
     "v5p": Chip(
         topology="v5p",
-        pads_narrow_gathers=True,
         narrow_rates={"int8": 2.0},
         kinds=("TPU v5", "TPU v5p"),
         flops=459e12,

@@ -2,8 +2,7 @@
 
 The counts are those of the programs that libtpu 0.0.50.1 makes of our step with `remat: full` (`make bench-maxtext`):
 
-- A layer's weights are gathered in bfloat16 for the forward and for the backward pass. On v5p, gathers of shards
-  narrower than a register's 128 lanes are compiled as sums of padded wholes: twice the bytes.
+- A layer's weights are gathered in bfloat16 for the forward and for the backward pass.
 - Gradients are scattered where shards are wider than 128 lanes, and summed whole elsewhere and for experts: twice the
   bytes.
 - With `tensor`, what attention and the block of a layer add is summed over that axis, five times with recomputation.
@@ -59,8 +58,7 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
     sums = (5 if model.remat == "full" else 4) * stream
     dense_shards = mesh.fsdp * mesh.expert
     dense_whole, experts_whole = 2 * dense / mesh.tensor, 2 * of_experts / mesh.tensor / mesh.expert
-    gathers = dense_whole * _gathers(model.embed_dim, dense_shards, chip)
-    gathers += experts_whole * _gathers(model.embed_dim, mesh.fsdp, chip)
+    gathers = 2 * (dense_whole * _ring(dense_shards) + experts_whole * _ring(mesh.fsdp))
     is_scattered = mesh.data == 1 and model.embed_dim // dense_shards > LANES
     others = (
         dense_whole * (1 if is_scattered else 2) * _ring(mesh.data * dense_shards)
@@ -80,12 +78,6 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
         + tokens * 2 * _block_numbers(model, mesh)
     )
     return MeshCost(sent=gathers + others, waiting=others + (0 if chip.hides_gathers else gathers), peak=peak)
-
-
-def _gathers(embed_dim: int, shards: int, chip: Chip) -> float:
-    """Bytes sent for each byte of a whole weight, to see it in both passes."""
-    is_padded = chip.pads_narrow_gathers and embed_dim // shards < LANES
-    return 2 * (2 if is_padded else 1) * _ring(shards)
 
 
 def _ring(devices: int) -> float:

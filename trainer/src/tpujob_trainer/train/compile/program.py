@@ -97,7 +97,7 @@ def topology_devices(generation: str, shape: tuple[int, ...], slices: int = 1) -
     if generation not in CHIPS:
         raise ConfigurationError(f"spec.accelerator: {generation} is none of {', '.join(CHIPS)}")
     chip = CHIPS[generation]
-    options: dict[str, Any] = dict(chip.options)
+    options: dict[str, Any] = {**dict(chip.options), "wrap": wraps(shape)}
     if generation in {"v5e", "v6e"} and math.prod(shape) <= 8:  # one machine; libtpu would take several
         options["chips_per_host_bounds"] = (*shape, 1)
     if slices > 1:
@@ -110,6 +110,18 @@ def topology_devices(generation: str, shape: tuple[int, ...], slices: int = 1) -
             f"{name}: libtpu does not describe it ({str(error).splitlines()[0]}); it needs Linux on x86-64 and "
             "`pip install tpujob-trainer[tpu]`"
         ) from error
+
+
+def wraps(shape: tuple[int, ...]) -> tuple[bool, bool, bool]:
+    """Along which dimensions of a slice the last chips are linked with the first (Cloud TPU, "System architecture").
+
+    In three dimensions along all of a slice of whole cubes of 4x4x4, in two along one of 16 chips. libtpu assumes none,
+    and of a cube without these links makes sums of padded wholes of all gathers: twice the bytes.
+    """
+    if len(shape) == 2:
+        return shape[0] == 16, shape[1] == 16, False
+    is_of_cubes = all(size % 4 == 0 for size in shape)
+    return is_of_cubes, is_of_cubes, is_of_cubes
 
 
 def compile_step(
