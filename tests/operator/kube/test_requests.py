@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio.client import ApiClient, Configuration
 
 from tpujob_operator.kube import errors
-from tpujob_operator.kube.requests import _decoded, _encoded, has_proxy
+from tpujob_operator.kube.requests import Requests, _decoded, _encoded, has_proxy
 
 
 @pytest.mark.parametrize(
@@ -55,3 +58,28 @@ def test_an_answer_that_is_not_the_api_servers_is_an_error_of_ours(
         _decoded("get jobsets team/llama", status, data)
     assert type(raised.value) is kind
     assert raised.value.status == status
+
+
+async def test_each_request_has_the_token_of_its_moment_and_closing_leaves_no_connection() -> None:
+    seen: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization"))
+        return web.json_response({})
+
+    server = web.Application()
+    server.router.add_route("*", "/{path:.*}", answer)
+    tokens = iter(["Bearer first", "Bearer second"])
+
+    def refresh(configuration: Configuration) -> None:
+        configuration.api_key["authorization"] = next(tokens)
+
+    async with TestServer(server) as listening:
+        configuration = Configuration(host=str(listening.make_url("")).rstrip("/"), api_key={"authorization": ""})
+        configuration.refresh_api_key_hook = refresh
+        requests = Requests(ApiClient(configuration))
+        for _ in range(2):
+            await requests.send("GET", ("/api/v1", "pods"), "team")
+        session = requests._opened_session()
+        await requests.close()
+    assert (seen, session.closed) == (["Bearer first", "Bearer second"], True)
