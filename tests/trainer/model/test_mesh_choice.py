@@ -148,6 +148,7 @@ COMPILED = {
     "mixtral-8x7b, fsdp 32": ("mixtral-8x7b", MeshShape(fsdp=32), 358, 32.4),
     "mixtral-8x7b, fsdp 4, expert 8": ("mixtral-8x7b", MeshShape(fsdp=4, expert=8), 118, 41.9),
     "mixtral-8x7b, fsdp 8, expert 4": ("mixtral-8x7b", MeshShape(fsdp=8, expert=4), 120, 34.5),
+    "mixtral-8x22b, fsdp 8, expert 8": ("mixtral-8x22b", MeshShape(fsdp=8, expert=8), 376, 61.3),
     "llama3.1-405b, fsdp 256": ("llama3.1-405b", MeshShape(fsdp=256), 3210, 80.1),
 }
 """GB that a device sends, and its peak, of steps compiled for v5p by libtpu 0.0.50.1, 8,192 positions a device."""
