@@ -105,7 +105,7 @@ JOBS: dict[str, tuple[str, str, str, Edit]] = {
     ),
     "another version": (
         TRAINING, "v1alpha1", "v1",
-        lambda said: ("tpujob.dev/v1", found(r"one of '(.+)'", said)),
+        lambda said: ("tpujob.dev/v1", found(r"one of '([^']+)'", said)),
     ),
     "a tab": (
         TRAINING, "    model", "\tmodel",

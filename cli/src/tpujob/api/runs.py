@@ -117,7 +117,7 @@ def run(
         raise CommandError("accelerator, arguments: go with a program; a job has its own in spec")
     else:
         placed = placed_document(*document_of(job), settings, options, again="the same call")
-    attempt = functools.partial(
+    run_once = functools.partial(
         run_job,
         placed.job,
         again=placed.again,
@@ -127,7 +127,7 @@ def run(
         max_processes=max_processes,
         code=None if code is None else Path(code),
     )
-    exit_code, summary = run_with_restarts(attempt, restarts, say=print)
+    exit_code, summary = run_with_restarts(lambda number: run_once(attempt=number), restarts, say=print)
     ended = _ended(placed.job, exit_code, summary, Path(directory))
     if exit_code not in (ExitCode.FINISHED, ExitCode.STOPPED):
         raise RunFailed(ended)
