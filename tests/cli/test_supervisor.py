@@ -45,7 +45,6 @@ def run(
     interrupts: int = 0,
     grace_seconds: int = 5,
     finish_together: bool = False,
-    are_independent: bool = False,
     told: list[tuple[list[int], float]] | None = None,
 ):
     """Runs to the end; sends Ctrl-C to this process once `when_up` children have said that they are up."""
@@ -63,7 +62,6 @@ def run(
         grace_seconds=grace_seconds,
         on_tick=on_tick,
         finish_together=finish_together,
-        are_independent=are_independent,
     )
     if told is not None:
         supervisor.on_slow_stop = lambda running, seconds: told.append(([each.index for each in running], seconds))
@@ -117,7 +115,7 @@ def test_who_ignores_the_request_is_killed_after_the_grace_period(tmp_path, monk
     assert (exits[0].code, exits[0].killed) == (137, True)
 
 
-DIES = "import time\nprint('up', flush=True)\nwhile True: time.sleep(1)"
+DIES = "import signal\nprint('up', flush=True)\nwhile True: signal.pause()"
 
 
 def test_who_waits_for_a_process_that_died_of_the_signal_is_killed_soon(tmp_path, monkeypatch):
@@ -129,8 +127,18 @@ def test_who_waits_for_a_process_that_died_of_the_signal_is_killed_soon(tmp_path
 
 def test_a_worker_saves_as_long_as_it_may_whatever_another_died_of(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor_module, "PEER_FAILED_GRACE_SECONDS", -10)
-    saves = WAIT_BLOCKED.replace("raise", "import time; time.sleep(1); raise")
-    exits = run(make(tmp_path, saves, DIES), when_up=2, interrupts=1, grace_seconds=3600, are_independent=True)
+    looked = tmp_path / "looked"
+    until_looked = f"from pathlib import Path\nwhile not Path({str(looked)!r}).exists(): pass\nraise"
+    processes, ticks = make(tmp_path, WAIT_BLOCKED.replace("raise", until_looked), DIES), []
+
+    def on_tick() -> None:
+        if not supervisor._asked and all("up" in tail(each.log, 1) for each in processes):
+            os.kill(os.getpid(), signal.SIGINT)
+        ticks.extend([] if 1 in supervisor._running else [1])
+        looked.touch() if len(ticks) == 5 else None  # its death was looked at
+
+    supervisor = Supervisor(processes, grace_seconds=3600, on_tick=on_tick, are_independent=True)
+    exits = {end.process.index: end for end in supervisor.run()}
     assert [exits[i].code for i in (0, 1)] == [75, 143]
 
 
@@ -140,8 +148,7 @@ def test_a_stop_that_takes_its_time_names_who_runs_and_the_seconds_that_are_left
     told: list[tuple[list[int], float]] = []
     run(make(tmp_path, STUBBORN), when_up=1, interrupts=1, grace_seconds=1, told=told)
     ((running, seconds),) = told
-    assert running == [0]
-    assert seconds <= 1
+    assert (running, seconds <= 1) == ([0], True)
 
 
 def test_a_peer_that_goes_on_after_the_others_finished_is_ended(tmp_path, monkeypatch):

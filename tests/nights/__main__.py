@@ -7,6 +7,7 @@ breaks the same invariant. Exits with 1 if anything was broken.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -18,11 +19,7 @@ from tests.nights.shortening import shortest
 from tests.nights.stage import Stage
 from tools.localcluster import binaries
 
-
-def say(text: str) -> None:
-    """Writes a line."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+say = functools.partial(print, flush=True)
 
 
 def main() -> int:

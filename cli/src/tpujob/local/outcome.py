@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tpujob.local.supervisor import Exit
+from tpujob.local.supervisor import BY_SIGNAL, Exit
 from tpujob_contract import ExitCode
 from tpujob_contract.exit_codes import FATAL, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, describe
 
-_BY_SIGNAL = 128
-"""And more: death by a signal, as a shell counts."""
 _NAMED = re.compile(r"(?:ended with|\blost|behind the others:) process (\d+)\b")
 """As the trainer's processes write it: `tpujob_trainer.distributed.failure`."""
 
@@ -75,7 +73,7 @@ def judge(
     if culprit is None:
         return Outcome(phase="Failed", exit_code=first.code, culprit=first)
     # Asked to stop while it was ending: a code of its own is still its own, death by a signal need not be.
-    own_end = culprit.code != ExitCode.STOPPED and (not culprit.asked_to_stop or culprit.code < _BY_SIGNAL)
+    own_end = culprit.code != ExitCode.STOPPED and (not culprit.asked_to_stop or culprit.code < BY_SIGNAL)
     return Outcome(phase="Failed", exit_code=culprit.code if own_end else first.code, culprit=culprit, witness=first)
 
 

@@ -32,7 +32,7 @@ KILL_MARGIN_SECONDS = 3
 SLOW_STOP_SECONDS = 10.0
 """How long a requested stop may take before a notice is printed."""
 TICK_SECONDS = 0.5
-_BY_SIGNAL = 128
+BY_SIGNAL = 128
 """And more: death by a signal, as a shell counts."""
 
 
@@ -147,7 +147,7 @@ class Supervisor:
         if code == 0:
             if self._finish_together:
                 self._deadline = time.monotonic() + FINISHED_PEERS_LIMIT_SECONDS
-        elif self._asked and code > _BY_SIGNAL and not self._are_independent:
+        elif self._asked and code > BY_SIGNAL and not self._are_independent:
             # It did not save, so neither does any other: they wait in a barrier for it, for up to the grace period.
             self._shorten_deadline(PEER_FAILED_GRACE_SECONDS)
         elif not self._asked:
