@@ -51,14 +51,21 @@ def test_every_effective_value_is_printed_if_asked(tmp_path: Path) -> None:
     job = {"accelerator": "v5p-128", "trainer": LLAMA, "checkpointDir": "gs://bucket/c"}
     code, text = check(tmp_path, "--all", **job)
     assert code == 0, text
-    assert "mesh: data 8, fsdp 8: a step waits for about 52 GB, 82 with fsdp 64" in text
+    assert "mesh: fsdp 64: all devices that no other axis takes" in text
     values = YAML(typ="safe").load(text[text.index("\nspec:") :])["spec"]
     assert values["gracePeriodSeconds"] == 60
     assert (values["trainer"]["optimizer"]["beta1"], values["trainer"]["model"]["layers"]) == (0.9, 32)
-    assert values["trainer"]["mesh"]["fsdp"] == 8
+    assert values["trainer"]["mesh"]["fsdp"] == 64
     assert "emaDecay" not in values["trainer"]["optimizer"]
     assert json.loads(check(tmp_path, "--all", "-o", "json", **job)[1])["effective"]["spec"]["trainer"]["seed"] == 0
     assert "effective" not in json.loads(check(tmp_path, "-o", "json", **job)[1])
+
+
+def test_mesh_that_waits_less_is_chosen_and_says_what_it_saves(tmp_path: Path) -> None:
+    trainer = {**LLAMA, "model": {"preset": "llama3-70b"}, "batchSize": 128}
+    code, text = check(tmp_path, accelerator="v5p-256", trainer=trainer, checkpointDir="gs://bucket/c")
+    assert code == 0, text
+    assert "mesh: fsdp 64, tensor 2: a step waits for about 377 GB, 543 with fsdp 128" in text
 
 
 def test_the_sums_of_maxtext_are_of_its_arguments(tmp_path: Path) -> None:
