@@ -33,9 +33,17 @@ def plain(hidden, output, targets, mask, softcap):
 
 @pytest.mark.parametrize("softcap", [None, 1.5])
 @pytest.mark.parametrize("chunk_bytes", [2**28, 19 * 4 * 3], ids=["whole", "chunks of 3"])
-@pytest.mark.parametrize("tokens_per_column", [0, 1000], ids=["matrix travels", "tokens travel"])
+@pytest.mark.parametrize(
+    ("tokens_per_column", "is_kept"),
+    [(0, True), (0, False), (1000, False)],
+    ids=["matrix travels in blocks", "matrix travels at once", "tokens travel"],
+)
 @pytest.mark.parametrize("mesh", MESHES)
-def test_loss_and_gradient_are_the_plain_ones(mesh, tokens_per_column, chunk_bytes, softcap, monkeypatch) -> None:
+def test_loss_and_gradient_are_the_plain_ones(
+    mesh, tokens_per_column, is_kept, chunk_bytes, softcap, monkeypatch
+) -> None:
+    monkeypatch.setattr(module, "TILE", 1)
+    monkeypatch.setattr(module, "_is_kept", lambda tokens, columns, dtype: is_kept and columns.is_whole)
     monkeypatch.setattr(module, "CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr(module, "GATHERED_CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr(output_columns, "TOKENS_PER_COLUMN", tokens_per_column)

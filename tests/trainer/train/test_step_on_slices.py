@@ -11,7 +11,16 @@ import pytest
 from tests.trainer.train.test_step import ROWS, SGD, SHAPE, make_batch
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
-from tpujob_trainer.train.step import TrainState, TrainStep, init_state, make_train_step
+from tpujob_trainer.model.mesh.shape import MeshShape
+from tpujob_trainer.train.compile.collectives import exchanges
+from tpujob_trainer.train.step import (
+    TrainState,
+    TrainStep,
+    abstract_batch,
+    abstract_state,
+    init_state,
+    make_train_step,
+)
 from tpujob_trainer.train.step_flags import StepFlags, unpack
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -29,6 +38,20 @@ def model() -> Model:
 @pytest.fixture(scope="module")
 def step(model: Model, compiled_once: None) -> TrainStep:
     return make_train_step(model, SGD, rate, clip_norm=1.0)
+
+
+@pytest.mark.parametrize("shape", [MeshShape(slice=2, fsdp=4), MeshShape(data=2, fsdp=4)], ids=["slices", "data"])
+def test_replicas_exchange_gradients_once_a_step(shape: MeshShape) -> None:
+    model = Model(SHAPE, build_mesh(slices=shape.slice, shape=shape))
+
+    def between_replicas(parts: int) -> int:
+        step = make_train_step(model, SGD, rate, clip_norm=1.0, gradient_accumulation=parts)
+        lowered = step.lower(abstract_state(model, SGD), abstract_batch(model, 32, 8))  # type: ignore[attr-defined]
+        found = exchanges(lowered.compile().as_text(), devices_per_slice=4)
+        return sum(each.sent_bytes for each in found if each.is_between_slices)
+
+    once = 2 * 4 * SHAPE.num_parameters // 4 * (2 - 1) / 2  # an all-reduce of each device's part, in float32
+    assert between_replicas(2) == between_replicas(4) == pytest.approx(once, rel=0.1)
 
 
 @pytest.mark.parametrize("row", [0, ROWS // 2 - 1, ROWS // 2, ROWS - 1])

@@ -32,6 +32,7 @@ from tpujob_trainer.model.partitioning import (
     REPLICATED,
     gather,
     gathered_spec,
+    lying,
     weight_spec,
 )
 from tpujob_trainer.model.remat import policy
@@ -334,11 +335,15 @@ class Model:
 
     def _cast_as(self, weights: Weights, specs: Weights) -> Weights:
         """Matrices in the type of computation; vectors stay in float32: norms are computed in it."""
-        return jax.tree.map(lambda w, spec: w if spec == REPLICATED else w.astype(self._dtype), weights, specs)
+        return jax.tree.map(self.travels_as, weights, specs)
+
+    def travels_as(self, weight: jax.Array, spec: PartitionSpec) -> jax.Array:
+        """A weight or its gradient in the type in which devices exchange it."""
+        return weight if spec == REPLICATED else weight.astype(self._dtype)
 
     def _constrained(self, x: jax.Array) -> jax.Array:
         """Rows and positions of the residual stream where they belong."""
-        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, POSITIONS))
+        return jax.lax.with_sharding_constraint(x, lying(self.mesh, POSITIONS))
 
     def _angles(self, positions: jax.Array) -> Callable[[LayerKind], Angles]:
         """Angles of a layer of a kind."""

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from tpujob_trainer.model.output_columns import mesh_size, summed_between_replicas
-from tpujob_trainer.model.partitioning import POSITIONS, WEIGHT_AXES
+from tpujob_trainer.model.partitioning import POSITIONS, WEIGHT_AXES, of_each_device, summed_axes
 
 TABLE = PartitionSpec(None, WEIGHT_AXES)
 
@@ -41,8 +41,7 @@ def _look_up(table: jax.Array, tokens: jax.Array, mesh: Mesh, dtype: np.dtype[An
             columns = jax.lax.all_to_all(columns, WEIGHT_AXES, 0, 1, tiled=True)
         return columns.reshape(*tokens.shape, -1)
 
-    mapped = jax.shard_map(of_device, mesh=mesh, in_specs=(TABLE, POSITIONS), out_specs=POSITIONS, check_vma=False)
-    found: jax.Array = mapped(table, tokens)
+    found: jax.Array = of_each_device(of_device, mesh, (TABLE, POSITIONS), POSITIONS)(table, tokens)
     return found
 
 
@@ -55,16 +54,17 @@ def _forward(
 def _backward(
     mesh: Mesh, dtype: np.dtype[Any], words: int, tokens: jax.Array, gradient: jax.Array
 ) -> tuple[jax.Array, None]:
+    summed = summed_axes()
+
     def of_device(tokens: jax.Array, gradient: jax.Array) -> jax.Array:
         columns = gradient.reshape(tokens.size, -1)
         if mesh_size(mesh, WEIGHT_AXES) > 1:
             columns = jax.lax.all_to_all(columns, WEIGHT_AXES, 1, 0, tiled=True)
         table = jnp.zeros((words, columns.shape[1]), jnp.float32)
         table = table.at[_everywhere(tokens, mesh)].add(columns.astype(jnp.float32))
-        return summed_between_replicas(table, mesh, dtype)
+        return summed_between_replicas(table, mesh, summed, dtype)
 
-    mapped = jax.shard_map(of_device, mesh=mesh, in_specs=(POSITIONS, POSITIONS), out_specs=TABLE, check_vma=False)
-    return mapped(tokens, gradient), None
+    return of_each_device(of_device, mesh, (POSITIONS, POSITIONS), TABLE)(tokens, gradient), None
 
 
 _look_up.defvjp(_forward, _backward)

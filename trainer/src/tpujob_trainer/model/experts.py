@@ -16,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 from tpujob_trainer.model import adapter_product
 from tpujob_trainer.model.adapter_product import Adapters, of_experts
 from tpujob_trainer.model.families.base import SigmoidRouter
-from tpujob_trainer.model.partitioning import CONTEXT, EXPERT, ROW_AXES, TENSOR
+from tpujob_trainer.model.partitioning import CONTEXT, EXPERT, ROW_AXES, TENSOR, of_each_device
 
 
 class Blocks(NamedTuple):
@@ -218,13 +218,7 @@ def mix_over(mesh: Mesh) -> Callable[..., jax.Array]:
             of_biases if blocks.biases else None,
             {name: of_adapters[name] for name in blocks.adapters},
         )
-        mapped = jax.shard_map(
-            of_device,
-            mesh=mesh,
-            in_specs=(tokens, tokens, tokens, of_blocks),
-            out_specs=tokens,
-            check_vma=False,
-        )
+        mapped = of_each_device(of_device, mesh, (tokens, tokens, tokens, of_blocks), tokens)
         found: jax.Array = mapped(x, weights, indices, blocks)
         return found
 

@@ -24,13 +24,23 @@ from tpujob_trainer.model.output_columns import (
     mesh_size,
     summed_between_replicas,
 )
-from tpujob_trainer.model.partitioning import CONTEXT, POSITIONS, REPLICATED, ROW_AXES, TENSOR, WEIGHT_AXES
+from tpujob_trainer.model.partitioning import (
+    POSITIONS,
+    REPLICATED,
+    TENSOR,
+    WEIGHT_AXES,
+    of_each_device,
+    summed_axes,
+)
 
 CHUNK_BYTES = 256 * 2**20
 """Logits of one chunk on one device that has a part of the vocabulary."""
 
 GATHERED_CHUNK_BYTES = 2**30
-"""The same where it has the whole: the gradient of the output matrix is read and written for each chunk."""
+"""The same where the whole gradient of the output matrix is read and written for each chunk."""
+
+TILE = 16
+"""Rows of a matrix that the compiler keeps together in bfloat16."""
 
 OUTPUT = PartitionSpec(WEIGHT_AXES)
 """`[D, V]` as it is kept."""
@@ -83,9 +93,7 @@ def token_losses(
         return losses.ravel()[: targets.size].reshape(targets.shape)
 
     specs = (POSITIONS, OUTPUT, POSITIONS, POSITIONS)
-    found: jax.Array = jax.shard_map(of_device, mesh=mesh, in_specs=specs, out_specs=POSITIONS, check_vma=False)(
-        hidden, output, targets, mask
-    )
+    found: jax.Array = of_each_device(of_device, mesh, specs, POSITIONS)(hidden, output, targets, mask)
     return found
 
 
@@ -98,34 +106,80 @@ def _forward(
     softcap: float | None,
     z_loss: float = 0.0,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    summed = summed_axes()
+
     def of_device(
         hidden: jax.Array, output: jax.Array, targets: jax.Array, mask: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         columns = columns_here(output, mesh, hidden.dtype, is_whole=_is_whole(targets, output, mesh))
-
-        def one(
-            carry: tuple[jax.Array, jax.Array], chunk: tuple[jax.Array, jax.Array, jax.Array]
-        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-            total, of_columns = carry
-            states, of_logits, losses = _chunk(*chunk, columns, mesh, softcap, z_loss)
-            of_states = jnp.einsum("CV,DV->CD", of_logits, columns.values, preferred_element_type=jnp.float32)
-            of_columns += jnp.einsum("CD,CV->DV", states, of_logits, preferred_element_type=jnp.float32)
-            return (total + jnp.sum(losses), of_columns), _summed_back(of_states, columns, mesh, hidden.dtype)
-
-        start = (jnp.zeros((), jnp.float32), jnp.zeros(columns.values.shape, jnp.float32))
-        (total, of_columns), of_hidden = jax.lax.scan(one, start, _cut(hidden, targets, mask, columns))
+        cut = _cut(hidden, targets, mask, columns)
+        find = _found_at_once if _is_kept(targets.size, columns, hidden.dtype) else _found_by_chunks
+        total, of_hidden, of_output = find(cut, columns, mesh, softcap, z_loss)
         of_hidden = of_hidden.reshape(-1, hidden.shape[-1])[: targets.size].reshape(hidden.shape)
-        outer = tuple(axis for axis in ROW_AXES if axis not in WEIGHT_AXES)
-        total = jax.lax.psum(total, (*ROW_AXES, CONTEXT) if columns.is_whole else outer)
-        of_output = gradient_as_kept(of_columns, columns, mesh, hidden.dtype)
-        return total, of_hidden, summed_between_replicas(of_output, mesh, hidden.dtype)
+        total = jax.lax.psum(total, (*summed, *WEIGHT_AXES) if columns.is_whole else summed)
+        return total, of_hidden, summed_between_replicas(of_output, mesh, summed, hidden.dtype)
 
     specs = (POSITIONS, OUTPUT, POSITIONS, POSITIONS)
-    mapped = jax.shard_map(
-        of_device, mesh=mesh, in_specs=specs, out_specs=(REPLICATED, POSITIONS, OUTPUT), check_vma=False
-    )
+    mapped = of_each_device(of_device, mesh, specs, (REPLICATED, POSITIONS, OUTPUT))
     total, of_hidden, of_output = mapped(hidden, output, targets, mask)
     return total, (of_hidden, of_output)
+
+
+Cut = tuple[jax.Array, jax.Array, jax.Array]
+"""Hidden states, targets and mask of a device's tokens, in chunks."""
+
+
+def _found_by_chunks(
+    cut: Cut, columns: Columns, mesh: Mesh, softcap: float | None, z_loss: float
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The sum of losses here, and the gradients of hidden states and of the output matrix as it is kept."""
+    dtype = cut[0].dtype
+
+    def one(carry: tuple[jax.Array, jax.Array], chunk: Cut) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        total, of_columns = carry
+        states, of_logits, losses = _chunk(*chunk, columns, mesh, softcap, z_loss)
+        of_columns += jnp.einsum("CD,CV->DV", states, of_logits, preferred_element_type=jnp.float32)
+        return (total + jnp.sum(losses), of_columns), _of_states(of_logits, columns, mesh)
+
+    start = (jnp.zeros((), jnp.float32), jnp.zeros(columns.values.shape, jnp.float32))
+    (total, of_columns), of_hidden = jax.lax.scan(one, start, cut)
+    return total, of_hidden, gradient_as_kept(of_columns, columns, mesh, dtype)
+
+
+def _found_at_once(
+    cut: Cut, columns: Columns, mesh: Mesh, softcap: float | None, z_loss: float
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The same with the gradient of all logits kept: that of the matrix is never whole, nor read for each chunk."""
+
+    def one(total: jax.Array, chunk: Cut) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        _, of_logits, losses = _chunk(*chunk, columns, mesh, softcap, z_loss)
+        return total + jnp.sum(losses), (_of_states(of_logits, columns, mesh), of_logits)
+
+    total, (of_hidden, of_logits) = jax.lax.scan(one, jnp.zeros((), jnp.float32), cut)
+
+    def of_block(states: jax.Array) -> jax.Array:
+        found = jnp.einsum("NCD,NCV->DV", states, of_logits, preferred_element_type=jnp.float32)
+        return gradient_as_kept(found, columns, mesh, states.dtype)
+
+    # A block has as many rows of each device's part of the matrix.
+    shards = mesh_size(mesh, WEIGHT_AXES)
+    rows = cut[0].shape[-1] // shards
+    blocks = next(each for each in (8, 4, 2, 1) if rows % (TILE * each) == 0 or each == 1)
+    states = cut[0].reshape(*cut[0].shape[:2], shards, blocks, -1)
+    states = jnp.moveaxis(states, 3, 0).reshape(blocks, *cut[0].shape[:2], -1)
+    of_output = jax.lax.map(of_block, states)
+    return total, of_hidden, of_output.reshape(rows, -1)
+
+
+def _is_kept(tokens: int, columns: Columns, dtype: Any) -> bool:
+    """Whether the gradient of all logits takes no more memory than a whole gradient of the matrix and a large chunk."""
+    depth, width = columns.values.shape
+    return columns.is_whole and tokens * width * dtype.itemsize <= depth * width * 4 + GATHERED_CHUNK_BYTES
+
+
+def _of_states(of_logits: jax.Array, columns: Columns, mesh: Mesh) -> jax.Array:
+    of_states = jnp.einsum("CV,DV->CD", of_logits, columns.values, preferred_element_type=jnp.float32)
+    return _summed_back(of_states, columns, mesh, of_logits.dtype)
 
 
 def _backward(
@@ -172,12 +226,11 @@ def _chunk(
     return hidden, of_logits, jnp.where(mask, losses, 0.0)
 
 
-def _cut(
-    hidden: jax.Array, targets: jax.Array, mask: jax.Array, columns: Columns
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _cut(hidden: jax.Array, targets: jax.Array, mask: jax.Array, columns: Columns) -> Cut:
     """The tokens of this device in chunks `[chunks, C, ...]`, the last one filled with tokens that do not count."""
     tokens = targets.size
-    limit = GATHERED_CHUNK_BYTES if columns.is_whole else CHUNK_BYTES
+    reads_gradient = columns.is_whole and not _is_kept(tokens, columns, hidden.dtype)
+    limit = GATHERED_CHUNK_BYTES if reads_gradient else CHUNK_BYTES
     chunks = num_chunks(tokens, columns.vocab_size, limit)
     padding = -tokens % chunks
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from tpujob_trainer.model.partitioning import ROW_AXES, TENSOR, WEIGHT_AXES
+from tpujob_trainer.model.partitioning import TENSOR, WEIGHT_AXES
 
 TOKENS_PER_COLUMN = 2
 """From so many tokens of all devices for each word of the vocabulary on, the matrix is gathered. At 1 both ways send
@@ -80,9 +80,8 @@ def gradient_as_kept(gradient: jax.Array, columns: Columns, mesh: Mesh, dtype: A
     return mine.reshape(depth // shards, -1)[:, : columns.vocab_size]
 
 
-def summed_between_replicas(gradient: jax.Array, mesh: Mesh, dtype: Any) -> jax.Array:
+def summed_between_replicas(gradient: jax.Array, mesh: Mesh, axes: tuple[str, ...], dtype: Any) -> jax.Array:
     """Of all slices and replicas in float32; it travels as `dtype`: between slices, bytes are dear."""
-    axes = tuple(axis for axis in ROW_AXES if axis not in WEIGHT_AXES)
     if mesh_size(mesh, axes) == 1:
         return gradient
     total: jax.Array = jax.lax.psum(gradient.astype(dtype), axes)

@@ -13,6 +13,7 @@ Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, ex
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -31,6 +32,8 @@ AXES = (SLICE, DATA, FSDP, EXPERT, CONTEXT, TENSOR)
 ROW_AXES = (SLICE, DATA, FSDP, EXPERT)
 WEIGHT_AXES = (FSDP, EXPERT, CONTEXT)
 """Over which a matrix is divided, beside the axis of its own."""
+REPLICA_AXES = (SLICE, DATA)
+"""Along which all weights are the same."""
 
 ROWS = PartitionSpec(ROW_AXES)
 """Rows of a batch. What follows the first dimension is whole."""
@@ -64,12 +67,58 @@ def _spec(axes: tuple[str, ...], *, is_gathered: bool) -> PartitionSpec:
     )
 
 
+def of_each_replica(function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """A function that each replica of the weights computes by itself; specifications name `REPLICA_AXES` alone.
+
+    The model's functions see a mesh without these axes in it: what they sum is the replica's own.
+    """
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names={*REPLICA_AXES}, check_vma=False
+    )
+
+
+def summed_axes() -> tuple[str, ...]:
+    """Of `REPLICA_AXES`, those that the caller, who must not be inside of `of_each_device`, sees."""
+    return tuple(axis for axis in REPLICA_AXES if axis not in _hidden_axes())
+
+
+def of_each_device(function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """A function that each device computes of its parts of the arguments."""
+    hidden = _hidden_axes()
+    if not hidden:
+        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    ins, outs = jax.tree.map(lambda spec: _without(spec, hidden), (in_specs, out_specs), is_leaf=_is_spec)
+    return jax.shard_map(function, in_specs=ins, out_specs=outs, axis_names={*AXES} - hidden, check_vma=False)
+
+
+def lying(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
+    """Where an array lies; in `of_each_replica`, over the devices of the replica."""
+    hidden = _hidden_axes()
+    return NamedSharding(jax.sharding.get_abstract_mesh(), _without(spec, hidden)) if hidden else NamedSharding(mesh, spec)
+
+
+def _hidden_axes() -> frozenset[str]:
+    return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def _without(spec: PartitionSpec, hidden: frozenset[str]) -> PartitionSpec:
+    def kept(axes: Any) -> Any:
+        named = axes if isinstance(axes, tuple) else (axes,)
+        return tuple(axis for axis in named if axis is not None and axis not in hidden) or None
+
+    return PartitionSpec(*map(kept, spec))
+
+
+def _is_spec(node: Any) -> bool:
+    return isinstance(node, PartitionSpec)
+
+
 def gather(weight: jax.Array, mesh: Mesh, kept: PartitionSpec, seen: PartitionSpec) -> jax.Array:
     """The weight as a layer sees it; its gradient comes back as the weight is kept.
 
     Without the second half the sum of a gradient over devices would be whole on each of them.
     """
-    return _gather(weight, NamedSharding(mesh, kept), NamedSharding(mesh, seen))
+    return _gather(weight, lying(mesh, kept), lying(mesh, seen))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))

@@ -7,6 +7,7 @@ optimizer sees whole arrays, too.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.decoder import Model, Weights
-from tpujob_trainer.model.partitioning import REPLICATED, ROWS
+from tpujob_trainer.model.partitioning import REPLICA_AXES, REPLICATED, ROWS, lying, of_each_replica
 from tpujob_trainer.train.step_flags import COLUMNS
 from tpujob_trainer.train.token_loss import RouterFactors, TokenLoss
 
@@ -230,16 +231,40 @@ def _gradients(
     loss: TokenLoss, weights: Weights, batch: Batch, parts: int, dropout_key: jax.Array | None
 ) -> tuple[jax.Array, Weights]:
     """Sum of the loss over all rows, and its gradient, divided as the weights are."""
+    model = loss.model
+    replicas = math.prod(model.mesh.shape[axis] for axis in REPLICA_AXES)
+    if parts == 1 or replicas == 1 or not loss.is_sum_over_rows:
+        return _accumulated(loss, weights, batch, parts, dropout_key)
+
+    def of_replica(weights: Weights, batch: Batch) -> tuple[jax.Array, Weights]:
+        """Each adds its own parts up, so that gradients travel between replicas once, in the type of computation."""
+        total, gradients = _accumulated(loss, weights, batch, parts, None)
+        travelling = jax.tree.map(model.travels_as, gradients, model.specs)
+        total, gradients = jax.lax.psum((total, travelling), REPLICA_AXES)
+        return total, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradients)
+
+    rows = PartitionSpec(REPLICA_AXES)
+    found: tuple[jax.Array, Weights] = of_each_replica(of_replica, model.mesh, (REPLICATED, rows), REPLICATED)(
+        weights, batch
+    )
+    return found
+
+
+def _accumulated(
+    loss: TokenLoss, weights: Weights, batch: Batch, parts: int, dropout_key: jax.Array | None
+) -> tuple[jax.Array, Weights]:
+    """The same, of the rows that a replica sees."""
     value_and_grad = jax.value_and_grad(loss.total)
     if parts == 1:
         total, gradients = value_and_grad(weights, batch, dropout_key)
         return total, gradients
+    shardings = jax.tree.map(lambda spec: lying(loss.model.mesh, spec), loss.model.specs)
 
     def add(
         carry: tuple[jax.Array, Weights], given: tuple[Batch, jax.Array | None]
     ) -> tuple[tuple[jax.Array, Weights], None]:
         total, gradients = jax.tree.map(jnp.add, carry, value_and_grad(weights, *given))
-        return (total, jax.lax.with_sharding_constraint(gradients, loss.model.shardings)), None
+        return (total, jax.lax.with_sharding_constraint(gradients, shardings)), None
 
     zero = (jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, weights))
     keys = None if dropout_key is None else jax.random.split(dropout_key, parts)

@@ -16,7 +16,8 @@ from tpujob_trainer.config.schema import BLOCK
 from tpujob_trainer.errors import ConfigurationError, TrainerError, brief
 from tpujob_trainer.model.decoder import Model, Weights, soft_capped
 from tpujob_trainer.model.loss import CHUNK_BYTES, OUTPUT, cross_entropy, num_chunks, token_losses
-from tpujob_trainer.model.partitioning import POSITIONS, WEIGHT_AXES
+from tpujob_trainer.model.partitioning import POSITIONS, WEIGHT_AXES, of_each_device
+from tpujob_trainer.model.shape import CustomShape
 from tpujob_trainer.parsing.references import load_reference
 
 TokenFunction = Callable[[jax.Array, jax.Array], jax.Array]
@@ -54,6 +55,12 @@ class TokenLoss:
         self._router = router if router and (router.balance or router.z) else None
         self._own = None if custom is None else _load(custom, f"{BLOCK}.loss")
         self._z_loss = z_loss
+
+    @property
+    def is_sum_over_rows(self) -> bool:
+        """Whether the total of some rows and that of others make the total of all, without a draw of their own."""
+        # A router's losses are products of means; what a model of the user's own does with the mesh, nobody knows.
+        return self._router is None and not isinstance(self.model.shape, CustomShape)
 
     def total(self, weights: Weights, batch: Any, dropout_key: jax.Array | None = None) -> jax.Array:
         """The sum over the positions that count, float32; to be differentiated.
@@ -112,12 +119,11 @@ class TokenLoss:
             if output is None
             else (hidden, output, batch.targets, batch.loss_mask)
         )
-        mapped = jax.shard_map(
+        mapped = of_each_device(
             of_device if output is not None else lambda hidden, *rest: of_device(hidden, None, *rest),
-            mesh=self.model.mesh,
-            in_specs=tuple(OUTPUT if each is output else POSITIONS for each in given),
-            out_specs=POSITIONS,
-            check_vma=False,
+            self.model.mesh,
+            tuple(OUTPUT if each is output else POSITIONS for each in given),
+            POSITIONS,
         )
         found: jax.Array = mapped(*given)
         return found

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tpujob_trainer.model.attention import splash
 from tpujob_trainer.model.attention.blocked import blocked_attention
-from tpujob_trainer.model.partitioning import CONTEXT, POSITIONS, ROW_AXES, TENSOR
+from tpujob_trainer.model.partitioning import CONTEXT, POSITIONS, ROW_AXES, TENSOR, of_each_device
 from tpujob_trainer.model.remat import named
 from tpujob_trainer.model.shape import ModelShape, RematName
 
@@ -97,13 +97,8 @@ def _by_kernel(
         keys, values, of_keys = _whole_rows(mesh, key, value, segments)
         return splash.apply(kernel, query, keys, values, segments, of_keys, shape.score_scale, sinks)
 
-    mapped = jax.shard_map(
-        of_device,
-        mesh=mesh,
-        in_specs=(spec, HEADS, HEADS, HEADS, POSITIONS, PartitionSpec(TENSOR)),
-        out_specs=HEADS,
-        check_vma=False,
-    )
+    specs = (spec, HEADS, HEADS, HEADS, POSITIONS, PartitionSpec(TENSOR))
+    mapped = of_each_device(of_device, mesh, specs, HEADS)
     return lambda query, key, value, sinks: mapped(kernel, query, key, value, segment_ids, sinks)
 
 
@@ -126,13 +121,7 @@ def _in_blocks(shape: ModelShape, mesh: Mesh, segment_ids: jax.Array, window: in
             sinks=sinks,
         )
 
-    mapped = jax.shard_map(
-        of_device,
-        mesh=mesh,
-        in_specs=(HEADS, HEADS, HEADS, POSITIONS, PartitionSpec(TENSOR)),
-        out_specs=HEADS,
-        check_vma=False,
-    )
+    mapped = of_each_device(of_device, mesh, (HEADS, HEADS, HEADS, POSITIONS, PartitionSpec(TENSOR)), HEADS)
     return lambda query, key, value, sinks: named(ATTENTION, mapped(query, key, value, segment_ids, sinks))
 
 

@@ -21,6 +21,8 @@ _BELOW = re.compile(r"ROOT .* compare\(%?([\w.\-]+), %?([\w.\-]+)\), direction=L
 _ROOT = re.compile(r"ROOT .* tuple\((.*?)\)(?:,|$)", re.MULTILINE)
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 _BITS = re.compile(r"\d+")
+_NUMBERED = re.compile(r"/\*index=\d+\*/")
+"""Stands before every fifth part of a tuple."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Program:
         self.entry = ""
         """The computation that the program starts with."""
         current: list[str] = []
-        for line in text.splitlines():
+        for line in _NUMBERED.sub("", text).splitlines():
             if header := _HEADER.match(line):
                 current = self.computations[header.group(2)] = []
                 self.entry = header.group(2) if header.group(1) else self.entry
@@ -88,7 +90,7 @@ class Program:
         index = re.search(rf"%?{re.escape(counter)} = .*index=(\d+)", condition)
         if not index or not (root := _ROOT.search(text)):
             return 1
-        parts = re.sub(r"/\*.*?\*/", "", root.group(1)).split(",")
+        parts = root.group(1).split(",")
         name = parts[int(index.group(1))].split()[-1].lstrip("%") if int(index.group(1)) < len(parts) else ""
         added = re.search(rf"%?{re.escape(name)} = \S+ add\(%?([\w.\-]+), %?([\w.\-]+)\)", text)
         constants = dict(_CONSTANT.findall(text))
