@@ -40,16 +40,20 @@ class Case:
     rows: int
     length: int
     slices: int = 1
+    quantization: str = ""
+    """As both name it; empty: none."""
 
     @property
     def name(self) -> str:
         """As it is chosen on the command line."""
-        return f"{self.model}-{self.slices if self.slices > 1 else ''}{self.theirs}"
+        narrow = f"-{self.quantization}" if self.quantization else ""
+        return f"{self.model}-{self.slices if self.slices > 1 else ''}{self.theirs}{narrow}"
 
 
 CASES = (
     Case("llama2-7b", "v5e", "4x4", "v5e-16", 4, 2048),
     Case("llama3-8b", "v5e", "4x4", "v5e-16", 1, 8192),
+    Case("llama3-8b", "v5e", "4x4", "v5e-16", 1, 8192, quantization="int8"),
     Case("llama3-8b", "v5p", "2x2x4", "v5p-32", 2, 8192),
     Case("qwen2.5-7b", "v6e", "4x4", "v6e-16", 2, 4096),
     Case("llama3-8b", "v6e", "8x8", "v6e-64", 1, 8192, slices=2),
@@ -106,11 +110,11 @@ def compared(case: Case) -> tuple[Figures, Figures]:
         per_slice *= int(size)
     numbers = [str(number) for number in (case.slices, case.rows, case.length)]
     program = str(ROOT / "benchmarks" / "our_step.py")
-    ours = [sys.executable, program, "{folder}", case.model, case.generation, case.shape, *numbers]
+    ours = [sys.executable, program, "{folder}", case.model, case.generation, case.shape, *numbers, case.quantization]
     theirs = [str(MAXTEXT), str(ROOT / "benchmarks" / "maxtext_step.py"), "{folder}"]
     theirs += [f"model_name={case.model}", f"compile_topology={case.theirs}"]
     theirs += [f"compile_topology_num_slices={case.slices}", f"per_device_batch_size={case.rows}"]
-    theirs += [f"max_target_length={case.length}"]
+    theirs += [f"max_target_length={case.length}", f"quantization={case.quantization}"]
     return measured(ours, per_slice), measured(theirs, per_slice)
 
 

@@ -10,12 +10,21 @@ from tpujob_trainer.config.schema import parse_config
 from tpujob_trainer.train.compile.program import lower_step, prepare_environment
 
 
-def main(folder: pathlib.Path, preset: str, generation: str, shape: str, slices: int, rows: int, length: int) -> None:
+def main(
+    folder: pathlib.Path,
+    preset: str,
+    generation: str,
+    shape: str,
+    slices: int,
+    rows: int,
+    length: int,
+    quantization: str,
+) -> None:
     """Writes program.txt and figures.json into the folder; `rows` are those of one device."""
     prepare_environment()
     sizes = tuple(int(size) for size in shape.split("x"))
     block = {
-        "model": {"preset": preset},
+        "model": {"preset": preset} | ({"quantization": quantization} if quantization else {}),
         "data": {"path": "unused", "tokenizer": "unused"},
         "steps": 1000,
         "batchSize": rows * slices * math.prod(sizes),
@@ -32,4 +41,4 @@ def main(folder: pathlib.Path, preset: str, generation: str, shape: str, slices:
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), *sys.argv[2:5], *map(int, sys.argv[5:8]))
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:5], *map(int, sys.argv[5:8]), sys.argv[8])

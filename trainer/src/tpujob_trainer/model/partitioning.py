@@ -13,11 +13,11 @@ Names of weights' axes: layers, vocab, embed, heads, kv_heads, head_dim, mlp, ex
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 SLICE = "slice"
 DATA = "data"
@@ -34,6 +34,10 @@ WEIGHT_AXES = (FSDP, EXPERT, CONTEXT)
 """Over which a matrix is divided, beside the axis of its own."""
 REPLICA_AXES = (SLICE, DATA)
 """Along which all weights are the same."""
+SCATTERED_AT_ONCE = 64
+"""Devices of `fsdp` from which libtpu 0.0.50.1 makes no rings of the products whose sums are scattered."""
+_FAR, _LINE = "far", "line"
+"""Of `fsdp`: all sides of a slice but the last, and that one."""
 
 ROWS = PartitionSpec(ROW_AXES)
 """Rows of a batch. What follows the first dimension is whole."""
@@ -118,20 +122,67 @@ def gather(weight: jax.Array, mesh: Mesh, kept: PartitionSpec, seen: PartitionSp
 
     Without the second half the sum of a gradient over devices would be whole on each of them.
     """
-    return _gather(weight, lying(mesh, kept), lying(mesh, seen))
+    by_side = None if _hidden_axes() else scattered_by_side(mesh, kept)
+    return _gather(weight, lying(mesh, kept), lying(mesh, seen), by_side)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _gather(weight: jax.Array, kept: NamedSharding, seen: NamedSharding) -> jax.Array:
+def scattered_by_side(mesh: Mesh, kept: PartitionSpec) -> NamedSharding | None:
+    """Where a gradient lies before it is as it is kept: divided over all sides of a slice but the last; None: nowhere.
+
+    libtpu scatters over one side of a large slice at a time. To scatter over all at once it makes the whole sum, for
+    which it sends twice the bytes.
+    """
+    line, sizes = _line(mesh), dict(mesh.shape)
+    if line == 1:
+        return None
+    names = tuple(axis for axis in AXES if axis not in WEIGHT_AXES)
+    devices = mesh.devices.reshape(sizes[SLICE], sizes[DATA], sizes[FSDP] // line, line, sizes[TENSOR])
+    split = Mesh(devices, (SLICE, DATA, _FAR, _LINE, TENSOR), axis_types=(AxisType.Auto,) * 5)
+    divided = (axes if isinstance(axes, tuple) else (axes,) for axes in kept)
+    spec = (tuple(_FAR if axis == FSDP else axis for axis in axes if axis in (*names, FSDP)) for axes in divided)
+    return NamedSharding(split, PartitionSpec(*(axes or None for axes in spec)))
+
+
+def _line(mesh: Mesh) -> int:
+    """How many devices of `fsdp` after one another lie along a side of a slice; 1 where gradients need no such care."""
+    if any(mesh.shape[axis] > 1 for axis in WEIGHT_AXES if axis != FSDP) or mesh.shape[FSDP] < SCATTERED_AT_ONCE:
+        return 1
+    places = [tuple(getattr(device, "coords", ())) for device in mesh.devices[0, 0, :, 0, 0, 0]]
+    return line_length(places)
+
+
+def line_length(places: Sequence[tuple[int, ...]]) -> int:
+    """How many of these chips, from the first on, lie along one side; 1 where that does not divide them.
+
+    Args:
+        places: of each chip in the slice; empty, or the same for two devices of a chip: there is no line.
+    """
+    if len({*places}) < len(places):
+        return 1
+    ways = [{at for at, size in enumerate(place) if size != places[0][at]} for place in places]
+    line = next((number for number, way in enumerate(ways) if way - ways[1]), len(ways))
+    return line if len(places) % line == 0 else 1
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _gather(
+    weight: jax.Array, kept: NamedSharding, seen: NamedSharding, by_side: NamedSharding | None
+) -> jax.Array:
     held: jax.Array = jax.lax.with_sharding_constraint(weight, kept)
     return jax.lax.with_sharding_constraint(held, seen)
 
 
-def _gather_forward(weight: jax.Array, kept: NamedSharding, seen: NamedSharding) -> tuple[jax.Array, None]:
-    return _gather(weight, kept, seen), None
+def _gather_forward(
+    weight: jax.Array, kept: NamedSharding, seen: NamedSharding, by_side: NamedSharding | None
+) -> tuple[jax.Array, None]:
+    return _gather(weight, kept, seen, by_side), None
 
 
-def _gather_backward(kept: NamedSharding, seen: NamedSharding, _: None, gradient: jax.Array) -> tuple[jax.Array]:
+def _gather_backward(
+    kept: NamedSharding, seen: NamedSharding, by_side: NamedSharding | None, _: None, gradient: jax.Array
+) -> tuple[jax.Array]:
+    if by_side is not None:
+        gradient = jax.lax.with_sharding_constraint(gradient, by_side)
     return (jax.lax.with_sharding_constraint(gradient, kept),)
 
 

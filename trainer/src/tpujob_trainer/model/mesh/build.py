@@ -73,6 +73,8 @@ def _arranged(devices: Sequence[jax.Device], shape: MeshShape) -> np.ndarray:
     inner = (1, *shape.sizes[1:])
     if shape.slice == 1:
         # Several shapes of a slice have no arrangement along its links; then neighbours are as JAX numbers them.
+        if _shares_sides(devices, shape):
+            return np.array(sorted(devices, key=lambda device: tuple(device.coords))).reshape(inner)
         return mesh_utils.create_device_mesh(inner, devices=devices, allow_split_physical_axes=True)
     if hasattr(devices[0], "slice_index") and len({device.slice_index for device in devices}) == shape.slice:
         outer = (shape.slice, *(1,) * (len(inner) - 1))
@@ -80,3 +82,20 @@ def _arranged(devices: Sequence[jax.Device], shape: MeshShape) -> np.ndarray:
     # Devices that know no slices (CPU): processes are counted slice by slice, so their order is that of the slices.
     ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
     return np.array(ordered).reshape(shape.sizes)
+
+
+def _shares_sides(devices: Sequence[jax.Device], shape: MeshShape) -> bool:
+    """Whether all of a slice are `fsdp` and `expert`, and no arrangement gives each of these sides of its own.
+
+    Counted along the sides, each matrix is then still gathered in as many dimensions as the slice has; in JAX's order
+    libtpu makes sums of padded wholes of these gathers.
+    """
+    places = {tuple(getattr(device, "coords", ())) for device in devices}
+    is_flat = any(len({*along}) == 1 for along in zip(*places, strict=True))
+    if len(places) < len(devices) or is_flat or shape.fsdp * shape.expert < len(devices) or shape.expert == 1:
+        return False
+    try:
+        mesh_utils.create_device_mesh((shape.fsdp, shape.expert), devices=devices)
+    except NotImplementedError:
+        return True
+    return False

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpujob_trainer.train.compile.hlo import Program, array_bytes
+from tpujob_trainer.train.compile.hlo import Program, Run, array_bytes
 
 KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 
 _OPERATION = re.compile(rf"= (\(?[^=]*?) ({'|'.join(KINDS)})(-start)?\(")
 _TO_HOST = re.compile(r"= \((\w+\[[\d,]*\]).* send\(.*_xla_megascale_transfer_type=\"(\w+)\"")
+_SCATTER = "all-reduce-scatter"
+"""Begins the name of a fusion of a sum and the part of it that a device keeps: the compiler's reduce-scatter."""
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 _PIECE = '"async_collective_fusion_config"'
 """In the settings of each piece of an exchange that the compiler runs beside arithmetic."""
@@ -61,7 +63,7 @@ def exchanges(program: str, devices_per_slice: int | None = None) -> list[Exchan
             for place, number in enumerate((run.times, run.times * size, run.times * size)):
                 found[kind, "", True, run.is_in_loop, True][place] += number
             continue
-        each = transfer(run.line, devices_per_slice)
+        each = transfer(run, devices_per_slice)
         if each is None or (each.is_piece and each.channel in seen):
             continue
         if each.is_piece:
@@ -94,8 +96,9 @@ class Transfer:
     is_between_slices: bool
 
 
-def transfer(line: str, devices_per_slice: int | None = None) -> Transfer | None:
+def transfer(run: Run, devices_per_slice: int | None = None) -> Transfer | None:
     """The exchange of a line; None: it makes none. The arguments are those of `exchanges`."""
+    line = run.line
     match = _OPERATION.search(line)
     if not match:
         return None
@@ -105,13 +108,16 @@ def transfer(line: str, devices_per_slice: int | None = None) -> Transfer | None
     size = max(sizes, default=0) if is_started else sum(sizes)
     groups = _groups(line)
     channel = _CHANNEL.search(line)
+    members = len(groups[0]) if groups else 2
+    if run.computation.startswith(_SCATTER):
+        kind, size = "reduce-scatter", size // members
     return Transfer(
         kind=kind,
         channel=channel.group(1) if channel else "",
         is_started=is_started,
         is_piece=channel is not None and _PIECE in line,
         bytes=size,
-        sent_bytes=round(size * _sent(kind, len(groups[0]) if groups else 2)),
+        sent_bytes=round(size * _sent(kind, members)),
         is_between_slices=any(len({each // (devices_per_slice or 2**30) for each in group}) > 1 for group in groups),
     )
 

@@ -134,7 +134,7 @@ class _Reader:
     def _transfers(self, line: str) -> Iterator[Transfer]:
         """The exchanges within a slice that a line makes, or starts, itself or in what it calls."""
         for run in self._program.inside(line):
-            found = transfer(run.line, self._devices_per_slice)
+            found = transfer(run, self._devices_per_slice)
             if found is not None and not found.is_between_slices:
                 yield found
 
