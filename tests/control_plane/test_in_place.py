@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from tests.control_plane.reporting import REPORT_ADDRESS, reporting
 from tests.harness.jobs import Jobs
 from tests.harness.operator_process import OperatorProcess
 from tools.localcluster import pods
+from tools.localcluster.api import Object
 from tools.localcluster.control_plane import ControlPlane
 from tools.localcluster.waiting import wait_for
+from tpujob_contract import kubernetes_names
 from tpujob_contract.reports import in_place
 from tpujob_contract.reports.termination_message import NOT_ASKED
 
@@ -96,3 +99,71 @@ def test_deletion_of_the_peers_of_a_program_that_asked_to_be_started_again_is_no
 
     status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
     assert (status.get("unexplainedRestarts"), status.get("disruptions"), status.get("crashes")) == (1, None, None)
+
+
+def account_with(account: Any, *, process: int, now: datetime) -> Any:
+    """The account after a pod was lost, as launcher 0 tells it."""
+    at = now.timestamp()
+    end: Any = {
+        "cause": in_place.DISRUPTION,
+        "process": process,
+        "code": 137,
+        "at": at - 2,
+        "again": at,
+        "line": "gone",
+    }
+    return in_place.added(account, end)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs: Jobs) -> None:
+    """One is deleted, its successor is killed, and then the program fails for good: three causes, three counts."""
+    jobs.create("llama", inPlaceRestarts=5)
+    first, second = jobs.run("llama", pod_ip=REPORT_ADDRESS, bound=True)
+    jobs.wait_phase("llama", "Running")
+    report: Object = {"phase": "training", "step": 7}
+    account: Any = {"counts": {}, "ends": [], "lead": first["metadata"]["name"]}
+    with reporting(report):
+        jobs.wait("llama", "a step", lambda s: s.get("step") == 7)
+        jobs.api.delete(f"/api/v1/namespaces/{jobs.namespace}/pods/{second['metadata']['name']}")
+        jobs.end_deleted(second, exit_code=143, message="told to stop by SIGTERM")
+        status = jobs.wait_phase("llama", "Restarting")
+        assert "was deleted. Another pod takes its place; the others wait for it" in status["message"]
+        third = another_pod(jobs, other_than=[first, second])
+        assert third["metadata"]["annotations"][kubernetes_names.INDEX_IGNORED_FAILURES] == "1"
+        jobs.bind([third])
+        pods.set_running(jobs.api, third)
+        jobs.wait_phase("llama", "Running")
+        account = account_with(account, process=1, now=datetime.now(UTC))
+        report |= {"in_place": account}
+        status = jobs.wait("llama", "the disruption", lambda s: s.get("inPlaceTotal") == 1)
+        assert (status["restarts"], status["disruptions"], status.get("failure")) == (1, 1, None)
+
+        pods.set_failed(jobs.api, third, exit_code=137, message="")
+        fourth = another_pod(jobs, other_than=[first, second, third])
+        assert fourth["metadata"]["annotations"][kubernetes_names.INDEX_FAILURES] == "1"
+        pods.set_running(jobs.api, fourth)
+        account = account_with(account, process=1, now=datetime.now(UTC))
+        report |= {"in_place": account}
+        status = jobs.wait("llama", "the crash", lambda s: s.get("inPlaceTotal") == 2)
+        assert (status["restarts"], status["disruptions"], status.get("bookedRestarts")) == (2, 1, None)
+        assert [each["cause"] for each in status["inPlaceAttempts"]] == ["Disruption", "Crash"]
+
+    jobset = jobs.jobset("llama")
+    assert jobset is not None
+    assert not jobset["status"].get("restarts")
+    pods.set_failed(jobs.api, fourth, exit_code=1, message="for good")
+    status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
+    assert (status["restarts"], status["crashes"], status["disruptions"]) == (3, 1, 1)
+    assert status["failure"]["message"] == "for good"
+
+
+def another_pod(jobs: Jobs, *, other_than: list[Object]) -> Object:
+    """The one pod of the job that is none of these."""
+    known = {pod["metadata"]["uid"] for pod in other_than}
+
+    def found() -> Object | None:
+        there = jobs.api.items(f"/api/v1/namespaces/{jobs.namespace}/pods")
+        return next((pod for pod in there if pod["metadata"]["uid"] not in known), None)
+
+    return wait_for("another pod", found)

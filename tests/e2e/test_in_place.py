@@ -1,9 +1,12 @@
-"""`inPlaceRestarts` in real pods: a crash costs no pod, a final code ends all, one over the budget costs the pods."""
+"""`inPlaceRestarts` in real pods: a crash costs no pod, a lost pod is replaced alone.
+
+A final code ends all, and a crash over the budget costs the pods.
+"""
 
 import pytest
 
 from tests.e2e.jobs import FOR_EVER, Jobs
-from tests.e2e.test_training import are_all_new, kill
+from tests.e2e.test_training import are_all_new, delete, kill
 from tools.localcluster.api import Object
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -65,6 +68,25 @@ def test_killed_trainer_goes_on_in_the_same_pods(jobs: Jobs) -> None:
     after = jobs.pods(JOB)
     assert uids(after) == uids(before)
     assert container_restarts(after) == 0
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_deleted_pod_costs_no_other_pod(jobs: Jobs, host: int) -> None:
+    jobs.train(JOB, steps=FOR_EVER, checkpoint={"everySeconds": SECONDS_BETWEEN_SAVES}, inPlaceRestarts=2)
+    began = jobs.wait_until_it_trains(JOB)
+    jobs.wait(JOB, "a checkpoint", lambda status: (status.get("lastCheckpointStep") or 0) > began)
+    before = jobs.pods(JOB)
+
+    delete(jobs, before[host]["metadata"]["name"])
+
+    status = jobs.wait(JOB, "the attempt with the new pod", lambda status: status.get("inPlaceTotal") == 1)
+    restored = jobs.wait_until_it_trains(JOB)
+    assert restored > began
+    after = jobs.pods(JOB)
+    assert [uid in uids(before) for uid in uids(after)] == [host == 1, host == 0]
+    assert (status["restarts"], status["disruptions"], status.get("crashes")) == (1, 1, None)
+    status = jobs.wait(JOB, "it to run", lambda status: status.get("phase") == "Running")
+    assert not status.get("bookedRestarts")
 
 
 def test_exception_in_a_plain_jax_program_costs_no_pod(jobs: Jobs) -> None:

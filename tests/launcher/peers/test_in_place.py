@@ -44,21 +44,28 @@ def port() -> int:
 
 
 @pytest.fixture
-def start(launch: Launch, tmp_path: Path, port: int) -> Start:
-    """Starts a launcher for each host, and lets the programs go on once all have met."""
+def one(launch: Launch, tmp_path: Path, port: int) -> Callable[..., Launched]:
+    """Starts the launcher of one host."""
 
-    def started(failure: str, *, fails: int = 1, limit: int = 2, hosts: int = HOSTS, deaf: str = "") -> list[Launched]:
+    def started(host: int, failure: str, *, fails: int = 1, limit: int = 2, deaf: str = "", **more: str) -> Launched:
         program = PROGRAM.format(fails=fails, failure=failure, deaf=deaf)
         place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(HOSTS)}
         peers = {"TPUJOB_IN_PLACE": str(limit), "TPUJOB_LAUNCHER_PORT": str(port), "FOLDER": str(tmp_path)}
-        at = {"TPUJOB_COORDINATOR": f"127.0.0.1:{port + 1}"}
-        found = []
-        for host in range(hosts):
-            environ = {**JOB, **place, **peers, **at, "TPUJOB_HOST": str(host)}
-            found.append(launch(sys.executable, "-c", program, environ=environ))
-        for host in range(hosts):
+        at = {"TPUJOB_COORDINATOR": f"127.0.0.1:{port + 1}", "TPUJOB_HOST": str(host)}
+        return launch(sys.executable, "-c", program, environ={**JOB, **place, **peers, **at, **more})
+
+    return started
+
+
+@pytest.fixture
+def start(one: Callable[..., Launched], tmp_path: Path, port: int) -> Start:
+    """Starts a launcher for each host, and lets the programs go on once all have met."""
+
+    def started(failure: str, **options: Any) -> list[Launched]:
+        found = [one(host, failure, **options) for host in range(HOSTS)]
+        for host in range(HOSTS):
             wait_for(f"host {host}", (tmp_path / f"{host}-0").exists)
-        wait_for("the launchers to meet", lambda: connections(port) >= hosts - 1)
+        wait_for("the launchers to meet", lambda: connections(port) >= HOSTS - 1)
         (tmp_path / "go").write_text("")
         return found
 

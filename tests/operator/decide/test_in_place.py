@@ -1,6 +1,7 @@
 """Attempts in the same pods: what a report says of them, and how often and under which cause they are counted."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tpujob_operator.observe.terminations import TerminationCache
 from tpujob_operator.settings import Settings
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import Status
+from tpujob_resource.models.times import format_time
 
 SETTINGS = Settings(network_policies=False)
 CAUSE = "process 1 ended with exit code 137"
@@ -96,6 +98,17 @@ CRASHED = ended(1, 1)
 ONE, TWO = (account(crashes=number) for number in (1, 2))
 FRESH: dict[str, Any] = {"attempt": 1, "name": "llama-w-0-0-fghij"}
 
+SECOND = "llama-w-0-0-second"
+SECOND_LEAD: dict[str, Any] = {"hosts": (host(0, pod=SECOND), host(1))}
+FROM_FIRST: dict[str, Any] = {
+    "counts": {wire.CRASH: 1, wire.DISRUPTION: 1},
+    "ends": [end(1), end(2, wire.DISRUPTION, process=0)],
+    "lead": "llama-w-0-0-abcde",
+}
+LOST: dict[str, Any] = {"counts": {wire.DISRUPTION: 1}, "ends": [end(1, wire.DISRUPTION)]}
+DELETED = ended(1, 143, after=58, was_asked=True)
+OUT_OF_MEMORY = ended(1, 137, after=58)
+
 HISTORIES: dict[str, tuple[list[tuple[list[PodAccount], dict[str, Any]]], list[Cause]]] = {
     # passes of the operator, each with what pods tell and what else is seen; the restarts that are counted
     "one crash, seen twice": ([([told(ONE)], {}), ([told(ONE)], {})], [Cause.CRASH]),
@@ -123,6 +136,20 @@ HISTORIES: dict[str, tuple[list[tuple[list[PodAccount], dict[str, Any]]], list[C
         [([told(TWO)], {}), ([told(ONE, name="llama-w-0-0-other")], {"hosts": (host(0, pod="llama-w-0-0-other"),)})],
         [Cause.CRASH] * 3,
     ),
+    "process 0 in another pod, which goes on with the account": (
+        [([told(ONE)], {}), ([], SECOND_LEAD), ([told(FROM_FIRST, name=SECOND)], SECOND_LEAD)],
+        [Cause.CRASH, Cause.DISRUPTION],
+    ),
+    "a pod that was deleted": ([([told(LOST)], {"replaced": (DELETED,)})], [Cause.DISRUPTION]),
+    "a pod that failed by itself": ([([told(LOST)], {"replaced": (OUT_OF_MEMORY,)})], [Cause.CRASH]),
+    "a pod that failed by itself, and is not known at the next look": (
+        [([told(LOST)], {"replaced": (OUT_OF_MEMORY,)}), ([told(LOST)], {})],
+        [Cause.CRASH],
+    ),
+    "a pod of another time": (
+        [([told(LOST)], {"replaced": (ended(1, 137, after=-900),)})],
+        [Cause.DISRUPTION],
+    ),
     "a number that falls and rises": ([([told(TWO)], {}), ([told(ONE)], {}), ([told(TWO)], {})], [Cause.CRASH] * 2),
     "more than the spec allows": ([([told(account(crashes=900))], {})] * 2, [Cause.CRASH] * LIMIT),
     "other causes each time": (
@@ -140,7 +167,7 @@ def test_restarts_in_the_same_pods_are_counted_once_and_under_their_cause(name: 
         one.looks(*accounts, **seen)
     assert sorted(one.restarts) == sorted(causes)
     free = (one.status.get("unexplainedRestarts") or 0) + (one.status.get("disruptions") or 0)
-    assert (one.status["restarts"], free) == (len(causes), causes.count(Cause.UNEXPLAINED))
+    assert (one.status["restarts"], free) == (len(causes), len(causes) - causes.count(Cause.CRASH))
 
 
 def test_a_job_that_does_not_ask_for_attempts_in_place_has_none() -> None:
@@ -245,6 +272,33 @@ def test_words_of_pods_that_have_ended_are_kept_from_the_watch() -> None:
     assert [(each.is_lead, each.account.total) for each in found] == [(True, 2), (False, 2)]
     (first, _) = kept.of(("team", "llama"), JOBSET_UID)
     assert first.message == "exit code 1, crashed"
+
+
+def test_an_end_after_which_all_went_on_with_another_pod_explains_no_later_one() -> None:
+    kept = TerminationCache()
+    key = ("team", "llama")
+    kept.note(key, pod(1, state=terminated(137), phase="Failed"))
+    instead = (host(0), host(1, pod="llama-w-0-1-second"))
+    assert not kept.note_replaced(key, JOBSET_UID, BOTH, NOW + timedelta(seconds=1)), "its pod is the last one there"
+    assert not kept.note_replaced(key, JOBSET_UID, instead, NOW), "they have not started again since"
+    assert kept.note_replaced(key, JOBSET_UID, instead, NOW + timedelta(seconds=1))
+    assert (kept.of(key, JOBSET_UID), len(kept.replaced(key, JOBSET_UID))) == ((), 1)
+    kept.note(key, pod(1, state=terminated(137), phase="Failed"))
+    assert kept.of(key, JOBSET_UID) == ()
+    kept.forget(key)
+    assert kept.replaced(key, JOBSET_UID) == ()
+
+
+@pytest.mark.parametrize(("name", "is_kept"), [("llama-w-0-1-second", False), ("llama-w-0-1-abcde", True)])
+@pytest.mark.parametrize("field", ["failure", "askedAgain", "disruption"])
+def test_what_status_recorded_of_a_pod_goes_once_all_went_on_with_another_one(
+    field: str, name: str, is_kept: bool
+) -> None:
+    gone: Any = {"sliceIndex": 0, "hostIndex": 1, "pod": "llama-w-0-1-abcde", "exitCode": 75, "attempt": 0}
+    gone |= {"time": format_time(NOW)} | ({"askedAt": format_time(NOW)} if field == "disruption" else {})
+    one = Job(recorded(**{field: gone}))
+    one.looks(told(LOST), hosts=(host(0), host(1, pod=name)))
+    assert (field in one.status) == is_kept
 
 
 NONSENSE: dict[str, Any] = {

@@ -64,6 +64,8 @@ class ExitResult:
     """The signal that requested the stop, if any."""
     failure: Optional[ProgramEnd] = None
     """With which error the program says that it ended."""
+    stopped_at: Optional[float] = None
+    """Unix time at which the stop was requested."""
     was_told: bool = False
     """Whether it was ended since the program of another host had failed."""
 
@@ -161,6 +163,7 @@ class _Supervision:
         self._diagnostics: List[str] = []
         self._stop_signal: Optional[int] = None
         self._asked_at = 0.0
+        self._stopped_at: Optional[float] = None
         self._stop_deadline: Optional[float] = None
         self._failure: Optional[ProgramEnd] = None
         self._frozen: Optional[ProgramEnd] = None
@@ -198,14 +201,20 @@ class _Supervision:
         is_cause = code == KILLED and not self._is_killed
         was_told = self._was_told and not is_cause
         return ExitResult(
-            code, tuple(self._diagnostics), stop_signal=self._stop_signal, failure=failure, was_told=was_told
+            code,
+            tuple(self._diagnostics),
+            stop_signal=self._stop_signal,
+            failure=failure,
+            stopped_at=self._stopped_at,
+            was_told=was_told,
         )
 
     def _hear_others(self) -> None:
         if self._others is None:
             return
         self._others.step()
-        if self._others.has_to_end and not self._was_told:
+        # Asked to stop itself, it saves, and has the grace period for that.
+        if self._others.has_to_end and not self._was_told and self._stop_signal is None:
             self._was_told = True
             # It cannot take another step, and what it saves now would be of a run that is over.
             send(self._child.pid, signal.SIGTERM, group=True)
@@ -264,7 +273,7 @@ class _Supervision:
                 send(self._child.pid, number, group=True)
             if number in STOP and self._stop_signal is None:
                 self._stop_signal = number
-                self._asked_at = time.monotonic()
+                self._asked_at, self._stopped_at = time.monotonic(), time.time()
                 self._stop_deadline = self._asked_at + self._patience
 
     def _look_at_clock(self) -> None:

@@ -11,10 +11,11 @@ import threading
 import time
 from typing import List, Optional
 
-from tpujob_contract.connections.line_server import MAX_LINE_BYTES
+from tpujob_contract.connections.line_server import MAX_LINE_BYTES, keep_alive
 from tpujob_contract.environment import DistributedProcess
+from tpujob_contract.reports import in_place
 from tpujob_launcher.peers import messages
-from tpujob_launcher.peers.messages import Message
+from tpujob_launcher.peers.messages import ENDED, WELCOME, Message, Standpoint
 from tpujob_launcher.peers.peers import Peers
 
 logger = logging.getLogger(__name__)
@@ -35,13 +36,18 @@ class Client(Peers):
             host: Of launcher 0.
             port: Of launcher 0.
         """
-        super().__init__()
-        self._hello = messages.to_line(messages.hello(process))
+        super().__init__(process)
+        self._process = process
         self._address = (host, port)
+        self._is_connecting = False
+        self._lost_at: Optional[float] = None
+        """Unix time at which launcher 0 was lost; None: it is there, or was not yet."""
         self._sock: Optional[socket.socket] = None
         self._received = b""
-        self._failed_in = -1
+        self._failed_in: Optional[int] = None
         """The last attempt in which this launcher's program failed."""
+        self._failure: Optional[Message] = None
+        """What it said of that, for a launcher 0 that has not heard it."""
         self._arrived: List[socket.socket] = []
         self._is_closed = False
         self._wake_reader, self._wake_writer = os.pipe()
@@ -49,7 +55,8 @@ class Client(Peers):
 
     def start(self) -> None:
         """Connects in a thread, since names of pods take their time; call it when the program runs."""
-        if self._sock is None:
+        if self._sock is None and not self._is_connecting:
+            self._is_connecting = True
             threading.Thread(target=self._connect, name="launcher 0", daemon=True).start()
 
     def close(self) -> None:
@@ -71,13 +78,15 @@ class Client(Peers):
         for key, _ in self._selector.select(0):
             if key.fileobj == self._wake_reader:
                 os.read(self._wake_reader, 64)
-                self._sock = self._arrived.pop()
+                self._sock, self._is_connecting, self._lost_at = self._arrived.pop(), False, None
                 self._selector.register(self._sock, selectors.EVENT_READ)
             else:
                 self._receive()
 
     def say(self, message: Message) -> None:
-        """Tells launcher 0; what it cannot hear ends the attempts in this container."""
+        """Tells launcher 0; what it cannot hear ends the attempts in this container, unless it may be replaced."""
+        if message[0] == ENDED:
+            self._failure = message
         try:
             if self._sock is None:
                 raise ConnectionError("not connected")
@@ -85,7 +94,10 @@ class Client(Peers):
             self._sock.sendall(messages.to_line(message))
         except OSError as error:
             self._close()
-            self._give_up(f"launcher 0 cannot be reached: {error}")
+            if self.replaces_pods:
+                self.start()
+            else:
+                self._give_up(f"launcher 0 cannot be reached: {error}")
 
     def _receive(self) -> None:
         assert self._sock is not None
@@ -97,7 +109,8 @@ class Client(Peers):
             heard = b""
         if not heard:
             self._close()
-            if self.has_to_end or self._failed_in == self.standing.attempt:
+            self._lost_at = time.time()
+            if not self.replaces_pods and (self.has_to_end or self._failed_in == self.standing.attempt):
                 self._give_up("the connection to launcher 0 is lost")
             else:
                 self.start()  # the attempt goes on, and launcher 0 may be back before the next one
@@ -107,6 +120,15 @@ class Client(Peers):
             message = messages.parse(text)
             if message is not None:
                 self.standing.take(message)
+            if message is not None and message[0] == WELCOME:
+                self._welcomed(message)
+
+    def _welcomed(self, message: Message) -> None:
+        """Launcher 0, which may be another one than before, knows where this one is."""
+        self.welcomes += 1
+        self.history.take(in_place.checked(message[1].get("account")))
+        if self._failure is not None and self._failed_in == self.standing.attempt:
+            self.say(self._failure)
 
     def _close(self) -> None:
         if self._sock is not None:
@@ -124,9 +146,12 @@ class Client(Peers):
         while not self._is_closed:
             with contextlib.suppress(OSError):
                 sock = socket.create_connection(self._address, timeout=CONNECT_SECONDS)
-                sock.sendall(self._hello)
+                attempt = self.standing.attempt
+                at = Standpoint(None if attempt < 0 else attempt, self.history.account, self._lost_at)
+                said = messages.hello(self._process, at if self.replaces_pods else None)
+                sock.sendall(messages.to_line(said))
                 sock.setblocking(False)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                keep_alive(sock)
                 self._arrived.append(sock)
                 os.write(self._wake_writer, b"c")
                 return

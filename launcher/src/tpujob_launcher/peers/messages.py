@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Tuple
 
 from tpujob_contract.environment import DistributedProcess
+from tpujob_contract.reports import in_place
 
 VERSION = 1
 LINE_CHARACTERS = 500
 """Of the cause of an end."""
+MOST_ATTEMPTS = 100_000
 _LATEST = 2.0**33
 """Unix time, in the year 2242: what is not below it, or is not a number, is no time."""
 
 HELLO, ENDED, FINISHED, STOPPING, READY = "hello", "ended", "finished", "stopping", "ready"
 """To launcher 0: who speaks; the program failed; it ended with 0; asked to stop; nothing of the program is left."""
-RESTART, GO, OVER = "restart", "go", "over"
-"""From launcher 0: end the program; start it again; no more attempts in these containers."""
+WELCOME, RESTART, GO, OVER = "welcome", "restart", "go", "over"
+"""From launcher 0: where the job is; end the program; start it again; no more attempts in these containers."""
 
 Message = Tuple[str, Mapping[str, Any]]
 """A kind and its values."""
@@ -34,15 +36,33 @@ class End:
     """Unix time on its host."""
     line: str
     """The cause in one line."""
+    is_lost: bool = False
+    """Whether its container went, and another one takes its place."""
 
     def __str__(self) -> str:
+        if self.is_lost:
+            return f"process {self.process} lost its pod: {self.line}"
         cause = f": {self.line}" if self.line else ""
         return f"process {self.process} ended with exit code {self.code}{cause}"
 
 
-def hello(process: DistributedProcess) -> Message:
-    """Who speaks; another job, incarnation or restart of the JobSet gets no answer."""
+@dataclass(frozen=True)
+class Standpoint:
+    """Where a launcher is, as it tells launcher 0, which may be a new one."""
+
+    attempt: Optional[int]
+    """In which its program runs, or ran last; None: it is in a new container and has started none."""
+    account: in_place.Account
+    """What it knows of the attempts that have ended."""
+    lost_at: Optional[float] = None
+    """Unix time at which it lost launcher 0."""
+
+
+def hello(process: DistributedProcess, at: Optional[Standpoint] = None) -> Message:
+    """Who speaks, and where it is; another job, incarnation or restart of the JobSet gets no answer."""
+    standpoint = {} if at is None else {"at": at.attempt, "account": at.account, "lost_at": at.lost_at}
     return HELLO, {
+        **standpoint,
         "version": VERSION,
         "job": process.owner,
         "incarnation": process.incarnation,
@@ -76,7 +96,20 @@ def parse_end(process: int, values: Mapping[str, Any]) -> Optional[End]:
     if type(code) is not int or not isinstance(at, (int, float)) or isinstance(at, bool) or not isinstance(line, str):
         return None
     # Compared before it is converted: an integer of 400 digits is too large for a float.
-    return End(process, code & 0xFF, float(at), printable(line)) if 0 <= at < _LATEST else None
+    is_lost = values.get("lost") is True
+    return End(process, code & 0xFF, float(at), printable(line), is_lost) if 0 <= at < _LATEST else None
+
+
+def parse_standpoint(values: Mapping[str, Any]) -> Standpoint:
+    """Where the launcher is that says hello; one of an earlier release runs its first attempt."""
+    lost_at = values.get("lost_at")
+    is_time = isinstance(lost_at, (int, float)) and not isinstance(lost_at, bool) and 0 <= lost_at < _LATEST
+    attempt = values.get("at", 0)
+    return Standpoint(
+        attempt=attempt if type(attempt) is int and 0 <= attempt <= MOST_ATTEMPTS else None if attempt is None else 0,
+        account=in_place.checked(values.get("account")),
+        lost_at=float(lost_at) if is_time and lost_at is not None else None,
+    )
 
 
 def printable(text: str, limit: int = LINE_CHARACTERS) -> str:

@@ -6,6 +6,8 @@ import selectors
 from abc import ABC, abstractmethod
 from typing import Optional
 
+from tpujob_contract.environment import DistributedProcess
+from tpujob_launcher.peers.history import History
 from tpujob_launcher.peers.messages import ENDED, Message, printable
 from tpujob_launcher.peers.standing import Standing
 
@@ -13,9 +15,19 @@ from tpujob_launcher.peers.standing import Standing
 class Peers(ABC):
     """The other launchers. No call blocks for long, and none is for another thread."""
 
-    def __init__(self) -> None:
-        """Knows nobody yet."""
-        self.standing = Standing()
+    def __init__(self, process: DistributedProcess) -> None:
+        """Knows nobody yet. `process`: this launcher's."""
+        self.replaces_pods = process.pods_before is not None
+        """Whether Kubernetes replaces a lost pod, and the others wait for it."""
+        is_newcomer = bool(process.pods_before)
+        self.standing = Standing(is_newcomer=is_newcomer)
+        self.history = History(process.process_id)
+        if process.process_id == 0 and process.pod and not is_newcomer:
+            self.history.lead(process.pod)
+        self.was_stopped = False
+        """Whether this container was asked to stop between two attempts."""
+        self.welcomes = 0
+        """How often this launcher has come to a launcher 0."""
         self._selector = selectors.DefaultSelector()
 
     @property

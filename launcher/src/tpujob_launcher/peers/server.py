@@ -11,7 +11,7 @@ from tpujob_contract.connections.line_server import Line, LineServer
 from tpujob_contract.environment import DistributedProcess
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.decisions import Decisions
-from tpujob_launcher.peers.messages import ENDED, FINISHED, HELLO, READY, STOPPING, Message
+from tpujob_launcher.peers.messages import ENDED, FINISHED, HELLO, OVER, READY, STOPPING, WELCOME, Message
 from tpujob_launcher.peers.peers import Peers
 
 logger = logging.getLogger(__name__)
@@ -33,12 +33,19 @@ class Server(Peers, LineServer):
             TooFewFiles: There are more launchers than this process may have connections.
         """
         open_files.allow(process.num_processes, each=1)
-        Peers.__init__(self)
+        Peers.__init__(self, process)
         listener = ports.listen(process.coordinator.rpartition(":")[0], port)
         LineServer.__init__(self, listener, self._selector, process.num_processes)
         self._process = process
-        self._decisions = Decisions(process.num_processes, limit)
-        self._expected_hello = messages.hello(process)[1]
+        self._decisions = Decisions(
+            process.num_processes,
+            limit,
+            wait_seconds=process.startup_seconds if self.replaces_pods else None,
+            pods_before=process.pods_before or 0,
+        )
+        self._said: Optional[Message] = None
+        """The last decision."""
+        self._expected_hello = {name: value for name, value in messages.hello(process)[1].items() if name != "process"}
         self._has_warned = False
 
     def close(self) -> None:
@@ -69,7 +76,7 @@ class Server(Peers, LineServer):
             self._has_warned = True
             logger.warning("dropped a connection on the launcher's port: %s", why)
         if line.member is not None:
-            self._tell(self._decisions.gone(line.member))
+            self._tell(self._decisions.gone(line.member, time.monotonic(), time.time()))
 
     def _take(self, line: Line, message: Message) -> bool:
         """Whether the message is one that may come on this line."""
@@ -79,11 +86,25 @@ class Server(Peers, LineServer):
         number = values.get("process")
         if kind != HELLO or type(number) is not int or not 0 < number < self._process.num_processes:
             return False
-        if {**values, "process": 0} != self._expected_hello:
+        if {name: values.get(name) for name in self._expected_hello} != self._expected_hello:
             return False
         self.identify(line, number)  # the launcher of a new container takes the place of the old one's
-        self._decisions.arrived(number)
+        at = messages.parse_standpoint(values)
+        self.history.take(at.account)
+        decided = self._decisions.arrived(
+            number, time.monotonic(), at=at.attempt, lost_at=time.time() if at.lost_at is None else at.lost_at
+        )
+        if self.replaces_pods:
+            self.send(line, messages.to_line(self._welcome()))
+        if self.replaces_pods and not decided and self._said is not None and self._said[0] == OVER:
+            self.send(line, messages.to_line(self._said))
+        self._tell(decided)
         return True
+
+    def _welcome(self) -> Message:
+        decisions = self._decisions
+        attempt = None if decisions.knows_nothing else decisions.attempt
+        return WELCOME, {"attempt": attempt, "running": decisions.is_running, "account": self.history.account}
 
     def _hear(self, process: int, message: Message) -> bool:
         kind, values = message
@@ -92,7 +113,8 @@ class Server(Peers, LineServer):
         if kind == FINISHED:
             self._tell(self._decisions.finished(process))
         elif kind == STOPPING:
-            self._tell(self._decisions.stopping(process))
+            at = values.get("at")
+            self._tell(self._decisions.stopping(process, now, at if isinstance(at, float) else time.time()))
         elif kind == READY and attempt is not None:
             self._tell(self._decisions.ready(process, attempt, now))
         elif kind == ENDED and attempt is not None:
@@ -106,5 +128,6 @@ class Server(Peers, LineServer):
 
     def _tell(self, decided: List[Message]) -> None:
         for message in decided:
+            self._said = message
             self.standing.take(message)
             self.send_all(messages.to_line(message))

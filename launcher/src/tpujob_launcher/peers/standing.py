@@ -9,6 +9,7 @@ from tpujob_launcher.peers.messages import (
     LINE_CHARACTERS,
     OVER,
     RESTART,
+    WELCOME,
     End,
     Message,
     attempt_in,
@@ -20,13 +21,14 @@ from tpujob_launcher.peers.messages import (
 class Standing:
     """Of one launcher; changes by the messages of launcher 0 alone."""
 
-    def __init__(self) -> None:
-        """The first attempt runs."""
-        self.attempt = 0
-        """Which attempt in this container this launcher's program is in."""
-        self.announced = 0
+    def __init__(self, *, is_newcomer: bool = False) -> None:
+        """The first attempt runs; with `is_newcomer`, none does until launcher 0 has said which."""
+        first = -1 if is_newcomer else 0
+        self.attempt = first
+        """Which attempt in this container this launcher's program is in; -1: none has started."""
+        self.announced = first
         """The attempt that is to come, or the running one."""
-        self.allowed = 0
+        self.allowed = first
         """The attempt that may start, or the running one."""
         self.cause = ""
         """Why the last attempt ended."""
@@ -46,7 +48,11 @@ class Standing:
         attempt = attempt_in(values)
         if kind == OVER:
             self.over = printable(str(values.get("reason", "")))
-        elif kind == RESTART and attempt is not None:
+        elif kind == WELCOME and attempt is not None and values.get("running") is True:
+            if attempt > self.allowed:
+                self.end = None  # of an attempt that ended without this launcher
+            self.announced, self.allowed = max(self.announced, attempt), max(self.allowed, attempt)
+        elif kind in (WELCOME, RESTART) and attempt is not None:
             self.announced = max(self.announced, attempt)
         elif kind == GO and attempt is not None:
             self.announced = max(self.announced, attempt)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from tpujob_operator.decide.in_place import has_gone_on
 from tpujob_operator.observe.state import Ended, LostNode, Observed
 from tpujob_resource.models.status import Disruption
 from tpujob_resource.models.times import EARLIEST
@@ -23,11 +24,21 @@ def disruption_to_record(observed: Observed) -> Disruption | None:
     recorded = observed.status.disruption
     if observed.jobset is None or observed.jobset.suspended:
         return None
+    if _has_gone_on(observed):
+        recorded = None
     found = [*map(_from_node, observed.lost_nodes), *(_from_end(end) for end in observed.ended if _is_evidence(end))]
     if recorded is not None:
         found.append(recorded)
     # Of equal ones the recorded one stays: it comes last in the list, and first by this.
     return min(reversed(found), key=_order, default=None)
+
+
+def _has_gone_on(observed: Observed) -> bool:
+    """Whether all went on in place after the recorded disruption, with another pod."""
+    record = observed.status.disruption
+    if record is None or not record.trouble:
+        return has_gone_on(observed, recorded_disruption(observed))
+    return any(end.attempt == record.attempt and end.node == record.node for end in observed.replaced)
 
 
 def recorded_disruption(observed: Observed) -> Ended | None:

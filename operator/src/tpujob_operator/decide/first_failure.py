@@ -7,6 +7,7 @@ as there is one, and replaced when a better cause of the same attempt, or a late
 from __future__ import annotations
 
 from tpujob_contract.exit_codes import FATAL, ExitCode
+from tpujob_operator.decide.in_place import has_gone_on
 from tpujob_operator.observe.state import Ended, Observed
 from tpujob_resource.models.status import Failure
 from tpujob_resource.models.times import EARLIEST
@@ -22,6 +23,8 @@ def first_failure(observed: Observed) -> Failure | None:
     recorded = observed.status.failure
     seen = list(observed.ended)
     before = recorded_end(observed)
+    if has_gone_on(observed, before):
+        recorded = before = None
     if before is not None:
         seen.append(before)
     # What was asked to end (suspend, eviction) is a failure of the job only when the JobSet failed, or when its code
@@ -45,6 +48,8 @@ def asked_again(observed: Observed) -> Failure | None:
     a moment later, and whoever sees that deletion alone takes it for the cause.
     """
     recorded, before = observed.status.asked_again, recorded_asking(observed)
+    if has_gone_on(observed, before):
+        recorded = before = None
     if observed.jobset is None or observed.jobset.suspended:
         return None
     seen = [end for end in observed.ended if end.exit_code == ExitCode.STOPPED and not end.was_asked]

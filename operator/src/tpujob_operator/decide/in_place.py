@@ -1,9 +1,13 @@
 """Attempts in the same pods, counted exactly once and under their causes, from what the pods tell of them.
 
 What they tell is never believed beyond `spec.inPlaceRestarts` for one set of pods, and a number that falls changes
-nothing. A set of pods has a name that Kubernetes gave, that of process 0's pod: a report that starts again at zero in a
-fresh pod is counted anew, one of pods that are gone is not counted twice. Any launcher tells of all, since process 0's
-pod may be gone with its report.
+nothing. A set of pods has a name that Kubernetes gave, that of process 0's first pod: a report that starts again at
+zero in a fresh pod is counted anew, one of pods that are gone is not counted twice, and one of a pod that took the
+place of another goes on with that one's count. Any launcher tells of all, since process 0's pod may be gone with its
+report.
+
+A pod that was lost is told of as a disruption by the launchers that wait for its successor: they do not see what became
+of it. The operator does: where nobody asked the pod to stop, it is a crash.
 
 These restarts are free of `restarts.crashes`: their budget is `spec.inPlaceRestarts`. When that is used up the pods
 end, which is one restart more and charged as any other.
@@ -13,10 +17,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
-from tpujob_operator.observe.in_place import InPlaceAccount, InPlaceEnd, PodAccount
-from tpujob_operator.observe.state import Host, Observed
+from tpujob_operator.observe.in_place import InPlaceAccount, InPlaceEnd, PodAccount, last_restart
+from tpujob_operator.observe.state import Ended, Host, Observed
 from tpujob_resource.messages.conditions import ended
 from tpujob_resource.models.restart_causes import Cause
 from tpujob_resource.models.status import RUNNING_PHASES, InPlaceAttempt, InPlacePod, Phase, Status
@@ -28,6 +34,8 @@ FIELD_OF_CAUSE: Mapping[Cause, str] = {
 }
 """Of `InPlacePod`, in the order in which they are believed."""
 MOST_PODS, MOST_ATTEMPTS = 4, 8
+SKEW_SECONDS = 60
+"""By which clocks of hosts may differ, and a machine be silent before it is taken for lost."""
 MESSAGE_LENGTH = 500
 
 type Fields = dict[str, Any]
@@ -53,7 +61,8 @@ def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
     records = list(status.in_place_attempts or ())
     found: Counter[Cause] = Counter()
     lead = _running_lead(observed, phase)
-    for told in sorted(observed.in_place, key=lambda told: (told.attempt, not told.is_lead)):
+    explained = [_explained(told, observed) for told in observed.in_place]
+    for told in sorted(explained, key=lambda told: (told.attempt, not told.is_lead)):
         place = _place_of(told, pods, lead)
         if place is None:
             continue
@@ -64,7 +73,8 @@ def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
     # In their order, or what is left out here would come back at the end when it is told again.
     order = {(entry.attempt, entry.pod): place for place, entry in enumerate(pods)}
     records.sort(key=lambda each: (order.get((each.attempt, each.pod), -1), each.number))
-    _note_lead(pods, lead)
+    if not any(lead is not None and told.pod == lead.pod and told.account.lead for told in explained):
+        _note_lead(pods, lead)
     fields: Fields = {"in_place_pods": pods[-MOST_PODS:] or None, "in_place_attempts": records[-MOST_ATTEMPTS:] or None}
     changed: Fields = {name: value for name, value in fields.items() if value != (getattr(status, name) or None)}
     if found:
@@ -73,6 +83,16 @@ def fields_after(status: Status, observed: Observed, phase: Phase) -> Fields:
         if not cause.is_charged:
             changed[cause.status_field] = (getattr(status, cause.status_field) or 0) + found[cause]
     return changed
+
+
+def has_gone_on(observed: Observed, end: Ended | None) -> bool:
+    """Whether an end that status recorded is overcome: all went on in place, and another pod is in its place."""
+    if end is None or observed.jobset is None or end.attempt != observed.jobset.restarts:
+        return False
+    place = (end.slice_index, end.host_index)
+    at = last_restart(observed.in_place, end.attempt)
+    others = (host.pod for host in observed.hosts if (host.slice_index, host.host_index) == place)
+    return at is not None and end.finished_at < at and any(pod != end.pod for pod in others)
 
 
 def total(observed: Observed) -> int:
@@ -107,6 +127,11 @@ def _place_of(told: PodAccount, pods: list[InPlacePod], lead: Host | None) -> in
 
     Entries beyond `MOST_PODS` are dropped. What is as old as the oldest entry may be of a dropped one, counted before.
     """
+    for entry in list(pods):
+        if entry.pod and entry.pod == told.account.lead and entry.attempt == told.attempt:
+            # The pod that tells took the place of another one, and may have got an entry before it told anything.
+            pods[:] = [each for each in pods if each is entry or each.pod != told.pod or _total(each)]
+            return pods.index(entry)
     for place in reversed(range(len(pods))):
         entry = pods[place]
         if told.is_lead and entry.pod == told.pod:
@@ -124,6 +149,37 @@ def _place_of(told: PodAccount, pods: list[InPlacePod], lead: Host | None) -> in
     return len(pods) - 1
 
 
+def _explained(told: PodAccount, observed: Observed) -> PodAccount:
+    """An account in which pods that were lost have the cause that Kubernetes shows."""
+    counts, ends = Counter(told.account.counts), []
+    for end in told.account.ends:
+        if end.cause is Cause.DISRUPTION and _failed_by_itself(end, told.attempt, observed):
+            counts[Cause.DISRUPTION] -= 1
+            counts[Cause.CRASH] += 1
+            end = replace(end, cause=Cause.CRASH)
+        ends.append(end)
+    return replace(told, account=replace(told.account, counts=+counts, ends=tuple(ends)))
+
+
+def _failed_by_itself(end: InPlaceEnd, attempt: int, observed: Observed) -> bool:
+    """Whether the pod that an end is about was seen to fail, and nothing had asked it to stop."""
+    if end.process is None or end.at is None or end.again is None:
+        return False
+    place = divmod(end.process, _hosts_per_slice(observed))
+    seen = [
+        pod
+        for pod in (*observed.replaced, *observed.ended)
+        if (pod.slice_index, pod.host_index) == place
+        and pod.attempt == attempt
+        and end.at - timedelta(seconds=SKEW_SECONDS) <= pod.finished_at <= end.again
+    ]
+    return bool(seen) and not any(pod.was_asked or pod.is_consequence for pod in seen)
+
+
+def _hosts_per_slice(observed: Observed) -> int:
+    return max(1, observed.jobset.hosts_per_slice if observed.jobset is not None else 1)
+
+
 def _running_lead(observed: Observed, phase: Phase) -> Host | None:
     """The pod of process 0, while the job runs."""
     leads = (host for host in observed.hosts if (host.slice_index, host.host_index) == (0, 0))
@@ -139,7 +195,8 @@ def _note_lead(pods: list[InPlacePod], lead: Host | None) -> None:
 
 def _believed(entry: InPlacePod, account: InPlaceAccount, most: int) -> Counter[Cause]:
     """What an account adds to an entry, within the limit."""
-    room = most - _total(entry)
+    # Nor beyond what the account counts: the cause of a lost pod may be known at one look, and not at the next.
+    room = min(most, account.total) - _total(entry)
     found: Counter[Cause] = Counter()
     for cause, name in FIELD_OF_CAUSE.items():
         more = min(room, account.counts.get(cause, 0) - getattr(entry, name))
@@ -190,7 +247,7 @@ def _completed(before: InPlaceAttempt, said: InPlaceAttempt, end: InPlaceEnd) ->
 
 
 def _record(entry: InPlacePod, end: InPlaceEnd, observed: Observed, *, is_last: bool) -> InPlaceAttempt:
-    per_slice = max(1, observed.jobset.hosts_per_slice if observed.jobset is not None else 1)
+    per_slice = _hosts_per_slice(observed)
     host = None if end.process is None else f"slice {end.process // per_slice} host {end.process % per_slice}"
     fields: Fields = {
         "host": host,

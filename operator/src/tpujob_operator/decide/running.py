@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from tpujob_contract.exit_codes import REPLACED
 from tpujob_operator.decide import attempt_cause, capacity, resize, restart_accounting, stall
 from tpujob_operator.decide.queue import is_suspended_without_jobset, leaving_queue, waiting, why_taken_back
 from tpujob_operator.decide.verdict import BACKSTOP_SECONDS, POLL_SECONDS, Action, Record, Statement, Step, Verdict
 from tpujob_operator.observe.state import Host, JobSetState, Observed
 from tpujob_operator.settings import Settings
 from tpujob_resource.jobset.environment import grace_seconds
+from tpujob_resource.jobset.failure_policy import replaces_pods
 from tpujob_resource.messages import remedies
 from tpujob_resource.messages.conditions import Reason, Type, condition, ended, sentence
 from tpujob_resource.models.restart_causes import Cause
@@ -183,17 +185,21 @@ def restarting(observed: Observed, settings: Settings) -> Verdict | None:
     finding = attempt_cause.of_attempt(observed, last)
     if finding.cause is Cause.UNEXPLAINED and (as_before := _until_explained(observed, last)) is not None:
         return as_before
-    message = sentence(
-        Reason.RESTARTING,
-        number=last + 1,
-        cause=finding.cause.template.format(finding.message),
-        ready=_hosts_ready(observed),
-        hosts=jobset.hosts,
-    )
-    condition_update = replace(
-        still_starting.condition_update, phase=Phase.RESTARTING, reason=Reason.RESTARTING, message=message
-    )
+    ready = {"ready": _hosts_ready(observed), "hosts": jobset.hosts}
+    reason = Reason.POD_REPLACED if is_failing and _is_replacing(observed, last) else Reason.RESTARTING
+    if reason is Reason.POD_REPLACED:
+        message = sentence(reason, cause=finding.message, seconds=observed.spec.startup_seconds, **ready)
+    else:
+        cause = finding.cause.template.format(finding.message)
+        message = sentence(reason, number=last + 1, cause=cause, **ready)
+    condition_update = replace(still_starting.condition_update, phase=Phase.RESTARTING, reason=reason, message=message)
     return replace(still_starting, condition_update=condition_update)
+
+
+def _is_replacing(observed: Observed, attempt: int) -> bool:
+    """Whether pods of the attempt were lost that the Job controller replaces, while others are there."""
+    codes = {end.exit_code for end in observed.ended if end.attempt == attempt and not end.is_disrupted}
+    return replaces_pods(observed.job) and _hosts_ready(observed) > 0 and codes <= set(REPLACED)
 
 
 def _until_explained(observed: Observed, attempt: int) -> Verdict | None:

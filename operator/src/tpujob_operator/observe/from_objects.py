@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tpujob_contract import kubernetes_names
-from tpujob_contract.exit_codes import KILLED
-from tpujob_contract.reports.termination_message import NOT_ASKED
+from tpujob_contract.exit_codes import KILLED, ExitCode
+from tpujob_contract.reports.termination_message import NOT_ASKED, program_code
 from tpujob_operator.observe.in_place import PodAccount, account_from_message
 from tpujob_operator.observe.pod_identity import pod_identity
 from tpujob_operator.observe.report import Progress, final_report, without_final_report
@@ -57,9 +57,12 @@ def ended_from_pod(pod: Mapping[str, Any]) -> Ended | None:
     asked_at = asked_to_stop_at(pod)
     # Without a time of its own (the kubelet did not find the container when it ended the pod) a deletion explains it.
     finished_at = parse_time(terminated.get("finishedAt")) or asked_at or datetime.fromtimestamp(0, UTC)
+    code = terminated["exitCode"]
+    if code == ExitCode.NO_ATTEMPT_LEFT:
+        code = program_code(terminated.get("message") or "") or code
     return Ended(
         **_position(pod),
-        exit_code=terminated["exitCode"],
+        exit_code=code,
         message=_words(terminated),
         finished_at=finished_at,
         was_asked=bool(_disruption(pod)) or _was_asked_before(finished_at, asked_at, terminated),

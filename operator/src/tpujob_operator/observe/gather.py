@@ -15,7 +15,7 @@ from tpujob_operator.observe.cache import Cache, KeptJobSet, kept_jobset
 from tpujob_operator.observe.events import capacity_notices, creation_failure, jobset_warning
 from tpujob_operator.observe.free_quota import FreeQuotaReader
 from tpujob_operator.observe.free_slices import FreeSliceReader
-from tpujob_operator.observe.in_place import PodAccount
+from tpujob_operator.observe.in_place import PodAccount, last_restart
 from tpujob_operator.observe.nodes import NodeWatch
 from tpujob_operator.observe.pod_state import PodState, pod_state
 from tpujob_operator.observe.report import Progress
@@ -121,15 +121,20 @@ class Gatherer:
             state = replace(state, hosts_per_slice=worker_job.workers)
         pods = [pod for pod in await self._pods(key, fresh=fresh) if pod.is_of(state)]
         hosts = tuple(pod.host for pod in pods if pod.is_there_to_stay and pod.host.attempt >= state.restarts)
+        progress = self._progress(key, job, state, hosts)
+        in_place = (*self._evidence.accounts(key, state.uid), *_told_by(progress, hosts))
+        restarted_at = last_restart(in_place, state.restarts)
+        if restarted_at is not None and self._evidence.note_replaced(key, state.uid, hosts, restarted_at):
+            self._nodes.forget_stopped(key, state.restarts)
         ended = self._evidence.of(key, state.uid)
         is_overdue = self._is_overdue(key, state, hosts)
-        progress = self._progress(key, job, state, hosts)
         return Observed(
             manifest=job.manifest,
             jobset=state,
             worker_job=worker_job,
             hosts=hosts,
             ended=ended,
+            replaced=self._evidence.replaced(key, state.uid),
             leaving=self._evidence.leaving(key, state.uid),
             pods_left=sum(pod.is_left for pod in pods),
             lost_nodes=await self._nodes.lost(key, ended, pods, judged=job.status.booked_restarts or 0),
@@ -141,7 +146,7 @@ class Gatherer:
             capacity_notices=await capacity_notices(self._storage, key[0], hosts),
             queue=await self._queue(key, job, state),
             progress=progress,
-            in_place=(*self._evidence.accounts(key, state.uid), *_told_by(progress, hosts)),
+            in_place=in_place,
             free_slices=await self._more_slices(key, job, state, hosts),
             network_policy=await self._network_policy(key, job, state),
             now=self._clock(),

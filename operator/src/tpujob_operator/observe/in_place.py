@@ -5,7 +5,7 @@ Written by the user's pods: numbers that make no sense are dropped here, and how
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,7 @@ from tpujob_operator.observe.untrusted import clean_text
 from tpujob_resource.models.restart_causes import Cause
 
 WORDS_LENGTH = 500
+NAME_LENGTH = 253
 MOST = 1000
 """Of restarts in place that are believed: no spec allows more."""
 BEFORE_THE_FIRST_STEP = ("starting", "restoring", "compiling")
@@ -55,6 +56,8 @@ class InPlaceAccount:
 
     counts: Mapping[Cause, int] = field(default_factory=dict)
     ends: tuple[InPlaceEnd, ...] = ()
+    lead: str = ""
+    """The pod in which launcher 0 was first, which names the set of pods; empty: that of process 0 does."""
 
     @property
     def total(self) -> int:
@@ -74,6 +77,12 @@ class PodAccount:
     account: InPlaceAccount
 
 
+def last_restart(accounts: Iterable[PodAccount], attempt: int) -> datetime | None:
+    """When the programs last started again in the pods of an attempt of the JobSet; None: they have not."""
+    times = (end.again for told in accounts if told.attempt == attempt for end in told.account.ends)
+    return max((at for at in times if at is not None), default=None)
+
+
 def account_from_json(given: Any) -> InPlaceAccount | None:
     """The account in a decoded JSON value; None where it is none, or counts nothing."""
     if not isinstance(given, dict) or not isinstance(given.get("counts"), dict):
@@ -81,7 +90,8 @@ def account_from_json(given: Any) -> InPlaceAccount | None:
     counts = {cause: _count(given["counts"].get(word)) or 0 for word, cause in CAUSES.items()}
     listed = given.get("ends")
     read = [_end(each) for each in listed[-in_place.MOST_ENDS :]] if isinstance(listed, list) else []
-    found = InPlaceAccount(counts={cause: count for cause, count in counts.items() if count})
+    lead = clean_text(given.get("lead"), limit=NAME_LENGTH)
+    found = InPlaceAccount(counts={cause: count for cause, count in counts.items() if count}, lead=lead)
     by_number = {end.number: end for end in read if end is not None and end.number <= found.total}
     return replace(found, ends=tuple(by_number[number] for number in sorted(by_number))) if found.total else None
 

@@ -242,6 +242,8 @@ class Observed(StoredJob):
     """Pods that exist and are not being deleted, of the newest attempt only."""
     ended: tuple[Ended, ...] = ()
     """Failures of containers, read from pods now or seen by the watch before."""
+    replaced: tuple[Ended, ...] = ()
+    """Those after which all went on in place, with another pod: they do not explain how the attempt ends."""
     leaving: tuple[Leaving, ...] = ()
     """Pods that were asked to stop and have not ended yet."""
     pods_left: int = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from tpujob_contract.exit_codes import FATAL
@@ -21,7 +22,7 @@ from tpujob_operator.observe.from_objects import (
 from tpujob_operator.observe.in_place import PodAccount
 from tpujob_operator.observe.pod_identity import PodIdentity, pod_identity
 from tpujob_operator.observe.report import Progress
-from tpujob_operator.observe.state import Ended, Leaving
+from tpujob_operator.observe.state import Ended, Host, Leaving
 from tpujob_resource.models.status import TERMINAL, Status
 
 type Key = tuple[str, str]
@@ -52,6 +53,8 @@ class TerminationCache:
         """By the pod's uid; with the uid of its JobSet."""
         self._stopped: dict[Key, set[str]] = {}
         """Uids of pods of an earlier start of an attempt, which say nothing about the present one."""
+        self._replaced: dict[Key, dict[Attempt, dict[str, Ended]]] = {}
+        """Ends of pods that were replaced, after which the attempt went on; by the pod's uid."""
         self._paused: set[Key] = set()
         """Jobs whose next start is put off, by their status; a process that does not lead resumes none itself."""
 
@@ -166,6 +169,35 @@ class TerminationCache:
         attempts = self._ended.get(key, {}).items()
         return tuple(end for (uid, _), of_attempt in attempts if uid == jobset_uid for end in of_attempt.values())
 
+    def note_replaced(self, key: Key, jobset_uid: str, hosts: Iterable[Host], restarted_at: datetime) -> bool:
+        """Sets aside the ends of pods in whose place another one runs; whether there were any.
+
+        Args:
+            key: Of the job.
+            jobset_uid: Its JobSet.
+            hosts: The pods that run.
+            restarted_at: When the programs last started again in them: what ended before is overcome.
+        """
+        there = {(host.attempt, host.slice_index, host.host_index): host.pod for host in hosts}
+        is_news = False
+        for (uid, number), of_attempt in self._ended.get(key, {}).items():
+            for pod_uid, end in list(of_attempt.items()):
+                instead = there.get((number, end.slice_index, end.host_index), end.pod)
+                if uid == jobset_uid and instead != end.pod and end.finished_at < restarted_at:
+                    del of_attempt[pod_uid]
+                    self._stopped.setdefault(key, set()).add(pod_uid)
+                    kept = self._replaced.setdefault(key, {}).setdefault((uid, number), {})
+                    kept[pod_uid] = end
+                    if len(kept) > MOST_PER_ATTEMPT:
+                        del kept[next(iter(kept))]
+                    is_news = True
+        return is_news
+
+    def replaced(self, key: Key, jobset_uid: str) -> tuple[Ended, ...]:
+        """The ends that were set aside, of the pods of one JobSet."""
+        attempts = self._replaced.get(key, {}).items()
+        return tuple(end for (uid, _), of_attempt in attempts if uid == jobset_uid for end in of_attempt.values())
+
     def accounts(self, key: Key, jobset_uid: str) -> tuple[PodAccount, ...]:
         """What pods of one JobSet that have ended tell of attempts in the same pods."""
         return tuple(account for uid, account in self._accounts.get(key, {}).values() if uid == jobset_uid)
@@ -210,6 +242,7 @@ class TerminationCache:
         self._leads.pop(key, None)
         self._leaving.pop(key, None)
         self._stopped.pop(key, None)
+        self._replaced.pop(key, None)
         self._paused.discard(key)
 
     def _drop(self, key: Key, is_needless: Callable[[str, int], bool]) -> None:
@@ -218,6 +251,9 @@ class TerminationCache:
             del attempts[attempt]
         if not attempts:
             self._ended.pop(key, None)
+        replaced = self._replaced.get(key, {})
+        for attempt in [attempt for attempt in replaced if is_needless(*attempt)]:
+            del replaced[attempt]
         kept = self._accounts.get(key, {})
         for pod_uid in [pod for pod, (uid, each) in kept.items() if is_needless(uid, each.attempt)]:
             del kept[pod_uid]

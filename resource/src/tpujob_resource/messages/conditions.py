@@ -142,6 +142,11 @@ class Reason(StrEnum):
         "Restart {number}, {cause} {ready} of {hosts} hosts are ready.",
         "Read the cause in the message. If it repeats, `tpujob logs NAME` shows the host that failed first.",
     )
+    POD_REPLACED = (
+        "PodReplaced",
+        "{cause} Another pod takes its place; the others wait for it in theirs, up to {seconds} s. {ready} of {hosts} hosts are ready.",
+        "Wait; if the new pod does not start, `tpujob describe NAME` shows why. After `spec.startupSeconds` all pods are made anew.",
+    )
     RESTARTED_IN_PLACE = (
         "RestartedInPlace",
         "Restart {number} in the same pods, {cause}",

@@ -217,7 +217,8 @@ class Spec(Part):
     restarts: Annotated[Restarts, Change.RUNNING] = Restarts()
     """Budget of restarts."""
     in_place_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """How often all programs may start again in their pods after a crash, before the pods are made anew. Default 0."""
+    """How often all programs may start again in their pods after a crash or the loss of a pod, which alone is replaced,
+    before all pods are made anew. Default 0."""
     retry: Annotated[int, Field(ge=0, le=1_000_000), Change.RAISED] = 0
     """A number to raise: a job that has ended then starts anew, from its last checkpoint. Default 0."""
     queue: QueueName | None = None
@@ -240,7 +241,7 @@ class Spec(Part):
     tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = None
     """More node taints to ignore."""
     startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 600
-    """Seconds that each process waits at start for all others. Default 600."""
+    """Seconds that each process waits at start for all others, and later for one in a new pod. Default 600."""
     grace_period_seconds: Annotated[int, Field(ge=5, le=3600)] = 60
     """Seconds between being asked to stop and being killed; a save must fit. Default 60; spot machines give 15."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
