@@ -36,7 +36,7 @@ from tpujob_contract.environment import (
     read_environment,
 )
 from tpujob_contract.exit_codes import ExitCode
-from tpujob_contract.reports.termination_message import NOT_ASKED, RETURNED_0, failure_line
+from tpujob_contract.reports.termination_message import NOT_ASKED, RETURNED_0, failure_line, stopped_line
 from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.child.supervisor import ExitResult, run
@@ -203,10 +203,13 @@ def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
     if result.stop_signal is not None:
         name = signal.Signals(result.stop_signal).name
         if result.code == ExitCode.FINISHED:
-            return ExitCode.STOPPED, [*diagnostics, f"told to stop by {name}, {RETURNED_0}"]
+            told = f"told to stop by {name}, {RETURNED_0}"
+            return ExitCode.STOPPED, [*diagnostics, told, stopped_line(result.stopped_at)]
         diagnostics.append(f"told to stop by {name}")
     elif result.code == ExitCode.STOPPED:
         diagnostics.append(NOT_ASKED)
+    if result.code == ExitCode.STOPPED:
+        diagnostics.append(stopped_line(result.stopped_at))
     return result.code, diagnostics
 
 

@@ -7,9 +7,10 @@ their programs end, and is the operator's decision.
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Set
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from tpujob_contract.exit_codes import FATAL, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
+from tpujob_launcher.child.supervisor import FINISHED_SECONDS
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -51,6 +52,8 @@ class Decisions:
         """How many attempts in a row ended soon after they were started in place."""
         self._deadline = 0.0
         self._go_at: Optional[float] = None
+        self._finished: Optional[Tuple[int, float]] = None
+        """The process that finished first, and until when the others may go on before it is named."""
 
     def arrived(self, process: int) -> None:
         """A launcher has connected."""
@@ -61,8 +64,10 @@ class Decisions:
         self._here.discard(process)
         return self._close(f"the launcher of process {process} is gone") if self._is_ending else []
 
-    def finished(self, process: int) -> List[Message]:
+    def finished(self, process: int, now: float) -> List[Message]:
         """A program ended with 0: it cannot start again without being done twice."""
+        if self.over is None:
+            self._finished = process, now + FINISHED_SECONDS
         return self._close(f"process {process} has finished")
 
     def stopping(self, process: int) -> List[Message]:
@@ -120,8 +125,17 @@ class Decisions:
         end = {"process": cause.process, "code": cause.code, "at": cause.at, "line": cause.line}
         return [(GO, {"attempt": self.attempt, "limit": self._limit, "cause": str(cause), "end": end})]
 
+    def early_finish(self, now: float) -> Optional[int]:
+        """The process that finished some time ago, once; the others, which go on, may wait for it."""
+        if self._finished is None or now < self._finished[1]:
+            return None
+        process, self._finished = self._finished[0], None
+        return process
+
     def seconds(self, now: float) -> Optional[float]:
         """Until something is due; None: nothing is."""
+        if self._finished is not None:
+            return max(0.0, self._finished[1] - now)
         if self.over is not None or not self._is_ending:
             return None
         return max(0.0, (self._deadline if self._go_at is None else self._go_at) - now)
