@@ -8,7 +8,7 @@ PACKAGES := contract launcher resource operator trainer sdk cli
 VERSION := $(shell sed -n 's/^appVersion: //p' charts/tpujob-operator/Chart.yaml)
 BUILDER ?= $(shell command -v docker || command -v podman || command -v buildah)
 
-.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers
+.PHONY: help demo test monitoring dashboard-pictures mutation docs maxtext pytorch ray lint fmt lock tools api cluster cluster-down first-hours run-pictures e2e e2e-nights e2e-isolated e2e-maxtext faults random-faults bench-data bench-extract bench-maxtext bench-operator bench-checkpoint bench-commands bench-cpu bench-recovery bench-restart bench-start fuzz generate preset-memory reference-models single-changes tpu-compiler nights profile-operator bench-launchers
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -120,6 +120,9 @@ e2e-isolated: .venv/dev ## a place without a network: from the bundle, a worksta
 
 faults: .venv/go ## every fault at every moment, with real processes; some long nights of the operator; an hour and a half
 	$(BIN)/python -m pytest -m faults --timeout=7200 tests/multiprocess tests/control_plane tests/nights
+
+random-faults: .venv/dev ## random faults at random moments in jobs of real processes, and what must hold, into docs/reference/faults.md; MINUTES=60 SEED=1
+	$(BIN)/python -m tests.multiprocess.random_faults --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1) --write
 
 first-hours: .venv/go ## five people type what the pages say in a clean environment; prints how long each took
 	$(BIN)/python -m pytest -q -s tests/docs/test_five_users.py

@@ -134,3 +134,14 @@ def test_the_summary_has_the_documented_keys():
 def test_the_culprit_is_who_failed_first(exits, failed_at, code, culprit):
     outcome = judge(exits, None, failed_at)
     assert (outcome.exit_code, outcome.culprit.process.index if outcome.culprit else None) == (code, culprit)
+
+
+@pytest.mark.parametrize(
+    ("stopped_at", "code"),
+    [
+        pytest.param(9.5, 75, id="evicted, and its peer fails since it is gone"),
+        pytest.param(10.5, 1, id="asked to stop since its peer has failed"),
+    ],
+)
+def test_who_was_asked_to_stop_before_another_failed_explains_it(stopped_at, code):
+    assert judge([ending(0, 1), ending(1, 75, asked=True)], None, {0: 10.0}, {1: stopped_at}).exit_code == code

@@ -12,7 +12,7 @@ from tools.localcluster.waiting import wait_for
 from tpujob.local import supervisor as supervisor_module
 from tpujob.local.plan import LocalProcess
 from tpujob.local.reports import tail
-from tpujob.local.supervisor import Supervisor
+from tpujob.local.supervisor import Exit, Supervisor
 
 FINISH = "print('done')"
 CRASH = "raise SystemExit(3)"
@@ -178,13 +178,27 @@ def test_an_early_finish_is_named_once_and_a_failure_names_who_ends_the_others(t
             os.kill(supervisor._running[1][1].pid, signal.SIGKILL) if named and 1 in supervisor._running else None
         ),
     )
-    supervisor.on_early_finish = lambda end: named.append(end.process.index)
+    supervisor.on_early_finish = lambda end, failed: named.append(end.process.index)
     supervisor.on_failure = lambda end: failed.append((end.process.index, end.code))
     exits = supervisor.run()
     assert named == [0]
     assert failed == [(1, 137)]
     assert [end.asked_to_stop for end in exits] == [False, False, True]
     assert sorted(end.ended_at for end in exits) == [end.ended_at for end in exits]
+
+
+def test_a_process_that_had_finished_is_named_when_another_one_fails(tmp_path):
+    fail = f"from pathlib import Path\nwhile not Path({str(tmp_path / 'gone')!r}).exists(): pass\n1 / 0"
+    named: list[tuple[Exit, Exit | None]] = []
+    supervisor = Supervisor(
+        make(tmp_path, FINISH, fail),
+        grace_seconds=5,
+        on_tick=lambda: None if 0 in supervisor._running else (tmp_path / "gone").touch(),
+    )
+    supervisor.on_early_finish = lambda end, failed: named.append((end, failed))
+    exits = supervisor.run()
+    assert named == [(exits[0], exits[1])]
+    assert exits[0].process.index == 0
 
 
 def test_death_by_a_signal_reads_as_in_a_shell(tmp_path):

@@ -14,7 +14,7 @@ from tests.launcher.conftest import Launch
 from tests.launcher.test_carrier import find_python
 from tpujob_contract import environment
 from tpujob_contract.environment import read_environment
-from tpujob_contract.reports.termination_message import failed_at, failure_line
+from tpujob_contract.reports.termination_message import failed_at, failure_line, stopped_at
 from tpujob_launcher.carrier.archive import write_launcher
 from tpujob_launcher.child import start_hook
 from tpujob_launcher.child.program_end import ProgramEnds
@@ -188,10 +188,26 @@ def test_who_is_asked_to_stop_and_then_fails_waits_no_longer_and_is_no_culprit(l
     assert failed_at("\n".join(launched.message)) is None
 
 
+def test_who_ends_with_0_when_asked_to_stop_has_stopped_though_its_exit_handlers_wait(launch: Launch):
+    program = (
+        SHARED_BARRIER + "import signal, sys\nsignal.pthread_sigmask(signal.SIG_BLOCK, [15])\n"
+        "print('ready', flush=True)\nsignal.sigwait([15])\nsys.exit(0)"
+    )
+    launched = launch(sys.executable, "-c", program, environ=JOB | {"TPUJOB_GRACE_SECONDS": "2"})
+    launched.wait_until_said("ready")
+    launched.send(signal.SIGTERM)
+    assert launched.wait() == 75
+    assert launched.message[2] == "told to stop by SIGTERM, the program returned 0"
+    assert stopped_at("\n".join(launched.message)) is not None
+
+
 def test_saved_and_start_me_again_is_no_failure(launch: Launch):
     launched = launch(sys.executable, "-c", "import sys\nsys.exit(75)", environ=JOB)
+    begun = time.time()
     assert launched.wait() == 75
-    assert failed_at("\n".join(launched.message)) is None
+    message = "\n".join(launched.message)
+    assert failed_at(message) is None
+    assert begun <= (stopped_at(message) or 0) <= time.time()
 
 
 def test_the_users_own_sitecustomize_runs(launch: Launch, python, tmp_path):

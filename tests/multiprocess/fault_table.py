@@ -39,4 +39,9 @@ def show[Found](
     """Prints the table of the cells that came to an end."""
     terminal: Any = request.config.pluginmanager.getplugin("terminalreporter")
     terminal.write_line("")
-    terminal.write_line(markdown([each.result() for each in found.values() if each.exception() is None]))
+    terminal.write_line(markdown(ended(found)))
+
+
+def ended[Found](found: Mapping[Any, concurrent.futures.Future[Found]]) -> list[Found]:
+    """What was found in the cells that came to an end."""
+    return [each.result() for each in found.values() if each.exception() is None]

@@ -14,14 +14,15 @@ STEP = 3
 
 def prepare() -> None:
     """Has the fault come in this process, if it is the one, and each step take its time."""
-    handle = logging.Logger.handle
+    call_handlers = logging.Logger.callHandlers
     is_victim = os.environ["TPUJOB_HOST"] == os.environ["FAULT_PROCESS"]
 
-    def handled(self: logging.Logger, record: logging.LogRecord) -> None:
-        handle(self, record)
+    def called(self: logging.Logger, record: logging.LogRecord) -> None:
+        call_handlers(self, record)
         if record.getMessage().startswith("completed step: "):
             pause()
             if is_victim and f"completed step: {STEP}," in record.getMessage():
                 strike(os.environ["FAULT"])
 
-    logging.Logger.handle = handled  # type: ignore[method-assign]
+    # Not `handle`: absl's logger, which MaxText writes with, has its own.
+    logging.Logger.callHandlers = called  # type: ignore[method-assign]

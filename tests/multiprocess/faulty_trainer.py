@@ -61,6 +61,12 @@ def _evict() -> None:
     os.kill(os.getppid(), signal.SIGTERM)
 
 
+def _evict_and_finish() -> None:
+    """The same to a program that catches SIGTERM, and ends with 0."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    _evict()
+
+
 def _exit_at_once() -> None:
     os._exit(3)
 
@@ -120,6 +126,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     "sleep": _sleep,
     "SIGTERM": _terminate,
     "eviction": _evict,
+    "SIGTERM, exit 0": _evict_and_finish,
     "long compute": _compute,
     "blocked read": _read,
     "wait": _wait,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,9 +17,21 @@ STEP_SECONDS = 0.05
 """At least."""
 
 
+REQUESTS = "FAULT_REQUESTS"
+"""A folder: a file there with the name of a process asks it for the fault that the file names."""
+
+
 def pause(seconds: float = STEP_SECONDS) -> None:
-    """Lets that much time go by."""
+    """Lets that much time go by; then the fault comes that somebody asks for."""
     threading.Event().wait(seconds)
+    if REQUESTS in os.environ:
+        request = Path(os.environ[REQUESTS]) / os.environ["TPUJOB_HOST"]
+        if request.exists():
+            from tests.multiprocess.faulty_trainer import FAULTS
+
+            fault = request.read_text()
+            request.unlink()
+            FAULTS[fault]()
 
 
 def pace_training() -> None:

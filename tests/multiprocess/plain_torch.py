@@ -9,8 +9,11 @@ from tests.multiprocess.plain_loop import loop
 def main() -> None:
     """Steps until the fault, and a little longer after it."""
     dist.init_process_group("gloo")
-    loop(dist.get_rank(), lambda step: dist.all_reduce(torch.ones(4) * step))
-    dist.destroy_process_group()
+    try:
+        loop(dist.get_rank(), lambda step: dist.all_reduce(torch.ones(4) * step))
+    finally:
+        # Without it PyTorch aborts a process that ends well.
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

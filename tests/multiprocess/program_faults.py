@@ -6,14 +6,17 @@ who is to blame.
 
 import contextlib
 import dataclasses
+import fcntl
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,8 @@ from ruamel.yaml import YAML
 from tests.harness.processes import COMPILED_ONCE, REPOSITORY
 from tests.workloads import maxtext_job
 from tools.localcluster.processes import is_alive
+from tools.localcluster.waiting import wait_for
+from tpujob_contract import ExitCode
 from tpujob_launcher.child.processes import send
 
 PYTORCH = REPOSITORY / ".cache" / "reference" / "bin" / "python"
@@ -36,17 +41,36 @@ FAULTS = {
     "kill -9": 137,
     "SIGSTOP": 137,
     "eviction": 143,
-    "exit 0": 0,
+    "SIGTERM, exit 0": 75,
+    "exit 0": 75,
 }
-"""Each with the exit code of the process that has it, which is that of `tpujob run`."""
+"""Each with the exit code of `tpujob run`: that of the process that has it; for `exit 0` that of Ctrl-C after it."""
+CODES = {
+    # Its processes end at the heartbeat, before the launcher ends the frozen one.
+    ("trainer", "SIGSTOP"): 1,
+    # All stop at one step, save, and end.
+    ("trainer", "eviction"): 75,
+    ("MaxText", "eviction"): 75,
+    # JAX catches the signal and tells whoever asks; the program does not, and is killed after the grace period.
+    ("plain JAX", "eviction"): 137,
+    ("trainer", "exit 0"): 1,
+    # Its peer does not wait, but fails.
+    ("PyTorch", "exit 0"): 1,
+}
+"""The same for programs that end otherwise."""
+GRACE_SECONDS = 15
 NAMED_SECONDS = 10.0
 """From the fault until the process is named on the screen."""
 ENDED_SECONDS = 30.0
 """From the fault until `tpujob run` has ended and no process is left."""
-SLOW_SECONDS = {"SIGSTOP": 90.0, "exit 0": 90.0}
+SLOW_SECONDS = {"SIGSTOP": 90.0, "exit 0": 90.0, "exit 75": 90.0}
 """The same where a person may let the process go on, or finish the others: a launcher waits for a minute."""
-BEGIN_SECONDS = 300.0
+RUN_SECONDS = 300.0
+"""From the start of `tpujob run` to its end, on a busy machine."""
 HEARTBEAT_SECONDS = 15
+PAGE = REPOSITORY / "docs" / "reference" / "faults.md"
+TABLE_BEGIN, TABLE_END = "<!-- table: make faults -->", "<!-- end of programs -->"
+BYTECODE = REPOSITORY / ".cache" / "bytecode"
 _MARK = "PROGRAM_FAULT_FOLDER"
 _ARMED = """
 import os, sys
@@ -76,12 +100,43 @@ class Cell:
         return f"{self.program}-{self.fault}-{self.victim}{how}".replace(" ", "")
 
     @property
+    def code(self) -> int:
+        """With which the run is to end, unless all start again."""
+        return CODES.get((self.program, self.fault), FAULTS[self.fault])
+
+    @property
     def starts_again(self) -> bool:
-        """Whether all start again in their containers after the fault."""
-        return self.in_place and self.fault not in ("eviction", "exit 0")
+        """Whether all start again in their containers: not where they were asked to stop, or where one has finished."""
+        is_stopped = "SIGTERM" in self.fault or self.fault == "eviction"
+        has_finished = self.fault == "exit 0" and self.program == "PyTorch"
+        return self.in_place and not (is_stopped or has_finished or self.goes_on)
+
+    @property
+    def is_to_be_named(self) -> bool:
+        """Whether the screen names the process: at an eviction that the program survives it need not."""
+        all_stop = self.fault == "exit 75" and self.program == "trainer"
+        return "SIGTERM" not in self.fault and self.fault != "eviction" and not all_stop
+
+    @property
+    def culprit(self) -> str:
+        """Whom the last line is to name: nobody where all stop, and who fails where its peer has finished."""
+        if self.code == ExitCode.STOPPED:
+            return ""
+        return f"process {1 - self.victim if self.fault == 'exit 0' and self.program == 'PyTorch' else self.victim}"
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the others wait for the process, and it for them in JAX's exit handlers, until Ctrl-C."""
+        return self.fault in ("exit 0", "exit 75") and self.program in ("plain JAX", "MaxText")
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a program: trainer and MaxText handle SIGTERM themselves."""
+        return self.fault != "SIGTERM, exit 0" or self.program in ("plain JAX", "PyTorch")
 
 
-TABLE = tuple(Cell(*cell) for cell in itertools.product(PROGRAMS, FAULTS, (0, 1), (False, True)))
+_ALL = (Cell(*cell) for cell in itertools.product(PROGRAMS, FAULTS, (0, 1), (False, True)))
+TABLE = tuple(cell for cell in _ALL if cell.exists)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,44 +153,55 @@ class Seen:
     code: int | None
     summary: Mapping[str, Any]
     text: str
+    is_interrupted: bool
+    """Whether it went on after the fault, until Ctrl-C."""
     left: Sequence[int]
     """Processes of it that were alive afterwards."""
 
     @property
     def culprit(self) -> str:
         """As the last line names it."""
-        return str(self.summary.get("message", "")).partition(" (")[0]
+        named = str(self.summary.get("message", "")).partition(" (")[0]
+        return named if named.startswith("process ") else ""
 
     def problems(self) -> list[str]:
         """What is not as it should be, in words."""
         cell, found = self.cell, []
-        if self.named_seconds is None or self.named_seconds > NAMED_SECONDS:
+        slow = SLOW_SECONDS.get(cell.fault, ENDED_SECONDS)
+        named_limit = slow if cell.goes_on else NAMED_SECONDS
+        if cell.is_to_be_named and (self.named_seconds is None or self.named_seconds > named_limit):
             found.append(f"named after {self.named_seconds} s")
-        limit = SLOW_SECONDS.get(cell.fault, ENDED_SECONDS)
         if cell.starts_again:
-            if self.again_seconds is None or self.again_seconds > limit:
+            if self.again_seconds is None or self.again_seconds > slow:
                 found.append(f"all started again after {self.again_seconds} s")
             if self.code != 0:
                 found.append(f"exit code {self.code}, not 0")
         else:
-            found += self._problems_of_end(limit)
+            found += self._problems_of_end(slow)
         if self.left:
             found.append(f"left processes {self.left}")
         return found
 
     def _problems_of_end(self, limit: float) -> list[str]:
         cell, found = self.cell, []
-        # The trainer's processes end at the heartbeat, before the launcher ends the frozen one.
-        wanted = 1 if (cell.program, cell.fault) == ("trainer", "SIGSTOP") else FAULTS[cell.fault]
-        if self.code != wanted:
-            found.append(f"exit code {self.code}, not {wanted}")
-        if cell.fault != "exit 75" and self.culprit != f"process {cell.victim}":
-            found.append(f"the culprit is {self.culprit!r}, not process {cell.victim}")
+        if self.code != cell.code:
+            found.append(f"exit code {self.code}, not {cell.code}")
+        if self.culprit != cell.culprit:
+            found.append(f"the culprit is {self.culprit!r}, not {cell.culprit!r}")
         if self.seconds > limit:
             found.append(f"ended after {self.seconds:.0f} s")
         if cell.fault == "exception" and "RuntimeError: a fault on purpose" not in str(self.summary.get("cause")):
             found.append(f"the cause is {self.summary.get('cause')!r}")
         return found
+
+
+@contextlib.contextmanager
+def one_maxtext(program: str) -> Iterator[None]:
+    """Holds, for MaxText, a lock of this machine: all of its runs on CPUs take port 1234."""
+    with (Path(tempfile.gettempdir()) / "maxtext-port-1234.lock").open("w") as lock:
+        if program == "MaxText":
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def is_installed(program: str) -> bool:
@@ -151,6 +217,11 @@ def play(cell: Cell, folder: Path, trainer: Mapping[str, Any]) -> Seen:
         folder: Of this run; new.
         trainer: The `trainer` block, for the cells of the trainer.
     """
+    with one_maxtext(cell.program):
+        return _play(cell, folder, trainer)
+
+
+def _play(cell: Cell, folder: Path, trainer: Mapping[str, Any]) -> Seen:
     folder.mkdir(parents=True)
     mark = folder / "mark"
     lines: list[tuple[float, str]] = []
@@ -167,7 +238,9 @@ def play(cell: Cell, folder: Path, trainer: Mapping[str, Any]) -> Seen:
         reader = threading.Thread(target=_collect, args=(run.stderr, lines))
         reader.start()
         try:
-            code = run.wait(BEGIN_SECONDS)
+            if cell.goes_on:
+                _interrupt_when_named(run, lines, cell)
+            code = run.wait(RUN_SECONDS)
             ended = time.time()
         finally:
             run.kill()
@@ -177,44 +250,69 @@ def play(cell: Cell, folder: Path, trainer: Mapping[str, Any]) -> Seen:
     assert mark.exists(), f"it ended before the fault: {text}"
     begun = mark.stat().st_mtime
     again = [moment for moment, line in lines if " in the same containers: " in line]
-    names = (f"process {cell.victim} (", f"in the same containers: process {cell.victim} ")
-    named = [moment for moment, line in lines if any(name in line for name in names)]
-    left = _processes_of(folder)
+    named = _named(lines, cell)
+    is_interrupted = any("leaving at once" in line for _, line in lines)
+    left = processes_of(folder)
     for pid in left:
         send(pid, 9)
     summary = json.loads(last[-1]) if last else {}
     first_named, first_again = (moments[0] - begun if moments else None for moments in (named, again))
-    return Seen(cell, first_named, first_again, ended - begun, code, summary, text, left)
+    return Seen(cell, first_named, first_again, ended - begun, code, summary, text, is_interrupted, left)
 
 
-def markdown(seen: Sequence[Seen]) -> str:
-    """The table: a row for each program and fault, a column for each victim, with and without restarts in place."""
-    found = {each.cell: each for each in seen}
+def updated(page: str, seen: Sequence[Seen]) -> str:
+    """The page with what was seen in its table: a row for each program and fault, a column for each way to play it."""
+    before, rest = page.split(TABLE_BEGIN)
+    table, after = rest.split(TABLE_END)
+    entries: dict[tuple[str, str], list[str]] = {}
+    for line in table.splitlines():
+        program, *cells = [each.strip() for each in line.strip("|").split("|")]
+        if program in PROGRAMS:
+            entries[program, cells[0]] = cells[1:]
     columns = list(itertools.product((False, True), (0, 1)))
+    for each in seen:
+        row = entries.setdefault((each.cell.program, each.cell.fault), ["not run"] * len(columns))
+        row[columns.index((each.cell.in_place, each.cell.victim))] = _entry(each)
     names = [f"in process {victim}{', in place' if in_place else ''}" for in_place, victim in columns]
-    lines = [f"| Program | Fault | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
-    for program, fault in itertools.product(PROGRAMS, FAULTS):
-        entries = [found.get(Cell(program, fault, victim, in_place)) for in_place, victim in columns]
-        if any(entries):
-            lines.append(f"| {program} | {fault} | {' | '.join(_entry(each) for each in entries)} |")
-    return "\n".join(lines)
+    rows = [(*key, *entries[key]) for key in itertools.product(PROGRAMS, FAULTS) if key in entries]
+    lines = [f"| {' | '.join(row)} |" for row in [("Program", "Fault", *names), *rows]]
+    lines.insert(1, "|---" * (2 + len(names)) + "|")
+    return "\n".join([before + TABLE_BEGIN, "", *lines, "", TABLE_END + after])
 
 
-def _entry(seen: Seen | None) -> str:
-    if seen is None:
-        return "not run"
+def _entry(seen: Seen) -> str:
     named = "never" if seen.named_seconds is None else f"{seen.named_seconds:.0f} s"
     if seen.again_seconds is not None:
         text = f"{named}; again after {seen.again_seconds:.0f} s"
+    elif seen.is_interrupted:
+        text = f"{named}; others go on"
     else:
         text = f"{seen.code}, {seen.culprit or 'nobody'}; {named}, {seen.seconds:.0f} s"
     return f"**{text}**" if seen.problems() else text
 
 
+def _named(lines: Sequence[tuple[float, str]], cell: Cell) -> list[float]:
+    """When lines named the process that has the fault."""
+    names = (f"process {cell.victim} (", f"in the same containers: process {cell.victim} ")
+    return [moment for moment, line in lines if any(name in line for name in names)]
+
+
+def _interrupt_when_named(run: subprocess.Popen[str], lines: Sequence[tuple[float, str]], cell: Cell) -> None:
+    """Ctrl-C twice, as a person who has read that the others wait for ever; nothing when the run ends before."""
+
+    def has(condition: Callable[[], bool]) -> None:
+        wait_for("the process to be named", lambda: run.poll() is not None or condition(), timeout_seconds=RUN_SECONDS)
+
+    has(lambda: bool(_named(lines, cell)))
+    run.send_signal(signal.SIGINT)
+    has(lambda: any("stopping: " in line for _, line in lines))
+    run.send_signal(signal.SIGINT)
+
+
 def _environment(cell: Cell, folder: Path, mark: Path, trainer: Mapping[str, Any]) -> dict[str, str]:
     """Of `tpujob run`; writes its job."""
-    (folder / "sitecustomize.py").write_text(_ARMED)
     spec: dict[str, Any] = _spec(cell, trainer)
+    spec["gracePeriodSeconds"] = GRACE_SECONDS
     if cell.in_place:
         spec["inPlaceRestarts"] = 2
     job = {
@@ -225,14 +323,25 @@ def _environment(cell: Cell, folder: Path, mark: Path, trainer: Mapping[str, Any
     }
     YAML().dump(job, folder / "job.yaml")
     return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(folder), str(REPOSITORY)]),
-        **COMPILED_ONCE,
-        "OMP_NUM_THREADS": "1",
+        **base_environment(folder),
         "FAULT": cell.fault,
         "FAULT_STAGE": "step",
         "FAULT_PROCESS": str(cell.victim),
         "FAULT_MARK": str(mark),
+    }
+
+
+def base_environment(folder: Path) -> dict[str, str]:
+    """Of `tpujob run` in a folder whose programs can have faults; puts them there."""
+    (folder / "sitecustomize.py").write_text(_ARMED)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(folder), str(REPOSITORY)]),
+        **COMPILED_ONCE,
+        # Of 6,000 modules of MaxText's, compiled by no installer: half of the time until it trains.
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(BYTECODE),
+        "OMP_NUM_THREADS": "1",
         _MARK: str(folder),
     }
 
@@ -254,7 +363,7 @@ def _collect(stream: Any, lines: list[tuple[float, str]]) -> None:
     lines.extend((time.time(), line) for line in stream)
 
 
-def _processes_of(folder: Path) -> list[int]:
+def processes_of(folder: Path) -> list[int]:
     """Living processes that inherited the mark."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):

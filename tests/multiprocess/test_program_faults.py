@@ -1,12 +1,12 @@
 """Whatever ends one process under `tpujob run`, it is named, all end or start again, and it is to blame.
 
-Some cells in every run of the tests; all of them, and the table, by `make faults`.
+Some cells in every run of the tests; all of them, and the table of the page, by `make faults`.
 """
 
 import pytest
 
 from tests.multiprocess import fault_table, program_faults
-from tests.multiprocess.program_faults import TABLE, Cell
+from tests.multiprocess.program_faults import PAGE, TABLE, Cell
 
 pytestmark = pytest.mark.processes
 
@@ -45,10 +45,11 @@ def telling(tmp_path_factory, config):
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory, config, request):
-    """All cells that were asked for, printed."""
+    """All cells that were asked for, written into the page."""
     asked = [cell for cell in fault_table.asked_for(TABLE, request) if program_faults.is_installed(cell.program)]
     found = play(asked, tmp_path_factory.mktemp("table"), config)
-    fault_table.show(found, program_faults.markdown, request)
+    page = program_faults.updated(PAGE.read_text(), fault_table.ended(found))
+    PAGE.write_text(page)
     return found
 
 

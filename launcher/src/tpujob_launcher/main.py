@@ -36,7 +36,13 @@ from tpujob_contract.environment import (
     read_environment,
 )
 from tpujob_contract.exit_codes import ExitCode, of_replaced_pod
-from tpujob_contract.reports.termination_message import NOT_ASKED, RETURNED_0, failure_line, program_code_line
+from tpujob_contract.reports.termination_message import (
+    NOT_ASKED,
+    RETURNED_0,
+    failure_line,
+    program_code_line,
+    stopped_line,
+)
 from tpujob_launcher.child.program_end import ProgramEnds
 from tpujob_launcher.child.signals import STOP, SignalQueue
 from tpujob_launcher.child.supervisor import ExitResult, run
@@ -169,7 +175,7 @@ def _run_attempts(
             code=code,
             at=result.failure.at if result.failure else time.time(),
             line=line,
-            stopped_at=result.stopped_at,
+            stopped_at=None if result.stop_signal is None else result.stopped_at,
             was_told=result.was_told,
         )
         if following is None:
@@ -236,10 +242,13 @@ def exit_code_of(result: ExitResult) -> Tuple[int, List[str]]:
     if result.stop_signal is not None:
         name = signal.Signals(result.stop_signal).name
         if result.code == ExitCode.FINISHED:
-            return ExitCode.STOPPED, [*diagnostics, f"told to stop by {name}, {RETURNED_0}"]
+            told = f"told to stop by {name}, {RETURNED_0}"
+            return ExitCode.STOPPED, [*diagnostics, told, stopped_line(result.stopped_at)]
         diagnostics.append(f"told to stop by {name}")
     elif result.code == ExitCode.STOPPED:
         diagnostics.append(NOT_ASKED)
+    if result.code == ExitCode.STOPPED:
+        diagnostics.append(stopped_line(result.stopped_at))
     return result.code, diagnostics
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tpujob_launcher.child.supervisor import FINISHED_SECONDS
 from tpujob_launcher.peers.decisions import LEAVE_SECONDS, READY_SECONDS, STEADY_SECONDS, Decisions, first_of
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
@@ -56,6 +57,15 @@ def test_the_cause_is_the_earliest_end_and_not_the_first_report() -> None:
         made.ready(process, 1, 11.0)
     ((kind, said),) = made.look(11.0)
     assert (kind, said["cause"]) == (GO, "process 1 ended with exit code 137")
+
+
+def test_a_process_that_finished_is_named_once_when_the_others_go_on() -> None:
+    made = decisions()
+    made.finished(2, 10.0)
+    made.finished(1, 20.0)
+    assert (made.seconds(15.0), made.early_finish(15.0)) == (FINISHED_SECONDS - 5, None)
+    assert [made.early_finish(10.0 + FINISHED_SECONDS) for _ in range(2)] == [2, None]
+    assert made.seconds(80.0) is None
 
 
 def test_a_final_code_wins_over_a_crash_that_came_before_it() -> None:

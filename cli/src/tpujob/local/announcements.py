@@ -94,8 +94,15 @@ class Announcements:
             "Ctrl-C again to leave at once"
         )
 
-    def early_finish(self, end: Exit) -> None:
-        """One process has finished for some time, and others still run."""
+    def early_finish(self, end: Exit, failed: Exit | None) -> None:
+        """One process has finished for some time, and others still run, or one of these has failed."""
+        if failed is not None:
+            seconds = failed.ended_at - end.ended_at
+            self._say(
+                f"warning: process {end.process.index} ({end.process.name}) had finished {seconds:.1f} s before "
+                f"process {failed.process.index} failed, which may have needed it"
+            )
+            return
         self._say(
             f"warning: process {end.process.index} ({end.process.name}) finished {EARLY_FINISH_SECONDS} s ago, and "
             "others go on; if they wait for it, they wait forever: Ctrl-C ends all"

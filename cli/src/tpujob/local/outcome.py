@@ -43,7 +43,10 @@ def named_in(message: str) -> int | None:
 
 
 def judge(
-    exits: Sequence[Exit], named: Mapping[int, int] | None = None, failed_at: Mapping[int, float] | None = None
+    exits: Sequence[Exit],
+    named: Mapping[int, int] | None = None,
+    failed_at: Mapping[int, float] | None = None,
+    stopped_at: Mapping[int, float] | None = None,
 ) -> Outcome:
     """The result of a run, from the endings in their order.
 
@@ -55,16 +58,20 @@ def judge(
         exits: In the order of ending.
         named: Process → the one that its message names as the cause of its end.
         failed_at: Process → when its program failed, as Unix time, where that was before its end.
+        stopped_at: Process → when a program that ended with 75 was asked to stop, or ended.
     """
-    failed_at = failed_at or {}
+    failed_at, stopped_at = failed_at or {}, stopped_at or {}
+    moments = {**stopped_at, **failed_at}
     failures = [e for e in exits if e.code != ExitCode.FINISHED]
     if not failures:
         return Outcome(phase="Succeeded", exit_code=0, culprit=None)
     fatal = [e for e in failures if e.code in FATAL]
     crashed = [
-        e for e in failures if not e.asked_to_stop or (e.code != ExitCode.STOPPED and e.process.index in failed_at)
+        e
+        for e in failures
+        if not e.asked_to_stop or e.process.index in (stopped_at if e.code == ExitCode.STOPPED else failed_at)
     ]
-    crashed.sort(key=lambda each: failed_at.get(each.process.index, each.ended_at) - _head_start(each))
+    crashed.sort(key=lambda each: moments.get(each.process.index, each.ended_at) - _head_start(each))
     # "Saved, start me again" that nobody asked for: what its peers say after it follows from it.
     if not fatal and (not crashed or crashed[0].code == ExitCode.STOPPED):
         return Outcome(phase="Suspended", exit_code=int(ExitCode.STOPPED), culprit=None)

@@ -29,7 +29,7 @@ from tpujob.local.supervisor import Exit, Supervisor
 from tpujob.local.tpu_machine import require_libtpu
 from tpujob_contract import environment as names
 from tpujob_contract import storage_address
-from tpujob_contract.reports.termination_message import failed_at
+from tpujob_contract.reports.termination_message import failed_at, stopped_at
 from tpujob_resource.jobset.build import build_jobset
 from tpujob_resource.models.job import TpuTrainingJob
 from tpujob_resource.models.settings import JobSettings
@@ -169,10 +169,12 @@ def _outcome(exits: list[Exit]) -> Outcome:
     messages = {each.process.index: "\n".join(message_of(each.process.termination_log)) for each in exits}
     named = {index: named_in(message) for index, message in messages.items()}
     failed = {index: failed_at(message) for index, message in messages.items()}
+    stopped = {index: stopped_at(message) for index, message in messages.items()}
     return judge(
         exits,
         {index: other for index, other in named.items() if other is not None},
         {index: moment for index, moment in failed.items() if moment is not None},
+        {index: moment for index, moment in stopped.items() if moment is not None},
     )
 
 

@@ -88,8 +88,9 @@ class Supervisor:
         self.on_interrupt: Callable[[int], None] = lambda count: None
         self.on_failure: Callable[[Exit], None] = lambda end: None
         """Called once, when the first failure ends the others."""
-        self.on_early_finish: Callable[[Exit], None] = lambda end: None
-        """Called once for the first process that finished, when others still run `EARLY_FINISH_SECONDS` later."""
+        self.on_early_finish: Callable[[Exit, Exit | None], None] = lambda end, failed: None
+        """Called once for the first process that finished: when others still run `EARLY_FINISH_SECONDS` later, or when
+        one has failed since; with its failure."""
         self._is_early_finish_named = False
         self.on_slow_stop: Callable[[list[LocalProcess], float], None] = lambda processes, seconds: None
         """Called once when a requested stop takes longer than `SLOW_STOP_SECONDS`: who runs, and the time left."""
@@ -151,6 +152,7 @@ class Supervisor:
             # It did not save, so neither does any other: they wait in a barrier for it, for up to the grace period.
             self._shorten_deadline(PEER_FAILED_GRACE_SECONDS)
         elif not self._asked:
+            self._name_early_finish(failed=self._exits[-1])
             self._ask_all_to_stop(min(self._grace_seconds, PEER_FAILED_GRACE_SECONDS))
             if self._running:
                 self.on_failure(self._exits[-1])
@@ -192,11 +194,15 @@ class Supervisor:
         self._frozen = frozen
 
     def _look_for_early_finish(self) -> None:
-        if self._is_early_finish_named or not self._exits or not self._running or self._asked:
+        if not self._exits or not self._running or self._asked:
             return
         if time.time() - self._exits[0].ended_at >= EARLY_FINISH_SECONDS:
+            self._name_early_finish()
+
+    def _name_early_finish(self, failed: Exit | None = None) -> None:
+        if self._exits[0].code == 0 and not self._is_early_finish_named:
             self._is_early_finish_named = True
-            self.on_early_finish(self._exits[0])
+            self.on_early_finish(self._exits[0], failed)
 
     def _kill_all(self) -> None:
         """Kills the launchers and all below them; the kernel alone would end their programs, and no daemons."""

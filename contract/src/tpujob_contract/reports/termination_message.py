@@ -26,7 +26,9 @@ RETURNED_0 = "the program returned 0"
 """How the launcher's line ends about a program that took a stop signal for the end of its job."""
 
 _PROGRAM_CODE = re.compile(r"^the program's own exit code: (\d{1,3})$", re.MULTILINE)
-_FAILED = re.compile(r"^program failed at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z: ", re.MULTILINE)
+_MOMENT = r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})Z"
+_FAILED = re.compile(rf"^program failed at {_MOMENT}: ", re.MULTILINE)
+_STOPPED = re.compile(rf"^program stopped at {_MOMENT}$", re.MULTILINE)
 
 
 def failure_line(at: float, error: str) -> str:
@@ -36,8 +38,12 @@ def failure_line(at: float, error: str) -> str:
         at: Unix time.
         error: The exception, in one line.
     """
-    moment = datetime.datetime.fromtimestamp(at, datetime.timezone.utc)  # noqa: UP017 - new in 3.11
-    return f"program failed at {moment.strftime('%Y-%m-%dT%H:%M:%S.%f')}Z: {error}"
+    return f"program failed at {_moment(at)}: {error}"
+
+
+def stopped_line(at: float) -> str:
+    """The line about when a program that ends with 75 was asked to stop, or ended; `stopped_at` reads it."""
+    return f"program stopped at {_moment(at)}"
 
 
 def program_code_line(code: int) -> str:
@@ -53,7 +59,20 @@ def program_code(message: str) -> Optional[int]:
 
 def failed_at(message: str) -> Optional[float]:
     """When the program failed, as Unix time; None for a message that does not say so."""
-    found = _FAILED.search(message)
+    return _parsed(_FAILED.search(message))
+
+
+def stopped_at(message: str) -> Optional[float]:
+    """When the program stopped, as Unix time; None for a message that does not say so."""
+    return _parsed(_STOPPED.search(message))
+
+
+def _moment(at: float) -> str:
+    moment = datetime.datetime.fromtimestamp(at, datetime.timezone.utc)  # noqa: UP017 - new in 3.11
+    return f"{moment.strftime('%Y-%m-%dT%H:%M:%S.%f')}Z"
+
+
+def _parsed(found: Optional[re.Match[str]]) -> Optional[float]:
     if found is None:
         return None
     try:

@@ -62,10 +62,10 @@ class ExitResult:
     """The last lines of its output, if they were kept."""
     stop_signal: Optional[int] = None
     """The signal that requested the stop, if any."""
+    stopped_at: float = 0.0
+    """When that came, or when the program ended by itself: Unix time."""
     failure: Optional[ProgramEnd] = None
     """With which error the program says that it ended."""
-    stopped_at: Optional[float] = None
-    """Unix time at which the stop was requested."""
     was_told: bool = False
     """Whether it was ended since the program of another host had failed."""
 
@@ -162,8 +162,7 @@ class _Supervision:
         self._exit_seconds = exit_seconds
         self._diagnostics: List[str] = []
         self._stop_signal: Optional[int] = None
-        self._asked_at = 0.0
-        self._stopped_at: Optional[float] = None
+        self._asked_at = self._stopped_at = 0.0
         self._stop_deadline: Optional[float] = None
         self._failure: Optional[ProgramEnd] = None
         self._frozen: Optional[ProgramEnd] = None
@@ -197,6 +196,8 @@ class _Supervision:
         failure = failure if failure is not None and ended.is_failure else None
         # Killed, or aborted in an exit handler: that is not how the program meant to end.
         code = failure.code if failure and child.returncode > 128 else child.returncode
+        if self._stop_signal is not None and self._is_killed and self._finished is not None:
+            code = self._finished.code  # as it was asked to; its exit handlers waited for processes that went on
         # Killed by somebody else: a peer may have noticed that, and said so, before its end was seen here.
         is_cause = code == KILLED and not self._is_killed
         was_told = self._was_told and not is_cause
@@ -204,8 +205,8 @@ class _Supervision:
             code,
             tuple(self._diagnostics),
             stop_signal=self._stop_signal,
+            stopped_at=self._stopped_at or (self._finished or ended).at,
             failure=failure,
-            stopped_at=self._stopped_at,
             was_told=was_told,
         )
 
@@ -240,6 +241,8 @@ class _Supervision:
                 # It ends since it was asked to, or since its peers have: no failure of its own, and no longer wait.
                 if end.is_failure and self._exit_seconds is not None:
                     self._stop_deadline = min(self._stop_deadline, time.monotonic() + self._exit_seconds)
+                elif not end.is_failure and end.pid == self._child.pid:
+                    self._finished = end
                 continue
             if end.is_failure:
                 self._failure = end
@@ -272,6 +275,9 @@ class _Supervision:
             if number in FORWARDED:
                 send(self._child.pid, number, group=True)
             if number in STOP and self._stop_signal is None:
+                if self._finished is not None:
+                    seconds = time.time() - self._finished.at
+                    logger.warning("the program came to its end %.1f s before it was told to stop", seconds)
                 self._stop_signal = number
                 self._asked_at, self._stopped_at = time.monotonic(), time.time()
                 self._stop_deadline = self._asked_at + self._patience

@@ -11,9 +11,10 @@ from the others which attempt it was; where all are newcomers, nobody knows, and
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Set
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
+from tpujob_launcher.child.supervisor import FINISHED_SECONDS
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -75,6 +76,8 @@ class Decisions:
         self._deadline = 0.0
         self._wait_until: Optional[float] = None
         self._go_at: Optional[float] = None
+        self._finished: Optional[Tuple[int, float]] = None
+        """The process that finished first, and until when the others may go on before it is named."""
 
     @property
     def is_running(self) -> bool:
@@ -126,8 +129,10 @@ class Decisions:
         self._end_soon(now)
         return []
 
-    def finished(self, process: int) -> List[Message]:
+    def finished(self, process: int, now: float) -> List[Message]:
         """A program ended with 0: it cannot start again without being done twice."""
+        if self.over is None:
+            self._finished = process, now + FINISHED_SECONDS
         return self._close(f"process {process} has finished")
 
     def stopping(self, process: int, now: float = 0.0, at: float = 0.0) -> List[Message]:
@@ -195,8 +200,17 @@ class Decisions:
         end.update({"lost": True} if cause.is_lost else {})
         return [(GO, {"attempt": self.attempt, "limit": self._limit, "cause": str(cause), "end": end})]
 
+    def early_finish(self, now: float) -> Optional[int]:
+        """The process that finished some time ago, once; the others, which go on, may wait for it."""
+        if self._finished is None or now < self._finished[1]:
+            return None
+        process, self._finished = self._finished[0], None
+        return process
+
     def seconds(self, now: float) -> Optional[float]:
         """Until something is due; None: nothing is."""
+        if self._finished is not None:
+            return max(0.0, self._finished[1] - now)
         if self.over is not None:
             return None
         waits = [self._deadline if self._is_late() else self._wait_until] if self._is_ending else [self._wait_until]

@@ -9,12 +9,15 @@ from typing import List, Optional
 from tpujob_contract.connections import open_files, ports
 from tpujob_contract.connections.line_server import Line, LineServer
 from tpujob_contract.environment import DistributedProcess
+from tpujob_launcher.child.supervisor import FINISHED_SECONDS
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.decisions import Decisions
 from tpujob_launcher.peers.messages import ENDED, FINISHED, HELLO, OVER, READY, STOPPING, WELCOME, Message
 from tpujob_launcher.peers.peers import Peers
 
 logger = logging.getLogger(__name__)
+
+_FOREVER = "if they wait for it, they wait forever"
 
 
 class Server(Peers, LineServer):
@@ -59,7 +62,10 @@ class Server(Peers, LineServer):
     def step(self) -> None:
         """Handles what has come, and what is due."""
         self.poll(0)
-        self._tell(self._decisions.look(time.monotonic()))
+        now = time.monotonic()
+        self._tell(self._decisions.look(now))
+        if (finished := self._decisions.early_finish(now)) is not None:
+            logger.warning("process %d finished %.0f s ago, and others go on; %s", finished, FINISHED_SECONDS, _FOREVER)
 
     def say(self, message: Message) -> None:
         """What happens to this launcher's own program."""
@@ -111,7 +117,7 @@ class Server(Peers, LineServer):
         now = time.monotonic()
         attempt = messages.attempt_in(values)
         if kind == FINISHED:
-            self._tell(self._decisions.finished(process))
+            self._tell(self._decisions.finished(process, now))
         elif kind == STOPPING:
             at = values.get("at")
             self._tell(self._decisions.stopping(process, now, at if isinstance(at, float) else time.time()))
