@@ -19,7 +19,7 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from tpujob_trainer.model.mesh.shape import SCATTERED_AT_ONCE
+from tpujob_trainer.model.chips import SCATTERED_AT_ONCE
 
 SLICE = "slice"
 DATA = "data"

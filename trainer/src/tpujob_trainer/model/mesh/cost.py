@@ -3,8 +3,8 @@
 The counts are those of the programs that libtpu 0.0.50.1 makes of our step with `remat: full` (`make bench-maxtext`):
 
 - A layer's weights are gathered in bfloat16 for the forward and for the backward pass.
-- Gradients are scattered where shards are wider than 128 lanes or `fsdp` has 64 devices and more
-  (`partitioning.scattered_by_side`), and summed whole elsewhere and for experts: twice the bytes.
+- Gradients are scattered where shards are wider than 128 lanes, and summed whole elsewhere and for experts: twice the
+  bytes.
 - With `tensor`, what attention and the block of a layer add is summed over that axis, five times with recomputation.
 - With `expert`, the tokens of all devices of that axis are gathered, and results scattered, five times as well, in
   layers that have experts.
@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpujob_trainer.model.chips import Chip
-from tpujob_trainer.model.mesh.shape import SCATTERED_AT_ONCE, MeshShape
+from tpujob_trainer.model.mesh.shape import MeshShape
 from tpujob_trainer.model.shape import ModelShape
 
 LANES = 128
@@ -59,8 +59,7 @@ def mesh_cost(model: ModelShape, mesh: MeshShape, chip: Chip, *, rows: int, leng
     dense_shards = mesh.fsdp * mesh.expert
     dense_whole, experts_whole = 2 * dense / mesh.tensor, 2 * of_experts / mesh.tensor / mesh.expert
     gathers = 2 * (dense_whole * _ring(dense_shards) + experts_whole * _ring(mesh.fsdp))
-    is_by_side = mesh.expert == 1 and mesh.fsdp >= SCATTERED_AT_ONCE
-    is_scattered = mesh.data == 1 and (is_by_side or model.embed_dim // dense_shards > LANES)
+    is_scattered = mesh.data == 1 and model.embed_dim // dense_shards > LANES
     others = (
         dense_whole * (1 if is_scattered else 2) * _ring(mesh.data * dense_shards)
         + experts_whole * 2 * _ring(mesh.data * mesh.fsdp)

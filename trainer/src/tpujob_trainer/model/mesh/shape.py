@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SCATTERED_AT_ONCE = 64
-"""Devices of `fsdp` from which libtpu 0.0.50.1 makes no rings of the products whose sums are scattered."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class MeshShape:
