@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from tests.trainer.model import plain_decoder
-from tpujob_trainer.model import decoder
+from tpujob_trainer.model import decoder, partitioning
 from tpujob_trainer.model import loss as loss_module
 from tpujob_trainer.model.decoder import Model
 from tpujob_trainer.model.mesh.build import build_mesh
@@ -55,14 +55,14 @@ def plain(tie_embeddings: bool) -> tuple[Any, Any, Any]:
     [
         (1, 1, 1, {}),
         (8, 1, 1, {}),
-        (8, 2, 1, {"remat": "full"}),
+        (8, 2, 1, {"remat": "full", "line": 2}),
         (8, 1, 2, {"tie_embeddings": False, "chunk_bytes": 256, "at_once_bytes": 0, "remat": "dots"}),
         (2, 2, 4, {}),
     ],
     ids=[
         "one device",
         "fsdp 8",
-        "2 slices, remat",
+        "2 slices, remat, scattered side by side",
         "accumulated, chunked, layer by layer, untied",
         "replicas, accumulated",
     ],
@@ -71,6 +71,8 @@ def test_a_step_has_the_plain_loss_and_gradient(
     devices: int, slices: int, accumulation: int, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loss_module, "CHUNK_BYTES", changes.pop("chunk_bytes", loss_module.CHUNK_BYTES))
+    line = changes.pop("line", 1)
+    monkeypatch.setattr(partitioning, "_line", lambda mesh: line)
     at_once = changes.pop("at_once_bytes", decoder.GATHERED_AT_ONCE_BYTES)
     monkeypatch.setattr(decoder, "GATHERED_AT_ONCE_BYTES", at_once)
     shape = dataclasses.replace(SHAPE, **changes)

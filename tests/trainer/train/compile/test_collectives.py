@@ -59,6 +59,29 @@ def test_loop_counts_as_often_as_is_known(before: str, after: str, count: int) -
     assert gather.count == count
 
 
+def test_sum_of_which_a_part_is_kept_is_a_scatter() -> None:
+    """As libtpu writes one: a fusion, whose name says so."""
+    program = """\
+%all-reduce-scatter.1 (input: bf16[8,4]) -> bf16[1,4] {
+  %sum = bf16[8,4]{1,0} all-reduce(%input), channel_id=1, replica_groups=mesh['fsdp'=8] {'fsdp'}
+}
+
+ENTRY %main (argument: bf16[8,4]) -> bf16[1,4] {
+  ROOT %kept = bf16[1,4] fusion(%argument), kind=kCustom, calls=%all-reduce-scatter.1
+}
+"""
+    assert exchanges(program) == [Exchange("reduce-scatter", "fsdp", False, 1, bytes=8, sent_bytes=56)]
+
+
+def test_parts_of_a_long_tuple_are_all_counted() -> None:
+    """The compiler numbers every fifth."""
+    parts = ", ".join(
+        "bf16[4]{0}" if number % 5 or not number else f"/*index={number}*/bf16[4]{{0}}" for number in range(7)
+    )
+    program = f"ENTRY %main (argument: bf16[4]) -> bf16[4] {{\n  %sums = ({parts}) all-reduce(%a), channel_id=1\n}}\n"
+    assert [each.bytes for each in exchanges(program)] == [7 * 8]
+
+
 def test_exchange_without_the_mark_is_synchronous() -> None:
     found = exchanges(PROGRAM.replace("async_collective_fusion_config", "flag_configs"))
     assert [each.is_asynchronous for each in found if each.kind == "all-gather"] == [False]

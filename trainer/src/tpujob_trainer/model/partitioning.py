@@ -19,6 +19,8 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from tpujob_trainer.model.chips import SCATTERED_AT_ONCE
+
 SLICE = "slice"
 DATA = "data"
 FSDP = "fsdp"
@@ -34,8 +36,6 @@ WEIGHT_AXES = (FSDP, EXPERT, CONTEXT)
 """Over which a matrix is divided, beside the axis of its own."""
 REPLICA_AXES = (SLICE, DATA)
 """Along which all weights are the same."""
-SCATTERED_AT_ONCE = 64
-"""Devices of `fsdp` from which libtpu 0.0.50.1 makes no rings of the products whose sums are scattered."""
 _FAR, _LINE = "far", "line"
 """Of `fsdp`: all sides of a slice but the last, and that one."""
 
@@ -98,7 +98,9 @@ def of_each_device(function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_
 def lying(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
     """Where an array lies; in `of_each_replica`, over the devices of the replica."""
     hidden = _hidden_axes()
-    return NamedSharding(jax.sharding.get_abstract_mesh(), _without(spec, hidden)) if hidden else NamedSharding(mesh, spec)
+    if not hidden:
+        return NamedSharding(mesh, spec)
+    return NamedSharding(jax.sharding.get_abstract_mesh(), _without(spec, hidden))
 
 
 def _hidden_axes() -> frozenset[str]:
@@ -165,9 +167,7 @@ def line_length(places: Sequence[tuple[int, ...]]) -> int:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _gather(
-    weight: jax.Array, kept: NamedSharding, seen: NamedSharding, by_side: NamedSharding | None
-) -> jax.Array:
+def _gather(weight: jax.Array, kept: NamedSharding, seen: NamedSharding, by_side: NamedSharding | None) -> jax.Array:
     held: jax.Array = jax.lax.with_sharding_constraint(weight, kept)
     return jax.lax.with_sharding_constraint(held, seen)
 

@@ -37,7 +37,7 @@ def build_mesh(*, slices: int, devices: Sequence[jax.Device] | None = None, shap
         raise TrainerError(f"JAX sees {len(devices)} devices, which do not divide over {slices} slices")
     shape = shape or MeshShape(slice=slices, fsdp=len(devices) // slices)
     assert math.prod(shape.sizes) == len(devices)
-    return Mesh(_arranged(devices, shape), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    return Mesh(arranged(devices, shape), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def require_devices(
@@ -69,7 +69,8 @@ def require_devices(
         raise error
 
 
-def _arranged(devices: Sequence[jax.Device], shape: MeshShape) -> np.ndarray:
+def arranged(devices: Sequence[jax.Device], shape: MeshShape) -> np.ndarray:
+    """All devices of the run in a mesh's order, so that neighbours along an axis are neighbours in the slice."""
     inner = (1, *shape.sizes[1:])
     if shape.slice == 1:
         # Several shapes of a slice have no arrangement along its links; then neighbours are as JAX numbers them.
