@@ -149,10 +149,22 @@ def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs
         assert (status["restarts"], status["disruptions"], status.get("bookedRestarts")) == (2, 1, None)
         assert [each["cause"] for each in status["inPlaceAttempts"]] == ["Disruption", "Crash"]
 
+    jobs.patch("llama", suspend=True)
+    jobs.end_deleted(first, exit_code=143)
+    jobs.end_deleted(fourth, exit_code=143)
+    jobs.wait_phase("llama", "Suspended")
+    jobs.patch("llama", suspend=False)
+    known = {pod["metadata"]["uid"] for pod in (first, second, third, fourth)}
+    wait_for("both pods", lambda: len(others(jobs, known)) == 2)
+    fifth, sixth = others(jobs, known)
+    for pod in (fifth, sixth):
+        pods.set_running(jobs.api, pod)
+    jobs.wait_phase("llama", "Running")
+
     jobset = jobs.jobset("llama")
     assert jobset is not None
     assert not jobset["status"].get("restarts")
-    pods.set_failed(jobs.api, fourth, exit_code=1, message="for good")
+    pods.set_failed(jobs.api, sixth, exit_code=1, message="for good")
     status = jobs.wait("llama", "the restart", lambda s: s.get("bookedRestarts") == 1)
     assert (status["restarts"], status["crashes"], status["disruptions"]) == (3, 1, 1)
     assert status["failure"]["message"] == "for good"
@@ -161,9 +173,9 @@ def test_a_lost_pod_costs_no_other_and_is_counted_once_by_what_became_of_it(jobs
 def another_pod(jobs: Jobs, *, other_than: list[Object]) -> Object:
     """The one pod of the job that is none of these."""
     known = {pod["metadata"]["uid"] for pod in other_than}
+    return wait_for("another pod", lambda: next(iter(others(jobs, known)), None))
 
-    def found() -> Object | None:
-        there = jobs.api.items(f"/api/v1/namespaces/{jobs.namespace}/pods")
-        return next((pod for pod in there if pod["metadata"]["uid"] not in known), None)
 
-    return wait_for("another pod", found)
+def others(jobs: Jobs, known: set[str]) -> list[Object]:
+    there = jobs.api.items(f"/api/v1/namespaces/{jobs.namespace}/pods")
+    return [pod for pod in there if pod["metadata"]["uid"] not in known]

@@ -185,10 +185,10 @@ def test_what_is_said_of_another_attempt_counts_for_nothing() -> None:
 WAIT = 100.0
 
 
-def replaced(*, processes: int = 3, limit: int = 2, pods_before: int = 0) -> Decisions:
+def replaced(*, processes: int = 3, limit: int = 2, is_newcomer: bool = False) -> Decisions:
     """Where Kubernetes replaces lost pods, with all launchers connected."""
-    made = Decisions(processes, limit, wait_seconds=WAIT, pods_before=pods_before)
-    for process in range(1, processes) if not pods_before else ():
+    made = Decisions(processes, limit, wait_seconds=WAIT, is_newcomer=is_newcomer)
+    for process in range(1, processes) if not is_newcomer else ():
         made.arrived(process)
     return made
 
@@ -263,7 +263,7 @@ def test_the_pod_of_launcher_0_that_stops_does_not_end_it_for_the_others() -> No
 
 @pytest.mark.parametrize(
     ("told", "attempts"),
-    [([4], [5]), ([4, 4], [5]), ([4, 5], [5, 6]), ([5, 4], [6]), ([None, 4], [5]), ([None, None], [2])],
+    [([4], [5]), ([4, 4], [5]), ([4, 5], [5, 6]), ([5, 4], [6]), ([None, 4], [5]), ([None, None], [1])],
     ids=[
         "another knows",
         "all agree",
@@ -274,7 +274,7 @@ def test_the_pod_of_launcher_0_that_stops_does_not_end_it_for_the_others() -> No
     ],
 )
 def test_a_new_launcher_0_learns_the_attempt_from_the_others(told: list[int | None], attempts: list[int]) -> None:
-    made = replaced(limit=9, pods_before=2)
+    made = replaced(limit=9, is_newcomer=True)
     assert not made.is_running
     said = [each for number, at in enumerate(told, 1) for each in made.arrived(number, 1.0, at=at, lost_at=70.0)]
     assert said == [(RESTART, {"attempt": attempt}) for attempt in attempts]
@@ -287,7 +287,7 @@ def test_a_new_launcher_0_learns_the_attempt_from_the_others(told: list[int | No
 
 
 def test_a_new_launcher_0_to_which_nobody_comes_gives_up() -> None:
-    made = replaced(pods_before=1)
+    made = replaced(is_newcomer=True)
     assert made.look(0.0) == []
     assert made.look(WAIT - 1) == []
     assert made.look(WAIT) == [(OVER, {"reason": "the pod of process 1 was not replaced within 100 s"})]

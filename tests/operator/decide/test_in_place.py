@@ -106,6 +106,7 @@ FROM_FIRST: dict[str, Any] = {
     "lead": "llama-w-0-0-abcde",
 }
 LOST: dict[str, Any] = {"counts": {wire.DISRUPTION: 1}, "ends": [end(1, wire.DISRUPTION)]}
+ALL_NEW: dict[str, Any] = {**LOST, "ends": [end(1, wire.DISRUPTION, process=0, line=wire.ALL_NEW)]}
 DELETED = ended(1, 143, after=58, was_asked=True)
 OUT_OF_MEMORY = ended(1, 137, after=58)
 
@@ -146,6 +147,18 @@ HISTORIES: dict[str, tuple[list[tuple[list[PodAccount], dict[str, Any]]], list[C
         [([told(LOST)], {"replaced": (OUT_OF_MEMORY,)}), ([told(LOST)], {})],
         [Cause.CRASH],
     ),
+    "all pods are new after a suspension": (
+        [([told(ALL_NEW)], {"replaced": (DELETED, ended(0, 143, after=58, was_asked=True))})] * 2,
+        [],
+    ),
+    "all pods are lost with their nodes": (
+        [([told(ALL_NEW)], {"replaced": (ended(0, 143, after=58, was_asked=True, is_disrupted=True),)})],
+        [Cause.DISRUPTION],
+    ),
+    "a pod that failed by itself soon after one that was deleted": (
+        [([told(LOST)], {"replaced": (OUT_OF_MEMORY, ended(1, 143, after=40, was_asked=True))})],
+        [Cause.CRASH],
+    ),
     "a pod of another time": (
         [([told(LOST)], {"replaced": (ended(1, 137, after=-900),)})],
         [Cause.DISRUPTION],
@@ -167,7 +180,7 @@ def test_restarts_in_the_same_pods_are_counted_once_and_under_their_cause(name: 
         one.looks(*accounts, **seen)
     assert sorted(one.restarts) == sorted(causes)
     free = (one.status.get("unexplainedRestarts") or 0) + (one.status.get("disruptions") or 0)
-    assert (one.status["restarts"], free) == (len(causes), len(causes) - causes.count(Cause.CRASH))
+    assert (one.status.get("restarts", 0), free) == (len(causes), len(causes) - causes.count(Cause.CRASH))
 
 
 def test_a_job_that_does_not_ask_for_attempts_in_place_has_none() -> None:

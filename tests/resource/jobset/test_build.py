@@ -108,3 +108,29 @@ def test_launcher_is_pulled_as_the_operator_says(policy: str | None) -> None:
     pod = _pod_spec(container_manifest(imagePullPolicy="Always"), JobSettings(image_pull_policy=policy))
     assert pod["initContainers"][0].get("imagePullPolicy") == policy
     assert pod["containers"][0]["imagePullPolicy"] == "Always"
+
+
+def test_a_pod_that_is_lost_is_replaced_alone_where_programs_start_again_in_place() -> None:
+    job = _jobset(manifest(inPlaceRestarts=3))["spec"]["replicatedJobs"][0]["template"]["spec"]
+    limits = {name: job.get(name) for name in ("backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes")}
+    assert limits == {"backoffLimit": None, "backoffLimitPerIndex": 3, "maxFailedIndexes": 0}
+    rules = [
+        (rule["action"], *rule["onExitCodes"]["values"], rule["onExitCodes"]["operator"])
+        if "onExitCodes" in rule
+        else (rule["action"], rule["onPodConditions"][0]["type"])
+        for rule in job["podFailurePolicy"]["rules"]
+    ]
+    assert rules == [
+        ("FailJob", 76, 77, 78, "In"),
+        ("Ignore", "DisruptionTarget"),
+        ("Ignore", 75, 143, "In"),
+        ("FailJob", 75, 137, 143, "NotIn"),
+    ]
+    names = {variable["name"] for variable in _main(manifest(inPlaceRestarts=3))["env"]}
+    assert {"TPUJOB_POD", "TPUJOB_POD_FAILURES", "TPUJOB_POD_DISRUPTIONS"} <= names
+
+
+def test_the_pod_of_a_job_that_has_one_is_not_replaced_alone() -> None:
+    """Nobody else would know how often its program has started."""
+    alone = manifest(accelerator="cpu:1x4", inPlaceRestarts=3)
+    assert _jobset(alone)["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] == 0

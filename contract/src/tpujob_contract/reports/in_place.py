@@ -16,6 +16,9 @@ from tpujob_contract.exit_codes import ExitCode
 CRASH, DISRUPTION, UNEXPLAINED = "crash", "disruption", "unexplained"
 CAUSES = (CRASH, DISRUPTION, UNEXPLAINED)
 
+ALL_NEW = "all pods are new"
+"""The line of an end after which no launcher of those before is left to tell of them."""
+
 MOST_ENDS = 8
 """Whose details are kept, the last ones."""
 MOST_BYTES = 1800

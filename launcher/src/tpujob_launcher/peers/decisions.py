@@ -6,7 +6,8 @@ their programs end, and is the operator's decision.
 
 Where Kubernetes replaces a lost pod, the loss is such a failure, and the next attempt waits for the launcher of the new
 pod. It is a newcomer: it says that it has started no program. A launcher 0 that is one itself knows nothing, and learns
-from the others which attempt it was; where all are newcomers, nobody knows, and as many count as pods went before it.
+from the others which attempt it was. Where all are newcomers they begin as after one restart: their job was suspended,
+or lost all its pods.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
+from tpujob_contract.reports.in_place import ALL_NEW
 from tpujob_launcher.child.supervisor import FINISHED_SECONDS
 from tpujob_launcher.peers.messages import GO, OVER, RESTART, End, Message
 
@@ -37,7 +39,7 @@ class Decisions:
     """Of launcher 0, for as long as its container lives."""
 
     def __init__(
-        self, processes: int, limit: int, *, wait_seconds: Optional[float] = None, pods_before: int = 0
+        self, processes: int, limit: int, *, wait_seconds: Optional[float] = None, is_newcomer: bool = False
     ) -> None:
         """Waits for everybody.
 
@@ -45,7 +47,7 @@ class Decisions:
             processes: Of the job.
             limit: How often all may start again in these containers.
             wait_seconds: How long the others wait for the pod that takes the place of a lost one; None: none does.
-            pods_before: How many pods launcher 0 had before this one.
+            is_newcomer: Whether this launcher 0 is in the place of an earlier one.
         """
         self.attempt = 0
         """Which attempt in these containers runs, or is about to."""
@@ -56,8 +58,7 @@ class Decisions:
         self._processes = processes
         self._limit = limit
         self._wait_seconds = wait_seconds
-        self._pods_before = pods_before
-        self.knows_nothing = pods_before > 0 and wait_seconds is not None
+        self.knows_nothing = is_newcomer and wait_seconds is not None
         """Whether this launcher 0 is a newcomer that nobody has told where the job is."""
         self._here: Set[int] = {0}
         self._met: Set[int] = {0}
@@ -101,8 +102,8 @@ class Decisions:
         if self.knows_nothing:
             if at is None and len(self._here) < self._processes:
                 return []
-            self.attempt = self._pods_before - 1 if at is None else at
-            self._ends[0] = _lost(0, lost_at)
+            self.attempt = at or 0
+            self._ends[0] = _lost(0, lost_at) if at is not None else _lost(0, lost_at, ALL_NEW)
             return self._restart(now)
         self._deadline = max(self._deadline, now + READY_SECONDS)
         if at is None:
@@ -269,8 +270,8 @@ class Decisions:
         return [(OVER, {"reason": reason})]
 
 
-def _lost(process: int, at: float) -> End:
-    return End(process, KILLED, at, "its container is gone", is_lost=True)
+def _lost(process: int, at: float, how: str = "its container is gone") -> End:
+    return End(process, KILLED, at, how, is_lost=True)
 
 
 def first_of(ends: Sequence[End]) -> End:

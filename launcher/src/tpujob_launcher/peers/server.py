@@ -44,7 +44,7 @@ class Server(Peers, LineServer):
             process.num_processes,
             limit,
             wait_seconds=process.startup_seconds if self.replaces_pods else None,
-            pods_before=process.pods_before or 0,
+            is_newcomer=bool(process.pods_before),
         )
         self._said: Optional[Message] = None
         """The last decision."""
@@ -101,11 +101,17 @@ class Server(Peers, LineServer):
             number, time.monotonic(), at=at.attempt, lost_at=time.time() if at.lost_at is None else at.lost_at
         )
         if self.replaces_pods:
+            self._name_containers()
             self.send(line, messages.to_line(self._welcome()))
         if self.replaces_pods and not decided and self._said is not None and self._said[0] == OVER:
             self.send(line, messages.to_line(self._said))
         self._tell(decided)
         return True
+
+    def _name_containers(self) -> None:
+        """After this launcher's pod, once nobody has come that knows an earlier one."""
+        if not self._decisions.knows_nothing and "lead" not in self.history.account:
+            self.history.lead(self._process.pod)
 
     def _welcome(self) -> Message:
         decisions = self._decisions

@@ -21,6 +21,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from tpujob_contract.reports.in_place import ALL_NEW
 from tpujob_operator.observe.in_place import InPlaceAccount, InPlaceEnd, PodAccount, last_restart
 from tpujob_operator.observe.state import Ended, Host, Observed
 from tpujob_resource.messages.conditions import ended
@@ -153,27 +154,33 @@ def _explained(told: PodAccount, observed: Observed) -> PodAccount:
     """An account in which pods that were lost have the cause that Kubernetes shows."""
     counts, ends = Counter(told.account.counts), []
     for end in told.account.ends:
-        if end.cause is Cause.DISRUPTION and _failed_by_itself(end, told.attempt, observed):
-            counts[Cause.DISRUPTION] -= 1
-            counts[Cause.CRASH] += 1
-            end = replace(end, cause=Cause.CRASH)
+        if end.cause is Cause.DISRUPTION:
+            seen = _ends_of(end, told.attempt, observed)
+            is_crash = bool(seen) and not any(pod.was_asked or pod.is_consequence for pod in seen)
+            # All pods that are deleted at once were suspended, by the operator or by Kueue.
+            is_suspension = end.words == ALL_NEW and not is_crash and not any(pod.is_disrupted for pod in seen)
+            counts[Cause.DISRUPTION] -= is_crash or is_suspension
+            counts[Cause.CRASH] += is_crash
+            end = replace(end, cause=Cause.CRASH) if is_crash else end
         ends.append(end)
     return replace(told, account=replace(told.account, counts=+counts, ends=tuple(ends)))
 
 
-def _failed_by_itself(end: InPlaceEnd, attempt: int, observed: Observed) -> bool:
-    """Whether the pod that an end is about was seen to fail, and nothing had asked it to stop."""
+def _ends_of(end: InPlaceEnd, attempt: int, observed: Observed) -> list[Ended]:
+    """What was seen of the pod that was lost; of any pod where all were."""
     if end.process is None or end.at is None or end.again is None:
-        return False
+        return []
     place = divmod(end.process, _hosts_per_slice(observed))
+    since = end.at - timedelta(seconds=SKEW_SECONDS)
     seen = [
         pod
         for pod in (*observed.replaced, *observed.ended)
-        if (pod.slice_index, pod.host_index) == place
+        if ((pod.slice_index, pod.host_index) == place or end.words == ALL_NEW)
         and pod.attempt == attempt
-        and end.at - timedelta(seconds=SKEW_SECONDS) <= pod.finished_at <= end.again
+        and since <= pod.finished_at <= end.again
     ]
-    return bool(seen) and not any(pod.was_asked or pod.is_consequence for pod in seen)
+    seen.sort(key=lambda pod: pod.finished_at)
+    return seen if end.words == ALL_NEW else seen[-1:]  # those before went at an earlier restart
 
 
 def _hosts_per_slice(observed: Observed) -> int:

@@ -37,8 +37,12 @@ class PodState:
 
     @property
     def is_left(self) -> bool:
-        """Whether it still has something running, or is on its way out."""
-        return self.phase not in ("Succeeded", "Failed") or self.being_deleted
+        """Whether it may still have something running.
+
+        A pod that has ended may be there for as long as its job is suspended: the Job controller keeps one for each
+        index that is to be replaced, to count it.
+        """
+        return self.phase not in ("Succeeded", "Failed")
 
     def is_of(self, jobset: JobSetState) -> bool:
         """Whether this is one of the hosts of this very JobSet."""
