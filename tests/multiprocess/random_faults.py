@@ -156,7 +156,6 @@ class Round:
         again, anew = self._starts()
         struck_at, saved, last = time.monotonic(), self._committed(), self._last_step()
         logs = self._logs()
-        size = logs[0].stat().st_size
         if fault == OF_ALL:
             self._interrupt()
             self._start()
@@ -165,8 +164,8 @@ class Round:
             self._hit(fault, victim)
             self._wait("the next attempt", lambda: sum(self._starts()) > again + anew)
         self._wait("other logs", lambda: self._logs() != logs or self._starts()[0] > again)
-        self._wait("the next step", lambda: self._first_step(size if self._logs() == logs else 0) is not None)
-        first = self._first_step(size if self._logs() == logs else 0)
+        self._wait("the next step", lambda: self._first_step() is not None)
+        first = self._first_step()
         assert first is not None
         is_in_place = self._starts()[0] > again
         self._check(fault, first, saved, (again, anew))
@@ -257,15 +256,16 @@ class Round:
         folders = sorted(self.folder.glob(".tpujob/default/random/logs/*"))
         return sorted(folders[-1].glob("process-*.log")) if folders else []
 
-    def _first_step(self, offset: int = 0) -> int | None:
-        return next(self._logged_steps(offset), None)
+    def _first_step(self) -> int | None:
+        return next(self._logged_steps(), None)
 
     def _last_step(self) -> int:
-        return max(self._logged_steps(0), default=0)
+        return max(self._logged_steps(), default=0)
 
-    def _logged_steps(self, offset: int) -> Iterator[int]:
+    def _logged_steps(self) -> Iterator[int]:
+        """Of the last attempt."""
         for log in self._logs()[:1]:
-            text = log.read_bytes()[offset:].decode(errors="replace")
+            text = log.read_text(errors="replace").rpartition(" in the same containers: ")[2]
             yield from map(int, STEP[self.program].findall(text))
 
     def _steps(self) -> set[int]:

@@ -49,6 +49,8 @@ IN_PLACE_CAUSE = "TPUJOB_IN_PLACE_CAUSE"
 """Why the attempt before it ended, in one line; the launcher sets it."""
 IN_PLACE_ACCOUNT = "TPUJOB_IN_PLACE_ACCOUNT"
 """How all earlier attempts in these containers ended, as JSON for the report; the launcher sets it."""
+SILENCE_SECONDS = "TPUJOB_SILENCE_SECONDS"
+"""How long a program may print nothing (`spec.silenceSeconds`); unset: as long as it likes."""
 WORKER = "TPUJOB_WORKER"
 WORKERS = "TPUJOB_WORKERS"
 
@@ -106,6 +108,7 @@ OPTIONAL = (
     LAUNCHER_SOCKET,
     REPORT_PORT,
     REQUIREMENTS,
+    SILENCE_SECONDS,
     TERMINATION_LOG,
     WHEELS,
 )
@@ -145,6 +148,8 @@ class _Process:
     """How all before it ended: `in_place.Account` as JSON; empty in the first."""
     launcher_port: int
     """Of launcher 0."""
+    silence_seconds: Optional[int]
+    """How long a program may print nothing; None: as long as it likes."""
 
     @property
     def owner(self) -> str:
@@ -211,6 +216,7 @@ def read_environment(environ: Mapping[str, str]) -> Process:
         "in_place_cause": environ.get(IN_PLACE_CAUSE, ""),
         "in_place_account": environ.get(IN_PLACE_ACCOUNT, ""),
         "launcher_port": _integer(environ, LAUNCHER_PORT, 1) if environ.get(LAUNCHER_PORT) else ports.LAUNCHER,
+        "silence_seconds": _integer(environ, SILENCE_SECONDS, 1) if environ.get(SILENCE_SECONDS) else None,
     }
     if not present:
         return _local(optional)

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,23 @@ def port() -> int:
 def start(launch: Launch, tmp_path: Path, port: int) -> Start:
     """Starts a launcher for each host, and lets the programs go on once all have met."""
 
-    def started(failure: str, *, fails: int = 1, limit: int = 2, hosts: int = HOSTS, deaf: str = "") -> list[Launched]:
+    def started(
+        failure: str,
+        *,
+        fails: int = 1,
+        limit: int = 2,
+        hosts: int = HOSTS,
+        deaf: str = "",
+        of_host_1: Mapping[str, str] = {},
+    ) -> list[Launched]:
         program = PROGRAM.format(fails=fails, failure=failure, deaf=deaf)
         place = {"TPUJOB_SLICE": "0", "TPUJOB_SLICES": "1", "TPUJOB_HOSTS_PER_SLICE": str(HOSTS)}
         peers = {"TPUJOB_IN_PLACE": str(limit), "TPUJOB_LAUNCHER_PORT": str(port), "FOLDER": str(tmp_path)}
         at = {"TPUJOB_COORDINATOR": f"127.0.0.1:{port + 1}"}
         found = []
         for host in range(hosts):
-            environ = {**JOB, **place, **peers, **at, "TPUJOB_HOST": str(host)}
+            own = of_host_1 if host == 1 else {}
+            environ = {**JOB, **place, **peers, **at, **own, "TPUJOB_HOST": str(host)}
             found.append(launch(sys.executable, "-c", program, environ=environ))
         for host in range(hosts):
             wait_for(f"host {host}", (tmp_path / f"{host}-0").exists)
@@ -95,6 +104,15 @@ def test_all_start_again_in_the_same_launchers(start: Start, tmp_path: Path, fai
     for host in range(HOSTS):
         assert (tmp_path / f"{host}-1").read_text().startswith(cause)
         assert f"attempt 1 in the same containers: {cause}" in launched[host].stderr
+
+
+@pytest.mark.parametrize("hours", [-9, 9])
+def test_a_clock_that_is_hours_off_stops_nothing(start: Start, tmp_path: Path, hours: int) -> None:
+    skewed = f"import time; right = time.time; time.time = lambda: right() + {hours * 3600}"
+    (tmp_path / "sitecustomize.py").write_text(skewed)
+    launched = start("raise RuntimeError('a bug')", of_host_1={"PYTHONPATH": str(tmp_path)})
+    assert [each.wait() for each in launched] == [0] * HOSTS, launched[1].stderr
+    assert "attempt 1 in the same containers: process 1 ended" in launched[0].stderr
 
 
 def test_programs_that_hear_no_signal_are_killed(start: Start) -> None:

@@ -7,6 +7,7 @@ their programs end, and is the operator's decision.
 
 from __future__ import annotations
 
+import re
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from tpujob_contract.exit_codes import FATAL, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
@@ -20,8 +21,8 @@ STEADY_SECONDS = 600.0
 READY_SECONDS = 60.0
 """For what is left of an attempt to be gone everywhere: killed processes, and a TPU driver that lets go."""
 
-_CONSEQUENCES = ("lost process ", "ended with process ")
-"""How the trainer begins the message of a process that ends since another did."""
+_CONSEQUENCE = re.compile(r"(\S+: process \d+ of \d+: )?(lost|ended with) process ")
+"""How the trainer begins the message of a process that ends since another did, in its log or as its last word."""
 
 
 class Decisions:
@@ -166,5 +167,5 @@ def first_of(ends: Sequence[End]) -> End:
     A process killed from outside goes before errors that its peers had because of it. Times are of the clocks of
     several hosts: where these differ by more than the ends do, another one is blamed, and nothing else changes.
     """
-    own = [end for end in ends if not end.line.startswith(_CONSEQUENCES)]
+    own = [end for end in ends if not _CONSEQUENCE.match(end.line)]
     return min(own or ends, key=lambda end: end.at - KILLED_FIRST_SECONDS * (end.code in KILLED_FROM_OUTSIDE))

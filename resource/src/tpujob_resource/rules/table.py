@@ -199,6 +199,7 @@ _HOSTS = (
         differs("accelerator", "^cpu:1x"),
     ),
     rule("workers", _OF_SEVERAL_HOSTS, given("workers"), *_HALVES),
+    _excludes("silenceSeconds", "trainer", "is for a command; the trainer has trainer.watchdog: leave it out"),
     rule("inPlaceRestarts", _STARTS_ALONE, at_least("inPlaceRestarts", 1), given("workers")),
     *(
         rule(
