@@ -131,7 +131,7 @@ ROWS: dict[str, Wrong] = {
     ),
     "silence of a trainer": Wrong(
         manifest(silenceSeconds=600),
-        "spec.silenceSeconds: is for a command; the trainer has trainer.watchdog: leave it out",
+        "spec.silenceSeconds: excludes trainer, which brings its own; keep one of them",
     ),
     "fewest slices of one": Wrong(
         _elastic(slices=None, minSlices=1),

@@ -153,7 +153,7 @@ _NAME = (
 _PROGRAM = (
     *(
         _excludes(field, "trainer", "excludes trainer, which brings its own; keep one of them")
-        for field in ("command", "args", "framework")
+        for field in ("command", "args", "framework", "silenceSeconds")
     ),
     rule(
         "trainer",
@@ -199,7 +199,6 @@ _HOSTS = (
         differs("accelerator", "^cpu:1x"),
     ),
     rule("workers", _OF_SEVERAL_HOSTS, given("workers"), *_HALVES),
-    _excludes("silenceSeconds", "trainer", "is for a command; the trainer has trainer.watchdog: leave it out"),
     rule("inPlaceRestarts", _STARTS_ALONE, at_least("inPlaceRestarts", 1), given("workers")),
     *(
         rule(

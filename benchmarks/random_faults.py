@@ -1,6 +1,6 @@
 """Random faults at random moments, in jobs of real processes under `tpujob run`: what must hold after each.
 
-    python -m tests.multiprocess.random_faults --minutes 60 [--seed 1] [--write]
+    python -m benchmarks.random_faults --minutes 60 [--seed 1] [--write]
 
 A round is one job: a kind of program, two to four processes, restarts in place or not. It counts its steps and saves
 every few of them; faults come from outside, one after another; Ctrl-C ends it. After each fault:
@@ -90,7 +90,9 @@ class Broken(Exception):  # noqa: N818 - a finding, not a fault of this program
 class Round:
     """One job, from its start until Ctrl-C."""
 
-    def __init__(self, program: str, processes: int, in_place_restarts: int, chance: random.Random, folder: Path):
+    def __init__(
+        self, program: str, processes: int, in_place_restarts: int, chance: random.Random, folder: Path
+    ) -> None:
         """Starts nothing yet; `in_place_restarts` is the job's."""
         self.program, self.chance, self.folder = program, chance, folder
         self.name = f"{program} in {processes} processes, {'in place' if in_place_restarts else 'anew'}"
@@ -194,7 +196,7 @@ class Round:
         """Ctrl-C, and what must hold then."""
         self._run.send_signal(signal.SIGINT)
         self._wait("the end", lambda: self._run.poll() is not None, is_end=True)
-        self._reader.join()
+        self._join()
         if self._run.returncode != 75:
             raise Broken(f"Ctrl-C: exit code {self._run.returncode}, not 75")
         self._check_nothing_left("Ctrl-C")
@@ -220,7 +222,13 @@ class Round:
         self._run.wait()
         for pid in processes_of(self.folder):
             send(pid, signal.SIGKILL)
+        self._join()
+
+    def _join(self) -> None:
+        """Reads what was printed to its end."""
         self._reader.join()
+        assert self._run.stderr is not None
+        self._run.stderr.close()
 
     def _wait(self, what: str, condition: Callable[[], bool], *, is_end: bool = False) -> None:
         def fulfilled() -> bool:
