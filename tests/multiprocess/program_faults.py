@@ -119,8 +119,10 @@ class Cell:
     @property
     def is_to_be_named(self) -> bool:
         """Whether the screen names the process: at an eviction that the program survives it need not."""
-        all_stop = self.fault == "exit 75" and self.program == "trainer"
-        return "SIGTERM" not in self.fault and self.fault != "eviction" and not (all_stop or self.may_start_again)
+        if self.fault in ("exit 0", "exit 75"):
+            # All of the trainer's stop with 75, and peers of PyTorch's fail before the process has ended.
+            return self.goes_on or (self.program, self.fault) == ("trainer", "exit 0")
+        return "SIGTERM" not in self.fault and self.fault != "eviction"
 
     @property
     def culprit(self) -> str:

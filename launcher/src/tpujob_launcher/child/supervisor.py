@@ -337,7 +337,11 @@ class _Supervision:
     def _end_silent(self, since: float, seconds: float) -> None:
         """Has the program write its stacks, and kills it a moment later."""
         error = f"it has printed nothing for {seconds:.0f} s (silenceSeconds)"
-        logger.error("%s: the program is killed; the stacks of its threads follow if it is one of Python", error)
+        logger.error(
+            "the program has printed nothing for %.0f s (silenceSeconds), and is killed; if it is one of Python, the "
+            "stacks of its threads follow",
+            seconds,
+        )
         # The moment from which it was silent: of several processes the first is to blame, and the others waited for it.
         at = time.time() - (time.monotonic() - since)
         self._failure = ProgramEnd(self._child.pid, ExitCode.STALLED, at, error)
