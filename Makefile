@@ -122,7 +122,7 @@ faults: .venv/go ## every fault at every moment, with real processes; some long 
 	$(BIN)/python -m pytest -m faults --timeout=7200 tests/multiprocess tests/control_plane tests/nights
 
 random-faults: .venv/dev ## random faults at random moments in jobs of real processes, and what must hold, into docs/reference/faults.md; MINUTES=60 SEED=1
-	$(BIN)/python -m tests.multiprocess.random_faults --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1) --write
+	$(BIN)/python -m benchmarks.random_faults --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1) --write
 
 first-hours: .venv/go ## five people type what the pages say in a clean environment; prints how long each took
 	$(BIN)/python -m pytest -q -s tests/docs/test_five_users.py

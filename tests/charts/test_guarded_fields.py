@@ -33,8 +33,8 @@ AS_ANY_POD = {
         "tolerations",
         "queue",
     ),
-    # How often a container starts its program again, as its own command could.
-    "inPlaceRestarts",
+    # How often a container starts its program again, and when it ends it, as its own command could.
+    *("inPlaceRestarts", "silenceSeconds"),
     # What runs, in the restricted profile and without a token.
     *("image", "imagePullPolicy", "command", "args", "framework", "libtpuFlags", "trainer"),
     *("env.name", "env.value", "podLabels", "podAnnotations"),

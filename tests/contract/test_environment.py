@@ -38,6 +38,7 @@ def test_process_of_a_job():
         launcher_port=ports.LAUNCHER,
         pod="",
         pods_before=None,
+        silence_seconds=None,
         slice_index=1,
         host_index=3,
         hosts_per_slice=4,

@@ -238,6 +238,20 @@ def test_a_frozen_program_is_named_at_once(launch: Launch):
     assert "frozen" in launched.message[1]
 
 
+def test_a_program_that_prints_nothing_shows_its_stacks_and_is_ended(launch: Launch):
+    program = "import threading\nprint('ready', flush=True)\ndef hang(): threading.Event().wait()\nhang()"
+    launched = launch(sys.executable, "-c", program, environ=JOB | {"TPUJOB_SILENCE_SECONDS": "2"})
+    assert launched.wait() == 79
+    message = "\n".join(launched.message)
+    assert "it has printed nothing for 2 s (silenceSeconds)" in message
+    assert 'File "<string>", line 3 in hang' in message
+    assert failed_at(message) is not None
+
+
+def test_silence_ends_a_program_that_is_no_python(launch: Launch):
+    assert launch("sleep", "1000", environ=JOB | {"TPUJOB_SILENCE_SECONDS": "1"}).wait() == 79
+
+
 def test_garbage_on_the_socket_is_dropped(tmp_path, caplog):
     with ProgramEnds(tmp_path) as ends, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         address = ends.variables({})[environment.LAUNCHER_SOCKET]

@@ -6,6 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from tpujob_launcher.child import supervisor
+from tpujob_launcher.child.output import Tail
 from tpujob_launcher.child.program_end import ProgramEnd, ProgramEnds
 from tpujob_launcher.child.signals import SignalQueue
 from tpujob_launcher.child.supervisor import LEFTOVER_SECONDS, _Supervision
@@ -54,6 +56,29 @@ def test_a_program_that_has_failed_is_ended_if_others_wait_for_it(
     supervised = supervision(ProgramEnd(CHILD, code, 1000.0, "E: x" if code else ""), exit_seconds=exit_seconds)
     supervised._hear_program()
     assert [act.__name__ for act in supervised._alarms] == waits_for
+
+
+@pytest.mark.parametrize(
+    ("silent_seconds", "is_asked_to_stop", "is_ended"),
+    [(5.0, False, False), (11.0, False, True), (11.0, True, False)],
+    ids=["it printed since", "it did not", "it is on its way out"],
+)
+def test_silence_counts_from_the_last_output(
+    silent_seconds: float, is_asked_to_stop: bool, is_ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "send", lambda *arguments, **options: None)
+    tail, supervised = Tail(), supervision()
+    supervised.limit_silence(tail, 10.0)
+    if is_asked_to_stop:
+        supervised._stop_deadline = time.monotonic() + 10
+    tail.heard_at -= silent_seconds
+    ((look, _),) = supervised._alarms.items()
+    supervised._alarms.clear()
+    look()
+    assert (supervised._failure is not None) == is_ended
+    assert list(supervised._alarms) == {(False, False): [look], (False, True): [supervised._kill]}.get(
+        (is_asked_to_stop, is_ended), []
+    )
 
 
 @pytest.mark.parametrize(

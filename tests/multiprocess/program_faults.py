@@ -112,10 +112,17 @@ class Cell:
         return self.in_place and not (is_stopped or has_finished or self.goes_on)
 
     @property
+    def may_start_again(self) -> bool:
+        """Whether that depends on who is heard first: a process that fails, or its peer, whose end made it fail."""
+        return self.in_place and self.fault == "exit 0" and self.program == "PyTorch"
+
+    @property
     def is_to_be_named(self) -> bool:
         """Whether the screen names the process: at an eviction that the program survives it need not."""
-        all_stop = self.fault == "exit 75" and self.program == "trainer"
-        return "SIGTERM" not in self.fault and self.fault != "eviction" and not all_stop
+        if self.fault in ("exit 0", "exit 75"):
+            # All of the trainer's stop with 75, and peers of PyTorch's fail before the process has ended.
+            return self.goes_on or (self.program, self.fault) == ("trainer", "exit 0")
+        return "SIGTERM" not in self.fault and self.fault != "eviction"
 
     @property
     def culprit(self) -> str:
@@ -169,9 +176,10 @@ class Seen:
         cell, found = self.cell, []
         slow = SLOW_SECONDS.get(cell.fault, ENDED_SECONDS)
         named_limit = slow if cell.goes_on else NAMED_SECONDS
+        starts_again = cell.starts_again or (cell.may_start_again and self.again_seconds is not None)
         if cell.is_to_be_named and (self.named_seconds is None or self.named_seconds > named_limit):
             found.append(f"named after {self.named_seconds} s")
-        if cell.starts_again:
+        if starts_again:
             if self.again_seconds is None or self.again_seconds > slow:
                 found.append(f"all started again after {self.again_seconds} s")
             if self.code != 0:

@@ -129,6 +129,10 @@ ROWS: dict[str, Wrong] = {
         manifest(accelerator="v5e-4", workers=4, inPlaceRestarts=2),
         "spec.inPlaceRestarts: is for programs that start together; a worker starts again by itself: leave it out",
     ),
+    "silence of a trainer": Wrong(
+        manifest(silenceSeconds=600),
+        "spec.silenceSeconds: excludes trainer, which brings its own; keep one of them",
+    ),
     "fewest slices of one": Wrong(
         _elastic(slices=None, minSlices=1),
         "spec.minSlices: needs slices, and at least 2; a job of one slice has none to go on without",

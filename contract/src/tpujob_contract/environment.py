@@ -54,6 +54,8 @@ POD = "TPUJOB_POD"
 POD_FAILURES = "TPUJOB_POD_FAILURES"
 POD_DISRUPTIONS = "TPUJOB_POD_DISRUPTIONS"
 """How many pods of this process were replaced before this one, as the Job controller counts them in two annotations."""
+SILENCE_SECONDS = "TPUJOB_SILENCE_SECONDS"
+"""How long a program may print nothing (`spec.silenceSeconds`); unset: as long as it likes."""
 WORKER = "TPUJOB_WORKER"
 WORKERS = "TPUJOB_WORKERS"
 
@@ -114,6 +116,7 @@ OPTIONAL = (
     POD_FAILURES,
     REPORT_PORT,
     REQUIREMENTS,
+    SILENCE_SECONDS,
     TERMINATION_LOG,
     WHEELS,
 )
@@ -157,6 +160,8 @@ class _Process:
     """Its name, where a pod that is lost is replaced; else empty."""
     pods_before: Optional[int]
     """How many pods this process had before; None: a pod that is lost is not replaced."""
+    silence_seconds: Optional[int]
+    """How long a program may print nothing; None: as long as it likes."""
 
     @property
     def owner(self) -> str:
@@ -225,6 +230,7 @@ def read_environment(environ: Mapping[str, str]) -> Process:
         "pod": environ.get(POD, ""),
         "pods_before": _pods_before(environ),
         "launcher_port": _integer(environ, LAUNCHER_PORT, 1) if environ.get(LAUNCHER_PORT) else ports.LAUNCHER,
+        "silence_seconds": _integer(environ, SILENCE_SECONDS, 1) if environ.get(SILENCE_SECONDS) else None,
     }
     if not present:
         return _local(optional)

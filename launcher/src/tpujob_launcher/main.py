@@ -341,6 +341,7 @@ def _run(
                 ends=ends,
                 exit_seconds=FAILED_EXIT_SECONDS if _has_peers(process) else None,
                 others=peers,
+                silence_seconds=process.silence_seconds,
             )
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.ENOMEM):  # the machine's fault, and may be gone next time

@@ -68,6 +68,12 @@ def test_a_process_that_finished_is_named_once_when_the_others_go_on() -> None:
     assert made.seconds(80.0) is None
 
 
+@pytest.mark.parametrize("said", ["", "vm: process 0 of 3: "], ids=["in its log", "as its last word"])
+def test_who_ends_since_another_did_is_not_the_cause(said: str) -> None:
+    echo = end(0, line=f"{said}ended with process 2 on host c, which was first: sys.exit(3)", at=100.0)
+    assert first_of([echo, end(2, 3, "SystemExit: 3", at=100.1)]).process == 2
+
+
 def test_a_final_code_wins_over_a_crash_that_came_before_it() -> None:
     made = decisions()
     made.ended(end(0), 0, 10.0)

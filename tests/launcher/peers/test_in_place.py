@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,13 @@ def one(launch: Launch, tmp_path: Path, port: int) -> Callable[..., Launched]:
 def start(one: Callable[..., Launched], tmp_path: Path, port: int) -> Start:
     """Starts a launcher for each host, and lets the programs go on once all have met."""
 
-    def started(failure: str, **options: Any) -> list[Launched]:
-        found = [one(host, failure, **options) for host in range(HOSTS)]
-        for host in range(HOSTS):
+    def started(
+        failure: str, *, hosts: int = HOSTS, of_host_1: Mapping[str, str] = {}, **options: Any
+    ) -> list[Launched]:
+        found = [one(host, failure, **options, **(of_host_1 if host == 1 else {})) for host in range(hosts)]
+        for host in range(hosts):
             wait_for(f"host {host}", (tmp_path / f"{host}-0").exists)
-        wait_for("the launchers to meet", lambda: connections(port) >= HOSTS - 1)
+        wait_for("the launchers to meet", lambda: connections(port) >= hosts - 1)
         (tmp_path / "go").write_text("")
         return found
 
@@ -102,6 +104,15 @@ def test_all_start_again_in_the_same_launchers(start: Start, tmp_path: Path, fai
     for host in range(HOSTS):
         assert (tmp_path / f"{host}-1").read_text().startswith(cause)
         assert f"attempt 1 in the same containers: {cause}" in launched[host].stderr
+
+
+@pytest.mark.parametrize("hours", [-9, 9])
+def test_a_clock_that_is_hours_off_stops_nothing(start: Start, tmp_path: Path, hours: int) -> None:
+    skewed = f"import time; right = time.time; time.time = lambda: right() + {hours * 3600}"
+    (tmp_path / "sitecustomize.py").write_text(skewed)
+    launched = start("raise RuntimeError('a bug')", of_host_1={"PYTHONPATH": str(tmp_path)})
+    assert [each.wait() for each in launched] == [0] * HOSTS, launched[1].stderr
+    assert "attempt 1 in the same containers: process 1 ended" in launched[0].stderr
 
 
 def test_programs_that_hear_no_signal_are_killed(start: Start) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.harness.launched import JOB
-from tpujob_contract.connections.line_server import MAX_LINE_BYTES, MAX_UNIDENTIFIED
+from tpujob_contract.connections.line_server import IDENTIFY_SECONDS, MAX_LINE_BYTES, MAX_UNIDENTIFIED
 from tpujob_contract.environment import DistributedProcess, read_environment
 from tpujob_launcher.peers import messages
 from tpujob_launcher.peers.server import Server
@@ -49,6 +49,19 @@ def test_a_hello_that_is_not_read_yet_is_no_stranger(server: Server) -> None:
         assert messages.parse(launcher.recv(MAX_LINE_BYTES)) == ("restart", {"attempt": 1})
         for stranger in strangers:
             stranger.close()
+
+
+def test_a_stranger_that_says_a_byte_at_a_time_is_dropped_as_a_silent_one_is(server: Server) -> None:
+    with socket.create_connection(address(server)) as stranger:
+        for _ in range(3):
+            stranger.sendall(b"x")
+            server.step()
+        (line,) = server._lines.values()
+        assert line.received == b"xxx"
+        line.since -= IDENTIFY_SECONDS + 1  # so much later
+        stranger.sendall(b"x")
+        server.step()
+        assert (server._lines, server.standing.over) == ({}, None)
 
 
 @pytest.mark.parametrize("at", [10**400, float("nan"), float("inf"), -1, True, "now"])

@@ -26,9 +26,12 @@ class Tail:
         """Keeps this much of each stream; the default leaves room in a termination message for the other one."""
         self._limit = limit_bytes
         self._kept: Dict[int, bytes] = {}
+        self.heard_at = time.monotonic()
+        """When something last came from any of them, or when this began."""
 
     def feed(self, stream: int, data: bytes) -> None:
         """Takes what came from a stream; each stream has one thread that calls this."""
+        self.heard_at = time.monotonic()
         self._kept[stream] = (self._kept.get(stream, b"") + data)[-self._limit :]
 
     def last_lines(self) -> bytes:

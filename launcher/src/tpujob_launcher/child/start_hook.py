@@ -27,6 +27,8 @@ SOCKET = "TPUJOB_LAUNCHER_SOCKET"
 JAX_MODULE = "tpujob_jax_initialize"
 """What `jax_initialize` is called in the folder of the copy."""
 VERSION = 1
+SILENCE = "TPUJOB_SILENCE_SECONDS"
+"""Set where a program that prints nothing for so long is ended."""
 _MONITORING_TOOL = 4
 """One of the two numbers of `sys.monitoring` that have no purpose: debuggers, coverage and profilers keep theirs."""
 _LIMIT_BYTES = 16384
@@ -88,11 +90,21 @@ def install() -> None:
     if not address or owner not in ("", str(os.getpid())):
         return
     os.environ[SOCKET] = address + os.pathsep + str(os.getpid())
+    if SILENCE in os.environ:
+        _safely(_show_stacks)
     reporter = Reporter(address)
     if not _watch_unwinding(reporter):
         _watch_hooks(reporter)
     _watch_shutdown(reporter)
     _watch_exit_at_once(reporter)
+
+
+def _show_stacks() -> None:
+    """Has the launcher's SIGURG, which ends no program that does not know it, write the stacks of all threads."""
+    import faulthandler
+    import signal
+
+    faulthandler.register(signal.SIGURG, all_threads=True)
 
 
 def _safely(function: Callable[..., None], *arguments: object) -> None:

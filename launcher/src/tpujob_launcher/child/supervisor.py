@@ -17,9 +17,9 @@ import time
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
-from tpujob_contract.exit_codes import KILLED
+from tpujob_contract.exit_codes import KILLED, ExitCode
 from tpujob_contract.grace import margin_seconds
-from tpujob_launcher.child.output import Output
+from tpujob_launcher.child.output import Output, Tail
 from tpujob_launcher.child.processes import adopt_orphans, command_line, descendants, die_with, is_stopped, reap, send
 from tpujob_launcher.child.program_end import ProgramEnd, ProgramEnds
 from tpujob_launcher.child.signals import FORWARDED, STOP, SignalQueue
@@ -45,6 +45,9 @@ FINISHED_SECONDS = 60.0
 
 _KILLED_SECONDS = 1.0
 """How long a killed process may take to disappear. Longer means that it hangs in a driver, where no signal helps."""
+
+_STACKS_SECONDS = 2.0
+"""How long a silent Python program may take to write the stacks of its threads before it is killed."""
 
 _DRAIN_SECONDS = 60.0
 """How long a reader of the output may take for what a pipe holds, after everything has ended by itself."""
@@ -101,6 +104,7 @@ def run(
     ends: Optional[ProgramEnds] = None,
     exit_seconds: Optional[float] = None,
     others: Optional[Others] = None,
+    silence_seconds: Optional[float] = None,
 ) -> ExitResult:
     """Runs a command until neither it nor anything that it started is alive.
 
@@ -115,12 +119,13 @@ def run(
         ends: Receives what the program says of its end.
         exit_seconds: How long the program may take to end once it has failed; None: as long as it likes.
         others: The launchers of the other hosts, which may have it ended.
+        silence_seconds: How long the program may print nothing before it is ended; None: as long as it likes.
 
     Raises:
         OSError: The command could not be started.
     """
     adopt_orphans()
-    output = Output() if keep_output else None
+    output = Output() if keep_output or silence_seconds is not None else None
     parent = os.getpid()
     try:
         # preexec_fn is safe here: there is no thread yet.
@@ -137,7 +142,10 @@ def run(
             output.start()
     if on_start:
         on_start()
-    result = _Supervision(child, signals, grace_seconds, ends, exit_seconds, others).run()
+    supervision = _Supervision(child, signals, grace_seconds, ends, exit_seconds, others)
+    if output is not None and silence_seconds is not None:
+        supervision.limit_silence(output.tail, silence_seconds)
+    result = supervision.run()
     if output and not output.finish(margin_seconds(grace_seconds) / 2 if result.stop_signal else _DRAIN_SECONDS):
         logger.warning("nobody reads the output: its end is lost")
     return dataclasses.replace(result, output=output.tail.last_lines() if output else b"")
@@ -171,6 +179,18 @@ class _Supervision:
         self._is_killed = False
         self._others = others
         self._was_told = False
+
+    def limit_silence(self, tail: Tail, seconds: float) -> None:
+        """Has the program ended once it has printed nothing for so long."""
+
+        def look() -> None:
+            silent_since = tail.heard_at
+            if time.monotonic() < silent_since + seconds:
+                self._alarms[look] = silent_since + seconds
+            elif not (self._stop_deadline or self._failure or self._frozen or self._finished or self._was_told):
+                self._end_silent(silent_since, seconds)
+
+        self._alarms[look] = tail.heard_at + seconds
 
     def run(self) -> ExitResult:
         """Returns how it ended; nothing that it started is alive then."""
@@ -314,6 +334,20 @@ class _Supervision:
     def _end_frozen(self) -> None:
         self._diagnostics.append(f"frozen for {FROZEN_SECONDS:.0f} s: killed")
         self._kill()
+
+    def _end_silent(self, since: float, seconds: float) -> None:
+        """Has the program write its stacks, and kills it a moment later."""
+        error = f"it has printed nothing for {seconds:.0f} s (silenceSeconds)"
+        logger.error(
+            "the program has printed nothing for %.0f s (silenceSeconds), and is killed; if it is one of Python, the "
+            "stacks of its threads follow",
+            seconds,
+        )
+        # The moment from which it was silent: of several processes the first is to blame, and the others waited for it.
+        at = time.time() - (time.monotonic() - since)
+        self._failure = ProgramEnd(self._child.pid, ExitCode.STALLED, at, error)
+        send(self._child.pid, signal.SIGURG, group=True)
+        self._alarms[self._kill] = time.monotonic() + _STACKS_SECONDS
 
     def _end_failed(self) -> None:
         """Ends the process that failed: the program with all that it started, or a command of a shell script alone."""

@@ -12,6 +12,7 @@ or lost all its pods.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from tpujob_contract.exit_codes import FATAL, KILLED, KILLED_FIRST_SECONDS, KILLED_FROM_OUTSIDE, ExitCode
@@ -31,8 +32,8 @@ end since a peer was asked to stop save first. Kubernetes replaces a pod after 1
 LOST_FIRST_SECONDS = 30.0
 """By which the loss of a pod goes before the errors of its peers: a dead machine is silent for so long."""
 
-_CONSEQUENCES = ("lost process ", "ended with process ")
-"""How the trainer begins the message of a process that ends since another did."""
+_CONSEQUENCE = re.compile(r"(\S+: process \d+ of \d+: )?(lost|ended with) process ")
+"""How the trainer begins the message of a process that ends since another did, in its log or as its last word."""
 
 
 class Decisions:
@@ -281,7 +282,7 @@ def first_of(ends: Sequence[End]) -> End:
     so where its machine fell silent. Times are of the clocks of several hosts: where these differ by more than the ends
     do, another one is blamed, and nothing else changes.
     """
-    own = [end for end in ends if not end.line.startswith(_CONSEQUENCES)]
+    own = [end for end in ends if not _CONSEQUENCE.match(end.line)]
     return min(own or ends, key=_order)
 
 

@@ -86,6 +86,8 @@ def _common(job: TpuTrainingJob, settings: JobSettings, incarnation: int) -> lis
     if spec.packages is not None:
         of_packages = {names.REQUIREMENTS: spec.packages.requirements, names.WHEELS: spec.packages.wheels}
         variables += [_constant(name, path) for name, path in of_packages.items() if path is not None]
+    if spec.silence_seconds is not None:
+        variables.append(_constant(names.SILENCE_SECONDS, spec.silence_seconds))
     if spec.framework is not None:
         variables.append(_constant(names.FRAMEWORK, spec.framework))
     if spec.trainer is not None:

@@ -244,6 +244,9 @@ class Spec(Part):
     """Seconds that each process waits at start for all others, and later for one in a new pod. Default 600."""
     grace_period_seconds: Annotated[int, Field(ge=5, le=3600)] = 60
     """Seconds between being asked to stop and being killed; a save must fit. Default 60; spot machines give 15."""
+    silence_seconds: Annotated[int | None, Field(ge=10, le=604_800)] = None
+    """Seconds without a line of output after which a `command` counts as hanging, and is ended with 79, as after a
+    crash. Every process must print more often, compilation included. Default: none. The trainer has a watchdog."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """When images are pulled. Default: the operator's setting, else Kubernetes' own rule."""
     image_pull_secrets: Annotated[list[LocalObject], Field(max_length=16)] | None = None

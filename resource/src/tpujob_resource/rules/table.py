@@ -153,7 +153,7 @@ _NAME = (
 _PROGRAM = (
     *(
         _excludes(field, "trainer", "excludes trainer, which brings its own; keep one of them")
-        for field in ("command", "args", "framework")
+        for field in ("command", "args", "framework", "silenceSeconds")
     ),
     rule(
         "trainer",

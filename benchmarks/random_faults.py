@@ -1,6 +1,6 @@
 """Random faults at random moments, in jobs of real processes under `tpujob run`: what must hold after each.
 
-    python -m tests.multiprocess.random_faults --minutes 60 [--seed 1] [--write]
+    python -m benchmarks.random_faults --minutes 60 [--seed 1] [--write]
 
 A round is one job: a kind of program, two to four processes, restarts in place or not. It counts its steps and saves
 every few of them; faults come from outside, one after another; Ctrl-C ends it. After each fault:
@@ -90,7 +90,9 @@ class Broken(Exception):  # noqa: N818 - a finding, not a fault of this program
 class Round:
     """One job, from its start until Ctrl-C."""
 
-    def __init__(self, program: str, processes: int, in_place_restarts: int, chance: random.Random, folder: Path):
+    def __init__(
+        self, program: str, processes: int, in_place_restarts: int, chance: random.Random, folder: Path
+    ) -> None:
         """Starts nothing yet; `in_place_restarts` is the job's."""
         self.program, self.chance, self.folder = program, chance, folder
         self.name = f"{program} in {processes} processes, {'in place' if in_place_restarts else 'anew'}"
@@ -156,7 +158,6 @@ class Round:
         again, anew = self._starts()
         struck_at, saved, last = time.monotonic(), self._committed(), self._last_step()
         logs = self._logs()
-        size = logs[0].stat().st_size
         if fault == OF_ALL:
             self._interrupt()
             self._start()
@@ -165,8 +166,8 @@ class Round:
             self._hit(fault, victim)
             self._wait("the next attempt", lambda: sum(self._starts()) > again + anew)
         self._wait("other logs", lambda: self._logs() != logs or self._starts()[0] > again)
-        self._wait("the next step", lambda: self._first_step(size if self._logs() == logs else 0) is not None)
-        first = self._first_step(size if self._logs() == logs else 0)
+        self._wait("the next step", lambda: self._first_step() is not None)
+        first = self._first_step()
         assert first is not None
         is_in_place = self._starts()[0] > again
         self._check(fault, first, saved, (again, anew))
@@ -195,7 +196,7 @@ class Round:
         """Ctrl-C, and what must hold then."""
         self._run.send_signal(signal.SIGINT)
         self._wait("the end", lambda: self._run.poll() is not None, is_end=True)
-        self._reader.join()
+        self._join()
         if self._run.returncode != 75:
             raise Broken(f"Ctrl-C: exit code {self._run.returncode}, not 75")
         self._check_nothing_left("Ctrl-C")
@@ -221,7 +222,13 @@ class Round:
         self._run.wait()
         for pid in processes_of(self.folder):
             send(pid, signal.SIGKILL)
+        self._join()
+
+    def _join(self) -> None:
+        """Reads what was printed to its end."""
         self._reader.join()
+        assert self._run.stderr is not None
+        self._run.stderr.close()
 
     def _wait(self, what: str, condition: Callable[[], bool], *, is_end: bool = False) -> None:
         def fulfilled() -> bool:
@@ -257,15 +264,16 @@ class Round:
         folders = sorted(self.folder.glob(".tpujob/default/random/logs/*"))
         return sorted(folders[-1].glob("process-*.log")) if folders else []
 
-    def _first_step(self, offset: int = 0) -> int | None:
-        return next(self._logged_steps(offset), None)
+    def _first_step(self) -> int | None:
+        return next(self._logged_steps(), None)
 
     def _last_step(self) -> int:
-        return max(self._logged_steps(0), default=0)
+        return max(self._logged_steps(), default=0)
 
-    def _logged_steps(self, offset: int) -> Iterator[int]:
+    def _logged_steps(self) -> Iterator[int]:
+        """Of the last attempt."""
         for log in self._logs()[:1]:
-            text = log.read_bytes()[offset:].decode(errors="replace")
+            text = log.read_text(errors="replace").rpartition(" in the same containers: ")[2]
             yield from map(int, STEP[self.program].findall(text))
 
     def _steps(self) -> set[int]:
